@@ -10,7 +10,7 @@ use super::history_arguments::HistoryArguments;
 use super::machines::{MachinesArguments, fleet_of, fleet_of_history, shown_of};
 use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
-use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
+use crate::decision::{self, Goal, Options, Variants, advice_table, compare, section};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
@@ -19,7 +19,7 @@ use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
-use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, escape, html, index, records};
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
@@ -306,13 +306,13 @@ pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }
 
-/// A line with what to deploy for each model of which there is a choice.
+/// The table of what to deploy, with the models of which there is a choice.
 pub fn recommended(ReportedRun { records, metrics, .. }: &ReportedRun, paths: &Paths, format: Format) -> String {
-    let lines = lines(&advice_about(records, metrics, paths));
+    let table = advice_table(&advice_about(records, metrics, paths));
     match format {
-        _ if lines.is_empty() => lines,
-        Format::Markdown => lines.lines().map(|line| format!("\n{}\n", escape::markdown(line))).collect(),
-        _ => format!("\n{lines}"),
+        _ if table.is_empty() => String::new(),
+        Format::Markdown => format!("\n### What to deploy\n\n{}", table.markdown()),
+        _ => format!("\nWhat to deploy\n{}", table.terminal()),
     }
 }
 

@@ -48,8 +48,8 @@ pub struct Arguments {
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
-    /// Continue the last run where it was stopped; finished cases are not measured again. A part of a suite that was never started, or by
-    /// another machine, begins
+    /// Continue the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured
+    /// again. A part of a suite (`--shard`) that was never started, or by another machine, begins, and keeps its failed cases
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
     /// Measure one part of the suite, such as 2/4: the cases of a model stay together. `inferbench merge` puts parts together

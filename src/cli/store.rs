@@ -11,7 +11,9 @@ use serde_json::json;
 use super::Listing;
 use super::history_arguments::HistoryArguments;
 use crate::exit_codes;
-use crate::history::{History, Imported, LATENCIES, Run, import, remove, remove_calls, write_records, write_whole};
+use crate::history::{
+    History, Imported, LATENCIES, Run, RunFacts, import, remove, remove_calls, write_records, write_whole,
+};
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::RunList;
@@ -36,14 +38,7 @@ enum Command {
     Import(Import),
     Export(Export),
     Query(Query),
-    /// List the runs of the history
-    #[command(
-        after_help = "Examples:\n  inferbench store runs\n  inferbench store runs --format json | jq '.[].run_id'"
-    )]
-    Runs {
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
-    },
+    Runs(Runs),
     Prune(Prune),
 }
 
@@ -53,17 +48,38 @@ pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
         Command::Import(arguments) => arguments.run(history.only(&reports)?, &reports),
         Command::Export(arguments) => arguments.run(&history.open(reports)?),
         Command::Query(arguments) => arguments.run(|| history.open(reports)),
-        Command::Runs { format } => Ok(list(&history.open(reports)?, *format)),
+        Command::Runs(arguments) => Ok(arguments.run(&history.open(reports)?)),
         Command::Prune(arguments) => arguments.run(&History::open(&[history.only(&reports)?.to_owned()])?),
     }
 }
 
-/// Lists the oldest run first: the newest stand where a terminal's reader looks.
-fn list(history: &History, format: Format) -> u8 {
-    let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev());
-    Listing { table, objects: json!(facts) }.print(format);
-    unread.iter().for_each(|line| eprintln!("{line}"));
-    if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
+/// List the runs of the history: models, backends, the fastest cases
+#[derive(Args)]
+#[command(
+    after_help = "Of a run of one model, the fastest case is the one with the lowest median. Of several models, each backend has the number of models \
+        that it is the fastest of.\n\nExamples:\n  inferbench store runs\n  inferbench store runs --model resnet50 --backend ort\n  \
+        inferbench store runs --format json | jq '.[].run_id'"
+)]
+struct Runs {
+    /// Only runs of one of these models
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    model: Vec<String>,
+    /// Only runs of one of these backends
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    backend: Vec<String>,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+impl Runs {
+    /// Lists the oldest run first: the newest stand where a terminal's reader looks.
+    fn run(&self, history: &History) -> u8 {
+        let is_wanted = |facts: &RunFacts| facts.has(&self.model, &self.backend);
+        let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev(), is_wanted);
+        Listing { table, objects: json!(facts) }.print(self.format);
+        unread.iter().for_each(|line| eprintln!("{line}"));
+        if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
+    }
 }
 
 /// The runs with these ids, the oldest first; all runs if there are no ids.

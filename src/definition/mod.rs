@@ -12,7 +12,9 @@ mod suite;
 mod tensor_spec;
 mod text_inputs;
 
-pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, usable_name};
+pub use case::{
+    BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, is_shortened, usable_name,
+};
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dtype::{Dtype, Quantization};
 pub use judge::{Judge, is_embedding, is_scores};

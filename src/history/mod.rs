@@ -38,6 +38,7 @@ pub use calls::{CallsWriter, LATENCIES};
 pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
+pub(crate) use facts::names;
 pub use facts::{RunFacts, Table};
 pub use loads::{LOADS, find_load, read_loads, write_load};
 pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};

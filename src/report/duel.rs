@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::numbers::{commit, latency, plural, short_percent};
-use super::table::{Column, Table};
+use super::table::{Column, Table, wrapped};
 use super::{Format, escape, json};
 use crate::compare::{CaseOutcome, Duel, DuetPlan, Program, Standing, Verdict, in_percent};
 use crate::exit_codes;
@@ -13,7 +13,7 @@ pub fn render(duel: &Duel, format: Format) -> String {
     let escaped = |text: String| escape::markdown(&text);
     let (conclusion, table, facts) = (conclusion(duel), table(duel), facts(duel));
     match format {
-        Format::Table => format!("{}\n{facts}\n{conclusion}\n", table.terminal()),
+        Format::Table => format!("{}\n{}{}", table.terminal(), wrapped(&facts, 0), wrapped(&conclusion, 0)),
         Format::Markdown => format!("### {}\n\n{}\n{}\n", escaped(conclusion), table.markdown(), escaped(facts)),
         Format::Json => json(duel),
     }
@@ -22,7 +22,9 @@ pub fn render(duel: &Duel, format: Format) -> String {
 fn table(duel: &Duel) -> Table {
     let names = [Column::code("case")].into_iter().chain(has_several(duel).then(|| Column::text("against")));
     let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
-    let mut table = Table::new(names.chain(columns).chain([Column::text("verdict")]));
+    let mut table = Table::new(names.chain(columns).chain([Column::text("verdict")]))
+        .essential(&["against", "change [99 %]", "verdict"])
+        .minor(&["null control"]);
     for case in &duel.cases {
         let names = [case.id.clone(), duel.candidates[case.candidate].name.clone()];
         table.row(names.into_iter().take(1 + usize::from(has_several(duel))).chain(figures(case)));

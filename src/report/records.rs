@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::columns::{P50, RecordColumn, chosen};
 use super::numbers::commit;
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
-use super::table::{BEST, Cell, Table};
+use super::table::{BEST, Cell, Table, wrapped};
 use super::{Format, escape, json, schema_of};
 use crate::definition::Status;
 use crate::run_data::{Metric, Record};
@@ -22,7 +22,9 @@ pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolu
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
     });
     match format {
-        Format::Table => format!("{}\n{LEGEND}\n{resolution}\n", tables.collect::<String>()),
+        Format::Table => {
+            format!("{}\n{}{}", tables.collect::<String>(), wrapped(LEGEND, 0), wrapped(resolution, 0))
+        }
         Format::Markdown => {
             let source = records.first().map(source).unwrap_or_default();
             format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
@@ -50,8 +52,9 @@ pub fn schema() -> String {
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
 fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
+    let is_asked = !columns.is_empty();
     let columns = chosen(columns, rows);
-    let mut table = Table::new(columns.iter().map(|column| column.head()));
+    let mut table = Table::new(columns.iter().map(|column| column.head())).whole(is_asked);
     for entry in rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));

@@ -51,6 +51,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether the run came to its end by itself.
+    pub fn is_complete(&self) -> bool {
+        self.finished.is_some() && !self.is_interrupted
+    }
+
     /// The columns that all records of the run have in common. A column of timestamps keeps microseconds.
     pub fn run_columns(&self) -> Record {
         Record {

@@ -79,6 +79,22 @@ fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
 }
 
 #[test]
+fn a_name_that_criterion_cannot_keep_is_changed_and_the_other_files_run() {
+    let workplace = workplace(&["candle"]);
+    fs::create_dir_all(workplace.path("nets")).unwrap();
+    let long = "long-name-".repeat(8);
+    for file in [&format!("nets/{long}a.onnx"), &format!("nets/{long}b.onnx"), "nets/base.onnx", "nets/two.onnx"] {
+        workplace.add_model("two_inputs.onnx", file);
+    }
+    let said = run(&workplace, &["nets"]).with_code(0);
+    let models: Vec<String> = workplace.records().into_iter().map(|record| record.model).collect();
+    let [base, a, b, two] = &models[..] else { panic!("{models:?}") };
+    assert_eq!((base.as_str(), two.as_str()), ("nets-base", "two"));
+    assert!(a != b && [a, b].iter().all(|name| name.len() == 64 && long.starts_with(&name[..50])), "{models:?}");
+    said.saying(&[&format!("{long}a.onnx: Criterion keeps 64 characters of a name, so the results call it {a}")]);
+}
+
+#[test]
 fn a_model_that_is_asked_for_by_name_runs_beside_a_file_and_chooses_among_files() {
     let workplace = workplace(&["candle"]);
     fs::create_dir_all(workplace.path("nets")).unwrap();

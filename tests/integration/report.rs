@@ -47,6 +47,47 @@ fn rewrite(results: &Path, change: impl Fn(&mut Vec<Record>)) {
     write_records(&records, File::create(results).unwrap()).unwrap();
 }
 
+/// The columns of the widest line that could be broken: a long path stays whole.
+fn width(text: &str) -> usize {
+    let lines = text.lines().filter(|line| line.trim().contains(' ') || line.contains('─'));
+    lines.map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn tables_fit_into_the_terminal_and_say_what_they_leave_out() {
+    let workplace = with_runs(2, 8);
+    let commands: [&[&str]; 6] = [
+        &["report"],
+        &["report", "--machines"],
+        &["recommend", "resnet50"],
+        &["recommend", "--per", "model"],
+        &["store", "runs"],
+        &["devices"],
+    ];
+    for arguments in commands {
+        let printed = |columns: Option<&str>, more: &[&str]| {
+            let mut command = workplace.inferbench(arguments);
+            match columns {
+                Some(columns) => command.env("COLUMNS", columns),
+                None => command.env_remove("COLUMNS"),
+            };
+            command.args(more).finish().with_code(0)
+        };
+        let whole = printed(None, &["--wide"]);
+        for (columns, limit) in [(Some("80"), 80), (None, 100), (Some("160"), 160)] {
+            let fitted = printed(columns, &[]);
+            assert!(width(&fitted.stdout) <= limit, "{arguments:?}: {limit}: {}", fitted.stdout);
+            let is_left_out = fitted.stderr.contains("left out for lack of width: ");
+            assert!(is_left_out || width(&whole.stdout) > limit || fitted.stdout == whole.stdout, "{arguments:?}");
+        }
+        assert!(!whole.stderr.contains("left out for lack of width"), "{arguments:?}: {}", whole.stderr);
+    }
+    let asked = ["report", "--columns", "backend,p50,p90,p99,mean,samples,memory,size,level"];
+    let narrow = workplace.inferbench(&asked).env("COLUMNS", "80").finish().with_code(0);
+    let is_header = |line: &&str| line.contains("backend") && line.contains("model size") && line.contains("level");
+    assert!(narrow.stdout.lines().any(|line| is_header(&line)), "{}", narrow.stdout);
+}
+
 #[test]
 fn the_page_is_one_file_that_requests_nothing() {
     let workplace = with_runs(1, 40);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::support::documents::blocks;
 use crate::support::{Run, Workplace, checkout, copy_folder};
+use inferbench::definition::{Case, Status};
 use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_records};
 use inferbench::run_data::Record;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -335,6 +336,49 @@ fn prune_removes_what_it_is_told_to() {
     prune(&["--keep", "0"], 0);
     assert!(ids(&workplace, "other").is_empty());
     assert!(prune(&["--keep", "0"], 0).stdout.is_empty());
+}
+
+#[test]
+fn runs_are_listed_with_what_was_measured_and_found_by_it() {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let add = |day: u32, rows: &[(&str, &str, Status, f64)]| {
+        let run_id = format!("2026010{day}T000000Z");
+        let folder = workplace.path("target-reports").join(&run_id);
+        fs::create_dir_all(&folder).unwrap();
+        let record = |&(model, backend, status, ms): &(&str, &str, Status, f64)| {
+            let run = Record {
+                run_id: run_id.clone(),
+                suite: "quick".into(),
+                rustc_version: "rustc 1".into(),
+                ..Record::default()
+            };
+            Record { status, latency_p50_ms: Some(ms), ..run.about(&Case::new(model, backend, 1)) }
+        };
+        let records: Vec<Record> = rows.iter().map(record).collect();
+        write_records(&records, File::create(folder.join(RESULTS)).unwrap()).unwrap();
+    };
+    use Status::{Ok, WrongOutput};
+    add(1, &[("net", "ort", Ok, 2.0), ("net", "candle", Ok, 1.25), ("net", "tract", WrongOutput, 0.5)]);
+    add(2, &[("a", "ort", Ok, 2.0), ("b", "ort", Ok, 2.0), ("c", "ort", Ok, 2.0), ("net", "candle", Ok, 1.0)]);
+    let listed = |filters: &[&str]| {
+        let all = [&["store", "runs"], filters].concat();
+        workplace.inferbench(&all).finish().with_code(0).stdout
+    };
+    let text = listed(&[]);
+    let cells = |line: usize| text.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|it| !it.is_empty());
+    let cells = |line: usize| cells(line).take(6).collect::<Vec<_>>();
+    assert_eq!(cells(0), ["run", "models", "backends", "fastest", "cases", "ok"]);
+    let one = ["20260101T000000Z", "net", "ort, candle, tract", "candle-cpu-f32/1 1.25 ms", "3", "2"];
+    assert_eq!(cells(2), one, "{text}");
+    assert_eq!(cells(3), ["20260102T000000Z", "a, b and 2 more", "ort, candle", "ort 3, candle 1", "4", "4"], "{text}");
+    let only =
+        |filters: &[&str]| listed(filters).lines().skip(2).map(|line| line.trim()[..8].to_owned()).collect::<Vec<_>>();
+    assert_eq!(only(&["--model", "net"]), ["20260101", "20260102"]);
+    assert_eq!(only(&["--model", "net", "--backend", "tract,tch"]), ["20260101"]);
+    assert_eq!(only(&["--model", "x,c"]), ["20260102"]);
+    assert!(only(&["--backend", "tch"]).is_empty());
+    let facts: Value = serde_json::from_str(&listed(&["--model", "c", "--format", "json"])).unwrap();
+    assert_eq!((&facts[0]["models"], &facts[0]["fastest_p50_ms"]), (&"a, b, c, net".into(), &Value::Null), "{facts}");
 }
 
 #[test]

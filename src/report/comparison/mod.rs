@@ -13,6 +13,7 @@ use super::Format;
 use super::escape::markdown as escape;
 use super::load::rates;
 use super::numbers::plural;
+use super::table::wrapped;
 use crate::compare::Comparison;
 
 /// The comparison's text, ending with a line break. Tables of figures have the columns of these names, or the usual ones
@@ -30,7 +31,7 @@ pub fn render(comparison: &Comparison, format: Format, columns: &[String]) -> St
 fn terminal(comparison: &Comparison, columns: &[String]) -> String {
     let mut parts = vec![format!("base       {}\ncandidate  {}", side(&comparison.base), side(&comparison.candidate))];
     match measure_again(comparison) {
-        Some(advice) => parts.push(advice),
+        Some(advice) => parts.push(wrapped(&advice, 0)),
         None => {
             let tables = [table(comparison, |_| true), figures::table(comparison, columns)];
             parts.extend(tables.iter().filter(|table| !table.is_empty()).map(|table| table.terminal()));
@@ -39,9 +40,12 @@ fn terminal(comparison: &Comparison, columns: &[String]) -> String {
     if !comparison.rates.is_empty() {
         parts.push(rates(&comparison.rates).terminal());
     }
-    let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}\n")).collect::<String>();
+    let indented = |lines: Vec<String>| lines.into_iter().map(|line| wrapped(&line, 2)).collect::<String>();
     parts.extend([indented(lines(comparison)), indented(refusals(comparison))]);
-    parts.extend([footnotes(comparison).join("\n"), headline(comparison)]);
+    parts.extend([
+        footnotes(comparison).iter().map(|line| wrapped(line, 0)).collect(),
+        wrapped(&headline(comparison), 0),
+    ]);
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{}\n", part.trim_end())).collect()
 }
 

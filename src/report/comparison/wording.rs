@@ -18,10 +18,10 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
         Column::code("case"),
         Column::number("base"),
         Column::number("candidate"),
-        Column::number("change"),
+        Column::number("change").essential(),
         Column::number("interval"),
-        Column::number("floor"),
-        Column::text("verdict"),
+        Column::number("floor").minor(),
+        Column::text("verdict").essential(),
     ]);
     for case in &comparison.cases {
         let Some(latency) = case.latency.as_ref().filter(|latency| is_wanted(latency.verdict)) else { continue };

@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::compare::Noise;
     use crate::definition::{Dtype, Status};
+    use crate::report::numbers::latency;
     use crate::report::payload::{Known, Payload};
     use crate::report::selection::{ReportedRun, Shown};
     use crate::report::tests::{record, run_of};
@@ -158,6 +159,17 @@ mod tests {
         assert_eq!((among.len(), different.len()), (4, 4));
         // In the order of their names.
         assert_eq!((colours(&["tch"]), &colours(&["ort"])[0]), (vec![among[2].clone()], &among[1]));
+    }
+
+    #[test]
+    fn a_chart_rounds_as_a_table_does() {
+        let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
+        let written =
+            |ms: f64| -> String { drawing.context.with(|ctx| evaluate(&ctx, &format!("milliseconds({ms})"))).unwrap() };
+        assert_eq!(written(174.5), "175 ms");
+        for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0) {
+            assert_eq!(written(ms), latency(ms));
+        }
     }
 
     #[test]

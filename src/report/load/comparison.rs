@@ -25,7 +25,9 @@ pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<S
 pub fn rates(changes: &[RateChange]) -> Table {
     let numbers = ["base", "new", "new / base", "at least", "at most", "load tests"].map(Column::number);
     let texts = [Column::code("case"), Column::text("sessions × threads"), Column::text("bound")];
-    let mut table = Table::new(texts.into_iter().chain(numbers).chain([Column::text("verdict")]));
+    let mut table = Table::new(texts.into_iter().chain(numbers).chain([Column::text("verdict")]))
+        .essential(&["new / base", "verdict"])
+        .minor(&["bound", "load tests"]);
     for row in changes {
         let new = row.new_rate.map_or_else(|| "none".to_owned(), per_second);
         let verdict = if row.is_lower { "lower" } else { "" };

@@ -21,7 +21,7 @@ kinds.batches = {
 
 // How a panel's values are written: the axis with its unit, a factor, and a single value in words.
 function measure(chart, points) {
-  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${Math.round(value)} MB` };
+  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${threeDigits(value)} MB` };
   if (chart.id === "latency") {
     const unit = timeUnit(points.map((point) => point.value));
     return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
