@@ -20,7 +20,7 @@ use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, P
 use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model, Part, Status, TensorSpec};
-use crate::fixture::{HostTensor, TensorData, with_values};
+use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::MASKS;
 use crate::run_data::OperatorCall;
 
@@ -182,8 +182,24 @@ impl Runtime for TractRuntime {
 
     fn upload(&self, tensor: &HostTensor) -> Result<TValue, CaseFailure> {
         let shape = tensor.shape.as_slice();
-        let tensor = with_values!(&tensor.data, values => Tensor::from_shape(shape, values));
-        Ok(tensor.map(TValue::from)?)
+        let uploaded = match &tensor.data {
+            TensorData::F32(values) => Tensor::from_shape(shape, values),
+            TensorData::F16(values) => Tensor::from_shape(shape, values),
+            TensorData::F64(values) => Tensor::from_shape(shape, values),
+            TensorData::I8(values) => Tensor::from_shape(shape, values),
+            TensorData::I16(values) => Tensor::from_shape(shape, values),
+            TensorData::I32(values) => Tensor::from_shape(shape, values),
+            TensorData::I64(values) => Tensor::from_shape(shape, values),
+            TensorData::U8(values) => Tensor::from_shape(shape, values),
+            TensorData::U16(values) => Tensor::from_shape(shape, values),
+            TensorData::U32(values) => Tensor::from_shape(shape, values),
+            TensorData::U64(values) => Tensor::from_shape(shape, values),
+            TensorData::Bool(values) => Tensor::from_shape(shape, values),
+            TensorData::Bf16(_) => {
+                return Err(CaseFailure::unsupported("an input has the element type bf16, which tract lacks"));
+            }
+        };
+        Ok(uploaded.map(TValue::from)?)
     }
 
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
@@ -195,9 +211,14 @@ impl Runtime for TractRuntime {
                 view.as_slice::<half::f16>()?.iter().map(|value| value.to_f32()).collect::<Vec<_>>().into()
             }
             DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
+            DatumType::I8 => view.as_slice::<i8>()?.to_vec().into(),
+            DatumType::I16 => view.as_slice::<i16>()?.to_vec().into(),
             DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
             DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
             DatumType::U8 => view.as_slice::<u8>()?.to_vec().into(),
+            DatumType::U16 => view.as_slice::<u16>()?.to_vec().into(),
+            DatumType::U32 => view.as_slice::<u32>()?.to_vec().into(),
+            DatumType::U64 => view.as_slice::<u64>()?.to_vec().into(),
             DatumType::Bool => view.as_slice::<bool>()?.to_vec().into(),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };

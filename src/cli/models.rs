@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let mut table = Table::new(texts.into_iter().chain(numbers).chain(others));
     let mut objects = Vec::new();
     for PlannedCase { case, definition, .. } in &cases {
-        if !seen.insert((&case.model, &case.variant)) {
+        if !seen.insert((&case.model, &case.variant, &case.dims)) {
             continue;
         }
         match definition {

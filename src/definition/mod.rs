@@ -2,6 +2,7 @@
 
 mod case;
 mod data_source;
+mod dims;
 mod dtype;
 mod judge;
 mod model;
@@ -14,6 +15,7 @@ mod text_inputs;
 
 pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, usable_name};
 pub use data_source::{DataSource, ImageFolderSettings};
+pub use dims::{Dims, Sweep};
 pub use dtype::{Dtype, Quantization};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{

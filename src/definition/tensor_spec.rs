@@ -6,20 +6,48 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString};
+use strum::{Display, EnumIter, EnumString, IntoEnumIterator};
 
 /// The element type of an input or output tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, EnumIter)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum ElementType {
     F32,
     F16,
+    Bf16,
     F64,
+    I8,
+    I16,
     I32,
     I64,
     U8,
+    U16,
+    U32,
+    U64,
     Bool,
+}
+
+impl ElementType {
+    /// The names of all of them.
+    pub(crate) fn names() -> String {
+        Self::iter().map(|it| it.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether the elements are floating-point numbers.
+    pub fn is_floating(self) -> bool {
+        matches!(self, ElementType::F32 | ElementType::F16 | ElementType::Bf16 | ElementType::F64)
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            ElementType::F64 | ElementType::I64 | ElementType::U64 => 8,
+            ElementType::F32 | ElementType::I32 | ElementType::U32 => 4,
+            ElementType::F16 | ElementType::Bf16 | ElementType::I16 | ElementType::U16 => 2,
+            ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+        }
+    }
 }
 
 /// One dimension: a number, or a name that a case or a definition gives a number to.
@@ -63,7 +91,8 @@ pub struct TensorSpec {
     pub name: String,
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
-    /// The seeded values of an integer input are below this, such as a vocabulary's size. The default is 2.
+    /// The seeded values of an integer input are from 0 to below this, such as a vocabulary's size. The default is 2, and any number of
+    /// the type for integers of 8 and 16 bits.
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.
     pub constant: Option<f64>,
@@ -188,7 +217,8 @@ impl FromStr for TensorSpec {
         read().with_context(|| {
             format!(
                 "{text:?} is not an input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, followed by `<30522` for integers \
-                 below that number, or by `=1` for that number in every element (f32, f16, f64, i32, i64, u8, bool)"
+                 below that number, or by `=1` for that number in every element; the types are {}",
+                ElementType::names()
             )
         })
     }

@@ -61,6 +61,28 @@ save(
 HALF = TensorProto.FLOAT16
 half_weights = numpy_helper.from_array(numpy_helper.to_array(weights("w", (3, 2))).astype(numpy.float16), "w")
 save("half_inputs", [dense, tanh], [("x", HALF, ["N", 3])], [("y", HALF, ["N", 2])], [half_weights])
+# Element types that few files have, as inputs and as outputs.
+TYPES = {"i8": TensorProto.INT8, "i16": TensorProto.INT16, "u16": TensorProto.UINT16, "u32": TensorProto.UINT32,
+         "u64": TensorProto.UINT64, "bf16": TensorProto.BFLOAT16}
+
+
+def save_types(name, types):
+    save(
+        name,
+        [
+            *(helper.make_node("Identity", [of], [f"{of}_out"]) for of in types),
+            *(helper.make_node("Cast", [of], [f"{of}_full"], to=FLOAT) for of in types),
+            helper.make_node("Sum", [f"{of}_full" for of in types], ["z"]),
+            helper.make_node("Mul", ["z", "scale"], ["y"]),
+        ],
+        [(of, TYPES[of], ["N", 3]) for of in types],
+        [("y", FLOAT, ["N", 3]), *((f"{of}_out", TYPES[of], ["N", 3]) for of in types)],
+        [numpy_helper.from_array(numpy.float32(0.001), "scale")],
+    )
+
+
+save_types("rare_types", TYPES)
+save_types("wide_integers", ["i16", "u32"])
 # Forms of operators that not every library has: padding by a constant, running sums, and axes that count from the end.
 save(
     "rare_forms",
