@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 use tract_onnx::tract_core::ops::matmul::optimized::OptMatMul;
+use tract_onnx::tract_core::ops::scan::Scan;
 use tract_onnx::tract_core::plan::eval;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
@@ -142,11 +144,28 @@ impl TractGraph {
                 let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
                 model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
             }
-            let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(refused)?;
+            let optimized = model.into_typed().and_then(|mut model| {
+                forget_states(&mut model);
+                model.into_optimized()
+            });
+            let runnable = optimized.and_then(|model| model.into_runnable()).map_err(refused)?;
             self.compiled.insert(shapes.clone(), runnable.spawn()?);
             self.compilation += start.elapsed();
         }
         self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
+    }
+}
+
+/// Lets each call begin with the initial states of the graph's loops: tract goes on from where the last call has ended.
+fn forget_states(model: &mut TypedModel) {
+    for node in &mut model.nodes {
+        if let Some(scan) = node.op_as_mut::<Scan>() {
+            scan.reset_every_turn = true;
+            forget_states(&mut scan.body);
+        }
+        if let Some(recurrence) = node.op_as_mut::<GruSeq>() {
+            recurrence.reset_every_turn = true;
+        }
     }
 }
 

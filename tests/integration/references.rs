@@ -271,6 +271,27 @@ fn numbers_of_any_type_are_given_and_compared() {
 }
 
 #[test]
+fn a_recurrence_begins_anew_in_each_call() {
+    let workplace = Workplace::new(&["digits"], &["candle", "tract", "openvino"], &[1]);
+    workplace.add_model("recurrent.onnx", "net.onnx");
+    let (x, w) = ([0.75_f32, -0.5], 1.0_f64.sin());
+    let first = (w * f64::from(x[0])).tanh();
+    let y = [(w * (f64::from(x[1]) + first)).tanh() as f32];
+    let (x, y) = (bytes(&x), bytes(&y));
+    let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+    let tensors = [("input.x", view(&[2, 1, 1], &x)), ("output.y", view(&[1, 1, 1], &y))];
+    workplace.write("net.safetensors", safetensors::serialize(tensors, None).unwrap());
+    workplace.inferbench(&["run", "--noplot", "net.onnx"]).finish();
+    for record in workplace.records().iter().filter(|record| record.backend != "candle" || record.verified.is_some()) {
+        let is_there = !matches!(record.status, Status::Unavailable | Status::Unsupported);
+        assert!(!is_there || record.verified == Some(true), "{}: {:?}", record.case(), record.message);
+    }
+    if cfg!(feature = "tract") {
+        assert_eq!(workplace.record("net/tract-cpu-f32/2").status, Status::Ok);
+    }
+}
+
+#[test]
 fn backends_agree_on_integers_of_rare_types() {
     if !has_onnxruntime() {
         return;

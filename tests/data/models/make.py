@@ -83,6 +83,14 @@ def save_types(name, types):
 
 save_types("rare_types", TYPES)
 save_types("wide_integers", ["i16", "u32"])
+# The state after two steps, which begins at 0 in each call.
+save(
+    "recurrent",
+    [helper.make_node("RNN", ["x", "w", "w"], ["", "y"], hidden_size=1)],
+    [("x", FLOAT, [2, 1, 1])],
+    [("y", FLOAT, [1, 1, 1])],
+    [weights("w", (1, 1, 1))],
+)
 # Forms of operators that not every library has: padding by a constant, running sums, and axes that count from the end.
 save(
     "rare_forms",
