@@ -66,23 +66,23 @@ impl Sizes {
 }
 
 impl Sweep {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
     /// The same, with the sizes of `other` for the dimensions that it names.
     #[must_use]
-    pub fn with(&self, other: &Sweep) -> Self {
+    pub(crate) fn with(&self, other: &Sweep) -> Self {
         Sweep(self.0.iter().chain(&other.0).map(|(name, sizes)| (name.clone(), sizes.clone())).collect())
     }
 
     /// The same for the dimensions that `other` does not name.
     #[must_use]
-    pub fn without(&self, other: &Sweep) -> Self {
+    pub(crate) fn without(&self, other: &Sweep) -> Self {
         let kept = self.0.iter().filter(|(name, _)| !other.0.contains_key(*name));
         Sweep(kept.map(|(name, sizes)| (name.clone(), sizes.clone())).collect())
     }
@@ -92,7 +92,7 @@ impl Sweep {
     ///
     /// # Errors
     /// Two lists are of different lengths, or a size is 0.
-    pub fn steps(&self, is_known: impl Fn(&str) -> bool) -> Result<Vec<Dims>> {
+    pub(crate) fn steps(&self, is_known: impl Fn(&str) -> bool) -> Result<Vec<Dims>> {
         let known: Vec<(&String, &[usize])> =
             self.0.iter().filter(|(name, _)| is_known(name)).map(|(name, sizes)| (name, sizes.all())).collect();
         let count = known.iter().map(|(_, sizes)| sizes.len()).max().unwrap_or(1);

@@ -120,7 +120,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
     if value.r#type.is_none() {
         return Ok(of_any_shape(ElementType::F32));
     }
-    let refused = |what: String| format!("{:?} is {what}, and not a tensor of {}", value.name, ElementType::names());
+    let refused = |what: String| format!("{:?} is {what}, and not a tensor of {}", value.name, ElementType::NAMES);
     let kind = value.r#type.as_ref();
     let tensor = kind.and_then(|kind| kind.tensor.as_ref());
     let tensor = tensor.with_context(|| refused(kind.map(kind_of).unwrap_or_default().to_owned()))?;
