@@ -261,7 +261,7 @@ fn numbers_of_any_type_are_given_and_compared() {
     assert_eq!(refused.message.as_deref(), Some("an input has the element type i8, which candle lacks"));
     if cfg!(feature = "tract") {
         let refused = workplace.record("net/tract-cpu-f32/1");
-        assert_eq!(refused.message.as_deref(), Some("an input has the element type bf16, which tract lacks"));
+        assert_eq!(refused.message.as_deref(), Some("\"bf16\" has the element type bf16, which tract lacks"));
     }
     write(&other);
     workplace.inferbench(&["run", "--noplot", "net.onnx", "--backend", "ort"]).finish().with_code(1);

@@ -67,13 +67,18 @@ TYPES = {"i8": TensorProto.INT8, "i16": TensorProto.INT16, "u16": TensorProto.UI
 
 
 def save_types(name, types):
+    first, *others = types
+    sums = []
+    for of in others:
+        before = sums[-1].output[0] if sums else f"{first}_full"
+        sums.append(helper.make_node("Add", [before, f"{of}_full"], [f"{of}_sum"]))
     save(
         name,
         [
             *(helper.make_node("Identity", [of], [f"{of}_out"]) for of in types),
             *(helper.make_node("Cast", [of], [f"{of}_full"], to=FLOAT) for of in types),
-            helper.make_node("Sum", [f"{of}_full" for of in types], ["z"]),
-            helper.make_node("Mul", ["z", "scale"], ["y"]),
+            *sums,
+            helper.make_node("Mul", [sums[-1].output[0], "scale"], ["y"]),
         ],
         [(of, TYPES[of], ["N", 3]) for of in types],
         [("y", FLOAT, ["N", 3]), *((f"{of}_out", TYPES[of], ["N", 3]) for of in types)],
