@@ -297,6 +297,32 @@ mod tests {
     use crate::definition::Judge;
 
     #[test]
+    fn a_packaged_model_has_the_sizes_that_its_graph_leaves_open() {
+        let sized = |name: &str, dims: &str| {
+            let mut catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+            let models = vec![SuiteModel::from(name)];
+            let mut suite = Suite { models, dims: dims.parse().unwrap(), ..Suite::new("own", vec!["ort".into()]) };
+            add_models_of_suite(&mut catalogue, &mut suite).unwrap();
+            let own = catalogue.into_iter().filter(|entry| (&*entry.name, &*entry.variant) == (name, ORIGINAL));
+            let told = |entry: Entry| {
+                let model = entry.model.unwrap();
+                format!("{} {} {}", entry.dims, texts(&model.inputs), model.has_reference())
+            };
+            own.map(told).collect::<Vec<_>>()
+        };
+        let of_each = sized("resnet50", "height=64,224,width=32,224");
+        let expected = [
+            "height=64,width=32 input:f32[batch,3,64,32] false",
+            "height=224,width=224 input:f32[batch,3,224,224] true",
+        ];
+        assert_eq!(of_each, expected);
+        assert_eq!(sized("resnet50", "height=64"), ["height=64 input:f32[batch,3,64,224] false"]);
+        // Its embeddings of places are for one size, and a length has a flag of its own.
+        assert_eq!(sized("vit-small", "height=32"), [" pixel_values:f32[batch,3,64,64] true"]);
+        assert!(sized("bert-small", "sequence=32")[0].starts_with(" input_ids:i64[batch,sequence]"));
+    }
+
+    #[test]
     fn a_table_names_the_judge_of_a_packaged_model_too() {
         let mut catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
         let table = SuiteModel { judge: Some(Judge::Embedding), ..SuiteModel::from("digits") };
