@@ -74,7 +74,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     assert_eq!(statuses, expected.map(|(id, status)| (id.to_owned(), status)));
     assert_eq!(throughput.lines().count(), 1 + records.len());
     for (row, record) in throughput.lines().skip(1).zip(&records) {
-        assert!(row.starts_with(&format!("{},original,forward,,{},cpu,f32,", record.model, record.backend)), "{row}");
+        assert!(row.starts_with(&format!("{},original,forward,,,{},cpu,f32,", record.model, record.backend)), "{row}");
         assert!(row.ends_with(record.status.name()), "{row}");
     }
 
