@@ -82,7 +82,7 @@ fn check_form(read: &mut Source, form: &Form) -> Result<()> {
     let opset = read.opset();
     ensure!(opset >= OLDEST_OPSET, "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one");
     if matches!(form, Form::Static(_)) {
-        read.to_opset_13()?;
+        read.raise_opset()?;
     }
     ensure!(read.model.functions.is_empty(), "it defines operators of its own (functions); export it without");
     Ok(())

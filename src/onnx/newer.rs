@@ -22,7 +22,7 @@ impl Source {
     ///
     /// # Errors
     /// The operator set is older than 11, or a node has graphs inside, which are not read.
-    pub(crate) fn to_opset_13(&mut self) -> Result<()> {
+    pub(crate) fn raise_opset(&mut self) -> Result<()> {
         let opset = self.opset();
         if opset >= OPSET {
             return Ok(());

@@ -223,7 +223,8 @@ mod tests {
             let change = |value: &mut ValueInfoProto| {
                 value.r#type.as_mut().unwrap().tensor.as_mut().unwrap().element = element;
             };
-            (change(&mut graph.inputs[0]), change(&mut graph.outputs[0]));
+            change(&mut graph.inputs[0]);
+            change(&mut graph.outputs[0]);
             summarise(&graph).map(|summary| [summary.inputs[0].dtype, summary.outputs[0].dtype])
         };
         let known = [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16];

@@ -144,7 +144,7 @@ fn check_sizes(suite: &Suite, cases: &[PlannedCase]) -> Result<()> {
         name == BATCH && models().any(|model| model.fixed_batch().is_some())
             || cases.iter().any(|planned| planned.case.dims.0.contains_key(name))
     };
-    let Some((unknown, model)) = suite.dims.names().find(|name| !is_known(name)).zip(models().last()) else {
+    let Some((unknown, model)) = suite.dims.names().find(|name| !is_known(name)).zip(models().next_back()) else {
         return Ok(());
     };
     let inputs: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
