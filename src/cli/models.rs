@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Table::new(texts.into_iter().chain(numbers).chain(others)).essential(&["variant"]).minor(&["family", "inputs"]);
     let mut objects = Vec::new();
     for PlannedCase { case, definition, .. } in &cases {
-        if !seen.insert((&case.model, &case.variant)) {
+        if !seen.insert((&case.model, &case.variant, &case.dims)) {
             continue;
         }
         match definition {

@@ -114,7 +114,7 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
         groups.into_iter().map(|(number, cases)| (kinds.all()[number].clone(), cases)).collect();
     let order = |it: &Work| {
         let Case { timed_on, boundary, phase, sequence_length, .. } = it.case;
-        (timed_on, boundary, phase, sequence_length, it.input_shape.clone())
+        (timed_on, boundary, phase, it.case.dims.clone(), sequence_length, it.input_shape.clone())
     };
     found.sort_by_key(|(work, _)| order(work));
     found

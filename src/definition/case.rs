@@ -1,4 +1,4 @@
-//! A case: one combination of model, variant, phase, sequence length, backend, device, dtype and batch size, which is
+//! A case: one combination of model, variant, phase, sizes, sequence length, backend, device, dtype and batch size, which is
 //! one Criterion benchmark; its id, and the cost of one of its calls.
 
 use std::fmt;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use strum::Display;
 
+use super::dims::Dims;
 use super::dtype::Dtype;
 use super::tensor_spec::Sizes;
 
@@ -65,6 +66,9 @@ pub struct Case {
     pub model: String,
     pub variant: String,
     pub phase: Phase,
+    /// The sizes that were asked for of dimensions which the model leaves open. The batch is not among them.
+    #[serde(default)]
+    pub dims: Dims,
     pub sequence_length: Option<usize>,
     pub backend: String,
     pub device: String,
@@ -84,6 +88,7 @@ impl Case {
             model: model.into(),
             variant: ORIGINAL.into(),
             phase: Phase::Forward,
+            dims: Dims::default(),
             sequence_length: None,
             backend: backend.into(),
             device: "cpu".into(),
@@ -101,12 +106,15 @@ impl Case {
 
     /// The triple under which Criterion stores the case.
     ///
-    /// The group holds what is compared on one page (model, variant, phase, sequence length, inputs, boundary), the function is
+    /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
     /// backend, device and dtype, and the value is the batch size. Of a group that is too long, the end is replaced by a part of its hash.
     pub fn benchmark_id(&self) -> BenchmarkId {
         let mut group = self.model.clone();
         if self.variant != ORIGINAL {
             group = format!("{group}-{}", self.variant);
+        }
+        for (name, size) in &self.dims.0 {
+            group = format!("{group}-{}{size}", usable_name(name));
         }
         if let Some(length) = self.sequence_length {
             group = format!("{group}-seq{length}");
@@ -270,6 +278,8 @@ mod tests {
         let other =
             Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
         assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
+        let sized = Case { dims: "Width=384,height=224".parse().unwrap(), ..case() };
+        assert_eq!(sized.to_string(), "resnet50-width384-height224/ort-cpu-f32/8");
         let from_host = Case { boundary: Boundary::EndToEnd, ..case() };
         assert_eq!(from_host.to_string(), "resnet50-end-to-end/ort-cpu-f32/8");
         let on_samples = |boundary| Case { boundary, timed_on: TimedOn::Samples, ..case() }.to_string();

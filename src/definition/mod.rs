@@ -2,6 +2,7 @@
 
 mod case;
 mod data_source;
+mod dims;
 mod dtype;
 mod judge;
 mod model;
@@ -16,6 +17,7 @@ pub use case::{
     BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, is_shortened, usable_name,
 };
 pub use data_source::{DataSource, ImageFolderSettings};
+pub use dims::{Dims, Sweep};
 pub use dtype::{Dtype, Quantization};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{

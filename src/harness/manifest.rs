@@ -72,7 +72,8 @@ pub fn manifest_cases(
         let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
         let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
         let counted = model.filter(|_| is_cost_known(&case)).and_then(|model| {
-            let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
+            let sizes = (case.batch_size, case.dims.clone(), case.sequence_length);
+            let key = (model.artifact_folder_name(), case.phase, sizes);
             costs.entry(key).or_insert_with(|| count(model, case.phase, case.sizes()).ok()).clone()
         });
         let (cost, operators) = counted.unzip();

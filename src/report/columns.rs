@@ -94,12 +94,13 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 48] = [
+pub static COLUMNS: [RecordColumn; 49] = [
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
     text("dtype", |it| words(it.record.dtype.name())).by_default(),
     number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
+    text("dims", |it| words(it.record.dims.as_deref().unwrap_or_default())),
     number(P50, "p50", p50).by_default(),
     number("interval", "± of p50", half_interval).by_default(),
     number("p90", "p90", |it| with(it.record.latency_p90_ms, latency)),

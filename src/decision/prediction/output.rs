@@ -24,6 +24,8 @@ pub struct Asked {
     pub device: String,
     pub dtype: Dtype,
     pub batch_size: usize,
+    /// The sizes that were asked for, as in `height=224,width=224`.
+    pub dims: Option<String>,
     pub sequence_length: Option<usize>,
     /// Absent for a machine that is described by its peaks only.
     pub host_id: Option<String>,

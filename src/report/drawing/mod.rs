@@ -243,6 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn latency_is_drawn_against_the_sizes_of_a_sweep() {
+        let sized = |size: usize, batch_size, ms| Record {
+            dims: Some(format!("height={size},width={size}")),
+            ..record("m", "ort", batch_size, Some(ms))
+        };
+        let records = vec![sized(10, 1, 1.0), sized(20, 1, 4.0), sized(10, 8, 9.0), record("n", "ort", 1, Some(2.0))];
+        let chart = chart(&[run_of(1, records.clone())], "latency-by-size");
+        let of_pixels = [(0, 100), (1, 400)].map(|(case, size)| json!(["m · batch 1", case, size]));
+        assert_eq!(values(&chart, ["panel", "case", "size"]), of_pixels);
+        let svg = drawing(records[..2].to_vec()).svg("latency-by-size").unwrap();
+        for part in [">height × width →<", ">100<", ">400<", "latency (ms)"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+        assert!(!svg.contains("NaN") && !svg.contains("undefined"), "{svg}");
+    }
+
+    #[test]
     fn an_empty_chart_says_what_would_fill_it() {
         let run = [run_of(1, vec![record("m", "ort", 1, Some(1.0))])];
         let absent = |runs: &[ReportedRun], id: &str| chart(runs, id).absent.unwrap();

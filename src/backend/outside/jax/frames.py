@@ -18,9 +18,14 @@ DTYPES = {
     "f64": np.float64,
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,
+    "i8": np.int8,
+    "i16": np.int16,
     "i32": np.int32,
     "i64": np.int64,
     "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
     "bool": np.bool_,
 }
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
