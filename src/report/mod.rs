@@ -1,5 +1,6 @@
 //! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
 
+pub mod checks;
 pub mod columns;
 pub mod comparison;
 pub mod compatibility;

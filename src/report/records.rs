@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::columns::{P50, RecordColumn, chosen};
 use super::numbers::commit;
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
@@ -31,6 +32,41 @@ pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolu
             let reported = |record| ReportedRecord { record, metrics: Metric::all_of(metrics, record) };
             json(&records.iter().map(reported).collect::<Vec<_>>())
         }
+    }
+}
+
+/// Runs for continuous integration: a suite for each, in which a case that failed or has wrong outputs is a failed one.
+pub fn checks<'a>(runs: impl Iterator<Item = &'a [Record]>) -> Checks {
+    let suite = |records: &[Record]| CheckSuite {
+        name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
+        checks: records.iter().map(check).collect(),
+    };
+    let (suites, texts): (Vec<CheckSuite>, Vec<String>) =
+        runs.map(|records| (suite(records), render(records, &[], &[], "", Format::Markdown))).unzip();
+    let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
+    let count =
+        |outcome: Outcome| suites.iter().flat_map(|suite| &suite.checks).filter(|it| it.outcome == outcome).count();
+    let counted = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped]
+        .map(|outcome| (count(outcome), outcome));
+    let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}"));
+    let verdict = counted.collect::<Vec<_>>().join(", ");
+    Checks { title: format!("report of {}", names.join(", ")), verdict, details: texts.concat(), suites }
+}
+
+fn check(record: &Record) -> Check {
+    let outcome = match record.status {
+        Status::Ok => Outcome::Passed,
+        // As the exit codes of `run` and `verify` have it.
+        Status::Failed | Status::WrongOutput | Status::Timeout => Outcome::Failed,
+        Status::OutOfMemory | Status::Suspicious | Status::Unstable => Outcome::Undecided,
+        Status::Unsupported | Status::Unavailable => Outcome::Skipped,
+    };
+    let message = record.message.as_deref().unwrap_or_default();
+    Check {
+        case_id: record.case_id.clone(),
+        latency_ms: record.latency_p50_ms.filter(|_| record.status == Status::Ok),
+        outcome,
+        message: format!("{}: {message}", record.status),
     }
 }
 
@@ -99,6 +135,29 @@ mod tests {
         assert!(line("candle").contains(" 2.00  ") && line("candle").contains("medium"), "{text}");
         assert!(line("tch").contains("unavailable") && line("tch").contains("none"), "{text}");
         assert!(text.contains("tch-cpu-f32/1: unavailable: not in this build"), "{text}");
+    }
+
+    #[test]
+    fn a_case_that_failed_is_a_failed_test_and_one_that_cannot_run_here_is_none() {
+        use crate::report::checks::{CheckFormat, tests::tests_of};
+
+        let of_status = |batch_size, status| Record {
+            status,
+            message: Some("why\nin detail".into()),
+            ..record("m", "ort", batch_size, Some(2.0))
+        };
+        let statuses = [Status::Ok, Status::WrongOutput, Status::Timeout, Status::Suspicious, Status::Unavailable];
+        let records =
+            Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
+        let checks = checks([records.as_slice(), &records[..1]].into_iter());
+        assert_eq!(checks.verdict, "2 failed, 1 undecided, 2 passed, 1 skipped");
+        let found = tests_of(&checks.render(CheckFormat::Junit));
+        let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, ["passed", "failure", "failure", "skipped", "skipped", "passed"]);
+        assert_eq!(found[1].0, "m/ort-cpu-f32/2");
+        assert_eq!(found[1].2, "failed: wrong-output: why in detail");
+        let github = checks.render(CheckFormat::Github);
+        assert!(github.contains("/2::failed: wrong-output: why%0Ain detail\n"), "{github}");
     }
 
     #[test]
