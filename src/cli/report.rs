@@ -164,11 +164,12 @@ impl Arguments {
         }
         if format == Format::Json {
             let metrics = metrics_of(&asked.runs);
-            let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(records::render(&records, &metrics, &[], "", format));
+            let records = asked.runs.into_iter().flat_map(|run| run.records).collect();
+            let all = ReportedRun { records, metrics, ..ReportedRun::default() };
+            return Ok(records::render(&all, &[], "", format));
         }
         let text = |run: &ReportedRun| {
-            let text = records::render(&run.records, &[], &self.columns, &resolution(paths, &run.records), format);
+            let text = records::render(run, &self.columns, &resolution(paths, &run.records), format);
             let text = text + &recommended(run, paths, format);
             match format {
                 _ if asked.runs.len() == 1 => text,
@@ -190,7 +191,7 @@ impl Arguments {
             "junit, github and markdown-comment are forms of the cases of runs, and not of --variants or --machines"
         );
         let asked = self.read(paths)?;
-        Ok(records::checks(asked.runs.iter().map(|run| run.records.as_slice())).render(format))
+        Ok(records::checks(&asked.runs).render(format))
     }
 
     /// The page, and the path that it is written to if no other one is named.

@@ -75,7 +75,7 @@ pub(crate) mod tests {
             record.run_id = format!("run{day}");
             record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
         }
-        ReportedRun { records, metrics: Vec::new(), nodes: Vec::new(), distributions: None }
+        ReportedRun { records, ..ReportedRun::default() }
     }
 
     /// A measured record with nothing in it but a median.

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::columns::{P50, RecordColumn, chosen};
-use super::numbers::commit;
+use super::numbers::{commit, short_percent};
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
 use super::table::{BEST, Cell, Table};
-use super::{Format, escape, json, schema_of};
+use super::{Format, ReportedRun, escape, json, schema_of};
 use crate::definition::Status;
 use crate::run_data::{Metric, Record};
 
@@ -16,17 +16,19 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
 /// change that the machine of the run can show; JSON, which has nothing but the records with their metrics, is without it.
-pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolution: &str, format: Format) -> String {
-    let groups = rank(records);
+pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: Format) -> String {
+    let ReportedRun { records, metrics, .. } = run;
+    let groups = rank(records, run.equal_machines.is_some());
+    let equality = run.equal_machines.map(equality).unwrap_or_default();
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
     });
     match format {
-        Format::Table => format!("{}\n{LEGEND}\n{resolution}\n", tables.collect::<String>()),
+        Format::Table => format!("{}\n{LEGEND}\n{equality}{resolution}\n", tables.collect::<String>()),
         Format::Markdown => {
             let source = records.first().map(source).unwrap_or_default();
-            format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
+            format!("{}{LEGEND}\n{equality}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => {
             let reported = |record| ReportedRecord { record, metrics: Metric::all_of(metrics, record) };
@@ -36,13 +38,13 @@ pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolu
 }
 
 /// Runs for continuous integration: a suite for each, in which a case that failed or has wrong outputs is a failed one.
-pub fn checks<'a>(runs: impl Iterator<Item = &'a [Record]>) -> Checks {
+pub fn checks(runs: &[ReportedRun]) -> Checks {
     let suite = |records: &[Record]| CheckSuite {
         name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
         checks: records.iter().map(check).collect(),
     };
-    let (suites, texts): (Vec<CheckSuite>, Vec<String>) =
-        runs.map(|records| (suite(records), render(records, &[], &[], "", Format::Markdown))).unzip();
+    let suites: Vec<CheckSuite> = runs.iter().map(|run| suite(&run.records)).collect();
+    let details = runs.iter().map(|run| render(run, &[], "", Format::Markdown)).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
     let count =
         |outcome: Outcome| suites.iter().flat_map(|suite| &suite.checks).filter(|it| it.outcome == outcome).count();
@@ -50,7 +52,7 @@ pub fn checks<'a>(runs: impl Iterator<Item = &'a [Record]>) -> Checks {
         .map(|outcome| (count(outcome), outcome));
     let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}"));
     let verdict = counted.collect::<Vec<_>>().join(", ");
-    Checks { title: format!("report of {}", names.join(", ")), verdict, details: texts.concat(), suites }
+    Checks { title: format!("report of {}", names.join(", ")), verdict, details, suites }
 }
 
 fn check(record: &Record) -> Check {
@@ -68,6 +70,15 @@ fn check(record: &Record) -> Check {
         outcome,
         message: format!("{}: {message}", record.status),
     }
+}
+
+/// The line about machines that are ranked together.
+fn equality(slowest_to_fastest: f64) -> String {
+    let difference = short_percent(slowest_to_fastest - 1.0);
+    format!(
+        "backends of a model were measured on several equal machines and are ranked together: by calibration and anchor, these differ by up to \
+         {difference}, and so may the ratios\n"
+    )
 }
 
 /// A record with its metrics.
@@ -120,7 +131,8 @@ mod tests {
     use crate::report::tests::record;
 
     fn text(records: &[Record], resolution: &str, format: Format) -> String {
-        render(records, &[], &[], resolution, format)
+        let run = ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
+        render(&run, &[], resolution, format)
     }
 
     #[test]
@@ -149,7 +161,8 @@ mod tests {
         let statuses = [Status::Ok, Status::WrongOutput, Status::Timeout, Status::Suspicious, Status::Unavailable];
         let records =
             Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
-        let checks = checks([records.as_slice(), &records[..1]].into_iter());
+        let run = |records: &[Record]| ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
+        let checks = checks(&[run(&records), run(&records[..1])]);
         assert_eq!(checks.verdict, "2 failed, 1 undecided, 2 passed, 1 skipped");
         let found = tests_of(&checks.render(CheckFormat::Junit));
         let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();
@@ -158,6 +171,27 @@ mod tests {
         assert_eq!(found[1].2, "failed: wrong-output: why in detail");
         let github = checks.render(CheckFormat::Github);
         assert!(github.contains("/2::failed: wrong-output: why%0Ain detail\n"), "{github}");
+    }
+
+    #[test]
+    fn rows_of_equal_machines_are_ranked_together_with_a_line_about_it() {
+        let elsewhere = Record { host_id: "other".into(), ..record("m", "tch", 1, Some(3.0)) };
+        let records = vec![record("m", "ort", 1, Some(2.0)), elsewhere];
+        let shown = |equal_machines| {
+            render(
+                &ReportedRun { records: records.clone(), equal_machines, ..ReportedRun::default() },
+                &[],
+                "",
+                Format::Table,
+            )
+        };
+        let (apart, together) = (shown(None), shown(Some(1.02)));
+        assert_eq!(
+            (apart.matches(" 1.00  ").count(), together.matches(" 1.50  ").count()),
+            (2, 1),
+            "{apart}{together}"
+        );
+        assert!(together.contains("these differ by up to 2 %") && !apart.contains("equal machines"), "{together}");
     }
 
     #[test]
