@@ -147,7 +147,7 @@ fn the_backends_of_one_model_on_equal_machines_are_ranked_together_and_on_others
         command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
     }
     let folder = parts(&workplace);
-    let runs = find_parts(&[folder.clone()]).unwrap();
+    let runs = find_parts(std::slice::from_ref(&folder)).unwrap();
     let hosts_of = |backend: &str| {
         let records = runs.iter().flat_map(|run| run.records().unwrap());
         let own = records.filter(|record| record.backend == backend && record.case_id != anchor);
