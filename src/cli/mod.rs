@@ -25,6 +25,7 @@ mod serve;
 mod setup;
 mod shard;
 mod store;
+mod store_query;
 mod variants;
 mod verify;
 

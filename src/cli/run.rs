@@ -106,9 +106,9 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let folder = converted.run.folder();
     let markdown = folder.join("report.md");
     let resolution = resolution(paths, records);
-    let text = records::render(records, &[], &[], &resolution, Format::Markdown);
+    let text = records::render(&converted.reported, &[], &resolution, Format::Markdown);
     write_whole(&markdown, (text + &recommended(&converted.reported, paths, Format::Markdown)).as_bytes())?;
-    print!("{}", records::render(records, &[], &[], &resolution, Format::Table));
+    print!("{}", records::render(&converted.reported, &[], &resolution, Format::Table));
     for model in models_with_variants(records) {
         print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::Listing;
 use super::history_arguments::HistoryArguments;
+use super::store_query::Query;
 use crate::exit_codes;
 use crate::history::{
     History, Imported, LATENCIES, Run, RunFacts, import, remove, remove_calls, write_records, write_whole,
@@ -18,13 +19,13 @@ use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::RunList;
 
-/// Keep a history of runs, copy it, thin it out, query it with SQL
+/// Keep a history of runs, copy it, thin it out, query it
 #[derive(Args)]
 #[command(
     after_help = "The history is the folder of reports. Each run's folder has Parquet files that pandas, Polars and DuckDB read: \
         run.parquet, results.parquet, metrics.parquet, hardware.parquet and latencies.parquet.\n\nExamples:\n  inferbench store runs\n  \
         inferbench store import /mnt/laptop/target-reports\n  \
-        inferbench store query 'SELECT model, min(latency_p50_ms) FROM benchmark_results GROUP BY ALL'"
+        inferbench store query --where model=resnet50 --by backend --since 30d"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -246,70 +247,6 @@ impl Prune {
         if runs.is_empty() {
             eprintln!("nothing to remove");
         }
-        Ok(exit_codes::OK)
-    }
-}
-
-/// Query the history with SQL; needs a build with `--features duckdb`
-#[derive(Args)]
-#[command(
-    after_help = "Tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data (run_id, \"case\", sample, call, \
-        nanoseconds, disturbed, host_id).\n\nExamples:\n  inferbench store query 'FROM benchmark_runs'\n  \
-        inferbench store query 'DESCRIBE benchmark_results'\n  \
-        inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
-)]
-#[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads the arguments"))]
-struct Query {
-    /// DuckDB's SQL
-    #[arg(allow_hyphen_values = true)]
-    sql: String,
-    #[arg(long, value_enum, default_value = "table")]
-    format: QueryFormat,
-    /// Query this database file instead of the history
-    #[arg(long, value_name = "FILE")]
-    database: Option<PathBuf>,
-}
-
-/// How an answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum QueryFormat {
-    Table,
-    Json,
-    Csv,
-    Tsv,
-}
-
-impl Query {
-    #[cfg(not(feature = "duckdb"))]
-    fn run(&self, _open: impl FnOnce() -> Result<History>) -> Result<u8> {
-        bail!(
-            "{} (pandas, Polars and DuckDB itself read the Parquet files of the runs as they are)",
-            crate::history::WITHOUT_DUCKDB
-        )
-    }
-
-    #[cfg(feature = "duckdb")]
-    fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
-        use crate::history::Database;
-        use crate::report::json;
-        use crate::report::table::{Column, Table};
-
-        let database = match &self.database {
-            Some(path) => Database::open(path)?,
-            None => Database::over(open()?.runs())?,
-        };
-        let answer = database.query(&self.sql)?;
-        let mut table = Table::new(answer.columns.iter().map(Column::text));
-        for row in answer.texts() {
-            table.row(row);
-        }
-        let text = match self.format {
-            QueryFormat::Table => table.terminal(),
-            QueryFormat::Json => json(&answer.objects()),
-            QueryFormat::Csv => table.separated(b','),
-            QueryFormat::Tsv => table.separated(b'\t'),
-        };
-        print!("{text}");
         Ok(exit_codes::OK)
     }
 }

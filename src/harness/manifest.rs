@@ -46,6 +46,7 @@ pub fn new_manifest(
         peaks: None,
         calibrations: Vec::new(),
         parts: Vec::new(),
+        equal_machines: None,
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),

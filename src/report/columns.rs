@@ -304,6 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn the_short_names_of_queries_are_columns_of_reports() {
+        for (short, name) in crate::history::SHORT_NAMES {
+            let mut fields = serde_json::to_value(record("m", "ort", 1, None)).unwrap();
+            fields[name] = 7.into();
+            let record: Record = serde_json::from_value(fields).unwrap();
+            let column = RecordColumn::find(short).unwrap_or_else(|| panic!("{short}"));
+            assert_eq!(column.value(&Entry { record: &record, ratio_to_best: None }), Some(7.0), "{short} of {name}");
+        }
+    }
+
+    #[test]
     fn a_suspicious_case_has_its_status_for_a_median_and_no_number_to_sort_by() {
         let record = Record { status: Status::Suspicious, ..record("m", "ort", 1, Some(1.0)) };
         let column = COLUMNS.iter().find(|column| column.name == P50).unwrap();

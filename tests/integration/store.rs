@@ -408,6 +408,34 @@ fn without_duckdb_a_query_says_how_to_get_it() {
     }
 }
 
+#[test]
+fn flags_find_and_group_records_in_every_build() {
+    let workplace = measured();
+    add_runs(&workplace, [2], 10);
+    let query = |arguments: &[&str]| {
+        let arguments = [&["store", "query", "--format", "tsv"], arguments].concat();
+        workplace.inferbench(&arguments).finish().with_code(0)
+    };
+    let medians = query(&["--where", "model=digits", "--by", "backend,batch", "--show", "batch"]);
+    assert_eq!(medians.stdout, "backend\tbatch_size\trows\tmedian_batch_size\nnull\t1\t2\t1\nnull\t8\t2\t8\n");
+    let rows = query(&["--show", "run_id,batch", "--sort", "batch", "--descending", "--limit", "2"]);
+    assert_eq!(rows.stdout, format!("run_id\tbatch_size\n{RUN}\t8\n20260102T000000Z\t8\n"));
+    let mixed = query(&["--by", "model", "--since", "2026-01-02"]);
+    assert!(mixed.stdout.contains("digits\t2\t") && mixed.stderr.contains("differ in batch_size"), "{}", mixed.stderr);
+    let table =
+        workplace.inferbench(&["store", "query", "--since", "2026-01-02", "--history", "target-reports"]).finish();
+    assert!(table.stdout.contains("digits/null-cpu-f32/8"), "{}", table.stdout);
+    let old = query(&["--since", "1d", "--show", "model"]);
+    assert_eq!(old.stdout, "model\n");
+    let refused =
+        |arguments: &[&str]| workplace.inferbench(&[&["store", "query"], arguments].concat()).finish().with_code(2);
+    refused(&["--where", "modle=digits"]).saying(&["no column", "model"]);
+    refused(&["--by", "model", "FROM benchmark_runs"]).saying(&["cannot be used with"]);
+    refused(&[]).saying(&["SQL"]);
+    cut(&workplace.path(&format!("target-reports/{RUN}/results.csv")));
+    refused(&["--by", "model"]).saying(&["results.csv: cut short", "convert or import the run again"]);
+}
+
 #[cfg(feature = "duckdb")]
 mod with_duckdb {
     use super::*;
