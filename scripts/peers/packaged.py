@@ -35,7 +35,7 @@ def batches(asked):
     description = tomllib.loads((ROOT / "models/zoo" / asked.model / "model.toml").read_text())
     ring = []
     for position in range(RING):
-        rows = [(position * (asked.batch_size + 1) + row) % POOL for row in range(asked.batch_size)]
+        rows = [(position * (asked.batch_size | 1) + row) % POOL for row in range(asked.batch_size)]
         inputs = {}
         for port in description["inputs"]:
             port = SimpleNamespace(**{"below": None, "constant": None, **port})

@@ -127,15 +127,14 @@ fn waits_for_a_session_are_those_of_theory() {
 /// Checks over seeds are independent of each other only if the services are.
 #[test]
 fn service_times_follow_the_seed() {
-    let mean = |seed: &str| {
-        let row = of_null("exponential:0.5ms", &["--scenario", "single", "--queries", "50", "--seed", seed]);
-        (row.service_mean_ms, is_disturbed(&row, 0.9))
+    // A pause of the machine moves the mean and not the median.
+    let median = |seed: &str| {
+        let row = of_null("exponential:2ms", &["--scenario", "single", "--queries", "200", "--seed", seed]);
+        row.service_p50_ms
     };
-    let [(first, a), (again, b), (second, c)] = ["1", "1", "2"].map(mean);
-    if !(a || b || c) {
-        assert!((first / again - 1.0).abs() < 0.02, "{first} {again}");
-        assert!((first / second - 1.0).abs() > 0.02, "{first} {second}");
-    }
+    let [first, again, second] = ["1", "1", "2"].map(median);
+    assert!((first / again - 1.0).abs() < 0.02, "{first} {again}");
+    assert!((first / second - 1.0).abs() > 0.04, "{first} {second}");
 }
 
 #[test]

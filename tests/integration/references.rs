@@ -261,7 +261,7 @@ fn numbers_of_any_type_are_given_and_compared() {
         assert_eq!(refused.message.as_deref(), Some("\"bf16\" has the element type bf16, which tract lacks"));
     }
     write(&other);
-    let wrong = workplace.inferbench(&["verify", "net.onnx", "--backend", "ort", "--wide"]).finish().with_code(1);
+    let wrong = workplace.inferbench(&["run", "net.onnx", "--backend", "ort", "--wide"]).finish().with_code(1);
     assert!(wrong.stdout.contains("output u64_out is"), "{}", wrong.stdout);
 }
 
