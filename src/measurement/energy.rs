@@ -151,14 +151,17 @@ mod tests {
         let folder = powercap(900_000);
         let meter = EnergyMeter::of_packages(PackageEnergy::below(folder.path()).unwrap());
         assert_eq!(meter.counters.len(), 1);
+        let mut made = 0;
         let window = watts_over(&meter, || {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             thread::sleep(WINDOW / 2 + Duration::from_millis(1));
+            made += 1;
             Ok(1)
         });
         let (watts, seconds, calls) = window.unwrap().unwrap();
         assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");
-        assert_eq!(calls, 2);
+        // A sleep of a busy machine may last for the whole window.
+        assert!(calls == made && (1..=2).contains(&calls), "{calls} of {made}");
     }
 
     #[test]

@@ -185,7 +185,9 @@ mod tests {
         let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
         let calls = session.call(2000).unwrap();
         let delayed = (CALL + DELAY).as_nanos() as u64;
-        let (mean, _) = mean_and_deviation(&calls);
+        // Without those during which others had the processor.
+        let undisturbed: Vec<u64> = calls.iter().copied().filter(|ns| *ns < 2 * delayed).collect();
+        let (mean, _) = mean_and_deviation(&undisturbed);
         let sorted = SortedCalls::new(calls).unwrap();
         assert!(sorted.percentile(0.99) >= delayed && sorted.percentile_upper_bound(0.99).unwrap() >= delayed);
         // The mean says nothing of a call that takes eleven times as long.

@@ -99,18 +99,26 @@ fn a_large_product_comes_near_the_roofline() {
     }
     let workplace = Workplace::new(&[], &["ort"], &[1, 2]);
     workplace.add_model("product.onnx", "models/exported/product.onnx");
-    // Peaks of this moment: those that all tests share may be of one with more or less beside.
-    let peaks = workplace.path("peaks.json");
-    let mut run = workplace.inferbench(&["run", "--noplot", "--iterations", "100"]);
-    run.env("INFERBENCH_PEAKS", peaks).finish().with_code(0);
-    for batch in [1, 2] {
-        let record = workplace.record(&format!("product/ort-cpu-f32/{batch}"));
-        assert_eq!(record.flops, Some(batch * 2 * 1024_u64.pow(3)));
-        // Of the fastest call, since other tests run beside.
-        let slower = record.criterion_mean_ms.unwrap() / record.latency_min_ms.unwrap();
-        let percent = record.roofline_percent.unwrap() * slower;
-        assert!((40.0..250.0).contains(&percent), "{percent} %, the mean {slower} × the fastest");
+    let percents = |attempt: usize| {
+        // Peaks of this moment: those that all tests share may be of one with more or less beside.
+        let peaks = workplace.path(&format!("peaks-{attempt}.json"));
+        let mut run = workplace.inferbench(&["run", "--noplot", "--iterations", "100"]);
+        run.env("INFERBENCH_PEAKS", peaks).finish().with_code(0);
+        [1, 2].map(|batch| {
+            let record = workplace.record(&format!("product/ort-cpu-f32/{batch}"));
+            assert_eq!(record.flops, Some(batch * 2 * 1024_u64.pow(3)));
+            // Of the fastest call, since other tests run beside.
+            let slower = record.criterion_mean_ms.unwrap() / record.latency_min_ms.unwrap();
+            record.roofline_percent.unwrap() * slower
+        })
+    };
+    // The peaks themselves may be measured while others have the processors: then once more.
+    let is_near = |both: &[f64; 2]| both.iter().all(|percent| (40.0..250.0).contains(percent));
+    let mut found = Vec::new();
+    while found.len() < 3 && !found.last().is_some_and(is_near) {
+        found.push(percents(found.len()));
     }
+    assert!(found.last().is_some_and(is_near), "{found:?} %");
 }
 
 #[test]

@@ -47,9 +47,15 @@ fn a_recorded_entry_is_found_and_read_with_its_numbers() {
 #[test]
 fn a_fresh_entry_has_the_keys_of_the_recorded_one_and_its_calls_sum_up_to_criterions_times() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[8]);
-    // More calls than Criterion gets samples: several calls make a sample.
-    workplace.inferbench(&["run", "--noplot", "--iterations", "2500"]).finish().with_code(0);
     let fresh = workplace.entry(ID, "new");
+    // More calls than Criterion gets samples: several calls make a sample.
+    let measured = |_: usize| -> LatencyLog {
+        workplace.inferbench(&["run", "--noplot", "--iterations", "2500"]).finish().with_code(0);
+        serde_json::from_value(json(&fresh, LATENCY_LOG)).unwrap()
+    };
+    // Criterion chooses the calls per sample by a single call, which a pause of the machine may make a very long one.
+    let log = (0..3).map(measured).find(|log| log.samples_ns.concat().len() > 100);
+    let log = log.expect("samples of one call each show little");
 
     for name in ["benchmark.json", "sample.json", "estimates.json", "tukey.json", LATENCY_LOG] {
         let mut found = keys(&json(&fresh, name));
@@ -59,14 +65,12 @@ fn a_fresh_entry_has_the_keys_of_the_recorded_one_and_its_calls_sum_up_to_criter
     }
     assert_eq!(file_names(&fresh), file_names(&recorded_entry()));
 
-    let log: LatencyLog = serde_json::from_value(json(&fresh, LATENCY_LOG)).unwrap();
     let sample = json(&fresh, "sample.json");
     let sums: Vec<f64> = log.samples_ns.iter().map(|calls| calls.iter().sum::<u64>() as f64).collect();
     let counts: Vec<f64> = log.samples_ns.iter().map(|calls| calls.len() as f64).collect();
     assert_eq!(sample["times"], Value::from(sums));
     assert_eq!(sample["iters"], Value::from(counts));
     assert_eq!(log.samples_ns.len(), 100);
-    assert!(log.samples_ns.concat().len() > 100, "samples of one call each show little");
     assert_eq!(log.run_id, workplace.latest_run().read_manifest().unwrap().run_id);
 }
 

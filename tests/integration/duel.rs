@@ -56,7 +56,10 @@ const NOISE: &str = "median=$((median + $$ % 7 * 100))";
 #[test]
 fn a_slow_down_of_the_own_executable_is_found() {
     let workplace = workplace();
-    let slowed = duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish().with_code(1);
+    let measured = |_: usize| duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish();
+    // The null control of a busy machine moves by chance in some duels, which have no verdict then.
+    let is_sound = |it: &Finished| json(it)["cases"][0]["comparison"]["is_null_changed"] != true;
+    let slowed = (0..3).map(measured).find(is_sound).expect("the null control moves three times").with_code(1);
     assert_eq!(verdict(&slowed), "slower");
     let slowed = slowed.saying(&[
         "digits/null-cpu-f32/1: about ± ",
@@ -198,7 +201,7 @@ fn a_large_change_ends_a_duel_at_its_first_look() {
     stand_in(&workplace, "base", scatter);
     stand_in(&workplace, "slow", &format!("median=150000; {scatter}"));
     let short = |candidate: &str| {
-        let mut duel = workplace.inferbench(&["duel", "./base", candidate, "--minutes", "0.2", "--slice", "2"]);
+        let mut duel = workplace.inferbench(&["duel", "./base", candidate, "--minutes", "0.6", "--slice", "2"]);
         let finished = duel.args(["--format", "json"]).finish();
         let found = json(&finished);
         let case = &found["cases"][0];

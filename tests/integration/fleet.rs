@@ -214,15 +214,15 @@ impl Slurm {
         }
         let slurm = Slurm { folder: tempfile::tempdir().unwrap() };
         let script = r#"set -eu
-            D=$1; H=$(hostname -s); mkdir -p "$D/state" "$D/munge"; chmod 700 "$D/munge"
+            D=$1; P=$2; H=$(hostname -s); mkdir -p "$D/state" "$D/munge"; chmod 700 "$D/munge"
             head -c 128 /dev/urandom >"$D/munge/key"; chmod 400 "$D/munge/key"
             munged --force --key-file="$D/munge/key" --socket="$D/munge/s" --pid-file="$D/munge/pid" --log-file="$D/munge/log" --seed-file="$D/munge/seed"
-            for line in ClusterName=test "SlurmctldHost=$H(127.0.0.1)" SlurmctldPort=17817 SlurmUser=root AuthType=auth/munge \
+            for line in ClusterName=test "SlurmctldHost=$H(127.0.0.1)" "SlurmctldPort=$P" SlurmUser=root AuthType=auth/munge \
                 "AuthInfo=socket=$D/munge/s,cred_expire=5" ProctrackType=proctrack/linuxproc TaskPlugin=task/none SelectType=select/cons_tres \
                 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1 "StateSaveLocation=$D/state" "SlurmdSpoolDir=$D/spool.%n" \
                 "SlurmctldPidFile=$D/slurmctld.pid" "SlurmdPidFile=$D/slurmd.%n.pid" "SlurmctldLogFile=$D/slurmctld.log" \
                 "SlurmdLogFile=$D/slurmd.%n.log" SlurmdParameters=config_overrides ReturnToService=2 SlurmdTimeout=5 MessageTimeout=5 KillWait=1 \
-                "NodeName=node[1-2] NodeHostname=$H NodeAddr=127.0.0.1 Port=[17821-17822] CPUs=2 RealMemory=2000" \
+                "NodeName=node[1-2] NodeHostname=$H NodeAddr=127.0.0.1 Port=[$((P + 1))-$((P + 2))] CPUs=2 RealMemory=2000" \
                 "PartitionName=bench Nodes=node[1-2] Default=YES State=UP"; do
                 echo "$line"
             done >"$D/slurm.conf"
@@ -230,7 +230,11 @@ impl Slurm {
             slurmctld -c; slurmd -N node1; slurmd -N node2
             until [ "$(sinfo -h -t idle -o %D)" = 2 ]; do sleep .1; done"#;
         let path = slurm.folder.path().display().to_string();
-        let started = Command::new("timeout").args(["60", "sh", "-c", script, "sh", &path]).output().unwrap();
+        // Three ports that nobody has, below those that the system gives away.
+        let is_free = |port: u16| std::net::TcpListener::bind(("0.0.0.0", port)).is_ok();
+        let first = (17817..19000_u16).step_by(10).find(|first| (*first..*first + 3).all(is_free));
+        let first = first.unwrap().to_string();
+        let started = Command::new("timeout").args(["150", "sh", "-c", script, "sh", &path, &first]).output().unwrap();
         assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
         Some(slurm)
     }
@@ -278,7 +282,7 @@ fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     let workplace = Workplace::new(&MODELS, &["candle"], &[1, 2]);
     workplace.inferbench(&["prepare"]).finish().with_code(0);
     let fleet =
-        ["fleet", "slurm", "--nodes", "4", "--phase", "forward,decode", "--iterations", "1000000", "--budget", "2"];
+        ["fleet", "slurm", "--nodes", "4", "--phase", "forward,decode", "--iterations", "1000000", "--budget", "3"];
     let submit = |more: &[&str]| {
         let mut command = workplace.inferbench(&[&fleet[..], more].concat());
         command.env("SLURM_CONF", slurm.configuration()).finish().with_code(0)
@@ -290,7 +294,7 @@ fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     let log = |part: usize| fs::read_to_string(logs.join(format!("part-{part}.log"))).unwrap_or_default();
     // In the middle of a part on the first node: one case is finished, and the next one is being measured.
     let all_logs = || (1..=4).map(log).collect::<Vec<_>>().join("\n--\n");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     let part = loop {
         let task = slurm.ask("squeue", &["-h", "-w", "node1", "-o", "%K"]).parse::<usize>();
         if let Some(part) = task.ok().filter(|task| log(*task).contains("[2/2]")) {
@@ -303,7 +307,7 @@ fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     slurm.kill("node1");
     let merged =
         || logs.join("merge.log").is_file() && fs::read_to_string(logs.join("merge.log")).unwrap().contains("HTML  ");
-    let deadline = Instant::now() + Duration::from_secs(150);
+    let deadline = Instant::now() + Duration::from_secs(400);
     while !merged() {
         let queue = slurm.ask("squeue", &["-o", "%i %T %N %r"]);
         assert!(Instant::now() < deadline, "{queue}\n{}", log(part));
@@ -394,7 +398,10 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
 
     let resumed = start(&["--resume"]).finish().with_code(0);
     assert!(!resumed.stderr.contains("copying"), "everything is there already: {}", resumed.stderr);
-    resumed.saying(&["1 of 4 cases are finished"]);
+    // The second case may end before its process does.
+    let is_kept =
+        ["1", "2", "3"].iter().any(|kept| resumed.stderr.contains(&format!("{kept} of 4 cases are finished")));
+    assert!(is_kept, "{}", resumed.stderr);
     let records = only_run(&workplace).records().unwrap();
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|record| record.status == Status::Ok), "{records:?}");

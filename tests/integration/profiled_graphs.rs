@@ -8,7 +8,7 @@ use crate::support::{Run, Workplace, has_onnxruntime};
 const ROWS: u64 = 16;
 const WIDTH: u64 = 256;
 /// A machine that is never quiet gets so many tries.
-const MOST_ROUNDS: usize = 8;
+const MOST_ROUNDS: usize = 16;
 /// A node costs the runtime something, too, and times scatter: this part of an operator's time.
 const SLACK: f64 = 0.15;
 

@@ -70,7 +70,9 @@ fn a_program_in_plain_python_is_a_backend() {
     let command = format!("python3 {}", example());
     run(&workplace, &command, &["--backend", "plain,candle"]).with_code(0);
     let record = workplace.record("digits/plain-cpu-f32/2");
-    assert_eq!((record.status, record.verified, record.iterations), (Status::Ok, Some(true), Some(20)));
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)));
+    // Criterion chooses the calls per sample by a single call, which other work may make a short one beside those of the warm-up.
+    assert!(record.iterations.is_some_and(|calls| calls > 0 && calls.is_multiple_of(20)), "{:?}", record.iterations);
     assert!(record.max_rel_error.unwrap() < 1e-5);
     assert_eq!((record.effective_device.as_deref(), record.threads), (Some("cpu"), Some(1)));
     assert_eq!(record.backend_version.as_deref(), Some("protocol 1"));
@@ -238,13 +240,16 @@ mod jax {
         workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
         let records = workplace.records();
         assert_eq!(records.len(), 12, "digits, prefill and decode of llama-small, all phases of t5-tiny");
+        let (mut compiled_ms, mut traced_ms) = (0.0, 0.0);
         for record in records {
             let id = record.case().to_string();
             assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
             assert!(record.max_rel_error.unwrap() < 1e-4, "{id}");
             assert_eq!((record.threads, record.providers.as_deref()), (Some(1), Some("XLA cpu")), "{id}");
-            assert!(record.compilation_time_ms.unwrap() > record.trace_time_ms.unwrap(), "{id}");
-            assert!(record.trace_time_ms.unwrap() > 0.0 && record.load_time_ms.unwrap() > 0.0, "{id}");
+            let (compiled, traced) = (record.compilation_time_ms.unwrap(), record.trace_time_ms.unwrap());
+            assert!(compiled > 0.0 && traced > 0.0 && record.load_time_ms.unwrap() > 0.0, "{id}");
+            compiled_ms += compiled;
+            traced_ms += traced;
             assert!(record.library_version.unwrap().starts_with("jax 0."), "{id}");
             let says = record.message.unwrap_or_default();
             assert_eq!(says.contains("executable"), id.contains("decode"), "{id}: {says}");
@@ -254,6 +259,8 @@ mod jax {
                 "{id}: {says}"
             );
         }
+        // Of all cases together: a pause while a single one is traced would be longer than its compilation.
+        assert!(compiled_ms > traced_ms, "{compiled_ms} {traced_ms}");
     }
 
     #[test]

@@ -384,7 +384,7 @@ mod tests {
         assert!(ended_early(&|it| it.stream(stream), Some(20_000.0)));
         assert!(ended_early(&|it| it.concurrent(users), Some(20_000.0)));
         assert!(ended_early(&|it| it.server(&schedule, 0, None), Some(20_000.0)));
-        let short = Stream { least_time: Duration::from_millis(600), ..stream };
+        let short = Stream { least_time: Duration::from_millis(1500), ..stream };
         assert!(!ended_early(&|it| it.stream(short), None));
     }
 

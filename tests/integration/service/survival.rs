@@ -9,7 +9,7 @@ fn a_child_that_is_killed_fails_its_job_only() {
     let (id, run, worker) = start_to_the_middle(&server);
     signal("KILL", &run.to_string());
     server.wait_until(&id, "failed");
-    assert!(!is_alive(worker));
+    wait_for("the end of the worker", || (!is_alive(worker)).then_some(()));
     let job = server.get(&format!("/api/v1/runs/{id}")).json();
     assert_eq!(job["job"]["message"], "the process was ended by signal 9 (SIGKILL)", "{job}");
     // The case that was finished is in the history, and the one that was not says so.
@@ -50,7 +50,7 @@ fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interru
 fn sigterm_finishes_the_case_and_ends() {
     let workplace = workplace();
     let mut server = Server::start(&workplace, &[]);
-    let case = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=200&threads=1";
+    let case = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=500&threads=1";
     let mut first = server.open(&head("GET", case, ""));
     server.measuring();
     let mut second = server.open(&head("GET", SHORT, ""));

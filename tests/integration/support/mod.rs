@@ -245,7 +245,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until there is something, for at most a minute.
+/// Waits until there is something, for at most two minutes.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -253,7 +253,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "waited for {what}");
+        assert!(start.elapsed() < Duration::from_secs(120), "waited for {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
