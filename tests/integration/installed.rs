@@ -227,5 +227,9 @@ fn setup_lists_what_it_can_get_without_a_checkout() {
     unknown.saying(&["unknown part 'abacus'; the parts are ort, tch"]);
     let without = elsewhere.inferbench(&["setup", "ort"]).finish().with_code(2);
     without.saying(&["Python does not start as python3"]);
+    fs::write(elsewhere.path("file"), "").unwrap();
+    let mut no_folder = elsewhere.inferbench(&["setup", "ort"]);
+    no_folder.env("PATH", &path).env("XDG_CACHE_HOME", elsewhere.path("file"));
+    no_folder.finish().with_code(2).saying(&["cannot be put into", "XDG_CACHE_HOME names another cache folder"]);
     assert_eq!(names(&elsewhere.path("work")), ["net.onnx"]);
 }
