@@ -444,8 +444,10 @@ mod ort_web {
         for case in cases {
             let rows = case["rows"].as_array().unwrap();
             let sum: f64 = rows.iter().filter_map(|row| row["raw_us"].as_f64()).sum();
-            let profiled_us = case["profiled_us"].as_f64().unwrap();
-            assert!(sum > 0.3 * profiled_us && sum < 1.1 * profiled_us, "{sum} of {profiled_us}: {case}");
+            // What is outside of the operators is that of a plain call, which other work may have made longer than a profiled one.
+            let [profiled_us, plain_us] = ["profiled_us", "plain_us"].map(|key| case[key].as_f64().unwrap());
+            let most = 1.1 * profiled_us.max(plain_us);
+            assert!(sum > 0.3 * profiled_us && sum < most, "{sum} of {profiled_us}, plain {plain_us}: {case}");
             assert!(rows.iter().any(|row| ["Conv", "MatMul"].iter().any(|it| row["operator"] == *it)), "{case}");
         }
         nothing_is_left(&workplace);
