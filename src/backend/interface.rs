@@ -35,6 +35,10 @@ pub trait Backend: Send + Sync {
     fn needs_one_shape(&self, _device: &str) -> bool {
         false
     }
+    /// Whether several threads may call one loaded session on the device at the same time ([`LoadRequest::callers`]).
+    fn serves_callers(&self, _device: &str) -> bool {
+        false
+    }
     /// Calls that a warm-up has at least, because the runtime still optimises in them.
     fn least_warm_up_calls(&self) -> usize {
         0
@@ -100,6 +104,8 @@ pub struct LoadRequest<'a> {
     /// Sessions of this request that serve at the same time in this process, each in a thread of its own. They may share their
     /// weights. 1 if there is no other session.
     pub instances: usize,
+    /// Threads that call the session of this request at the same time, each through a [`Session`] of its own. 1 if there is no other caller.
+    pub callers: usize,
 }
 
 /// A loaded model.

@@ -84,6 +84,7 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
         dtype: Dtype::F32,
         threads: 1,
         instances: 1,
+        callers: 1,
     };
     Ok(backend::check_program(command, &request, &ring))
 }

@@ -76,6 +76,9 @@ pub struct TermArguments {
     /// Sessions that serve at the same time; `auto` tries those that divide the processors among them [default: 1]
     #[arg(long, value_name = "N|auto")]
     instances: Option<Instances>,
+    /// Threads that call one session at the same time and share its threads: ONNX Runtime and OpenVINO allow it [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    callers: Option<u32>,
     /// Requests that share a call, at most [default: 1]
     #[arg(long, value_name = "N")]
     max_batch: Option<usize>,
@@ -146,6 +149,11 @@ impl TermArguments {
         } else if own.rate.is_some() {
             (suite.scenario, suite.concurrency) = (None, None);
         }
+        if own.callers.is_some() {
+            suite.instances = None;
+        } else if own.instances.is_some() {
+            suite.callers = None;
+        }
         if own.lengths.is_some() {
             (suite.prompt_tokens, suite.output_tokens) = (None, None);
         } else if own.prompt_tokens.or(own.output_tokens).is_some() {
@@ -168,6 +176,7 @@ impl TermArguments {
             queries: own.queries.or(suite.queries),
             searches: own.searches.or(suite.searches).filter(|_| is_search || own.searches.is_some()),
             instances: own.instances.or(suite.instances),
+            callers: own.callers.or(suite.callers),
             max_batch: own.max_batch.or(suite.max_batch),
             max_delay: own.max_delay.or(suite.max_delay),
             soak: own.soak || suite.soak && !is_search,
@@ -220,6 +229,15 @@ impl TermArguments {
             !has_one_query || self.instances() == Instances::Number(1),
             "the scenarios single and multi have one query at a time, which one session answers: leave `--instances` out"
         );
+        let has_callers = self.callers.is_some_and(|callers| callers > 1);
+        ensure!(
+            !has_callers || !has_one_query,
+            "the scenarios single and multi have one query at a time: leave `--callers` out"
+        );
+        ensure!(
+            !has_callers || self.instances() == Instances::Number(1),
+            "`--callers` is for one session: leave `--instances` out"
+        );
         let lengths = self.lengths()?;
         ensure!(self.soak || self.max_growth.is_none(), "`--max-growth` is for a soak test: say `--soak`");
         ensure!(
@@ -259,6 +277,7 @@ impl TermArguments {
             seconds,
             queries,
             instances: 1,
+            callers: self.callers.map_or(1, |callers| callers as usize),
             most_batch,
             most_delay_ms: 1e3 * self.max_delay.unwrap_or(0.0),
             service,

@@ -51,19 +51,33 @@ pub fn fleet_of_history(
     prices: &Prices,
     paths: &Paths,
 ) -> Result<(Fleet, Vec<ReportedRun>)> {
-    let read = |run: &Run| {
-        let mut read = ReportedRun::read(run)?;
+    let read = |run: &Run, is_whole: bool| {
+        let mut read = if is_whole { ReportedRun::read(run)? } else { ReportedRun::read_figures(run)? };
         read.records.retain(|record| filter.matches(&record.case()));
         Ok::<_, anyhow::Error>(read)
     };
-    let readable = runs.iter().filter_map(|run| read(run).inspect_err(|why| eprintln!("left out: {why:#}")).ok());
+    let readable =
+        runs.iter().filter_map(|run| read(run, false).inspect_err(|why| eprintln!("left out: {why:#}")).ok());
     let fleet = gathered(readable, prices, paths);
     if fleet.cases.is_empty() {
         bail!("no case passes the filters; `inferbench report --machines` without filters shows all cases");
     }
     let shown = fleet.shown_hosts();
-    let has_shown = |run: &&Run| run.host_ids().is_ok_and(|hosts| shown.iter().any(|host_id| hosts.contains(*host_id)));
-    let kept = runs.iter().filter(has_shown).filter_map(|run| read(run).ok()).collect();
+    // Of many machines, no more is read than `shown_of` keeps.
+    let is_thinned = fleet.has_same_cases() && fleet.is_large();
+    let (mut done, mut kept) = (BTreeSet::new(), Vec::new());
+    for run in runs.iter().rev() {
+        let hosts = run.host_ids().unwrap_or_default();
+        if !hosts.iter().any(|host_id| shown.contains(&host_id.as_str()) && !done.contains(host_id)) {
+            continue;
+        }
+        let Ok(read) = read(run, !is_thinned) else { continue };
+        if is_thinned {
+            done.extend(read.records.iter().map(|record| record.host_id.clone()));
+        }
+        kept.push(read);
+    }
+    kept.reverse();
     let kept = shown_of(&fleet, kept);
     Ok((fleet, kept))
 }

@@ -26,6 +26,8 @@ pub struct RateChange {
     pub case_id: String,
     pub instances: usize,
     pub threads: usize,
+    /// Threads that call the session at the same time, if there are several.
+    pub callers: Option<usize>,
     pub percentile: f64,
     pub bound_ms: Option<f64>,
     pub ttft_bound_ms: Option<f64>,
@@ -80,6 +82,7 @@ fn change(search: &LoadResult, base: &[LoadResult], new: &[LoadResult], toleranc
         case_id: search.case_id.clone(),
         instances: search.instances,
         threads: search.threads,
+        callers: search.callers,
         percentile: search.percentile,
         bound_ms: search.bound_ms,
         ttft_bound_ms: search.ttft_bound_ms,
@@ -144,7 +147,7 @@ fn found(side: &[LoadResult], search: &LoadResult) -> Vec<Found> {
 fn is_same_search(one: &LoadResult, other: &LoadResult) -> bool {
     let terms = |row: &LoadResult| {
         let bounds = (row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.percentile);
-        let sessions = (row.instances, row.threads, row.most_batch, row.most_delay_ms);
+        let sessions = (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
         let length = (row.asked_seconds, row.asked_queries, row.asked_seed, row.lengths.clone());
         (row.case_id.clone(), row.host_id.clone(), row.is_of_search, sessions, bounds, length)
     };

@@ -20,6 +20,8 @@ pub struct UnderLoad {
     pub instances: usize,
     /// Threads of each instance.
     pub threads: usize,
+    /// Threads that call the session at the same time, if there are several.
+    pub callers: Option<usize>,
     pub most_batch: usize,
 }
 
@@ -44,10 +46,11 @@ impl UnderLoad {
 
     /// `under load 431 samples/s with 2 instances of 1 thread, p99 19.1 ms (load test 20260101T000000Z)`.
     pub fn text(&self) -> String {
-        let UnderLoad { instances, threads, most_batch, .. } = *self;
+        let UnderLoad { instances, threads, callers, most_batch, .. } = *self;
+        let callers = callers.map(|callers| format!(" and {callers} callers")).unwrap_or_default();
         let batch = if most_batch > 1 { format!(", up to {most_batch} requests per call") } else { String::new() };
         format!(
-            "under load {} samples/s with {} of {}{batch}, p99 {} (load test {})",
+            "under load {} samples/s with {} of {}{callers}{batch}, p99 {} (load test {})",
             three_digits(self.samples_per_s),
             plural(instances, "instance", "instances"),
             plural(threads, "thread", "threads"),
@@ -85,7 +88,7 @@ fn is_newer(one: &LoadResult, other: &LoadResult) -> bool {
 
 /// Whether a newer trial stands in place of an older one: it has the same terms, or it has failed by requests at a rate that is not higher.
 fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
-    let sessions = |row: &LoadResult| (row.instances, row.threads, row.most_batch, row.most_delay_ms);
+    let sessions = |row: &LoadResult| (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
     let bounds =
         |row: &LoadResult| (row.percentile, row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.lengths.clone());
     let is_same = sessions(newer) == sessions(older) && bounds(newer) == bounds(older);
@@ -106,6 +109,7 @@ impl From<&LoadResult> for UnderLoad {
             memory_mb: trial.memory_mb,
             instances: trial.instances,
             threads: trial.threads,
+            callers: trial.callers,
             most_batch: trial.most_batch,
         }
     }
@@ -128,6 +132,7 @@ mod tests {
             latency_p99_ms: 10.0,
             instances: 1,
             threads: 1,
+            callers: None,
             most_batch: 1,
             ..LoadResult::default()
         }

@@ -18,8 +18,8 @@ use crate::paths::Paths;
 use crate::run_data::{RunFolder, write_whole};
 use crate::selection::PlannedCase;
 
-/// Measures the ranges for the selected cases of users' graphs that are quantised by them, each graph once, and keeps them in the
-/// folders of the prepared files. A case whose graph has none cannot run.
+/// Measures the ranges for the selected cases of users' graphs that are quantised by them, each graph once over all sizes of its inputs, and
+/// keeps them in the folders of the prepared files. A case whose graph has none cannot run.
 ///
 /// # Errors
 /// The user has stopped it, no process can be started, or a folder cannot be written.
@@ -29,38 +29,50 @@ pub fn measure_ranges(
     effort: &Effort,
     paths: &Paths,
 ) -> Result<()> {
-    let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
-    for planned in cases.iter_mut().filter(|planned| is_selected(&planned.case)) {
-        let Ok(model) = &planned.model else { continue };
-        let Origin::Files { onnx: Some(file), quantization: Some(Quantization::Static), .. } = &model.origin else {
-            continue;
-        };
-        let folder_name = model.artifact_folder_name();
-        let folder = paths.prepared().join(&folder_name);
-        let kept = failures.get(&folder_name).cloned();
-        let found =
-            kept.map_or_else(|| ranges_of(model, file, &planned.case, &folder, effort), |kept| Ok(Err(kept)))?;
-        if let Err(failure) = found {
-            failures.insert(folder_name, failure.clone());
-            planned.model = Err(failure);
+    // A prepared file serves all sizes, so that its ranges are those of all of them.
+    let mut sizes: BTreeMap<String, Vec<(Model, Case)>> = BTreeMap::new();
+    for planned in cases.iter().filter(|planned| is_selected(&planned.case)) {
+        if let Ok(model) = &planned.model
+            && is_ranged(model)
+        {
+            let of_graph = sizes.entry(model.artifact_folder_name()).or_default();
+            if !of_graph.iter().any(|(known, _)| known.inputs == model.inputs) {
+                of_graph.push((model.clone(), planned.case.clone()));
+            }
+        }
+    }
+    for (folder_name, of_graph) in sizes {
+        let Err(failure) = ranges_of(&of_graph, &paths.prepared().join(&folder_name), effort)? else { continue };
+        for planned in cases.iter_mut().filter(|planned| is_selected(&planned.case)) {
+            if planned.model.as_ref().is_ok_and(|model| is_ranged(model) && model.artifact_folder_name() == folder_name)
+            {
+                planned.model = Err(failure.clone());
+            }
         }
     }
     Ok(())
 }
 
-/// Writes the calibration of a graph into the folder, unless it is there.
-fn ranges_of(
-    model: &Model,
-    file: &Path,
-    case: &Case,
-    folder: &Path,
-    effort: &Effort,
-) -> Result<Result<(), CaseFailure>> {
+fn is_ranged(model: &Model) -> bool {
+    matches!(model.origin, Origin::Files { onnx: Some(_), quantization: Some(Quantization::Static), .. })
+}
+
+/// Writes the calibration of a graph with inputs of these sizes into the folder, unless it is there.
+fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<Result<(), CaseFailure>> {
+    let Some((model, Origin::Files { onnx: Some(file), .. })) = sizes.first().map(|(model, _)| (model, &model.origin))
+    else {
+        return Ok(Ok(()));
+    };
     let graph = PartFiles { onnx: Some(file.to_owned()), torchscript: None };
     let graph = Artifacts { parts: vec![graph], ..Artifacts::default() };
     let made_from = (|| {
         let samples = sha256_of_samples(&model.data_source)?;
-        anyhow::Ok(format!("{} {} {:?}", graph.sha256_of_all()?, samples.unwrap_or_default(), model.inputs))
+        let inputs: Vec<&[TensorSpec]> = sizes.iter().map(|(model, _)| model.inputs.as_slice()).collect();
+        let samples = samples.unwrap_or_default();
+        anyhow::Ok(match inputs.as_slice() {
+            [inputs] => format!("{} {samples} {inputs:?}", graph.sha256_of_all()?),
+            several => format!("{} {samples} {several:?}", graph.sha256_of_all()?),
+        })
     })();
     let made_from = match made_from {
         Ok(made_from) => Some(made_from),
@@ -76,36 +88,44 @@ fn ranges_of(
         Ok(names) => names,
         Err(why) => return Ok(Err(CaseFailure::unsupported(format!("{why:#}")))),
     };
-    let outputs = names.into_iter().map(|name| TensorSpec::new(name, ElementType::F32, Vec::new())).collect();
-    let (parts, phases) = whole(&model.inputs, outputs);
-    let origin = Origin::Files { onnx: Some(shown.clone()), torchscript: None, reference: None, quantization: None };
-    let model = Model { parts, phases, origin, dtype: Dtype::F32, ..model.clone() };
-    let case = Case {
-        variant: ORIGINAL.into(),
-        dtype: Dtype::F32,
-        batch_size: model.fixed_batch().unwrap_or(1),
-        ..case.clone()
-    };
-    let artifacts =
-        Artifacts { parts: vec![PartFiles { onnx: Some(shown), torchscript: None }], ..Artifacts::default() };
-    let run_folder = RunFolder::new(place.path().to_owned());
-    let item = WorkItem::new(case, model.clone(), artifacts);
-    let job = Job { work: vec![item], ..Job::new(Purpose::Calibrate, &run_folder, place.path(), effort) };
-    eprintln!(
-        "{} {}: measuring the ranges of its activations by {}",
-        model.name,
-        model.variant,
-        model.data_source.name()
-    );
-    let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> = Supervisor::ask(job)?;
-    Ok(match ranges {
-        Ok(ranges) => {
-            fs_err::create_dir_all(folder)?;
-            write_whole(&path, toml::to_string(&Calibration { made_from, ranges })?.as_bytes())?;
-            Ok(())
+    let outputs: Vec<TensorSpec> =
+        names.into_iter().map(|name| TensorSpec::new(name, ElementType::F32, Vec::new())).collect();
+    let over = if sizes.len() > 1 { format!(" at {} sizes of its inputs", sizes.len()) } else { String::new() };
+    let (name, variant, samples) = (&model.name, &model.variant, model.data_source.name());
+    eprintln!("{name} {variant}: measuring the ranges of its activations by {samples}{over}");
+    let mut all: BTreeMap<String, [f32; 2]> = BTreeMap::new();
+    for (model, case) in sizes {
+        let (parts, phases) = whole(&model.inputs, outputs.clone());
+        let origin =
+            Origin::Files { onnx: Some(shown.clone()), torchscript: None, reference: None, quantization: None };
+        let model = Model { parts, phases, origin, dtype: Dtype::F32, ..model.clone() };
+        let case = Case {
+            variant: ORIGINAL.into(),
+            dtype: Dtype::F32,
+            batch_size: model.fixed_batch().unwrap_or(1),
+            ..case.clone()
+        };
+        let artifacts = Artifacts {
+            parts: vec![PartFiles { onnx: Some(shown.clone()), torchscript: None }],
+            ..Artifacts::default()
+        };
+        let run_folder = RunFolder::new(place.path().to_owned());
+        let item = WorkItem::new(case, model, artifacts);
+        let job = Job { work: vec![item], ..Job::new(Purpose::Calibrate, &run_folder, place.path(), effort) };
+        let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> = Supervisor::ask(job)?;
+        match ranges {
+            Ok(ranges) => {
+                for (name, [least, most]) in ranges {
+                    let known = all.entry(name).or_insert([least, most]);
+                    *known = [known[0].min(least), known[1].max(most)];
+                }
+            }
+            Err(CaseFailure { status, message }) => {
+                return Ok(Err(CaseFailure::new(status, format!("its activations have no ranges: {message}"))));
+            }
         }
-        Err(CaseFailure { status, message }) => {
-            Err(CaseFailure::new(status, format!("its activations have no ranges: {message}")))
-        }
-    })
+    }
+    fs_err::create_dir_all(folder)?;
+    write_whole(&path, toml::to_string(&Calibration { made_from, ranges: all })?.as_bytes())?;
+    Ok(Ok(()))
 }

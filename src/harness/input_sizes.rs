@@ -1,6 +1,7 @@
 //! Finds sizes for what the files of users leave open: usual ones are tried in a worker process until the model runs.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -9,6 +10,7 @@ use super::supervisor::Supervisor;
 use crate::catalogue::{Entry, Place, attempts, flags};
 use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
 use crate::fixture;
+use crate::onnx;
 use crate::paths::Paths;
 use crate::run_data::RunFolder;
 use crate::selection::PlannedCase;
@@ -54,6 +56,7 @@ pub fn find_sizes(
     paths: &Paths,
     preparations: &mut Preparations,
 ) -> Result<()> {
+    say_outputs_left_out(cases.iter().filter(|planned| is_selected(&planned.case)));
     // Forms of one model that have the same inputs have the same sizes.
     let key = |planned: &PlannedCase| {
         let PlannedCase { case, definition, .. } = planned;
@@ -96,6 +99,22 @@ pub fn find_sizes(
         }
     }
     Ok(())
+}
+
+/// Says which outputs of users' files nobody compares, since they are no tensors of numbers.
+fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
+    let mut files: BTreeMap<&Path, &str> = BTreeMap::new();
+    for planned in cases {
+        if let Ok(Model { name, origin: Origin::Files { onnx: Some(file), .. }, .. }) = &planned.model {
+            files.entry(file).or_insert(name);
+        }
+    }
+    for (file, name) in files {
+        // Who reads the file for its model says what is wrong with it.
+        for output in onnx::outputs_left_out(file).unwrap_or_default() {
+            eprintln!("{name}: the output {output}; it is left out, and nobody compares it");
+        }
+    }
 }
 
 /// Tries usual sizes on the backend of the item.

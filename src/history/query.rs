@@ -1,12 +1,14 @@
 //! Questions to the records of all runs without SQL: which rows, in which groups, with which figures.
 //!
-//! There are histories of ten thousand runs: files are read one after the other, and of each row only the columns that are asked for are kept.
+//! There are histories of ten thousand runs: each thread reads a part of them, one file after the other, and of each row only the columns that are
+//! asked for are kept.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::thread;
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use csv::StringRecord;
+use csv::ByteRecord;
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
@@ -156,8 +158,13 @@ impl RecordColumn {
         matches!(self.column().column_type, ColumnType::BigInt | ColumnType::Double)
     }
 
-    fn cell(self, row: &StringRecord) -> &str {
-        row.get(self.place).unwrap_or_default()
+    fn cell(self, row: &ByteRecord) -> &str {
+        row.get(self.place).and_then(|cell| std::str::from_utf8(cell).ok()).unwrap_or_default()
+    }
+
+    /// Whether the row's cell is this text.
+    fn is(self, text: &str, row: &ByteRecord) -> bool {
+        row.get(self.place).unwrap_or_default() == text.as_bytes()
     }
 
     fn value(self, text: &str) -> Value {
@@ -311,6 +318,95 @@ struct Group {
     work: Vec<String>,
 }
 
+/// What a question needs of each row.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    conditions: &'a [Condition],
+    /// Without them each row is a group.
+    keys: Option<&'a [RecordColumn]>,
+    figures: &'a [Figure],
+    work: &'a [RecordColumn],
+    /// The column of the status, if rows that are not `ok` are left out.
+    right: Option<RecordColumn>,
+}
+
+impl Reader<'_> {
+    /// Reads the runs of a part of the history.
+    fn read(&self, part: usize, runs: &[&Run]) -> Result<Found> {
+        let cells = |columns: &[RecordColumn], row: &ByteRecord| -> Vec<String> {
+            columns.iter().map(|column| column.cell(row).to_owned()).collect()
+        };
+        let mut found = Found::default();
+        let keys = self.keys.unwrap_or_default();
+        let (mut row, mut key) = (ByteRecord::new(), vec![String::new(); keys.len()]);
+        for run in runs {
+            let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
+            std::str::from_utf8(&bytes).with_context(|| run.how_to_mend())?;
+            let mut rows = csv::Reader::from_reader(bytes.as_slice());
+            while rows.read_byte_record(&mut row).with_context(|| run.how_to_mend())? {
+                found.seen += 1;
+                if !self.conditions.iter().all(|it| it.holds(it.column.cell(&row))) {
+                    continue;
+                }
+                if self.right.is_some_and(|status| status.cell(&row) != Status::Ok.name()) {
+                    found.left_out += 1;
+                    continue;
+                }
+                for (text, column) in key.iter_mut().zip(keys) {
+                    text.clear();
+                    text.push_str(column.cell(&row));
+                }
+                if self.keys.is_none() {
+                    key = vec![format!("{part} {}", found.seen)];
+                }
+                let place = found.groups.get_index_of(&key).unwrap_or_else(|| {
+                    let cells_of_figures = vec![Vec::new(); self.figures.len()];
+                    let group = Group { rows: 0, cells: cells_of_figures, work: cells(self.work, &row) };
+                    found.groups.insert_full(key.clone(), group).0
+                });
+                let group = &mut found.groups[place];
+                group.rows += 1;
+                let differs = self.work.iter().zip(&group.work).filter(|(column, first)| !column.is(first, &row));
+                found.differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
+                for (kept, figure) in group.cells.iter_mut().zip(self.figures) {
+                    let cell = figure.column.cell(&row);
+                    kept.extend((!cell.is_empty()).then(|| cell.to_owned()));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What is found in some of the runs.
+#[derive(Default)]
+struct Found {
+    seen: usize,
+    left_out: usize,
+    /// Columns of [`WORK`] in which rows of one group differ.
+    differing: BTreeSet<&'static str>,
+    groups: IndexMap<Vec<String>, Group>,
+}
+
+impl Found {
+    /// Adds what later runs have.
+    fn append(&mut self, later: Found, work: &[RecordColumn]) {
+        self.seen += later.seen;
+        self.left_out += later.left_out;
+        self.differing.extend(later.differing);
+        for (key, mut group) in later.groups {
+            let Some(known) = self.groups.get_mut(&key) else {
+                self.groups.insert(key, group);
+                continue;
+            };
+            known.rows += group.rows;
+            known.cells.iter_mut().zip(&mut group.cells).for_each(|(known, cells)| known.append(cells));
+            let differs = work.iter().zip(known.work.iter().zip(&group.work)).filter(|(_, (one, other))| one != other);
+            self.differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
+        }
+    }
+}
+
 impl Question {
     /// Answers the question from the records of these runs. Rows whose status is not `ok` are left out, unless the question names the status.
     ///
@@ -321,43 +417,27 @@ impl Question {
         let figures = self.figures(is_grouped)?;
         let columns = |names: &[&str]| names.iter().filter_map(|name| RecordColumn::named(name)).collect::<Vec<_>>();
         let work = if is_grouped { columns(&WORK) } else { Vec::new() };
-        let status = columns(&["status"]);
-        let is_status_named = self.conditions.iter().any(|condition| status.contains(&condition.column))
-            || self.groups.iter().chain(figures.iter().map(|figure| &figure.column)).any(|it| status.contains(it));
-        let is_wanted = |row: &StringRecord| self.conditions.iter().all(|it| it.holds(it.column.cell(row)));
-        let is_right = |row: &StringRecord| status.iter().all(|status| status.cell(row) == Status::Ok.name());
-        let cells = |columns: &[RecordColumn], row: &StringRecord| -> Vec<String> {
-            columns.iter().map(|column| column.cell(row).to_owned()).collect()
-        };
-        let (mut seen, mut left_out, mut differing) = (0_usize, 0_usize, BTreeSet::new());
-        let mut groups: IndexMap<Vec<String>, Group> = IndexMap::new();
-        for run in runs {
-            let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
-            for row in csv::Reader::from_reader(bytes.as_slice()).records() {
-                let row = row.with_context(|| run.how_to_mend())?;
-                seen += 1;
-                if !is_wanted(&row) {
-                    continue;
-                }
-                if !is_status_named && !is_right(&row) {
-                    left_out += 1;
-                    continue;
-                }
-                let key = if is_grouped { cells(&self.groups, &row) } else { vec![seen.to_string()] };
-                let group = groups.entry(key).or_insert_with(|| Group {
-                    rows: 0,
-                    cells: vec![Vec::new(); figures.len()],
-                    work: cells(&work, &row),
-                });
-                group.rows += 1;
-                let differs = work.iter().zip(&group.work).filter(|(column, first)| column.cell(&row) != *first);
-                differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
-                for (kept, figure) in group.cells.iter_mut().zip(&figures) {
-                    let cell = figure.column.cell(&row);
-                    kept.extend((!cell.is_empty()).then(|| cell.to_owned()));
-                }
-            }
+        let status = RecordColumn::named("status");
+        let named = self.conditions.iter().map(|condition| condition.column);
+        let named = named.chain(self.groups.iter().copied()).chain(figures.iter().map(|figure| figure.column));
+        let right = status.filter(|status| !named.into_iter().any(|column| column == *status));
+        let keys = is_grouped.then_some(self.groups.as_slice());
+        let reader = Reader { conditions: &self.conditions, keys, figures: &figures, work: &work, right };
+        let runs: Vec<&Run> = runs.into_iter().collect();
+        let threads = thread::available_parallelism().map_or(1, |count| count.get());
+        let parts: Vec<Result<Found>> = thread::scope(|scope| {
+            let parts = runs.chunks(runs.len().div_ceil(threads).max(1)).enumerate();
+            let parts: Vec<_> = parts.map(|(part, runs)| scope.spawn(move || reader.read(part, runs))).collect();
+            parts
+                .into_iter()
+                .map(|part| part.join().unwrap_or_else(|_| bail!("a thread that reads has failed")))
+                .collect()
+        });
+        let mut found = Found::default();
+        for part in parts {
+            found.append(part?, &work);
         }
+        let Found { seen, left_out, differing, groups } = found;
         let mut answer = Answer { columns: self.headers(is_grouped, &figures), rows: Vec::new(), notes: Vec::new() };
         for (key, group) in &groups {
             let keys = self.groups.iter().zip(key).map(|(column, text)| column.value(text));

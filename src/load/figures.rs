@@ -91,7 +91,7 @@ pub fn figures(
         generator_real_time: trial.generator.map(|generator| generator.is_real_time),
         backlog_most: is_server.then_some(backlog_most),
         backlog_end: is_server.then_some(backlog_end),
-        utilisation: busy_ns / (seconds * 1e9 * terms.instances as f64),
+        utilisation: busy_ns / (seconds * 1e9 * terms.served_at_once() as f64),
         mean_batch: answered.len() as f64 / calls.max(1.0),
         ended_early: trial.ended_early,
         energy_j_per_request: trial

@@ -24,13 +24,23 @@ pub struct OnnxSummary {
 /// A symbolic first dimension is taken for the batch, whatever the exporter called it, unless its name says that it is a
 /// length; other symbols keep their names, and a dimension without a name is called `<input>.<position>`. Inputs that have
 /// an initializer are not inputs. Whole numbers that look up rows of a table are below its length, and a mask is 1
-/// throughout. Outputs that are no tensors of numbers are left out, if there are others.
+/// throughout. Outputs that are no tensors of numbers are left out ([`outputs_left_out`]), if there are others.
 ///
 /// # Errors
 /// The file cannot be read, is not a whole ONNX model, or has an input, or nothing but outputs, that are no tensors of numbers; the
 /// message names it.
 pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
     summarise(&Source::read(path)?.graph).with_context(|| path.display().to_string())
+}
+
+/// What the outputs of an ONNX file are that its summary leaves out: `"label" is a tensor of strings, and not a tensor of …`.
+///
+/// # Errors
+/// The file cannot be read; the message names it.
+pub fn outputs_left_out(path: &Path) -> Result<Vec<String>> {
+    let source = Source::read(path)?;
+    let wrong = |output| tensor_spec(output, &BTreeSet::new()).err().map(|why| why.to_string());
+    Ok(source.graph.outputs.iter().filter_map(wrong).collect())
 }
 
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
@@ -243,6 +253,12 @@ mod tests {
         let sequence = TypeProto { sequence: Some(Vec::new().into()), ..TypeProto::default() };
         graph.outputs.push(ValueInfoProto { name: "parts".into(), r#type: Some(sequence) });
         assert_eq!(summarise(&graph).unwrap().outputs.len(), 1, "one of two");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("parts.onnx");
+        let model = ModelProto { graph: Some(graph.clone()), ..ModelProto::default() };
+        std::fs::write(&path, model.encode_to_vec()).unwrap();
+        let left_out = outputs_left_out(&path).unwrap();
+        assert!(left_out.len() == 1 && left_out[0].starts_with("\"parts\" is a sequence, and not"), "{left_out:?}");
         graph.outputs.remove(0);
         let error = format!("{:#}", summarise(&graph).unwrap_err());
         assert!(error.starts_with("an output: \"parts\" is a sequence, and not a tensor"), "{error}");

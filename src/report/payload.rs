@@ -13,13 +13,15 @@ use super::fleet::Fleet;
 use super::load::CurvePoint;
 use super::machine_facts::facts;
 use super::metrics;
-use super::ranking::{Entry, best_of, titles};
+use super::ranking::{Entry, best_on, titles};
+use super::records::equality;
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
 use crate::compare::Noise;
 use crate::definition::{BenchmarkId, Case, Dims, Status};
 use crate::load::DEFINITIONS;
+use crate::run_data::Record;
 
 /// The columns of records that the program reads; cells of the table have the others as text.
 const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
@@ -67,7 +69,9 @@ pub struct Payload {
 impl Payload {
     /// The payload of a page about these runs.
     pub fn new<'a>(shown: &Shown<'a>, known: &Known<'_>) -> Self {
-        let ratios = best_of(shown.cases.iter().map(|case| case.record));
+        let equal = shown.equal_machines();
+        let machine = |record: &'a Record| *equal.get(record.host_id.as_str()).unwrap_or(&record.host_id.as_str());
+        let ratios = best_on(shown.cases.iter().map(|case| case.record), machine);
         let entry = |(case, ratio_to_best): (&Measured<'a>, Option<f64>)| Entry { record: case.record, ratio_to_best };
         let entries: Vec<Entry<'_>> = shown.cases.iter().zip(ratios).map(entry).collect();
         let columns = chosen(&[ALL.to_owned()], &entries);
@@ -106,7 +110,7 @@ impl Payload {
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
-            fleet: known.fleet.map(fleet).unwrap_or_default(),
+            fleet: known.fleet.map(|known| fleet(known, shown)).unwrap_or_default(),
             definitions: DEFINITIONS.iter().map(|(term, meaning)| format!("{term}: {meaning}. ")).collect(),
             trend: trend(shown, known.noise),
             colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
@@ -140,11 +144,12 @@ fn title(shown: &Shown<'_>, fleet: Option<&Fleet>) -> String {
     format!("Inference benchmarks: suite {} on {machines}", Vec::from_iter(suites).join(", "))
 }
 
-fn fleet(fleet: &Fleet) -> Value {
+fn fleet(fleet: &Fleet, shown: &Shown<'_>) -> Value {
     let mut value = json!(fleet);
     value["has_same_cases"] = fleet.has_same_cases().into();
     value["is_large"] = fleet.is_large().into();
-    value["lines"] = fleet.lines().into();
+    let equality = shown.runs.iter().filter_map(|run| run.equal_machines).map(equality);
+    value["lines"] = fleet.lines().into_iter().chain(equality).collect();
     value
 }
 

@@ -42,7 +42,8 @@ pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>
     best_on(records, |record| &record.host_id)
 }
 
-fn best_on<'a, M: Eq + Hash + Clone>(
+/// The same among machines that count as one if they have the same name here.
+pub fn best_on<'a, M: Eq + Hash + Clone>(
     records: impl Iterator<Item = &'a Record>,
     machine: impl Fn(&'a Record) -> M,
 ) -> Vec<Option<f64>> {

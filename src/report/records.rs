@@ -19,7 +19,7 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: Format) -> String {
     let ReportedRun { records, metrics, .. } = run;
     let groups = rank(records, run.equal_machines.is_some());
-    let equality = run.equal_machines.map(equality).unwrap_or_default();
+    let equality = run.equal_machines.map(|it| equality(it) + "\n").unwrap_or_default();
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
@@ -76,11 +76,12 @@ fn check(record: &Record) -> Check {
 }
 
 /// The line about machines that are ranked together.
-fn equality(slowest_to_fastest: f64) -> String {
+/// What a reader has to know about a run of equal machines: how far the slowest one is from the fastest.
+pub(super) fn equality(slowest_to_fastest: f64) -> String {
     let difference = short_percent(slowest_to_fastest - 1.0);
     format!(
         "backends of a model were measured on several equal machines and are ranked together: by calibration and anchor, these differ by up to \
-         {difference}, and so may the ratios\n"
+         {difference}, and so may the ratios"
     )
 }
 

@@ -1,6 +1,6 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use indexmap::IndexMap;
@@ -28,12 +28,20 @@ impl ReportedRun {
     /// # Errors
     /// The records or metrics cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
+        Ok(ReportedRun { distributions: run.distributions(), ..Self::read_figures(run)? })
+    }
+
+    /// Reads the same but for the distributions, which take most of the time.
+    ///
+    /// # Errors
+    /// Those of [`ReportedRun::read`].
+    pub fn read_figures(run: &Run) -> Result<Self> {
         let manifest = run.manifest().ok().flatten();
         Ok(ReportedRun {
             records: run.records()?,
             metrics: run.metrics()?,
             nodes: manifest.as_ref().map(|manifest| manifest.nodes()).unwrap_or_default(),
-            distributions: run.distributions(),
+            distributions: None,
             equal_machines: manifest.and_then(|manifest| manifest.equal_machines),
         })
     }
@@ -95,6 +103,16 @@ impl<'a> Shown<'a> {
             }
         }
         Shown { runs: all, cases: cases.into_values().collect(), machines: machines(&named) }
+    }
+
+    /// The machines that a run has shown to be equal, each with the one that stands for all of them.
+    pub(super) fn equal_machines(&self) -> HashMap<&'a str, &'a str> {
+        let equal = self.runs.iter().filter(|run| run.equal_machines.is_some());
+        let hosts = equal.flat_map(|run| {
+            let first = run.records.first().map(|record| record.host_id.as_str());
+            run.records.iter().filter_map(move |record| Some((record.host_id.as_str(), first?)))
+        });
+        hosts.collect()
     }
 }
 

@@ -142,6 +142,8 @@ pub struct LoadTerms {
     pub queries: usize,
     /// Sessions that serve requests at the same time.
     pub instances: usize,
+    /// Threads that call a session at the same time.
+    pub callers: usize,
     /// Requests that a session takes in one call, at most.
     pub most_batch: usize,
     /// How long a request waits for others to share its call.
@@ -161,6 +163,13 @@ pub struct LoadTerms {
     pub most_growth_mb_per_h: Option<f64>,
 }
 
+impl LoadTerms {
+    /// Requests, or calls that several requests share, that are served at the same time.
+    pub fn served_at_once(&self) -> usize {
+        self.instances * self.callers
+    }
+}
+
 impl Default for LoadTerms {
     fn default() -> Self {
         LoadTerms {
@@ -176,6 +185,7 @@ impl Default for LoadTerms {
             seconds: 10.0,
             queries: 1,
             instances: 1,
+            callers: 1,
             most_batch: 1,
             most_delay_ms: 0.0,
             service: None,
@@ -220,6 +230,8 @@ pub struct LoadResult {
     pub instances: usize,
     /// Threads of each.
     pub threads: usize,
+    /// Threads that call the session at the same time, if there are several.
+    pub callers: Option<usize>,
     /// Requests that a session takes in one call, at most.
     pub most_batch: usize,
     /// How long a request waits for others to share its call.
@@ -381,6 +393,7 @@ impl LoadResult {
             scenario: terms.scenario,
             instances: terms.instances,
             threads,
+            callers: Some(terms.callers).filter(|callers| *callers > 1),
             most_batch: terms.most_batch,
             most_delay_ms: terms.most_delay_ms,
             rate: terms.rate,

@@ -26,7 +26,8 @@ fn profile(
     let held = prepare_and_hold(&model, prepared.path(), dtype).unwrap();
     let sizes = Sizes { batch: 2, sequence };
     let (model, artifacts) = (&model, &held.artifacts);
-    let request = LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype, threads: 1, instances: 1 };
+    let request =
+        LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype, threads: 1, instances: 1, callers: 1 };
     let mut session = backend::find("tch").unwrap().load_profiled(&request).unwrap();
     let binding = session.bind(&batch(model, None, 0, sizes).unwrap()).unwrap();
     (0..4).for_each(|_| session.run(binding).unwrap());

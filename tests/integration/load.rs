@@ -75,6 +75,26 @@ fn scenarios_are_those_of_load_gen() {
 }
 
 #[test]
+fn one_session_has_several_callers_where_its_library_allows_it() {
+    let workplace = Workplace::new(&["digits"], &["null", "candle"], &[1]);
+    let users = ["--concurrency", "2", "--queries", "200", "--callers", "2"];
+    let with = |more: &[&str]| load(&workplace, &[&users[..], more].concat());
+    // A call takes 5 ms, and two are served at once.
+    let null = with(&["--backend", "null", "--service-time", "5ms", "--threads", "3"]).remove(0);
+    assert_eq!((null.instances, null.threads, null.callers), (1, 3, Some(2)), "{null:?}");
+    assert!(null.completed_per_s > 250.0 && null.utilisation <= 1.0, "{null:?}");
+    let candle = with(&["--backend", "candle"]).remove(0);
+    assert_eq!((candle.status.to_string().as_str(), candle.callers), ("unsupported", Some(2)));
+    assert!(candle.message.unwrap().contains("takes one call at a time"));
+    for (backend, _) in real_backends().into_iter().filter(|(name, _)| ["ort", "openvino"].contains(name)) {
+        let row = with(&["--backend", backend, "--max-batch", "2"]).remove(0);
+        assert_eq!((row.status.to_string().as_str(), row.callers, row.unanswered), ("ok", Some(2), 0), "{row:?}");
+    }
+    let both = ["load", "--concurrency", "2", "--callers", "2", "--instances", "2"];
+    workplace.inferbench(&both).finish().with_code(2).saying(&["leave `--instances` out"]);
+}
+
+#[test]
 fn calls_may_go_from_host_to_host_and_make_tokens() {
     let workplace = Workplace::new(&["digits", "llama-small"], &["candle"], &[1]);
     let from_host =
@@ -374,6 +394,7 @@ fn a_session_answers_prompts_of_any_length() {
                     dtype: Dtype::F32,
                     threads: 1,
                     instances: 1,
+                    callers: 1,
                 };
                 let session = backend::find(backend).unwrap().load(&request);
                 session.map(|session| (session, inputs))
@@ -399,7 +420,7 @@ fn a_session_answers_prompts_of_any_length() {
 }
 
 #[test]
-fn sessions_that_share_their_weights_compute_what_one_does_alone() {
+fn sessions_that_share_weights_or_are_one_compute_what_one_does_alone() {
     let workplace = Workplace::new(&["bert-small"], &["ort"], &[1]);
     let catalogue = read_catalogue(&workplace.path("models")).unwrap();
     let model = catalogue.into_iter().find(|entry| entry.name == "bert-small").unwrap().model.unwrap();
@@ -408,24 +429,32 @@ fn sessions_that_share_their_weights_compute_what_one_does_alone() {
     let inputs = batch(&model, None, 0, sizes).unwrap();
     let mut checked = 0;
     for (backend, _) in real_backends().into_iter().filter(answers_requests) {
-        let outputs = |instances: usize| {
+        let outputs = |instances: usize, callers: usize| {
             let (artifacts, phase) = (&held.artifacts, Phase::Forward);
             let (device, dtype, threads) = ("cpu", Dtype::F32, 1);
-            let request = LoadRequest { model: &model, artifacts, phase, sizes, device, dtype, threads, instances };
+            let request =
+                LoadRequest { model: &model, artifacts, phase, sizes, device, dtype, threads, instances, callers };
             let mut session = backend::find(backend).unwrap().load(&request).unwrap();
             let binding = session.bind(&inputs).unwrap();
-            for _ in 0..5 {
+            for _ in 0..50 {
                 session.run(binding).unwrap();
                 session.sync().unwrap();
             }
             let TensorData::F32(values) = session.outputs(binding).unwrap().remove(0).data else { panic!() };
             values
         };
-        let alone = outputs(1);
-        let together: Vec<Vec<f32>> = std::thread::scope(|scope| {
-            let sessions = [(); 2].map(|()| scope.spawn(|| outputs(2)));
-            sessions.map(|session| session.join().unwrap()).into()
-        });
+        let alone = outputs(1, 1);
+        let several = |instances, callers| -> Vec<Vec<f32>> {
+            std::thread::scope(|scope| {
+                let all = (0..instances * callers).map(|_| scope.spawn(|| outputs(instances, callers)));
+                let all: Vec<_> = all.collect();
+                all.into_iter().map(|session| session.join().unwrap()).collect()
+            })
+        };
+        let mut together = several(2, 1);
+        if backend::find(backend).unwrap().serves_callers("cpu") {
+            together.extend(several(1, 3));
+        }
         for values in together {
             let error = values.iter().zip(&alone).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
             assert!(values.len() == alone.len() && error < 1e-4, "{backend}: {error}");

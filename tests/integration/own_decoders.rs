@@ -43,8 +43,17 @@ fn generated(model: &Model, backend: &str) -> Result<(Vec<HostTensor>, Vec<Vec<i
     let mut rows = vec![Vec::new(); BATCH];
     for phase in [Phase::Prefill, Phase::Decode] {
         let artifacts = &held.artifacts;
-        let request =
-            LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype: Dtype::F32, threads: 1, instances: 1 };
+        let request = LoadRequest {
+            model,
+            artifacts,
+            phase,
+            sizes,
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 1,
+            instances: 1,
+            callers: 1,
+        };
         let mut session = backend::find(backend).unwrap().load(&request).map_err(|failure| failure.to_string())?;
         let binding = session.bind(&inputs).map_err(|failure| failure.to_string())?;
         let outputs = session.outputs(binding).map_err(|failure| failure.to_string())?;
@@ -133,8 +142,17 @@ fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
     let text = HostTensor { shape: vec![BATCH, 6], data: TensorData::I64(texts.concat()) };
     for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
         let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
-        let request =
-            LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype: Dtype::F32, threads: 1, instances: 1 };
+        let request = LoadRequest {
+            model,
+            artifacts,
+            phase,
+            sizes,
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 1,
+            instances: 1,
+            callers: 1,
+        };
         let mut session = backend::find(backend).unwrap().load(&request).unwrap();
         let read = session.follow(&inputs, Continuation::Given(&text)).unwrap();
         let own = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &[] }).unwrap();

@@ -30,8 +30,17 @@ impl Prepared {
     fn recorded(&self, backend: &str, phase: Phase) -> Result<Vec<RecordedCall>, (Status, String)> {
         let sizes = Sizes { batch: 1, sequence: self.model.sequence_lengths.first().copied() };
         let (model, artifacts) = (&self.model, &self.held.artifacts);
-        let request =
-            LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype: Dtype::F32, threads: 1, instances: 1 };
+        let request = LoadRequest {
+            model,
+            artifacts,
+            phase,
+            sizes,
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 1,
+            instances: 1,
+            callers: 1,
+        };
         let inputs = batch(model, None, 0, sizes).unwrap();
         let backend = backend::find(backend).unwrap();
         let mut profiled = backend.load_profiled(&request).map_err(|failure| (failure.status, failure.message))?;

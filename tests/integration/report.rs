@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use inferbench::history::{read_records, write_records};
+use inferbench::machine::Machine;
 use inferbench::report::drawing::{Chart, Drawing};
 use inferbench::run_data::Record;
 use resvg::usvg::roxmltree::Document;
 use serde_json::Value;
 
-use crate::support::synthetic::{Shape, write_runs};
+use crate::support::synthetic::{Shape, give_machine, write_runs};
 use crate::support::{Run, Workplace, chromium};
 
 const HERE: (&str, f64) = ("aaaa1111", 1.0);
@@ -245,6 +246,32 @@ fn two_machines_are_set_side_by_side() {
     assert!(hardware.absent.is_none());
     assert_eq!(hardware.points.len(), 40);
     assert_eq!(both["machines"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn equal_machines_of_a_merged_run_are_one_group_on_the_page() {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let run = write_runs(&workplace.path("target-reports"), Shape { runs: 1, cases: 8, host: HERE }).remove(0);
+    let results = workplace.path(&format!("target-reports/{run}/results.csv"));
+    rewrite(&results, |records| {
+        records.iter_mut().filter(|record| record.backend == "ort").for_each(|record| record.host_id = FASTER.0.into());
+    });
+    let reports = workplace.path("target-reports");
+    let best = || {
+        let payload = payload(&page(&workplace, &[]));
+        let cases = payload["cases"].as_array().unwrap();
+        let best = cases.iter().filter(|case| case["ratio_to_best"] == 1.0).count();
+        (best, payload["fleet"]["lines"].to_string().contains("are ranked together"))
+    };
+    let machine = Machine { host_id: HERE.0.into(), ..Machine::default() };
+    give_machine(&reports, &run, &machine, [(1.0, 1.0); 2]);
+    // Of each of two batch sizes, the fastest on each machine.
+    assert_eq!(best(), (4, false));
+    let manifest = reports.join(&run).join("manifest.json");
+    let mut known: Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    known["equal_machines"] = 1.02.into();
+    fs::write(&manifest, known.to_string()).unwrap();
+    assert_eq!(best(), (2, true));
 }
 
 #[test]

@@ -35,10 +35,13 @@ pub(super) struct OpenVinoRuntime {
     /// OpenVINO's name of the device.
     device: String,
     dtype: Dtype,
-    /// The threads of one call.
+    /// The threads of all calls together.
     threads: usize,
-    /// Calls that run at the same time, each by a request of its own: a compiled graph serves several sessions.
+    /// Calls that compute at the same time.
     streams: usize,
+    instances: usize,
+    /// Whether a compiled graph serves several sessions, each by requests of its own.
+    is_shared: bool,
     /// Where the graphs are listed that are compiled with OpenVINO's profiler.
     profiled: Option<Profiled>,
 }
@@ -50,8 +53,12 @@ impl OpenVinoRuntime {
         request: &LoadRequest<'_>,
         profiled: Option<Profiled>,
     ) -> Result<Self, CaseFailure> {
-        let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
-        let runtime = OpenVinoRuntime { device, dtype, threads, streams: request.instances, profiled };
+        let (device, dtype) = (request.device.to_uppercase(), request.dtype);
+        let threads = request.threads * request.instances;
+        // Instances have threads of their own; callers share those of their session.
+        let streams = (request.instances * request.callers).min(threads);
+        let (instances, is_shared) = (request.instances, request.instances * request.callers > 1);
+        let runtime = OpenVinoRuntime { device, dtype, threads, streams, instances, is_shared, profiled };
         runtime.configure(core)?;
         let device = DeviceType::from(runtime.device.as_str());
         runtime.check(&runtime.device, |key| core.get_property(&device, key))?;
@@ -69,7 +76,7 @@ impl OpenVinoRuntime {
             effective_device: case_device(&self.device),
             effective_dtype: Some(self.dtype).filter(|dtype| *dtype != Dtype::I8),
             providers: self.device.clone(),
-            threads: (self.device == "CPU").then_some(self.threads),
+            threads: (self.device == "CPU").then_some(self.threads / self.streams),
             ..Placement::default()
         }
     }
@@ -90,15 +97,16 @@ impl OpenVinoRuntime {
         }
         // Devices other than the CPU have no such property.
         let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
-        if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads * self.streams) {
-            let found = format!("OpenVINO takes {threads} here; `--threads {}` asks for these", threads / self.streams);
-            return Err(asked(&format!("{} threads", self.threads * self.streams), found));
+        if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads) {
+            let found =
+                format!("OpenVINO takes {threads} here; `--threads {}` asks for these", threads / self.instances);
+            return Err(asked(&format!("{} threads", self.threads), found));
         }
         Ok(())
     }
 
     fn configure(&self, core: &mut Core) -> Result<(), CaseFailure> {
-        let (threads, streams) = ((self.threads * self.streams).to_string(), self.streams.to_string());
+        let (threads, streams) = (self.threads.to_string(), self.streams.to_string());
         let mut properties = vec![
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
             (RwPropertyKey::HintInferencePrecision, self.precision()),
@@ -156,7 +164,7 @@ impl OpenVinoRuntime {
             self.check(&devices, property)?;
             Ok(Mutex::new(compiled))
         };
-        let compiled = if self.streams > 1 {
+        let compiled = if self.is_shared {
             static COMPILED: Shared<Mutex<CompiledModel>> = Shared::new();
             let OpenVinoRuntime { device, dtype, threads, streams, .. } = self;
             let key = format!("{} {shapes:?} {device} {dtype} {threads} {streams}", graph.file.display());

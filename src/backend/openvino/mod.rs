@@ -69,6 +69,11 @@ impl Backend for OpenVino {
         true
     }
 
+    /// Each caller has a request of its own.
+    fn serves_callers(&self, _device: &str) -> bool {
+        true
+    }
+
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
     }

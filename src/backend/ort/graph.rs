@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, Session as OrtRuntimeSession, SessionInputValue};
+use ort::session::{IoBinding, Session as OrtRuntimeSession};
 use ort::value::{
     DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, ValueType,
 };
 
 use super::provider::Located;
+use super::runner::Runner;
 use super::tape::{Logged, RunLog};
 use crate::backend::failure::classify;
 use crate::backend::graphs::{largest_of_rows, places};
@@ -34,7 +35,7 @@ pub struct DeviceMemory(pub AllocationDevice<'static>, pub i32);
 
 /// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
-    session: OrtRuntimeSession,
+    session: Runner,
     /// How long it took to open the session, if that compiles the graph.
     compilation: Option<Duration>,
     /// Inputs that ONNX Runtime has copied to the device's memory, with the binding that holds the copies.
@@ -80,7 +81,12 @@ impl OrtGraph {
             }
         }
         let start = Instant::now();
-        let session = builder.commit_from_file(path)?;
+        let mut open = || Ok(builder.commit_from_file(path)?);
+        let runner = match request.callers {
+            1 => Runner::Own(open()?),
+            _ => Runner::shared(format!("{number} {} {}", request.threads, path.display()), open)?,
+        };
+        let session = runner.session();
         let compilation = (provider.device == "tensorrt").then(|| start.elapsed());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
@@ -89,7 +95,7 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
-        Ok(OrtGraph { session, compilation, bound: Vec::new(), inputs, outputs, number })
+        Ok(OrtGraph { session: runner, compilation, bound: Vec::new(), inputs, outputs, number })
     }
 }
 
@@ -132,15 +138,13 @@ impl Runtime for OrtRuntime {
         if let Some(log) = &self.log {
             log.borrow_mut().push(Logged::Run(graph.number, Instant::now()));
         }
-        let computed = match graph.bound.iter().find(|(own, _)| is_bound(own)) {
-            Some((_, binding)) => graph.session.run_binding(binding)?,
-            None => {
-                let inputs: Vec<SessionInputValue> =
-                    graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
-                graph.session.run(inputs.as_slice())?
+        let computed: Vec<DynValue> = match (&mut graph.session, graph.bound.iter().find(|(own, _)| is_bound(own))) {
+            (Runner::Own(session), Some((_, binding))) => {
+                session.run_binding(binding)?.into_iter().map(|(_, value)| value).collect()
             }
+            (runner, _) => runner.run(&graph.inputs.iter().map(|&place| &**inputs[place]).collect::<Vec<_>>())?,
         };
-        let computed: Vec<Rc<DynValue>> = computed.into_iter().map(|(_, value)| Rc::new(value)).collect();
+        let computed: Vec<Rc<DynValue>> = computed.into_iter().map(Rc::new).collect();
         Ok(graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect())
     }
 
@@ -150,11 +154,12 @@ impl Runtime for OrtRuntime {
         // Inputs that nobody else has any more cannot come again.
         graph.bound.retain(|(inputs, _)| inputs.iter().all(|input| Rc::strong_count(input) > 1));
         let memory = MemoryInfo::new(device.clone(), *index, AllocatorType::Device, MemoryType::Default)?;
-        let mut binding = graph.session.create_binding()?;
-        for (input, &place) in graph.session.inputs().iter().zip(&graph.inputs) {
+        let session = graph.session.session();
+        let mut binding = session.create_binding()?;
+        for (input, &place) in session.inputs().iter().zip(&graph.inputs) {
             binding.bind_input(input.name(), inputs[place])?;
         }
-        for output in graph.session.outputs() {
+        for output in session.outputs() {
             binding.bind_output_to_device(output.name(), &memory)?;
         }
         binding.synchronize_inputs()?;
@@ -239,8 +244,14 @@ mod tests {
         };
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
-        let mut graph =
-            OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0], number: 0 };
+        let mut graph = OrtGraph {
+            session: Runner::Own(session),
+            compilation: None,
+            bound: Vec::new(),
+            inputs: vec![0],
+            outputs: vec![0],
+            number: 0,
+        };
         let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), log: None };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);

@@ -9,6 +9,7 @@ mod graph;
 mod older;
 mod profile;
 mod provider;
+mod runner;
 mod tape;
 
 use std::ffi::OsString;
@@ -94,6 +95,11 @@ impl Backend for Ort {
 
     fn needs_one_shape(&self, device: &str) -> bool {
         device != "cpu"
+    }
+
+    /// ONNX Runtime's providers for other devices take calls one after the other, or are not known to be safe.
+    fn serves_callers(&self, device: &str) -> bool {
+        device == "cpu"
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

@@ -138,6 +138,7 @@ impl Job {
             dtype: item.case.dtype,
             threads: self.effort.effective_threads(),
             instances: self.load.as_ref().map_or(1, |terms| terms.instances),
+            callers: self.load.as_ref().map_or(1, |terms| terms.callers),
         }
     }
 }

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use super::case_outcome::unwinding;
 use super::loaded_case::Worker;
 use super::{call_server, token_server};
-use crate::definition::CaseFailure;
+use crate::backend;
+use crate::definition::{Case, CaseFailure};
 use crate::harness::protocol::WorkItem;
 use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::serving::{Batching, Expected, Hope, Instances, Serve, Stream, Users, Watch, with_instances};
@@ -45,6 +46,12 @@ impl Worker<'_> {
     /// Another session's outputs are compared before, as in every measurement.
     fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<LoadAnswer, CaseFailure> {
         let job = self.job;
+        let Case { backend: name, device, .. } = &item.case;
+        if terms.callers > 1 && !backend::find(name)?.serves_callers(device) {
+            let why =
+                format!("a session of {name} on {device} takes one call at a time: take `--instances` for `--callers`");
+            return Err(CaseFailure::unsupported(why));
+        }
         let mut outcome = Outcome::new(item.row.clone());
         drop(self.load(item, &mut outcome)?);
         // The peak is that of the sessions that serve.
@@ -65,7 +72,7 @@ impl Worker<'_> {
         let (input_shape, library_version) = (outcome.row.input_shape.take(), outcome.row.library_version.take());
         let artifact_sha256 = outcome.row.artifact_sha256.take();
         let row = LoadResult { energy_kind: Some(energy_kind), input_shape, library_version, artifact_sha256, ..row };
-        let mut answer = with_instances(terms.instances, batching, open, |instances| {
+        let mut answer = with_instances(terms.served_at_once(), batching, open, |instances| {
             let trials = Trials { instances, terms, row, meter: meter.ok() };
             if terms.is_search { trials.search() } else { trials.one() }
         })?;
@@ -213,7 +220,7 @@ impl Trials<'_> {
             expected: Expected::default(),
         })?;
         let last = pilot.served.last().ok_or_else(without_queries)?;
-        Ok(self.terms.instances as f64 * pilot.served.len() as f64 / (last.ended_ns.max(1) as f64 / 1e9))
+        Ok(self.terms.served_at_once() as f64 * pilot.served.len() as f64 / (last.ended_ns.max(1) as f64 / 1e9))
     }
 }
 

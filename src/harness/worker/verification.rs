@@ -434,6 +434,7 @@ mod tests {
             dtype,
             threads: 1,
             instances: 1,
+            callers: 1,
         };
         let verification = Verification { case: &case, model: &model, reference, job: &job, request };
         let result = verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut row);

@@ -208,6 +208,7 @@ mod tests {
                 case_id: "m/ort-cpu-f32/1".into(),
                 instances: 2,
                 threads: 1,
+                callers: None,
                 percentile: 0.99,
                 bound_ms: Some(20.0),
                 ttft_bound_ms: None,

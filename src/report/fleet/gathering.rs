@@ -12,7 +12,7 @@ use crate::compare::{
 use crate::definition::{Case, Status};
 use crate::machine::Machine;
 use crate::report::compatibility::{Level, Standing};
-use crate::report::ranking::{Entry, best_of};
+use crate::report::ranking::{Entry, best_on};
 use crate::report::selection::{ReportedRun, name_among_several, telling_letters};
 use crate::run_data::{Node, Record, Work, Works};
 use crate::statistics::geometric_mean;
@@ -83,7 +83,8 @@ impl<'a> Gatherer<'a> {
     pub fn add(&mut self, run: &ReportedRun) {
         let mut steps: IndexMap<&str, Vec<f64>> = IndexMap::new();
         let mut configurations: IndexMap<(usize, String, String), Vec<Entry<'_>>> = IndexMap::new();
-        for (record, ratio_to_best) in run.records.iter().zip(best_of(run.records.iter())) {
+        let machine = |record: &'_ Record| run.equal_machines.is_none().then(|| record.host_id.clone());
+        for (record, ratio_to_best) in run.records.iter().zip(best_on(run.records.iter(), machine)) {
             let case = record.case();
             let id = case.benchmark_id();
             let place = self.works.number(Work::of(record));

@@ -1,6 +1,6 @@
 //! The highest rates of two searches, side by side.
 
-use super::{Form, per_second};
+use super::{Form, per_second, split};
 use crate::compare::RateChange;
 use crate::load::bounds_in_words;
 use crate::report::checks::{Check, CheckSuite, Checks, Outcome};
@@ -28,9 +28,8 @@ pub fn check_of_rate(change: &RateChange) -> Check {
     let new = change.new_rate.map_or_else(|| "none".to_owned(), per_second);
     let RateChange { ratio_lower, ratio_upper, .. } = change;
     let message = format!(
-        "highest rate of {} × {} with {}: {} → {new} (new / base from {ratio_lower:.2} to {ratio_upper:.2})",
-        change.instances,
-        change.threads,
+        "highest rate of {} with {}: {} → {new} (new / base from {ratio_lower:.2} to {ratio_upper:.2})",
+        split(change.instances, change.threads, change.callers),
         bounds_of(change),
         per_second(change.base_rate),
     );
@@ -60,7 +59,7 @@ pub fn rates(changes: &[RateChange]) -> Table {
         let verdict = if row.is_lower { "lower" } else { "" };
         let cells = [
             row.case_id.clone(),
-            format!("{} × {}", row.instances, row.threads),
+            split(row.instances, row.threads, row.callers),
             bounds_of(row),
             per_second(row.base_rate),
             new,

@@ -63,9 +63,10 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 30] = [
+const COLUMNS: [TableColumn; 31] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
+    ("callers", true, |row| row.callers.map(|callers| callers.to_string()).unwrap_or_default()),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
     ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
     ("answered", true, |row| of_measured(row, |row| per_second(row.completed_per_s))),
@@ -104,8 +105,8 @@ const COLUMNS: [TableColumn; 30] = [
 ];
 
 /// The columns of a search, unless all are asked for.
-const OF_A_SEARCH: [&str; 9] =
-    ["sessions × threads", "asked", "answered", "p99", "TTFT p99", "TPOT p99", "busy", "memory", "LoadGen"];
+const OF_A_SEARCH: [&str; 10] =
+    ["sessions × threads", "callers", "asked", "answered", "p99", "TTFT p99", "TPOT p99", "busy", "memory", "LoadGen"];
 
 /// Whether the row is one of a search's answer: the highest rate, the knee, and the lowest rates that are not accepted.
 fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
@@ -141,6 +142,11 @@ fn verdict(row: &LoadResult) -> String {
         Some(Verdict::Measured) => String::new(),
         Some(verdict) => format!("{verdict}{}", bound.unwrap_or_default()),
     }
+}
+
+/// `2 × 1`, or `1 × 2, 4 callers`.
+fn split(instances: usize, threads: usize, callers: Option<usize>) -> String {
+    format!("{instances} × {threads}{}", callers.map(|callers| format!(", {callers} callers")).unwrap_or_default())
 }
 
 fn per_second(rate: f64) -> String {
@@ -201,7 +207,7 @@ pub struct CurvePoint {
     pub ttft_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
-    /// Which curve of the case it is on: `2 × 1`, sessions by threads.
+    /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several.
     pub split: String,
     pub is_knee: bool,
 }
@@ -217,7 +223,7 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     for run in runs {
         let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
         for row in run.results.into_iter().filter(is_shown) {
-            let split = format!("{} × {}", row.instances, row.threads);
+            let split = split(row.instances, row.threads, row.callers);
             let point = CurvePoint {
                 per_s: row.completed_per_s,
                 ms: row.latency_ms,
@@ -269,8 +275,9 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
         let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
         let rate = per_second(rate(row)) + &interval(row);
         let (instances, threads_each) = (row.instances, row.threads);
+        let callers = row.callers.map(|callers| format!(" with {callers} callers")).unwrap_or_default();
         format!(
-            "{instances} × {threads_each}{threads} serve {rate}{}{memory}{energy}{cost}{beaten}",
+            "{instances} × {threads_each}{threads}{callers} serve {rate}{}{memory}{energy}{cost}{beaten}",
             bound.unwrap_or_default()
         )
     };
