@@ -1,0 +1,67 @@
+"""The frames of the protocol, with tensors as arrays of numpy."""
+
+import json
+import os
+import struct
+import sys
+
+
+import numpy as np
+
+# Frames go through copies of the standard streams, so that nothing that a library prints gets between them.
+INPUT, OUTPUT = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
+
+MAGIC = b"IFB1"
+DTYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "bool": np.bool_,
+}
+NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+
+
+class Refused(Exception):
+    """An answer that is a failure of the case, with its status."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+def read_frame():
+    """The header and the tensors by their names; None at the end of the input."""
+    begin = INPUT.read(16)
+    if len(begin) < 16:
+        return None
+    magic, header_bytes, payload_bytes = struct.unpack("<4sIQ", begin)
+    if magic != MAGIC:
+        sys.exit(f"no frame: {begin!r}")
+    header, payload = json.loads(INPUT.read(header_bytes)), INPUT.read(payload_bytes)
+    tensors, place = {}, 0
+    for tensor in header.pop("tensors", []):
+        dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
+        count = int(np.prod(shape, dtype=np.int64))
+        tensors[tensor["name"]] = np.frombuffer(payload, dtype, count, place).reshape(shape)
+        place += count * dtype.itemsize
+    return header, tensors
+
+
+def write_frame(header, tensors):
+    """Writes an answer; `tensors` are pairs of a name and an array."""
+    arrays = [(name, np.ascontiguousarray(array).reshape(np.shape(array))) for name, array in tensors]
+    for name, array in arrays:
+        if array.dtype not in NAMES:
+            raise Refused("unsupported", f"{name} has the element type {array.dtype}")
+    described = [{"name": name, "dtype": NAMES[array.dtype], "shape": list(array.shape)} for name, array in arrays]
+    text = json.dumps({**header, "tensors": described}).encode()
+    payload = [array.tobytes() for _, array in arrays]
+    OUTPUT.write(struct.pack("<4sIQ", MAGIC, len(text), sum(map(len, payload))) + text)
+    for part in payload:
+        OUTPUT.write(part)
+    OUTPUT.flush()
