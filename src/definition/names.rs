@@ -24,7 +24,8 @@ pub fn backend_name(name: &str) -> String {
     match name.as_str() {
         "onnxruntime" | "onnx-runtime" | "onnx_runtime" => "ort".into(),
         "onnxruntime-web" => "ort-web".into(),
-        "pytorch" | "torch" | "libtorch" => "tch".into(),
+        "libtorch" | "torchscript" => "tch".into(),
+        "pytorch" => "torch".into(),
         _ => name,
     }
 }

@@ -19,7 +19,7 @@ class Network:
 
 def packaged(request):
     """What `scripts/export` says of a packaged model: its family's module has an `Entry` or a `Generative` of that name."""
-    folder = os.environ["INFERBENCH_EXPORT"]
+    folder = os.environ["TORCH_WORKER_EXPORT"]
     if folder not in sys.path:
         sys.path.insert(0, folder)
         # The package itself would import what makes trained variants.

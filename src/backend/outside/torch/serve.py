@@ -13,7 +13,7 @@ from frames import Refused, read_frame, write_frame
 from sessions import open_session
 
 PROTOCOL = 1
-MODE = os.environ.get("INFERBENCH_TORCH_MODE", "eager")
+MODE, KIND = os.environ["TORCH_WORKER_MODE"], os.environ["TORCH_WORKER_DEVICE"]
 
 
 def describe():
@@ -21,10 +21,24 @@ def describe():
         "protocol": PROTOCOL,
         "name": "torch",
         "version": torch.__version__,
-        "devices": [{"device": "cpu", "detail": f"PyTorch {torch.__version__}, {MODE}"}],
+        "devices": [{"device": KIND, **described()}],
         "dtypes": ["f32", "f16", "bf16"],
         "one_shape": MODE != "eager",
     }
+
+
+def described():
+    """The kind of device that this process was started for."""
+    try:
+        found = torch.device(KIND)
+        x = torch.tensor([1.0, -2.0, 3.0, -4.0], device=found)
+        computed = (x + torch.relu(x)).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as why:
+        return {"missing": f"PyTorch {torch.__version__} here has no {KIND}: {str(why).splitlines()[0]}"}
+    if computed != [2, -2, 6, -4]:
+        return {"missing": f"{KIND} computes {computed} for x + relu(x) of [1, -2, 3, -4]"}
+    detail = f"PyTorch {torch.__version__}, {MODE}"
+    return {"detail": detail if KIND == "cpu" else f"{detail}; not verified on such a device"}
 
 
 def timed(session, turns):
@@ -54,7 +68,6 @@ def answer(session, request, tensors):
             "dtype": request["dtype"],
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
             "provider": f"PyTorch {MODE}",
-            "note": session.note(),
             "files": [request["weights"]],
         }
         return session, {**fields, **session.progress()}, []
