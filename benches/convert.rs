@@ -127,6 +127,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             time_on: TimedOn::Seeded,
             phases: None,
             seq_lens: None,
+            dims: Default::default(),
             effort: Effort::default(),
             load: Default::default(),
             data_source: None,

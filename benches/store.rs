@@ -168,6 +168,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
             time_on: TimedOn::Seeded,
             phases: None,
             seq_lens: None,
+            dims: Default::default(),
             effort: Effort::default(),
             load: Default::default(),
             data_source: None,

@@ -105,7 +105,9 @@ pub use backend::{
     Turn,
 };
 pub use cli::Harness;
-pub use definition::{CaseFailure, Dimension, Dtype, ElementType, Model, Phase, Sizes, Status, SuiteModel, TensorSpec};
+pub use definition::{
+    CaseFailure, Dimension, Dtype, ElementType, Model, Phase, Sizes, Status, SuiteModel, Sweep, TensorSpec,
+};
 pub use fixture::{Artifacts, HostTensor as Tensor, PartFiles, TensorData};
 pub use harness::Answer;
 pub use history::{History, Run};

@@ -14,7 +14,8 @@ class Port:
     """An input or output of a model or of a part; a string in `shape` is a symbolic dimension.
 
     The first dimension of a model's own is always the batch. The dimension "sequence" is the length of a text or a
-    sound. An integer input is uniform in [0, `below`), or `constant` throughout.
+    sound. An integer input is uniform in [0, `below`), or `constant` throughout. `open_sizes` names dimensions that the
+    graph leaves open, by their places: there is no reference for other sizes than those of `shape`.
     """
 
     name: str
@@ -22,6 +23,11 @@ class Port:
     shape: list[int | str]
     below: int | None = None
     constant: int | None = None
+    open_sizes: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def graph_shape(self) -> list[int | str]:
+        return [self.open_sizes.get(place, size) for place, size in enumerate(self.shape)]
 
 
 @dataclass(frozen=True)

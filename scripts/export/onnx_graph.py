@@ -210,7 +210,7 @@ def _shorten_names(graph: onnx.GraphProto) -> None:
 def _strip(
     proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port], producer: tuple[str, str]
 ) -> None:
-    """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`."""
+    """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`, but for sizes that are open."""
     graph = proto.graph
     proto.producer_name, proto.producer_version = producer
     graph.name = name
@@ -221,7 +221,7 @@ def _strip(
     for values, ports in ((graph.input, inputs), (graph.output, outputs)):
         assert [value.name for value in values] == [port.name for port in ports]
         elements = {"f32": onnx.TensorProto.FLOAT, "i64": onnx.TensorProto.INT64}
-        _replace(values, [helper.make_tensor_value_info(p.name, elements[p.dtype], p.shape) for p in ports])
+        _replace(values, [helper.make_tensor_value_info(p.name, elements[p.dtype], p.graph_shape) for p in ports])
 
 
 def _point_at_weights(graph: onnx.GraphProto, layout: Layout) -> None:

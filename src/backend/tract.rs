@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 use tract_onnx::tract_core::ops::matmul::optimized::OptMatMul;
+use tract_onnx::tract_core::ops::scan::Scan;
 use tract_onnx::tract_core::plan::eval;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
@@ -19,8 +21,8 @@ use crate::backend::graphs::{PAST, growing_dimension, largest_of_rows, open_sess
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::backend::runtime::Runtime;
-use crate::definition::{CaseFailure, Dtype, Model, Part, Status, TensorSpec};
-use crate::fixture::{HostTensor, TensorData, with_values};
+use crate::definition::{CaseFailure, Dtype, ElementType, Model, Part, Status, TensorSpec};
+use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::MASKS;
 use crate::run_data::OperatorCall;
 
@@ -98,6 +100,10 @@ type Shape = TVec<Option<usize>>;
 
 impl TractGraph {
     fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
+        let narrow = part.inputs.iter().chain(&part.outputs).find(|it| it.dtype == ElementType::Bf16);
+        if let Some(TensorSpec { name, .. }) = narrow {
+            return Err(CaseFailure::unsupported(format!("{name:?} has the element type bf16, which tract lacks")));
+        }
         // What the file says of values inside is for sizes that it names, and the case says others.
         let reader = tract_onnx::onnx().with_ignore_value_info(true);
         let mut model = reader.model_for_path(path).map_err(refused)?;
@@ -142,11 +148,28 @@ impl TractGraph {
                 let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
                 model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
             }
-            let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(refused)?;
+            let optimized = model.into_typed().and_then(|mut model| {
+                forget_states(&mut model);
+                model.into_optimized()
+            });
+            let runnable = optimized.and_then(|model| model.into_runnable()).map_err(refused)?;
             self.compiled.insert(shapes.clone(), runnable.spawn()?);
             self.compilation += start.elapsed();
         }
         self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
+    }
+}
+
+/// Lets each call begin with the initial states of the graph's loops: tract goes on from where the last call has ended.
+fn forget_states(model: &mut TypedModel) {
+    for node in &mut model.nodes {
+        if let Some(scan) = node.op_as_mut::<Scan>() {
+            scan.reset_every_turn = true;
+            forget_states(&mut scan.body);
+        }
+        if let Some(recurrence) = node.op_as_mut::<GruSeq>() {
+            recurrence.reset_every_turn = true;
+        }
     }
 }
 
@@ -182,8 +205,24 @@ impl Runtime for TractRuntime {
 
     fn upload(&self, tensor: &HostTensor) -> Result<TValue, CaseFailure> {
         let shape = tensor.shape.as_slice();
-        let tensor = with_values!(&tensor.data, values => Tensor::from_shape(shape, values));
-        Ok(tensor.map(TValue::from)?)
+        let uploaded = match &tensor.data {
+            TensorData::F32(values) => Tensor::from_shape(shape, values),
+            TensorData::F16(values) => Tensor::from_shape(shape, values),
+            TensorData::F64(values) => Tensor::from_shape(shape, values),
+            TensorData::I8(values) => Tensor::from_shape(shape, values),
+            TensorData::I16(values) => Tensor::from_shape(shape, values),
+            TensorData::I32(values) => Tensor::from_shape(shape, values),
+            TensorData::I64(values) => Tensor::from_shape(shape, values),
+            TensorData::U8(values) => Tensor::from_shape(shape, values),
+            TensorData::U16(values) => Tensor::from_shape(shape, values),
+            TensorData::U32(values) => Tensor::from_shape(shape, values),
+            TensorData::U64(values) => Tensor::from_shape(shape, values),
+            TensorData::Bool(values) => Tensor::from_shape(shape, values),
+            TensorData::Bf16(_) => {
+                return Err(CaseFailure::unsupported("an input has the element type bf16, which tract lacks"));
+            }
+        };
+        Ok(uploaded.map(TValue::from)?)
     }
 
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
@@ -195,9 +234,14 @@ impl Runtime for TractRuntime {
                 view.as_slice::<half::f16>()?.iter().map(|value| value.to_f32()).collect::<Vec<_>>().into()
             }
             DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
+            DatumType::I8 => view.as_slice::<i8>()?.to_vec().into(),
+            DatumType::I16 => view.as_slice::<i16>()?.to_vec().into(),
             DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
             DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
             DatumType::U8 => view.as_slice::<u8>()?.to_vec().into(),
+            DatumType::U16 => view.as_slice::<u16>()?.to_vec().into(),
+            DatumType::U32 => view.as_slice::<u32>()?.to_vec().into(),
+            DatumType::U64 => view.as_slice::<u64>()?.to_vec().into(),
             DatumType::Bool => view.as_slice::<bool>()?.to_vec().into(),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };

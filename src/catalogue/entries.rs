@@ -16,7 +16,9 @@ use fs_err as fs;
 use super::named_files::{file_stem, files_below, models_of_paths, split_stem};
 use super::packaged::read_packaged;
 use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
-use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name};
+use crate::definition::{
+    CaseFailure, DataSource, Dims, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name,
+};
 
 /// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]
@@ -26,7 +28,16 @@ pub struct Entry {
     /// The model of the Hugging Face hub that the name stands for, such as `google-bert/bert-base-uncased`.
     pub hub_id: Option<String>,
     pub place: Place,
+    /// The sizes that were asked for of what the model leaves open: there is an entry for each of several.
+    pub dims: Dims,
     pub model: Result<Model, CaseFailure>,
+}
+
+impl Entry {
+    /// An entry of a model that is not packaged.
+    pub fn new(name: String, variant: String, place: Place, model: Result<Model, CaseFailure>) -> Self {
+        Entry { name, variant, hub_id: None, place, dims: Dims::default(), model }
+    }
 }
 
 /// Where an entry of the catalogue was found.
@@ -65,6 +76,7 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
             variant: model.as_ref().map_or(ORIGINAL, |model: &Model| model.variant.as_str()).to_owned(),
             hub_id: hub_id.clone(),
             place: Place::Zoo,
+            dims: Dims::default(),
             model,
         }));
     }
@@ -86,7 +98,7 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
                     Ok(found) => found,
                     Err(why) => {
                         let (name, variant, model) = (name_of_folder(), ORIGINAL.to_owned(), Err(failed(why)));
-                        entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model });
+                        entries.push(Entry::new(name, variant, Place::Folder, model));
                         continue;
                     }
                 }
@@ -102,7 +114,7 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
                     model = Err(anyhow!("{} has the name of another model: rename it", path.display()));
                     name = format!("{name}-{folder}");
                 }
-                entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
+                entries.push(Entry::new(name, variant, Place::Folder, model.map_err(failed)));
             }
         }
     }
@@ -130,7 +142,7 @@ pub(super) fn add_derived(entries: &mut Vec<Entry>) {
     for model in derived {
         if !entries.iter().any(|entry| entry.name == model.name && entry.variant == model.variant) {
             let (name, variant) = (model.name.clone(), model.variant.clone());
-            entries.push(Entry { name, variant, hub_id: None, place: Place::Derived, model: Ok(model) });
+            entries.push(Entry::new(name, variant, Place::Derived, Ok(model)));
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
 ///
 /// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
-/// folder. If a name occurs again, that of the folder is put before it.
+/// folder. If a name occurs again, or is one that Criterion keeps for itself, that of the folder is put before it.
 ///
 /// # Errors
 /// A file is not there or of an unknown kind, or a folder has none.
@@ -82,8 +82,9 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         if said.is_none() && NAMELESS.contains(&name.as_str()) {
             name = folder().unwrap_or(name);
         }
-        if models.contains_key(&(name.clone(), variant.clone())) {
-            name = folder().map(|folder| format!("{folder}-{name}")).unwrap_or(name);
+        let is_free = !models.contains_key(&(name.clone(), variant.clone()));
+        if !is_free || check_component(&name).is_err() {
+            name = folder().map(|folder| usable_name(&format!("{folder}-{name}"))).unwrap_or(name);
         }
         check_component(&name).with_context(|| format!("{}: name it, as in `mine={0}`", path.display()))?;
         let is_other = variant != ORIGINAL;
@@ -109,11 +110,11 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
 /// # Errors
 /// A file is of an unknown kind, a name is unusable, or the names do not say which variant a file is.
 pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
-    let stem = |path: &Path| usable_name(&stem(path));
+    let stem = |path: &Path| stem(path).to_lowercase();
     let files: Vec<(Option<String>, PathBuf)> = files.iter().map(|word| named(word)).collect();
     files.iter().try_for_each(|(_, path)| check_model_file(path))?;
     let Some(((first_name, first), others)) = files.split_first() else { return Ok(Vec::new()) };
-    let name = first_name.clone().unwrap_or_else(|| stem(first));
+    let name = first_name.clone().unwrap_or_else(|| usable_name(&stem(first)));
     check_component(&name)?;
     let model = |variant: Option<String>, path: &Path| SuiteModel {
         name: name.clone(),
@@ -193,5 +194,9 @@ mod tests {
         }
         assert!(named(&["a/---.onnx"]).is_err());
         assert_eq!(named(&[]), Ok(Vec::new()));
+        let long = "long-".repeat(20);
+        let files = [format!("{long}name.onnx"), format!("{long}name-int8.onnx")];
+        let shortened = usable_name(&format!("{long}name"));
+        assert_eq!(named(&files.each_ref().map(String::as_str)), pairs(&[(&shortened, ""), (&shortened, "int8")]));
     }
 }

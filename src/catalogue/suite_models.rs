@@ -1,6 +1,7 @@
 //! Puts the models of a suite into the catalogue (files and weights of users, and the sources of samples), and finds the table
 //! `[[models]]` of the suite that says how an entry of the catalogue is run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,9 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
 use crate::definition::{
-    CaseFailure, DataSource, Dtype, Model, ORIGINAL, Origin, Suite, SuiteModel, TensorSpec, Tolerance, check_component,
-    usable_name, whole,
+    BATCH, CaseFailure, DataSource, Dimension, Dims, Dtype, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel,
+    TensorSpec, Tolerance, check_component, usable_name, whole, with_dimensions,
 };
+use crate::onnx;
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
 /// suite become those of the catalogue, as [`find_name`] finds them.
@@ -46,6 +48,10 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
             put_weights(catalogue, name, weights).with_context(|| format!("model {name:?}"))?;
         }
     }
+    let entries = std::mem::take(catalogue);
+    for entry in entries {
+        catalogue.extend(of_each_size(entry, suite)?);
+    }
     for entry in catalogue {
         let own = table_of(suite, entry)?;
         let Ok(model) = &mut entry.model else { continue };
@@ -56,6 +62,64 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
         }
     }
     Ok(())
+}
+
+/// The entry for each of the sizes that the suite says for what its model leaves open.
+///
+/// # Errors
+/// The table of the entry names a size that the model does not leave open, or two lists of sizes are of different lengths.
+fn of_each_size(entry: Entry, suite: &Suite) -> Result<Vec<Entry>> {
+    let of_file = || suite.models.iter().find(|table| table.name == entry.name && table.path.is_some());
+    let of_table = table_of(suite, &entry)?.or_else(of_file).map(|table| &table.dims);
+    let sweep = of_table.map_or_else(|| suite.dims.clone(), |own| suite.dims.with(own));
+    let Some(model) = entry.model.as_ref().ok().filter(|_| !sweep.is_empty()) else { return Ok(vec![entry]) };
+    let open = open_inputs(model);
+    let sized = |dims: &BTreeMap<String, usize>| with_dimensions(open.clone(), dims);
+    // Batches and lengths of packaged models have flags of their own, and references.
+    let is_own = |name: &str| matches!(model.origin, Origin::Packaged { .. }) && [BATCH, SEQUENCE].contains(&name);
+    let is_known = |name: &str| !is_own(name) && sized(&BTreeMap::from([(name.to_owned(), 1)])) != open;
+    if let Some(unknown) = of_table.and_then(|own| own.names().find(|name| !is_known(name))) {
+        bail!("model {:?} has no open size {unknown:?}; the inputs are {}", entry.name, texts(&open));
+    }
+    let of_step = |mut dims: Dims| {
+        let chosen = sized(&dims.0);
+        // A packaged model has its own sizes where none is asked for.
+        let or_own = |(own, asked): (&Dimension, &Dimension)| own.fixed().filter(|_| asked.fixed().is_none());
+        let shape = |own: &TensorSpec, asked: &TensorSpec| -> Vec<Dimension> {
+            let sizes = own.shape.iter().zip(&asked.shape);
+            sizes.map(|sizes| or_own(sizes).map_or_else(|| sizes.1.clone(), Dimension::Fixed)).collect()
+        };
+        let inputs = model.inputs.iter().zip(&chosen);
+        let inputs: Vec<TensorSpec> =
+            inputs.map(|(own, asked)| TensorSpec { shape: shape(own, asked), ..own.clone() }).collect();
+        let mut sized = model.clone();
+        if let Origin::Packaged { has_reference, .. } = &mut sized.origin {
+            *has_reference &= inputs == model.inputs;
+        }
+        dims.0.remove(BATCH);
+        Entry { dims, model: Ok(sized.with_inputs(inputs)), ..entry.clone() }
+    };
+    Ok(sweep.steps(is_known)?.into_iter().map(of_step).collect())
+}
+
+/// The inputs with all sizes open that may be others than those of the definition: of a packaged model those that its graph leaves open.
+fn open_inputs(model: &Model) -> Vec<TensorSpec> {
+    let mut inputs = model.inputs.clone();
+    let [part] = model.parts.as_slice() else { return inputs };
+    let is_packaged = matches!(model.origin, Origin::Packaged { .. });
+    let Some(graph) = model.onnx_file(part).filter(|_| is_packaged) else { return inputs };
+    let of_graph = onnx::read_summary(&graph).map(|summary| summary.inputs).unwrap_or_default();
+    for input in &mut inputs {
+        let Some(own) = of_graph.iter().find(|own| own.name == input.name) else { continue };
+        for (size, open) in input.shape.iter_mut().zip(&own.shape).filter(|(_, open)| open.fixed().is_none()) {
+            *size = open.clone();
+        }
+    }
+    inputs
+}
+
+fn texts(inputs: &[TensorSpec]) -> String {
+    inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// The entry of a model without a file: its name, inputs and outputs.
@@ -86,7 +150,7 @@ fn model_of_code(table: &SuiteModel) -> Result<Entry> {
         data_source: DataSource::Synthetic,
         origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
     };
-    Ok(Entry { name: name.clone(), variant: ORIGINAL.into(), hub_id: None, place: Place::Suite, model: Ok(model) })
+    Ok(Entry::new(name.clone(), ORIGINAL.into(), Place::Suite, Ok(model)))
 }
 
 /// An entry for a model that does not exist here.
@@ -95,13 +159,7 @@ fn unavailable(written: &str, catalogue: &[Entry]) -> Entry {
         "{written:?} is not among the packaged models ({}); export it and give its file as `path`",
         names_of(&originals(catalogue))
     );
-    Entry {
-        name: usable_name(written),
-        variant: ORIGINAL.into(),
-        hub_id: None,
-        place: Place::Suite,
-        model: Err(CaseFailure::unavailable(reason)),
-    }
+    Entry::new(usable_name(written), ORIGINAL.into(), Place::Suite, Err(CaseFailure::unavailable(reason)))
 }
 
 fn names_of(models: &[Model]) -> String {
@@ -165,10 +223,10 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
             }
             let own = apply_table(model, table).with_context(|| format!("model {name:?}"))?;
             unknown = Some(own.into_iter().filter(|it| unknown.as_ref().is_none_or(|all| all.contains(it))).collect());
-            inputs = model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            inputs = texts(&model.inputs);
         }
         let model = model.map_err(failed);
-        catalogue.push(Entry { name: name.clone(), variant: variant.into(), hub_id: None, place: Place::Suite, model });
+        catalogue.push(Entry::new(name.clone(), variant.into(), Place::Suite, model));
     }
     add_derived(catalogue);
     match unknown.as_deref() {
@@ -212,11 +270,12 @@ pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteM
     let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
     let is_chosen_by_flag = own.is_empty();
     let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
-    let settings = |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.seq_lens, &it.data_source, it.judge);
+    let settings =
+        |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.dims, &it.seq_lens, &it.data_source, it.judge);
     let agree = tables.windows(2).all(|pair| settings(pair[0]) == settings(pair[1]));
     ensure!(
         agree || is_chosen_by_flag,
-        "two tables of the suite give {} {} different batch sizes, phases, sequence lengths, samples or judges, and it runs once: put \
+        "two tables of the suite give {} {} different batch sizes, phases, sizes, sequence lengths, samples or judges, and it runs once: put \
          them into one table, or let each table have other `variants`",
         entry.name,
         entry.variant
@@ -236,6 +295,32 @@ mod tests {
     use super::super::entries::read_catalogue;
     use super::*;
     use crate::definition::Judge;
+
+    #[test]
+    fn a_packaged_model_has_the_sizes_that_its_graph_leaves_open() {
+        let sized = |name: &str, dims: &str| {
+            let mut catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+            let models = vec![SuiteModel::from(name)];
+            let mut suite = Suite { models, dims: dims.parse().unwrap(), ..Suite::new("own", vec!["ort".into()]) };
+            add_models_of_suite(&mut catalogue, &mut suite).unwrap();
+            let own = catalogue.into_iter().filter(|entry| (&*entry.name, &*entry.variant) == (name, ORIGINAL));
+            let told = |entry: Entry| {
+                let model = entry.model.unwrap();
+                format!("{} {} {}", entry.dims, texts(&model.inputs), model.has_reference())
+            };
+            own.map(told).collect::<Vec<_>>()
+        };
+        let of_each = sized("resnet50", "height=64,224,width=32,224");
+        let expected = [
+            "height=64,width=32 input:f32[batch,3,64,32] false",
+            "height=224,width=224 input:f32[batch,3,224,224] true",
+        ];
+        assert_eq!(of_each, expected);
+        assert_eq!(sized("resnet50", "height=64"), ["height=64 input:f32[batch,3,64,224] false"]);
+        // Its embeddings of places are for one size, and a length has a flag of its own.
+        assert_eq!(sized("vit-small", "height=32"), [" pixel_values:f32[batch,3,64,64] true"]);
+        assert!(sized("bert-small", "sequence=32")[0].starts_with(" input_ids:i64[batch,sequence]"));
+    }
 
     #[test]
     fn a_table_names_the_judge_of_a_packaged_model_too() {

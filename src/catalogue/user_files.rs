@@ -206,13 +206,12 @@ fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model
     })
 }
 
-/// Gives a model of a file the inputs, sizes and reference of its table in a suite. Returns the inputs and sizes that the file
-/// does not have.
+/// Gives a model of a file the inputs and the reference of its table in a suite. Returns the inputs that the file does not have.
 ///
 /// # Errors
 /// The file has weights only, whose architecture says all this, or the text of an input is wrong.
 pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<String>> {
-    if table.inputs.is_empty() && table.dims.is_empty() && table.reference.is_none() {
+    if table.inputs.is_empty() && table.reference.is_none() {
         return Ok(Vec::new());
     }
     let Origin::Files { reference, .. } = &mut model.origin else {
@@ -233,11 +232,7 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
             None => unknown.push(format!("input {:?}", given.name)),
         }
     }
-    let is_unknown = |(name, size): &(&String, &usize)| {
-        with_dimensions(inputs.clone(), &BTreeMap::from([((*name).clone(), **size)])) == inputs
-    };
-    unknown.extend(table.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
-    *model = model.clone().with_inputs(with_dimensions(inputs, &table.dims));
+    *model = model.clone().with_inputs(inputs);
     Ok(unknown)
 }
 

@@ -42,7 +42,7 @@ impl Kind {
             (4, 2) if is_picture => Kind::Height,
             (4, 3) if is_picture => Kind::Width,
             _ if is_state(input) && !is_named(&["past", "cache"]) => Kind::Rows,
-            _ if !is_floating(input) => Kind::Steps,
+            _ if !input.dtype.is_floating() => Kind::Steps,
             (2, 1) if has_state => Kind::Piece,
             _ if is_named(&["wav", "audio", "speech", "signal", "pcm", "sound", "sample", "input_values"]) => {
                 Kind::Sound
@@ -85,17 +85,16 @@ const FLOATING: [&[usize]; 9] = [
 ];
 const WHOLE_NUMBERS: [&[usize]; 3] = [&[128], &[], &[1]];
 
-fn is_floating(input: &TensorSpec) -> bool {
-    matches!(input.dtype, ElementType::F32 | ElementType::F16 | ElementType::F64)
-}
-
 /// Returns true if the input is a state that a call hands to the next one.
 fn is_state(input: &TensorSpec) -> bool {
     let name = input.name.to_lowercase();
     let is_short =
         ["h", "c", "hx", "cx"].iter().any(|start| name.trim_end_matches(['0', '_', '1', 'i', 'n']) == *start);
     let is_named = ["state", "hidden", "cell", "cache", "past"].iter().any(|word| name.contains(word));
-    is_floating(input) && (is_short || is_named) && !name.contains("hidden_states") && !name.starts_with("encoder")
+    input.dtype.is_floating()
+        && (is_short || is_named)
+        && !name.contains("hidden_states")
+        && !name.starts_with("encoder")
 }
 
 /// The inputs with the batch 1, if there is a state of that batch alone, `[layers, 1, features]`: the others may leave theirs open, and
@@ -121,9 +120,10 @@ pub(super) fn with_usual_values(mut input: TensorSpec) -> TensorSpec {
     }
     input.constant = if name == "sr" || is_named(&["sample_rate", "sampling_rate", "samplerate"]) {
         Some(16_000.0)
-    } else if is_floating(&input) && is_named(&["thresh"]) {
+    } else if input.dtype.is_floating() && is_named(&["thresh"]) {
         Some(0.5)
-    } else if is_floating(&input) && (is_single || is_named(&["mask", "scale", "speed", "temperature", "factor"])) {
+    } else if input.dtype.is_floating() && (is_single || is_named(&["mask", "scale", "speed", "temperature", "factor"]))
+    {
         Some(1.0)
     } else if is_state(&input) {
         Some(0.0)
@@ -160,7 +160,8 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
         let longest = sizes.values().max().map(|size| *size as f64);
         let mut inputs = with_dimensions(inputs, &sizes);
         // The length of each sample of a padded batch.
-        let is_length = |input: &&mut TensorSpec| !is_floating(input) && input.name.to_lowercase().contains("len");
+        let is_length =
+            |input: &&mut TensorSpec| !input.dtype.is_floating() && input.name.to_lowercase().contains("len");
         inputs.iter_mut().filter(is_length).for_each(|input| input.constant = input.constant.or(longest));
         let attempt = model.clone().with_inputs(inputs);
         let is_whole = attempt.open_dimensions(sequence).is_empty();
@@ -176,7 +177,7 @@ fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     if input.shape != [Dimension::Symbol(ANY_SHAPE.into())] {
         return input.clone();
     }
-    let shapes: &[&[usize]] = if is_floating(input) { &FLOATING } else { &WHOLE_NUMBERS };
+    let shapes: &[&[usize]] = if input.dtype.is_floating() { &FLOATING } else { &WHOLE_NUMBERS };
     let sizes = shapes[number % shapes.len()].iter().map(|&size| Dimension::Fixed(size));
     let shape = std::iter::once(Dimension::Symbol(BATCH.into())).chain(sizes).collect();
     TensorSpec { shape, ..input.clone() }

@@ -12,7 +12,8 @@ use crate::definition::Case;
 use crate::exit_codes;
 use crate::history::{History, Run, find_load, write_whole};
 use crate::paths::Paths;
-use crate::report::load::{Form, render_comparison};
+use crate::report::checks::AnyFormat;
+use crate::report::load::{Form, checks_of_rates, render_comparison};
 use crate::report::profile::newest_pages;
 use crate::report::{Format, columns, comparison};
 use crate::run_data::{LoadResult, LoadRun};
@@ -29,6 +30,7 @@ use crate::selftest::known_noise;
         or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, 4 a case is open: cannot-say, or refused.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
+        inferbench compare main new --format junit --output compare.xml\n  \
         inferbench compare before/results.csv after/results.csv --allow-different host --tolerance 10%\n  \
         inferbench compare RUN1,RUN2,RUN3 RUN4,RUN5,RUN6 --backend ort"
 )]
@@ -64,8 +66,8 @@ pub struct Arguments {
     /// Confidence of the intervals; the rest to 100 % is the rate of false alarms among the changes found in all cases
     #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
     confidence: f64,
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]
+    format: AnyFormat,
     /// The columns of the table of other figures, in this order; `all` shows every column that has a value
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
     columns: Vec<String>,
@@ -81,12 +83,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
         let changes = rates(&sides, arguments);
         ensure!(!changes.is_empty(), "the two load tests have no search of a case in common");
-        let form = match arguments.format {
-            Format::Table => Form::Table,
-            Format::Markdown => Form::Markdown,
-            Format::Json => Form::Json,
+        let text = match arguments.format {
+            AnyFormat::Text(Format::Table) => render_comparison(&changes, Form::Table)?,
+            AnyFormat::Text(Format::Markdown) => render_comparison(&changes, Form::Markdown)?,
+            AnyFormat::Text(Format::Json) => render_comparison(&changes, Form::Json)?,
+            AnyFormat::Checks(format) => {
+                let title = format!("compare {} {}", arguments.base, arguments.candidate);
+                checks_of_rates(&title, &changes).render(format)
+            }
         };
-        write(arguments, &render_comparison(&changes, form)?)?;
+        write(arguments, &text)?;
         let is_lower = changes.iter().any(|change| change.is_lower);
         return Ok(if is_lower { exit_codes::REGRESSION_OR_WRONG } else { exit_codes::OK });
     }
@@ -106,7 +112,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let known = |host_id: &str| known_noise(&paths.selftest(), host_id);
     let found = compare(&base, &candidate, &earlier, &known, &options);
     let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &loads, &runs)), arguments));
-    write(arguments, &comparison::render(&found, arguments.format, &arguments.columns))?;
+    let text = match arguments.format {
+        AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
+        AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),
+    };
+    write(arguments, &text)?;
     let pages = newest_pages(&paths.reports(), Path::new(""));
     for case in found.slower() {
         if let Some(page) = pages.get(&case.id) {

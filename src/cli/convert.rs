@@ -73,7 +73,8 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     if let Imported::Refused(reason) = imported {
         bail!("{}: {reason}", run.folder().display());
     }
-    let reported = ReportedRun { records, metrics, nodes: manifest.nodes(), distributions: Some(distributions) };
+    let (nodes, distributions) = (manifest.nodes(), Some(distributions));
+    let reported = ReportedRun { records, metrics, nodes, distributions, equal_machines: None };
     Ok(Converted { run, reported })
 }
 

@@ -89,7 +89,8 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
 }
 
 fn list_checks(checks: &[Check]) -> Listing {
-    let mut table = Table::new(["state", "what", "found"].map(Column::text));
+    let mut table =
+        Table::new([Column::text("state"), Column::text("what").essential(), Column::text("found").or_below()]);
     for Check { what, found } in checks {
         let (state, found) = match found {
             Ok(found) => ("right", found),
@@ -110,7 +111,13 @@ fn list_checks(checks: &[Check]) -> Listing {
 /// All devices, and below them the facts about the machine.
 fn list_devices() -> Listing {
     let machine = Machine::read();
-    let mut table = Table::new(["backend", "device", "state", "version", "detail", "from"].map(Column::text));
+    let mut table =
+        Table::new(["backend", "device"].map(|header| Column::text(header).essential()).into_iter().chain([
+            Column::text("state"),
+            Column::text("version"),
+            Column::text("detail").or_below(),
+            Column::text("from").minor(),
+        ]));
     let mut objects = Vec::new();
     for entry in registry::real() {
         let devices =
@@ -153,7 +160,12 @@ fn list_peaks(peaks: &Peaks) -> Listing {
 
 fn list_disturbances(paths: &Paths) -> Listing {
     let findings = examine(&Conditions::watch(paths));
-    let mut table = Table::new(["state", "subject", "detail", "to fix"].map(Column::text));
+    let mut table = Table::new([
+        Column::text("state"),
+        Column::text("subject").essential(),
+        Column::text("detail").or_below(),
+        Column::text("to fix").or_below(),
+    ]);
     for finding in &findings {
         table.row([finding.state.into(), finding.subject, &finding.detail, finding.mend.unwrap_or_default()]);
     }

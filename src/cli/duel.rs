@@ -7,7 +7,8 @@ use crate::harness::{is_interrupted, keep_others_out};
 use crate::history::{PAGE, write_profile};
 use crate::paths::Paths;
 use crate::report::Format;
-use crate::report::duel::render;
+use crate::report::checks::AnyFormat;
+use crate::report::duel::{checks, render};
 use crate::report::profile::{Form, Options, page, render as render_profile};
 
 /// Candidates that one duel can have.
@@ -19,7 +20,8 @@ const MOST_CANDIDATES: usize = 8;
         inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml tract.toml\n  \
         inferbench duel . . --null-slowdown 2%\n  \
         inferbench duel net.onnx net-int8.onnx --backend ort\n  \
-        inferbench duel main . --model digits --profile\n\n\
+        inferbench duel main . --model digits --profile\n  \
+        inferbench duel main HEAD --format junit > duel.xml\n\n\
         Exit codes: 0 for every case a slow-down beyond the tolerance is excluded, 1 a case became slower, wrong or does not run any more, \
         2 bad usage, 3 nothing could be measured, 4 a case is open.\n\n\
         In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
@@ -41,8 +43,8 @@ pub struct Arguments {
     /// Afterwards profile the cases that became slower by both programs, and show which operators take longer
     #[arg(long)]
     profile: bool,
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]
+    format: AnyFormat,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -59,7 +61,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
     let (duel, _) = duel_between(&paths, &programs[0], &programs[1..], &arguments.terms)?;
-    print!("{}", render(&duel, arguments.format));
+    match arguments.format {
+        AnyFormat::Text(format) => print!("{}", render(&duel, format)),
+        AnyFormat::Checks(format) => print!("{}", checks(&duel).render(format)),
+    }
     if arguments.profile {
         for profile in profile_slower(&duel, &arguments.terms)? {
             let folder = write_profile(&paths.reports(), &profile, &page(&profile, Some((0, 1)))?)?;

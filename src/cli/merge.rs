@@ -44,13 +44,14 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let on_repetition = if arguments.newest { OnRepetition::TakeNewest } else { OnRepetition::Refuse };
-    let merged = merge(find_parts(&arguments.folders)?, on_repetition)?;
+    let mut merged = merge(find_parts(&arguments.folders)?, on_repetition)?;
     say_what_is_missing(&merged);
     if !merged.missing_cases.is_empty() && !arguments.partial {
         eprintln!("nothing was merged; `--partial` merges what is there");
         return Ok(exit_codes::NOTHING_MEASURED);
     }
     let paths = Paths::find();
+    judge_machines(&mut merged, &paths);
     let reports = paths.reports();
     let (_, run) = publish(&merged, &reports)?;
     let Merged { manifest, records: rows, .. } = &merged;
@@ -60,8 +61,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         plural(rows.len(), "case", "cases"),
         plural(manifest.parts.len(), "part", "parts")
     );
-    print!("{}", records::render(rows, &[], &[], "", Format::Table));
     let converted = Converted { reported: ReportedRun::read(&run)?, run };
+    print!("{}", records::render(&converted.reported, &[], "", Format::Table));
     for line in
         fleet_of(std::slice::from_ref(&converted.reported), &Prices::default(), &paths).iter().flat_map(Fleet::lines)
     {
@@ -70,6 +71,24 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let [page, _] = converted.write_pages(&reports, &paths)?;
     println!("CSV   {}\nHTML  {}", converted.run.folder().join(RESULTS).display(), page.display());
     Ok(exit_codes::OK)
+}
+
+/// Notes in the manifest whether the machines among which models were divided are shown to be equal, or says why they are not.
+fn judge_machines(merged: &mut Merged, paths: &Paths) {
+    if merged.divided_models.is_empty() {
+        return;
+    }
+    let (records, nodes) = (merged.records.clone(), merged.manifest.nodes());
+    let run = ReportedRun { records, nodes, ..ReportedRun::default() };
+    let equality = fleet_of(&[run], &Prices::default(), paths).map(|fleet| fleet.equality());
+    match equality {
+        Some(Ok(slowest_to_fastest)) => merged.manifest.equal_machines = Some(slowest_to_fastest),
+        Some(Err(why)) => {
+            let models = Vec::from_iter(merged.divided_models.iter().map(String::as_str)).join(", ");
+            eprintln!("{models}: measured on several machines, which are ranked apart: {why}");
+        }
+        None => {}
+    }
 }
 
 /// So many missing cases are named.

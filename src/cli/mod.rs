@@ -25,6 +25,7 @@ mod serve;
 mod setup;
 mod shard;
 mod store;
+mod store_query;
 mod variants;
 mod verify;
 
@@ -37,7 +38,7 @@ use clap::{Parser, Subcommand};
 
 use crate::backend::registry;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
-use crate::report::table::Table;
+use crate::report::table::{Table, fit_to_terminal, left_out, wrapped};
 use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
 use crate::{exit_codes, harness};
@@ -58,6 +59,9 @@ struct Cli {
     /// Folder of the reports and the history [default: target-reports]
     #[arg(long, global = true, env = OUTPUT_DIR, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
+    /// Show all columns of tables, also where the terminal (or a pipe, of 100 columns) is too narrow for them
+    #[arg(long, global = true)]
+    wide: bool,
 }
 
 #[derive(Subcommand)]
@@ -115,7 +119,10 @@ pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return ExitCode::from(code);
     }
-    let Cli { command, output_dir } = parse_with_variables(std::env::args_os());
+    let Cli { command, output_dir, wide } = parse_with_variables(std::env::args_os());
+    if !wide {
+        fit_to_terminal();
+    }
     if let Some(folder) = output_dir {
         put_output_dir(&folder);
     }
@@ -155,11 +162,15 @@ pub fn serving_main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return ExitCode::from(code);
     }
+    fit_to_terminal();
     exit_code(load::run_bench(None))
 }
 
 /// The exit code of a command, whose error is printed.
 fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    if let Some(line) = left_out() {
+        eprintln!("{}", wrapped(&line, 0).trim_end());
+    }
     result.map(ExitCode::from).unwrap_or_else(|error| {
         eprintln!("inferbench: {error:#}");
         let is_interrupted = error.is::<harness::Interrupted>();

@@ -42,10 +42,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let texts = ["model", "variant", "family"].map(Column::text);
     let numbers = ["parameters", "size"].map(Column::number);
     let others = ["operations per sample", "inputs", "backends"].map(Column::text);
-    let mut table = Table::new(texts.into_iter().chain(numbers).chain(others));
+    let mut table =
+        Table::new(texts.into_iter().chain(numbers).chain(others)).essential(&["variant"]).minor(&["family", "inputs"]);
     let mut objects = Vec::new();
     for PlannedCase { case, definition, .. } in &cases {
-        if !seen.insert((&case.model, &case.variant)) {
+        if !seen.insert((&case.model, &case.variant, &case.dims)) {
             continue;
         }
         match definition {

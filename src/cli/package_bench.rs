@@ -13,6 +13,7 @@ use crate::backend::{Backend, Closures, registry};
 use crate::definition::{CLOSURE, Suite, SuiteModel, backend_name};
 use crate::harness::{self, Answer, Request, Scorer};
 use crate::paths::Paths;
+use crate::report::table::fit_to_terminal;
 use crate::run_data::{CriterionArguments, Mode, Record};
 use crate::selection::parse_with_variables;
 
@@ -112,6 +113,7 @@ impl Harness {
 
     /// `main` of the bench executable: measures what the command line asks for, prints the results, and says how it went.
     pub fn main(self) -> ExitCode {
+        fit_to_terminal();
         exit_code(self.run_with_code().map(|(code, _)| code))
     }
 
@@ -129,6 +131,7 @@ impl Harness {
     /// `main` of another bench executable, such as `serving`, which puts the models under load: its command line is that of `inferbench
     /// load`.
     pub fn load_main(self) -> ExitCode {
+        fit_to_terminal();
         let load = || {
             let suite = self.register(&Paths::find())?;
             harness::run_as_worker().map_or_else(|| load::run_bench(Some(&suite)), Ok)

@@ -24,7 +24,7 @@ use crate::onnx::count;
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::run_data::{Peaks, Work};
-use crate::selection::{EffortArguments, PlannedCase, Selection, parse_dim};
+use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// Predict latency, throughput and memory of unmeasured cases
 #[derive(Args)]
@@ -53,9 +53,10 @@ pub struct Arguments {
     /// An input of the files, as `x:f32[batch,3,224,224]`
     #[arg(long, value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     input: Vec<String>,
-    /// A size that the files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: typical sizes]
-    #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
-    dim: Vec<(String, usize)>,
+    /// A size that the models leave open, by its name, or as `x.2` for the third dimension of input `x`, or several: `height=224,384`
+    /// [default: typical sizes]
+    #[arg(long, value_delimiter = ';', value_name = "NAME=SIZE,…")]
+    dim: Vec<String>,
     /// Backends [default: those of the history]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     backend: Vec<String>,
@@ -211,7 +212,7 @@ impl Arguments {
         for PlannedCase { case, definition, .. } in cases {
             let file =
                 suite.models.iter().find(|model| model.name == case.model).and_then(|model| model.path.as_deref());
-            let by_file = |command: String| self.by_file(command, &case.model, file);
+            let by_file = |command: String| self.by_file(command, &case, file);
             let model = match definition {
                 Ok(model) => model,
                 Err(why) => bail!("{}: {why}", case.model),
@@ -225,6 +226,7 @@ impl Arguments {
                 device: case.device.clone(),
                 dtype: case.dtype,
                 batch_size: case.batch_size,
+                dims: Some(case.dims.to_string()).filter(|dims| !dims.is_empty()),
                 sequence_length: case.sequence_length,
                 host_id: self.machine.is_none().then(|| site.host_id.clone()),
                 largest_batch: None,
@@ -260,12 +262,12 @@ impl Arguments {
     }
 
     /// The command that measures a model, with its file if it was given as one, since its name alone is known to this command only.
-    fn by_file(&self, command: String, model: &str, file: Option<&Path>) -> String {
+    fn by_file(&self, command: String, case: &Case, file: Option<&Path>) -> String {
         let Some(file) = file else { return command };
-        let dims = self.dim.iter().map(|(name, size)| ("--dim", format!("{name}={size}")));
+        let model = &case.model;
         let inputs = self.input.iter().map(|input| ("--input", input.clone()));
         let path = ("--path", format!("{model}={}", file.display()));
-        let words = std::iter::once(path).chain(dims).chain(inputs);
+        let words = std::iter::once(path).chain(inputs);
         let words: Vec<String> = words.map(|(flag, word)| format!("{flag} {}", shell_word(&word))).collect();
         command.replacen(&format!("--model {model}"), &words.join(" "), 1)
     }

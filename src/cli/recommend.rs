@@ -14,7 +14,7 @@ use crate::decision::{
     Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
     drifts, render, side_by_side,
 };
-use crate::definition::{Case, Suite, SuiteModel};
+use crate::definition::{Case, Suite, SuiteModel, Sweep};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
@@ -272,6 +272,7 @@ fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
             *path = std::path::absolute(&*path)?;
         }
         model.data_source = None;
+        model.dims = Sweep::default();
     }
     suite.include_found = false;
     suite.data_source = None;
@@ -284,5 +285,6 @@ fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
     suite.boundaries = vec![case.boundary];
     suite.phases = Some(vec![case.phase]);
     suite.seq_lens = case.sequence_length.map(|length| vec![length]);
+    suite.dims = case.dims.to_string().parse()?;
     Ok(toml::to_string(&suite)?)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
@@ -10,16 +10,17 @@ use super::history_arguments::HistoryArguments;
 use super::machines::{MachinesArguments, fleet_of, fleet_of_history, shown_of};
 use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
-use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
+use crate::decision::{self, Goal, Options, Variants, advice_table, compare, section};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
+use crate::report::checks::CheckFormat;
 #[cfg(feature = "charts")]
 use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
-use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, escape, html, index, records};
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
@@ -40,6 +41,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --machines --last 5 --price prices.toml --format html\n  \
         inferbench report --charts figures --model resnet50,bert-base\n  \
         inferbench report 20260101T120000Z --format json\n  \
+        inferbench report --format junit --output report.xml\n  \
         inferbench report --variants resnet50 --goal size --max-accuracy-loss 0.5%"
 )]
 pub struct Arguments {
@@ -93,6 +95,12 @@ enum Form {
     Html,
     /// The schema of `json`
     JsonSchema,
+    /// JUnit XML, in which a case that failed or has wrong outputs is a failed test
+    Junit,
+    /// Annotations of a GitHub workflow, a line for each failed case
+    Github,
+    /// A short comment for a pull request: the verdict, the failed cases, and the rest folded
+    MarkdownComment,
 }
 
 fn goals_without_prices() -> impl TypedValueParser<Value = Goal> {
@@ -114,6 +122,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Form::Table => (arguments.text(Format::Table, &paths)?, None),
         Form::Markdown => (arguments.text(Format::Markdown, &paths)?, None),
         Form::Json => (arguments.text(Format::Json, &paths)?, None),
+        Form::Junit => (arguments.checks(CheckFormat::Junit, &paths)?, None),
+        Form::Github => (arguments.checks(CheckFormat::Github, &paths)?, None),
+        Form::MarkdownComment => (arguments.checks(CheckFormat::MarkdownComment, &paths)?, None),
     };
     let file = arguments.output.as_ref().or(own_path.as_ref()).filter(|file| file.as_os_str() != "-");
     let Some(file) = file else {
@@ -154,11 +165,12 @@ impl Arguments {
         }
         if format == Format::Json {
             let metrics = metrics_of(&asked.runs);
-            let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(records::render(&records, &metrics, &[], "", format));
+            let records = asked.runs.into_iter().flat_map(|run| run.records).collect();
+            let all = ReportedRun { records, metrics, ..ReportedRun::default() };
+            return Ok(records::render(&all, &[], "", format));
         }
         let text = |run: &ReportedRun| {
-            let text = records::render(&run.records, &[], &self.columns, &resolution(paths, &run.records), format);
+            let text = records::render(run, &self.columns, &resolution(paths, &run.records), format);
             let text = text + &recommended(run, paths, format);
             match format {
                 _ if asked.runs.len() == 1 => text,
@@ -171,6 +183,16 @@ impl Arguments {
             false => fleet.lines().into_iter().map(|line| line + "\n\n").collect(),
         });
         Ok(side_by_side.chain(asked.runs.iter().map(text)).collect())
+    }
+
+    /// The cases of the runs for continuous integration.
+    fn checks(&self, format: CheckFormat, paths: &Paths) -> Result<String> {
+        ensure!(
+            self.variants.is_none() && !self.machines.machines,
+            "junit, github and markdown-comment are forms of the cases of runs, and not of --variants or --machines"
+        );
+        let asked = self.read(paths)?;
+        Ok(records::checks(&asked.runs).render(format))
     }
 
     /// The page, and the path that it is written to if no other one is named.
@@ -306,13 +328,13 @@ pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }
 
-/// A line with what to deploy for each model of which there is a choice.
+/// The table of what to deploy, with the models of which there is a choice.
 pub fn recommended(ReportedRun { records, metrics, .. }: &ReportedRun, paths: &Paths, format: Format) -> String {
-    let lines = lines(&advice_about(records, metrics, paths));
+    let table = advice_table(&advice_about(records, metrics, paths));
     match format {
-        _ if lines.is_empty() => lines,
-        Format::Markdown => lines.lines().map(|line| format!("\n{}\n", escape::markdown(line))).collect(),
-        _ => format!("\n{lines}"),
+        _ if table.is_empty() => String::new(),
+        Format::Markdown => format!("\n### What to deploy\n\n{}", table.markdown()),
+        _ => format!("\nWhat to deploy\n{}", table.terminal()),
     }
 }
 

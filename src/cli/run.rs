@@ -48,8 +48,8 @@ pub struct Arguments {
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
-    /// Continue the last run where it was stopped; finished cases are not measured again. A part of a suite that was never started, or by
-    /// another machine, begins
+    /// Continue the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured
+    /// again. A part of a suite (`--shard`) that was never started, or by another machine, begins, and keeps its failed cases
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
     /// Measure one part of the suite, such as 2/4: the cases of a model stay together. `inferbench merge` puts parts together
@@ -106,9 +106,9 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let folder = converted.run.folder();
     let markdown = folder.join("report.md");
     let resolution = resolution(paths, records);
-    let text = records::render(records, &[], &[], &resolution, Format::Markdown);
+    let text = records::render(&converted.reported, &[], &resolution, Format::Markdown);
     write_whole(&markdown, (text + &recommended(&converted.reported, paths, Format::Markdown)).as_bytes())?;
-    print!("{}", records::render(records, &[], &[], &resolution, Format::Table));
+    print!("{}", records::render(&converted.reported, &[], &resolution, Format::Table));
     for model in models_with_variants(records) {
         print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }

@@ -23,7 +23,8 @@ use crate::selection::{EffortArguments, Selection};
     after_help = "All backends of a model are in one part, so that what is compared runs on one machine. `inferbench run --suite \
         parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
         Examples:\n  inferbench shard --count 4 --suite small\n  \
-        inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts"
+        inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts\n  \
+        inferbench shard --count 3 --model resnet50 --anchor resnet50/ort-cpu-f32/1 --equal-machines"
 )]
 pub struct Arguments {
     /// How many parts
@@ -44,6 +45,10 @@ pub struct DivisionArguments {
     /// Let no part have cases of two kinds of machines: of devices, such as cpu and cuda
     #[arg(long, value_enum)]
     by: Option<By>,
+    /// The machines are equal: if there are fewer models than parts, divide the backends of models, too. `merge` ranks them together only if the
+    /// calibrations of the machines and the anchor show no difference
+    #[arg(long, requires = "anchor")]
+    equal_machines: bool,
     /// The id of a case that every part measures, so that the machines can be compared
     #[arg(long, value_name = "CASE")]
     anchor: Option<String>,
@@ -64,7 +69,12 @@ impl DivisionArguments {
     /// # Errors
     /// It cannot be divided so.
     pub fn divide(&self, paths: &Paths, count: usize) -> Result<Suite> {
-        let division = Division { count, is_by_device: self.by.is_some(), anchor: self.anchor.clone() };
+        let division = Division {
+            count,
+            is_by_device: self.by.is_some(),
+            has_equal_machines: self.equal_machines,
+            anchor: self.anchor.clone(),
+        };
         let request = Request {
             selection: self.selection.clone(),
             effort: self.effort.clone(),

@@ -3,26 +3,29 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::Listing;
 use super::history_arguments::HistoryArguments;
+use super::store_query::Query;
 use crate::exit_codes;
-use crate::history::{History, Imported, LATENCIES, Run, import, remove, remove_calls, write_records, write_whole};
+use crate::history::{
+    History, Imported, LATENCIES, Run, RunFacts, import, remove, remove_calls, write_records, write_whole,
+};
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::RunList;
 
-/// Keep a history of runs, copy it, thin it out, query it with SQL
+/// Keep a history of runs, copy it, thin it out, query it
 #[derive(Args)]
 #[command(
     after_help = "The history is the folder of reports. Each run's folder has Parquet files that pandas, Polars and DuckDB read: \
         run.parquet, results.parquet, metrics.parquet, hardware.parquet and latencies.parquet.\n\nExamples:\n  inferbench store runs\n  \
         inferbench store import /mnt/laptop/target-reports\n  \
-        inferbench store query 'SELECT model, min(latency_p50_ms) FROM benchmark_results GROUP BY ALL'"
+        inferbench store query --where model=resnet50 --by backend --since 30d"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -36,14 +39,7 @@ enum Command {
     Import(Import),
     Export(Export),
     Query(Query),
-    /// List the runs of the history
-    #[command(
-        after_help = "Examples:\n  inferbench store runs\n  inferbench store runs --format json | jq '.[].run_id'"
-    )]
-    Runs {
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
-    },
+    Runs(Runs),
     Prune(Prune),
 }
 
@@ -53,17 +49,38 @@ pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
         Command::Import(arguments) => arguments.run(history.only(&reports)?, &reports),
         Command::Export(arguments) => arguments.run(&history.open(reports)?),
         Command::Query(arguments) => arguments.run(|| history.open(reports)),
-        Command::Runs { format } => Ok(list(&history.open(reports)?, *format)),
+        Command::Runs(arguments) => Ok(arguments.run(&history.open(reports)?)),
         Command::Prune(arguments) => arguments.run(&History::open(&[history.only(&reports)?.to_owned()])?),
     }
 }
 
-/// Lists the oldest run first: the newest stand where a terminal's reader looks.
-fn list(history: &History, format: Format) -> u8 {
-    let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev());
-    Listing { table, objects: json!(facts) }.print(format);
-    unread.iter().for_each(|line| eprintln!("{line}"));
-    if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
+/// List the runs of the history: models, backends, the fastest cases
+#[derive(Args)]
+#[command(
+    after_help = "Of a run of one model, the fastest case is the one with the lowest median. Of several models, each backend has the number of models \
+        that it is the fastest of.\n\nExamples:\n  inferbench store runs\n  inferbench store runs --model resnet50 --backend ort\n  \
+        inferbench store runs --format json | jq '.[].run_id'"
+)]
+struct Runs {
+    /// Only runs of one of these models
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    model: Vec<String>,
+    /// Only runs of one of these backends
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    backend: Vec<String>,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+impl Runs {
+    /// Lists the oldest run first: the newest stand where a terminal's reader looks.
+    fn run(&self, history: &History) -> u8 {
+        let is_wanted = |facts: &RunFacts| facts.has(&self.model, &self.backend);
+        let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev(), is_wanted);
+        Listing { table, objects: json!(facts) }.print(self.format);
+        unread.iter().for_each(|line| eprintln!("{line}"));
+        if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
+    }
 }
 
 /// The runs with these ids, the oldest first; all runs if there are no ids.
@@ -230,70 +247,6 @@ impl Prune {
         if runs.is_empty() {
             eprintln!("nothing to remove");
         }
-        Ok(exit_codes::OK)
-    }
-}
-
-/// Query the history with SQL; needs a build with `--features duckdb`
-#[derive(Args)]
-#[command(
-    after_help = "Tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data (run_id, \"case\", sample, call, \
-        nanoseconds, disturbed, host_id).\n\nExamples:\n  inferbench store query 'FROM benchmark_runs'\n  \
-        inferbench store query 'DESCRIBE benchmark_results'\n  \
-        inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
-)]
-#[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads the arguments"))]
-struct Query {
-    /// DuckDB's SQL
-    #[arg(allow_hyphen_values = true)]
-    sql: String,
-    #[arg(long, value_enum, default_value = "table")]
-    format: QueryFormat,
-    /// Query this database file instead of the history
-    #[arg(long, value_name = "FILE")]
-    database: Option<PathBuf>,
-}
-
-/// How an answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum QueryFormat {
-    Table,
-    Json,
-    Csv,
-    Tsv,
-}
-
-impl Query {
-    #[cfg(not(feature = "duckdb"))]
-    fn run(&self, _open: impl FnOnce() -> Result<History>) -> Result<u8> {
-        bail!(
-            "{} (pandas, Polars and DuckDB itself read the Parquet files of the runs as they are)",
-            crate::history::WITHOUT_DUCKDB
-        )
-    }
-
-    #[cfg(feature = "duckdb")]
-    fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
-        use crate::history::Database;
-        use crate::report::json;
-        use crate::report::table::{Column, Table};
-
-        let database = match &self.database {
-            Some(path) => Database::open(path)?,
-            None => Database::over(open()?.runs())?,
-        };
-        let answer = database.query(&self.sql)?;
-        let mut table = Table::new(answer.columns.iter().map(Column::text));
-        for row in answer.texts() {
-            table.row(row);
-        }
-        let text = match self.format {
-            QueryFormat::Table => table.terminal(),
-            QueryFormat::Json => json(&answer.objects()),
-            QueryFormat::Csv => table.separated(b','),
-            QueryFormat::Tsv => table.separated(b'\t'),
-        };
-        print!("{text}");
         Ok(exit_codes::OK)
     }
 }

@@ -31,7 +31,7 @@ pub struct Arguments {
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
-    /// Go on with the last run where it was stopped; finished cases are not measured again
+    /// Go on with the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured again
     #[arg(long)]
     resume: bool,
 }

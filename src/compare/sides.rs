@@ -90,6 +90,7 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
         && has(&|other| other.dtype == case.dtype)
         && has(&|other| other.phase == case.phase)
         && has(&|other| other.batch_size == case.batch_size)
+        && has(&|other| other.dims == case.dims)
         && has(&|other| other.sequence_length == case.sequence_length)
 }
 

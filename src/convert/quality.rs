@@ -74,7 +74,7 @@ impl Answers {
         let is_original = |other: &Case| {
             let is_same_work = (&other.model, other.phase, other.sequence_length, other.boundary)
                 == (&case.model, case.phase, case.sequence_length, case.boundary);
-            is_same_work && other.variant == ORIGINAL
+            is_same_work && other.dims == case.dims && other.variant == ORIGINAL
         };
         let originals: Vec<_> = self.0.values().filter(|(other, _)| is_original(other)).collect();
         let has_f32 = originals.iter().any(|(other, _)| other.dtype == Dtype::F32);

@@ -32,6 +32,8 @@ pub struct Advice {
     /// The case to deploy; absent if nothing can be recommended.
     pub case_id: Option<String>,
     pub host_id: Option<String>,
+    /// The same case with its figures.
+    pub deploy: Option<Deployed>,
     /// What the case was measured to do under load, and with how many instances.
     pub under_load: Option<UnderLoad>,
     /// The best of the others, and why it is not the one.
@@ -55,6 +57,17 @@ pub struct Advice {
     /// What all of its cases have in common.
     #[serde(skip)]
     pub work: Work,
+}
+
+/// A case to deploy, and its figures as far as they are known.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Deployed {
+    /// As in the sentence: `int8-static on ort, batch 4`.
+    pub name: String,
+    pub latency_p50_ms: Option<f64>,
+    pub samples_per_second: Option<f64>,
+    pub tokens_per_second: Option<f64>,
+    pub memory_mb: Option<f64>,
 }
 
 /// The best of the others.
@@ -101,7 +114,7 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
         groups.into_iter().map(|(number, cases)| (kinds.all()[number].clone(), cases)).collect();
     let order = |it: &Work| {
         let Case { timed_on, boundary, phase, sequence_length, .. } = it.case;
-        (timed_on, boundary, phase, sequence_length, it.input_shape.clone())
+        (timed_on, boundary, phase, it.case.dims.clone(), sequence_length, it.input_shape.clone())
     };
     found.sort_by_key(|(work, _)| order(work));
     found
@@ -158,6 +171,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         },
         case_id: chosen.map(|index| found.rows[index].record.case_id.clone()),
         host_id: chosen.map(|index| found.rows[index].record.host_id.clone()),
+        deploy: chosen.map(|index| deployed(&found.rows[index], &names)),
         under_load: chosen.and_then(|index| found.rows[index].under_load.clone()),
         batch_sizes: chosen.and_then(|index| batch_sizes(&found.rows, index)),
         largest_batch: None,
@@ -259,6 +273,17 @@ fn compare(
         why,
     };
     (runner_up, confidence)
+}
+
+fn deployed(row: &Row, names: &Names) -> Deployed {
+    let record = &row.record;
+    Deployed {
+        name: names.name(row),
+        latency_p50_ms: record.latency_p50_ms,
+        samples_per_second: record.throughput_ips.filter(|_| record.tokens_per_second.is_none()),
+        tokens_per_second: record.tokens_per_second,
+        memory_mb: own_memory(record),
+    }
 }
 
 fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Options) -> String {

@@ -1,8 +1,15 @@
 //! Recommendations as text for a terminal, Markdown, JSON and a section of a page.
 
-use super::advice::Advice;
+use super::advice::{Advice, RunnerUp};
+use super::variants_output::ratio;
+use crate::compare::Verdict;
 use crate::definition::{Boundary, Phase, TimedOn};
+use crate::report::numbers::{fixed, latency, megabytes, three_digits};
+use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
+
+/// The name of the line with the command.
+const DECIDE: &str = "to decide";
 
 /// The recommendations as a text. `decide` has for each the command that would tell its first two apart, if there is one.
 pub fn render(all: &[Advice], decide: &[Option<String>], format: Format) -> String {
@@ -22,7 +29,7 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
     lines.extend(advice.predicted.iter().map(|it| ("predicted", it.text())));
     lines.extend(of("excluded", &advice.excluded));
     lines.extend(of("would change", &advice.would_change));
-    lines.extend(decide.map(|command| ("to decide", command.to_owned())));
+    lines.extend(decide.map(|command| (DECIDE, command.to_owned())));
     let title = title(advice);
     match format {
         Format::Markdown => {
@@ -31,26 +38,67 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
             format!("### {}\n\n**{}**\n\n{lines}\n", escape::markdown(&title), escape::markdown(&advice.sentence))
         }
         _ => {
-            let lines: String = lines.iter().map(|(name, text)| format!("  {name:<14}{text}\n")).collect();
-            format!("{title}\n{}\n{lines}", advice.sentence)
+            // A command stays in one line, so that it can be copied.
+            let line = |(name, text): &(&str, String)| match *name {
+                DECIDE => format!("  {name:<14}{text}\n"),
+                _ => wrapped(&format!("{name:<14}{text}"), 2),
+            };
+            let lines: String = lines.iter().map(line).collect();
+            format!("{title}\n{}{lines}", wrapped(&advice.sentence, 0))
         }
     }
 }
 
-/// A line for each recommendation, for the end of a run.
-pub fn lines(all: &[Advice]) -> String {
-    let recommended = all.iter().filter(|advice| advice.case_id.is_some() && advice.considered > 1);
-    recommended.map(|advice| format!("{}: {}\n", title(advice), with_doubt(advice))).collect()
+/// A row for each recommendation for the latency, for the end of a run. Its sentence is below the table, or a tooltip of the page.
+pub fn table(all: &[Advice]) -> Table {
+    let texts = [Column::text("model"), Column::text("deploy").essential(), Column::number("p50").essential()];
+    let others = [Column::number("throughput").minor(), Column::number("memory").minor(), Column::text("runner-up")];
+    let of_two = [Column::number("its p50 ÷ best"), Column::text("how sure").essential()];
+    let mut table = Table::new(texts.into_iter().chain(others).chain(of_two));
+    for advice in all.iter().filter(|advice| advice.considered > 1) {
+        let Some(deploy) = &advice.deploy else { continue };
+        let rate = |rate: Option<f64>, unit: &str| rate.map(|rate| format!("{} {unit}", three_digits(rate)));
+        let rate = rate(deploy.tokens_per_second, "tokens/s").or(rate(deploy.samples_per_second, "samples/s"));
+        let second = advice.runner_up.as_ref();
+        let cells: [Cell; 8] = [
+            title(advice).into(),
+            Cell::from(deploy.name.as_str()).strong(),
+            deploy.latency_p50_ms.map(latency).into(),
+            rate.into(),
+            deploy.memory_mb.map(megabytes).into(),
+            second.map(|it| it.name.clone()).into(),
+            second.and_then(times).into(),
+            second.map(how_sure).into(),
+        ];
+        table.row(cells).sentence(format!("{}: {}", title(advice), with_doubt(advice)));
+    }
+    table
 }
 
-/// The first panel of a page: the same lines. Empty if nothing is recommended.
+/// `1.29 (1.25 … 1.33)`.
+fn times(second: &RunnerUp) -> Option<String> {
+    second.interval.as_ref().map(ratio).or(second.ratio.map(|ratio| fixed(ratio, 2)))
+}
+
+/// How sure it is that the first is better than the runner-up.
+fn how_sure(second: &RunnerUp) -> String {
+    match second.verdict {
+        Some(Verdict::CannotSay | Verdict::NotSlower) => "undecided",
+        Some(Verdict::Same) => "95 %: both are as fast",
+        Some(Verdict::Faster) => "95 %: it is faster, but larger or answers worse",
+        Some(Verdict::Slower) => "95 %",
+        None => "not tested",
+    }
+    .to_owned()
+}
+
+/// The first panel of a page: the same table. Empty if nothing is recommended.
 pub fn section(all: &[Advice]) -> String {
-    let lines = lines(all);
-    if lines.is_empty() {
+    let table = table(all);
+    if table.is_empty() {
         return String::new();
     }
-    let items: String = lines.lines().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();
-    format!("<section id=\"deploy\">\n<h2>What to deploy</h2>\n<ul>\n{items}</ul>\n</section>\n")
+    format!("<section id=\"deploy\">\n<h2>What to deploy</h2>\n{}</section>\n", table.html())
 }
 
 /// The JSON Schema of the recommendations.

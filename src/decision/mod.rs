@@ -25,8 +25,8 @@ mod tests;
 mod under_load;
 mod variants_output;
 
-pub use advice::{Advice, RunnerUp, advise};
-pub use advice_output::{lines, render, schema as advice_schema, section};
+pub use advice::{Advice, Deployed, RunnerUp, advise};
+pub use advice_output::{render, schema as advice_schema, section, table as advice_table};
 pub use drift::{Drift, drifts};
 pub use goal::{Goal, Prices};
 pub use limits::{Excluded, Limits};

@@ -96,7 +96,9 @@ pub fn best_table(found: &[BestCase], goal: Goal, per: Per) -> Table {
     let columns = COLUMNS.split(',').filter_map(RecordColumn::find).filter(|column| column.is_known(&entries));
     let columns: Vec<&RecordColumn> = columns.collect();
     let own = [per.to_string(), "work".into(), "family".into()].map(Column::text);
-    let mut table = Table::new(own.into_iter().chain(columns.iter().map(|column| column.head())));
+    let mut table = Table::new(own.into_iter().chain(columns.iter().map(|column| column.head())))
+        .essential(&["work"])
+        .minor(&["family"]);
     for (place, (best, entry)) in found.iter().zip(&entries).enumerate() {
         let cells = [&best.best_of, &best.work, &best.record.family].map(|text| Cell::from(text.clone()));
         let of_record = columns.iter().map(|column| Cell::from(column.text(entry)));

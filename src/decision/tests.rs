@@ -368,14 +368,14 @@ fn a_row_has_every_figure_with_its_difference_and_the_recommendation_comes_last(
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
     for part in [
         "●◇",
-        "1.25 ms  0.62 ×",
+        "1.25 ms  0.63 ×",
         "3.00 MB  0.29 ×",
         "98.2 % (96.5 … 99.2) of 450",
         "0.0 (−0.6 … +0.6)",
         "99.6 %",
         "800  1.60 ×",
         "103 MB  0.93 ×",
-        "0.62 (0.60 … 0.66)",
+        "0.63 (0.60 … 0.66)",
         "faster",
         "kept",
     ] {
@@ -385,7 +385,7 @@ fn a_row_has_every_figure_with_its_difference_and_the_recommendation_comes_last(
     assert!(line("distilled").ends_with("distilled on tch: failed: no operator <Gelu> | a"), "{text}");
     assert!(line("× is to").contains("the original in f32"), "{text}");
     let sentence = "Ship int8-static on ort: p50 1.25 ms, 3.00 MB, accuracy 98.2 %; against the original on ort: \
-        0.62 (0.60 … 0.66) × the time, 0.29 × the size, accuracy change 0.0 (−0.6 … +0.6) points.";
+        0.63 (0.60 … 0.66) × the time, 0.29 × the size, accuracy change 0.0 (−0.6 … +0.6) points.";
     assert_eq!(text.trim_end().lines().last(), Some(sentence));
 }
 
@@ -427,7 +427,7 @@ fn markdown_and_html_show_the_recommendation_first_and_text_as_text() {
     }
     let markdown = shown(records.clone(), Format::Markdown);
     assert!(markdown.starts_with("### m · batch 1\n\n**Ship int8-static on ort: "), "{markdown}");
-    assert!(markdown.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 1.25 ms 0.62 × |"), "{markdown}");
+    assert!(markdown.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 1.25 ms 0.63 × |"), "{markdown}");
     assert!(markdown.contains("no \\| &lt;/style"), "{markdown}");
     let page = compare(&records, &[], &Options::new("m")).unwrap().html();
     let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("no {part} in {page}"));
@@ -508,4 +508,26 @@ fn the_times_of_two_sizes_are_not_pooled() {
     let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();
     let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
     assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
+}
+
+#[test]
+fn what_to_deploy_is_a_row_with_its_sentence_below() {
+    let records = [
+        measured("original", "ort", 10.0, 2.0, SAME),
+        measured("original", "tch", 10.0, 3.0, SAME),
+        Record { model: "n".into(), tokens_per_second: Some(6634.0), ..measured("original", "ort", 10.0, 2.0, SAME) },
+        Record { model: "n".into(), ..measured("original", "tch", 10.0, 2.02, SAME) },
+    ];
+    let options = |model: &str| Options { noise: QUIET, ..Options::new(model) };
+    let all = ["m", "n"].map(|model| advise(&records, &[], &options(model)).unwrap()).concat();
+    let table = advice_table(&all);
+    let markdown = table.markdown();
+    let lines: Vec<&str> = markdown.lines().collect();
+    assert_eq!(lines[0], "| model | deploy | p50 | throughput | memory | runner-up | its p50 ÷ best | how sure |");
+    let row = "| m | **the original on ort** | 2.00 ms | 500 samples/s | 110 MB | the original on tch | 1.50 (";
+    assert!(lines[2].starts_with(row) && lines[2].ends_with(" | 95 % |"), "{markdown}");
+    assert!(lines[3].contains("6634 tokens/s") && lines[3].ends_with(" | undecided |"), "{markdown}");
+    assert!(lines[5].starts_with("- m: For latency, deploy the original on ort: p50 2.00 ms"), "{markdown}");
+    assert!(section(&all).contains("<tr title=\"m: For latency, deploy the original on ort: p50 2.00 ms"));
+    assert!(table.terminal().contains("\n  n: For latency, deploy the original on ort: "), "{}", table.terminal());
 }

@@ -11,9 +11,9 @@ use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::metrics::{self, names};
-use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
+use crate::report::numbers::{fixed, latency, megabytes, percent, plural, three_digits};
 use crate::report::ranking::{Entry, short_message};
-use crate::report::table::{Cell, Column, Table};
+use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
 use crate::run_data::{Metric, Record};
 
@@ -21,9 +21,8 @@ impl Variants {
     /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
     pub fn render(&self, format: Format) -> String {
         match format {
-            Format::Table => {
-                self.printed(|title, sentence, table| format!("\n{title}\n{}\n{sentence}\n", table.terminal()))
-            }
+            Format::Table => self
+                .printed(|title, sentence, table| format!("\n{title}\n{}\n{}", table.terminal(), wrapped(sentence, 0))),
             Format::Markdown => self.printed(|title, sentence, table| {
                 let (title, sentence) = (escape::markdown(title), escape::markdown(sentence));
                 format!("### {title}\n\n**{sentence}**\n\n{}\n", table.markdown())
@@ -108,7 +107,8 @@ pub fn table(shown: &VariantTable) -> Table {
     metrics.retain(|name| *name != "cosine");
     let of_metrics = metrics.iter().map(|name| Column::number(metrics::title(name)));
     let own = [Column::number("time ÷ original"), Column::text("verdict"), Column::text("quality")];
-    let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own));
+    let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own))
+        .essential(&["time ÷ original", "verdict"]);
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -263,7 +263,8 @@ fn code(record: &Record) -> (Option<&str>, Option<&str>) {
     (record.git_commit.as_deref(), (record.git_dirty != Some(false)).then_some(record.run_id.as_str()))
 }
 
-/// `0.62 (0.59 … 0.66)`.
+/// `0.63 (0.59 … 0.66)`.
 pub fn ratio(interval: &RatioInterval) -> String {
-    format!("{:.2} ({:.2} … {:.2})", interval.ratio, interval.lower, interval.upper)
+    let [ratio, lower, upper] = [interval.ratio, interval.lower, interval.upper].map(|ratio| fixed(ratio, 2));
+    format!("{ratio} ({lower} … {upper})")
 }

@@ -1,4 +1,4 @@
-//! A case: one combination of model, variant, phase, sequence length, backend, device, dtype and batch size, which is
+//! A case: one combination of model, variant, phase, sizes, sequence length, backend, device, dtype and batch size, which is
 //! one Criterion benchmark; its id, and the cost of one of its calls.
 
 use std::fmt;
@@ -7,8 +7,10 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use strum::Display;
 
+use super::dims::Dims;
 use super::dtype::Dtype;
 use super::tensor_spec::Sizes;
 
@@ -64,6 +66,9 @@ pub struct Case {
     pub model: String,
     pub variant: String,
     pub phase: Phase,
+    /// The sizes that were asked for of dimensions which the model leaves open. The batch is not among them.
+    #[serde(default)]
+    pub dims: Dims,
     pub sequence_length: Option<usize>,
     pub backend: String,
     pub device: String,
@@ -83,6 +88,7 @@ impl Case {
             model: model.into(),
             variant: ORIGINAL.into(),
             phase: Phase::Forward,
+            dims: Dims::default(),
             sequence_length: None,
             backend: backend.into(),
             device: "cpu".into(),
@@ -100,12 +106,15 @@ impl Case {
 
     /// The triple under which Criterion stores the case.
     ///
-    /// The group holds what is compared on one page (model, variant, phase, sequence length, inputs, boundary), the function is
-    /// backend, device and dtype, and the value is the batch size.
+    /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
+    /// backend, device and dtype, and the value is the batch size. Of a group that is too long, the end is replaced by a part of its hash.
     pub fn benchmark_id(&self) -> BenchmarkId {
         let mut group = self.model.clone();
         if self.variant != ORIGINAL {
             group = format!("{group}-{}", self.variant);
+        }
+        for (name, size) in &self.dims.0 {
+            group = format!("{group}-{}{size}", usable_name(name));
         }
         if let Some(length) = self.sequence_length {
             group = format!("{group}-seq{length}");
@@ -122,7 +131,7 @@ impl Case {
         }
         let device = self.device.replace(':', ".");
         BenchmarkId {
-            group,
+            group: shortened(group),
             function: format!("{}-{device}-{}", self.backend, self.dtype),
             value: self.batch_size.to_string(),
         }
@@ -207,6 +216,27 @@ impl Cost {
     }
 }
 
+/// Bytes that Criterion keeps of a component of a name.
+const LONGEST: usize = 64;
+/// Hexadecimal digits of the hash that stands for the end of a longer one.
+const HASH_DIGITS: usize = 8;
+
+/// The text, if Criterion keeps all of it; otherwise its beginning and a part of its hash, so that different texts remain different.
+fn shortened(text: String) -> String {
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let hash: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let beginning = text.floor_char_boundary(LONGEST - 1 - HASH_DIGITS);
+    format!("{}-{}", &text[..beginning], &hash[..HASH_DIGITS])
+}
+
+/// Whether a component has a part of a hash in place of its end.
+pub fn is_shortened(component: &str) -> bool {
+    let is_hash = |end: &str| end.len() == HASH_DIGITS && end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    component.len() == LONGEST && component.rsplit_once('-').is_some_and(|(_, end)| is_hash(end))
+}
+
 /// Checks a component of a name that becomes a folder of Criterion's tree.
 ///
 /// Criterion replaces some characters and cuts names at 64 bytes without a message, and keeps files of its own under some
@@ -218,18 +248,20 @@ pub fn check_component(component: &str) -> Result<()> {
     const CRITERIONS_OWN: [&str; 5] = ["report", "new", "base", "change", "profile"];
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '@');
     ensure!(
-        (1..=64).contains(&component.len()) && component.chars().all(allowed) && !component.starts_with('.'),
-        "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_', '-' and '@', not starting with '.'"
+        (1..=LONGEST).contains(&component.len()) && component.chars().all(allowed) && !component.starts_with('.'),
+        "{component:?} is not a usable name: 1 to {LONGEST} of a-z, 0-9, '.', '_', '-' and '@', not starting with '.'"
     );
     ensure!(!CRITERIONS_OWN.contains(&component), "{component:?} is a name that Criterion keeps for its own files");
     Ok(())
 }
 
-/// Makes a usable name of a text: other characters become `-`, and those at the ends are left out.
+/// Makes a usable name of a text: other characters become `-`, those at the ends are left out, and a part of the hash replaces the end
+/// of a text that is too long.
 pub fn usable_name(text: &str) -> String {
     let text = text.to_lowercase();
     let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect()
+    let usable = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    shortened(text.chars().map(usable).collect())
 }
 
 #[cfg(test)]
@@ -246,12 +278,30 @@ mod tests {
         let other =
             Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
         assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
+        let sized = Case { dims: "Width=384,height=224".parse().unwrap(), ..case() };
+        assert_eq!(sized.to_string(), "resnet50-width384-height224/ort-cpu-f32/8");
         let from_host = Case { boundary: Boundary::EndToEnd, ..case() };
         assert_eq!(from_host.to_string(), "resnet50-end-to-end/ort-cpu-f32/8");
         let on_samples = |boundary| Case { boundary, timed_on: TimedOn::Samples, ..case() }.to_string();
         assert_eq!(on_samples(Boundary::Compute), "resnet50-samples/ort-cpu-f32/8");
         assert_eq!(on_samples(Boundary::EndToEnd), "resnet50-samples-end-to-end/ort-cpu-f32/8");
         assert_eq!(on_samples(Boundary::Pipeline), "resnet50-pipeline/ort-cpu-f32/8");
+    }
+
+    #[test]
+    fn long_names_are_shortened_and_remain_different() {
+        let long = |end: &str| usable_name(&format!("{}{end}", "Long Name ".repeat(8)));
+        assert!(long("a").starts_with("long-name-long-name-") && is_shortened(&long("a")), "{}", long("a"));
+        assert_ne!(long("a"), long("b"));
+        for name in [long("a"), "x".repeat(64)] {
+            let case = |length| Case { model: name.clone(), sequence_length: Some(length), ..case() };
+            assert!(case(128).check_id().is_ok() && is_shortened(&case(128).benchmark_id().group));
+            assert_ne!(case(128).benchmark_id(), case(256).benchmark_id());
+            assert!(check_component(&name).is_ok());
+        }
+        let longest = format!("{}-seq1", "x".repeat(59));
+        assert_eq!(usable_name(&longest), longest);
+        assert!(!is_shortened(&longest) && !is_shortened("deadbeef"));
     }
 
     #[test]

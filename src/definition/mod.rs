@@ -2,6 +2,7 @@
 
 mod case;
 mod data_source;
+mod dims;
 mod dtype;
 mod judge;
 mod model;
@@ -12,8 +13,11 @@ mod suite;
 mod tensor_spec;
 mod text_inputs;
 
-pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, usable_name};
+pub use case::{
+    BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, is_shortened, usable_name,
+};
 pub use data_source::{DataSource, ImageFolderSettings};
+pub use dims::{Dims, Sweep};
 pub use dtype::{Dtype, Quantization};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{

@@ -247,10 +247,8 @@ impl Model {
             return None;
         }
         // Whole numbers may be pairs of a graph's nodes, which are no batch of two.
-        let is_floating =
-            |input: &&TensorSpec| matches!(input.dtype, ElementType::F32 | ElementType::F16 | ElementType::F64);
         let mut tables = self.inputs.iter().filter(|input| input.shape.len() > 1);
-        let first = tables.clone().find(is_floating).or_else(|| tables.next());
+        let first = tables.clone().find(|input| input.dtype.is_floating()).or_else(|| tables.next());
         Some(first.and_then(|input| input.shape[0].fixed()).unwrap_or(1))
     }
 
@@ -270,6 +268,14 @@ impl Model {
                 Some([*height, *width])
             }
             _ => None,
+        }
+    }
+
+    /// Whether there may be a reference for its outputs.
+    pub(crate) fn has_reference(&self) -> bool {
+        match &self.origin {
+            Origin::Packaged { has_reference, .. } => *has_reference,
+            Origin::Files { reference, .. } => reference.is_some(),
         }
     }
 

@@ -35,6 +35,11 @@ impl Status {
         matches!(self, Status::Ok | Status::Suspicious)
     }
 
+    /// Whether a case with this status should have run: it is neither unsupported nor unavailable, and its outputs are not wrong.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Status::Failed | Status::Timeout)
+    }
+
     /// The name in records.
     pub fn name(self) -> &'static str {
         self.into()

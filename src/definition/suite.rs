@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Boundary, Phase, TimedOn, usable_name};
 use super::data_source::DataSource;
+use super::dims::Sweep;
 use super::dtype::Dtype;
 use super::judge::Judge;
 use super::names::parse_device;
@@ -46,6 +47,9 @@ pub struct Suite {
     pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one. The default is the list in the model's definition.
     pub seq_lens: Option<Vec<usize>>,
+    /// Sizes that models leave open, by their names, or as `x.2` for the third dimension of input `x`: one or a list for each.
+    #[serde(default, skip_serializing_if = "Sweep::is_empty")]
+    pub dims: Sweep,
     #[serde(default)]
     pub effort: Effort,
     /// How cases are put under load: the flags of `inferbench load`, by their names.
@@ -83,9 +87,9 @@ pub struct SuiteModel {
     /// Inputs of a model with a path, in place of those that its file says: `["x:f32[batch,3,224,224]"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// Sizes that the file of a path leaves open, by their names, or as `x.2` for the third dimension of input `x`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub dims: BTreeMap<String, usize>,
+    /// As those of the suite, for this model.
+    #[serde(default, skip_serializing_if = "Sweep::is_empty")]
+    pub dims: Sweep,
     /// Inputs with the outputs that are right for a model with a path: a folder of `.pb` files, `.npz` or `.safetensors`.
     pub reference: Option<PathBuf>,
     /// Outputs of a model that is code, as `logits:f32[batch,10]`.
@@ -256,6 +260,7 @@ impl Suite {
             boundaries: default_boundaries(),
             phases: None,
             seq_lens: None,
+            dims: Sweep::default(),
             time_on: TimedOn::default(),
             effort: Effort::default(),
             load: toml::Table::new(),
@@ -290,12 +295,10 @@ impl Suite {
     /// A number is out of its range, or two settings exclude each other.
     pub fn check(&self) -> Result<()> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
-        for SuiteModel { name, path, variant, variants, weights, inputs, dims, reference, is_of_code, .. } in
-            &self.models
-        {
-            let has_settings_of_file = !is_of_code && (!inputs.is_empty() || !dims.is_empty() || reference.is_some());
+        for SuiteModel { name, path, variant, variants, weights, inputs, reference, is_of_code, .. } in &self.models {
+            let has_settings_of_file = !is_of_code && (!inputs.is_empty() || reference.is_some());
             let wrong = match path {
-                None if has_settings_of_file => "`inputs`, `dims` and `reference` are for a model with a `path`",
+                None if has_settings_of_file => "`inputs` and `reference` are for a model with a `path`",
                 None if variant.is_some() => {
                     "`variant` says what the file of a `path` is; `variants = [...]` says which run"
                 }

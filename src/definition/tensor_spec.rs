@@ -15,11 +15,37 @@ use strum::{Display, EnumString};
 pub enum ElementType {
     F32,
     F16,
+    Bf16,
     F64,
+    I8,
+    I16,
     I32,
     I64,
     U8,
+    U16,
+    U32,
+    U64,
     Bool,
+}
+
+impl ElementType {
+    /// The names of all of them.
+    pub(crate) const NAMES: &str = "f32, f16, bf16, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool";
+
+    /// Whether the elements are floating-point numbers.
+    pub(crate) fn is_floating(self) -> bool {
+        matches!(self, ElementType::F32 | ElementType::F16 | ElementType::Bf16 | ElementType::F64)
+    }
+
+    /// Bytes of one element.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            ElementType::F64 | ElementType::I64 | ElementType::U64 => 8,
+            ElementType::F32 | ElementType::I32 | ElementType::U32 => 4,
+            ElementType::F16 | ElementType::Bf16 | ElementType::I16 | ElementType::U16 => 2,
+            ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+        }
+    }
 }
 
 /// One dimension: a number, or a name that a case or a definition gives a number to.
@@ -63,7 +89,8 @@ pub struct TensorSpec {
     pub name: String,
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
-    /// The seeded values of an integer input are below this, such as a vocabulary's size. The default is 2.
+    /// The seeded values of an integer input are from 0 to below this, such as a vocabulary's size. The default is 2, and any number of
+    /// the type for integers of 8 and 16 bits.
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.
     pub constant: Option<f64>,
@@ -188,7 +215,8 @@ impl FromStr for TensorSpec {
         read().with_context(|| {
             format!(
                 "{text:?} is not an input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, followed by `<30522` for integers \
-                 below that number, or by `=1` for that number in every element (f32, f16, f64, i32, i64, u8, bool)"
+                 below that number, or by `=1` for that number in every element; the types are {}",
+                ElementType::NAMES
             )
         })
     }
@@ -207,6 +235,11 @@ mod tests {
             let error = wrong.parse::<TensorSpec>().unwrap_err().to_string();
             assert!(error.contains("as in `x:f32[batch,3,224,224]`"), "{error}");
         }
+    }
+
+    #[test]
+    fn every_type_is_read_by_its_name() {
+        assert!(ElementType::NAMES.split(", ").all(|name| name.parse::<ElementType>().unwrap().to_string() == name));
     }
 
     #[test]

@@ -128,8 +128,6 @@ pub fn plan_arguments(jobs: &Path, program: &Program, terms: &Terms, processors:
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        // A name with its size.
-        Value::Array(pair) => pair.iter().map(text).collect::<Vec<_>>().join("="),
         other => other.to_string(),
     }
 }

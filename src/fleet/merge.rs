@@ -26,6 +26,8 @@ pub struct Merged {
     distributions: Distributions,
     /// The runs in which the calls are, with their machines and the cases that are taken from each.
     sources: Vec<(Run, String, BTreeSet<String>)>,
+    /// The models of which several machines have measured cases, besides the anchor.
+    pub divided_models: BTreeSet<String>,
     /// The numbers of the parts of which there is no run.
     pub missing_parts: Vec<usize>,
     /// The cases of which there is no record.
@@ -106,7 +108,14 @@ pub fn merge(runs: Vec<Run>, on_repetition: OnRepetition) -> Result<Merged> {
     let missing_cases = wanted.filter(|id| !present.contains(id)).cloned().collect::<Vec<String>>();
     let is_there = |index: &usize| sources.iter().any(|source| source.shard.index == *index);
     let missing_parts = (1..=shard.parts.len()).filter(|index| !is_there(index)).collect();
-    Merged::of(sources, taken.into_values().collect(), missing_parts, missing_cases)
+    let mut machines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (_, record) in taken.values().filter(|(_, record)| Some(&record.case_id) != shard.anchor.as_ref()) {
+        machines.entry(&record.model).or_default().insert(&record.host_id);
+    }
+    let divided = machines.iter().filter(|(_, hosts)| hosts.len() > 1);
+    let divided_models = divided.map(|(model, _)| (*model).to_owned()).collect();
+    let merged = Merged::of(sources, taken.into_values().collect(), missing_parts, missing_cases)?;
+    Ok(Merged { divided_models, ..merged })
 }
 
 impl Source {
@@ -170,7 +179,16 @@ impl Merged {
         }
         let records =
             taken.into_iter().map(|(_, record)| Record { run_id: manifest.run_id.clone(), ..record }).collect();
-        Ok(Merged { manifest, records, metrics, distributions, sources: used, missing_parts, missing_cases })
+        Ok(Merged {
+            manifest,
+            records,
+            metrics,
+            distributions,
+            sources: used,
+            divided_models: BTreeSet::new(),
+            missing_parts,
+            missing_cases,
+        })
     }
 }
 
@@ -201,6 +219,7 @@ fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
         is_interrupted: is_incomplete,
         parts: sources.iter().map(part).collect(),
         calibrations: Vec::new(),
+        equal_machines: None,
         cases: cases.into_values().collect(),
         ..first.manifest.clone()
     })

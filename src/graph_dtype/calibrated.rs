@@ -28,9 +28,6 @@ use super::products::{Product, Products};
 use super::quantised::{Bias, Normalisation};
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
-/// The first operator set whose `DequantizeLinear` has one scale per channel.
-pub(super) const OLDEST_OPSET: i64 = 13;
-
 /// Writes the graph with its products in integers, and returns the bytes of its initializers.
 pub(super) fn rewrite(draft: Draft<'_>, calibration: &Calibration) -> Result<u64> {
     for name in calibration.names() {

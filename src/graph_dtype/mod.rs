@@ -22,8 +22,8 @@ pub use calibration::{Calibration, write_with_ranged_values};
 use draft::Draft;
 
 use crate::definition::Dtype;
-use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, element};
+use crate::onnx::{OLDEST_OPSET, Source};
 
 /// The form that a graph of f32 is converted to.
 #[derive(Clone, Debug)]
@@ -43,9 +43,6 @@ impl Form {
         }
     }
 }
-
-/// The oldest operator set whose operators have the forms that are written here.
-const OLDEST_OPSET: i64 = 11;
 
 /// Writes `source`, an ONNX file of f32 whose initializers may be external data, in another form.
 ///
@@ -68,7 +65,7 @@ pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
 
 fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> {
     let mut source = Source::read(path)?;
-    let rewritten = check_form(&source, form).and_then(|()| {
+    let rewritten = check_form(&mut source, form).and_then(|()| {
         make_constants_initializers(&mut source.graph);
         let draft = Draft::new(&source, destination);
         match form {
@@ -81,10 +78,12 @@ fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> 
     rewritten.with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))
 }
 
-fn check_form(read: &Source, form: &Form) -> Result<()> {
-    let oldest = if matches!(form, Form::Static(_)) { calibrated::OLDEST_OPSET } else { OLDEST_OPSET };
+fn check_form(read: &mut Source, form: &Form) -> Result<()> {
     let opset = read.opset();
-    ensure!(opset >= oldest, "its operator set {opset} is older than {oldest}; export it with a newer one");
+    ensure!(opset >= OLDEST_OPSET, "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one");
+    if matches!(form, Form::Static(_)) {
+        read.raise_opset()?;
+    }
     ensure!(read.model.functions.is_empty(), "it defines operators of its own (functions); export it without");
     Ok(())
 }

@@ -16,14 +16,29 @@ use crate::selection::PlannedCase;
 /// Seconds that all attempts of a model may take.
 const PATIENCE: f64 = 300.0;
 
-/// Puts the sizes of references into the models of users that have one. A reference that cannot be read is the model's failure.
+/// Puts the sizes of references into the models of users that have one. A reference that cannot be read is the model's failure, unless the
+/// model is measured at several sizes, and the reference is for another one of them.
 pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
-    for entry in catalogue.iter_mut().filter(|entry| entry.place != Place::Zoo) {
-        let Ok(Model { origin: Origin::Files { reference: Some(path), .. }, .. }) = &entry.model else { continue };
-        let sized = |model: Model| fixture::with_sizes_of_reference(model, path);
-        let sized =
-            entry.model.clone().and_then(|model| sized(model).map_err(|why| CaseFailure::failed(format!("{why:#}"))));
-        entry.model = sized;
+    let sized = |entry: &Entry| {
+        let model = entry.model.as_ref().ok().filter(|_| entry.place != Place::Zoo)?;
+        let Origin::Files { reference: Some(path), .. } = &model.origin else { return None };
+        Some(fixture::with_sizes_of_reference(model.clone(), path))
+    };
+    let sized: Vec<Option<Result<Model>>> = catalogue.iter().map(sized).collect();
+    let name = |entry: &Entry| (entry.name.clone(), entry.variant.clone());
+    let fitting = catalogue.iter().zip(&sized).filter(|(_, sized)| matches!(sized, Some(Ok(_))));
+    let fitting: Vec<(String, String)> = fitting.map(|(entry, _)| name(entry)).collect();
+    for (entry, sized) in catalogue.iter_mut().zip(sized) {
+        match (sized, &mut entry.model) {
+            (None, _) | (_, Err(_)) => {}
+            (Some(Ok(sized)), model) => *model = Ok(sized),
+            (Some(Err(_)), Ok(Model { origin: Origin::Files { reference, .. }, .. }))
+                if fitting.contains(&(entry.name.clone(), entry.variant.clone())) =>
+            {
+                *reference = None;
+            }
+            (Some(Err(why)), model) => *model = Err(CaseFailure::failed(format!("{why:#}"))),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::machine::{Machine, Revision};
 use crate::onnx::count;
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
+use crate::run_data::{CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
 use crate::selection::PlannedCase;
 
 /// The manifest of a run that begins now.
@@ -46,6 +46,7 @@ pub fn new_manifest(
         peaks: None,
         calibrations: Vec::new(),
         parts: Vec::new(),
+        equal_machines: None,
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
@@ -72,7 +73,8 @@ pub fn manifest_cases(
         let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
         let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
         let counted = model.filter(|_| is_cost_known(&case)).and_then(|model| {
-            let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
+            let sizes = (case.batch_size, case.dims.clone(), case.sequence_length);
+            let key = (model.artifact_folder_name(), case.phase, sizes);
             costs.entry(key).or_insert_with(|| count(model, case.phase, case.sizes()).ok()).clone()
         });
         let (cost, operators) = counted.unzip();
@@ -115,31 +117,55 @@ fn is_cost_known(case: &Case) -> bool {
     case.boundary != Boundary::Pipeline && (case.timed_on == TimedOn::Seeded || case.sequence_length.is_none())
 }
 
-/// The last run, if it was stopped and was to do the same.
+/// The last run, if it was to do the same. What has failed in it is opened again.
 ///
 /// # Errors
-/// There is none, it came to its end, or it was to do something else; the message says what differs.
-pub fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
+/// There is none, or it was to do something else; the message says what differs.
+pub fn last_run(runs: &Path, planned: &Manifest) -> Result<LastRun> {
     let folder = RunFolder::find(runs, None)?;
-    let stopped = folder.read_manifest()?;
-    if stopped.finished.is_some() && !stopped.is_interrupted {
-        bail!("run {}, the last one, came to its end: there is nothing to resume", stopped.run_id);
+    let last = folder.read_manifest()?;
+    check_same(&last, planned)?;
+    let can_run_now =
+        last.cases.iter().zip(&planned.cases).any(|(before, now)| before.failure.is_some() && now.failure.is_none());
+    let outcomes = folder.read_outcomes();
+    let failed = outcomes.failed();
+    if last.is_complete() && failed.is_empty() && !can_run_now {
+        return Ok(LastRun::Complete(folder, last));
     }
-    resumed((folder, stopped), planned)
+    for id in &failed {
+        eprintln!("measuring again what failed: {id}");
+        folder.append(&Event::Reopened { id: (*id).to_owned() })?;
+    }
+    resumed((folder, last), planned).map(|(folder, manifest)| LastRun::GoesOn(folder, manifest))
 }
 
-/// A stopped run as one that goes on.
+/// What a run is to be resumed from.
+pub enum LastRun {
+    /// Nothing of it is left to do.
+    Complete(RunFolder, Manifest),
+    GoesOn(RunFolder, Manifest),
+}
+
+/// A run as one that goes on. Cases that could not run then and can run now are taken up.
 ///
 /// # Errors
 /// It was to do something else; the message says what differs.
 pub fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> Result<(RunFolder, Manifest)> {
-    let id = &stopped.run_id;
-    if let Some(what) = difference(&stopped, planned) {
-        bail!("run {id}, the last one, had other {what}: it cannot be resumed by this command");
-    }
+    check_same(&stopped, planned)?;
     let (finished, count) = (folder.read_outcomes().finished.len(), stopped.cases.len());
-    eprintln!("resuming run {id}: {finished} of {count} cases are finished");
-    Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
+    eprintln!("resuming run {}: {finished} of {count} cases are finished", stopped.run_id);
+    let known = stopped.cases.into_iter().zip(&planned.cases);
+    let cases = known.map(|(before, now)| if before.failure.is_some() { now.clone() } else { before });
+    Ok((folder, Manifest { finished: None, is_interrupted: false, cases: cases.collect(), ..stopped }))
+}
+
+fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
+    match difference(stopped, planned) {
+        Some(what) => {
+            bail!("run {}, the last one, had other {what}: it cannot be resumed by this command", stopped.run_id)
+        }
+        None => Ok(()),
+    }
 }
 
 /// What two runs have not in common, if they are not of the same.

@@ -11,13 +11,13 @@ use super::activation_ranges::measure_ranges;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
 use super::lock::{keep_others_out, wait_for_other_parts};
-use super::manifest::{manifest_cases, new_manifest, resumed, stopped_run};
+use super::manifest::{LastRun, last_run, manifest_cases, new_manifest, resumed};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::shard;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Origin, Status, is_shortened};
 use crate::exit_codes;
 use crate::fixture;
 use crate::measurement::calibration::CalibrationWatch;
@@ -83,6 +83,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     say_what_is_left_out(&selected, &work);
     if !request.is_silent {
         say_fixed_batches(&selected, &suite.batch_sizes);
+        say_short_names(&selected);
     }
     let runnable: Vec<&WorkItem> = work.iter().flatten().collect();
     if is_measured && !is_cold {
@@ -97,11 +98,18 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let new = |planned: Manifest| (RunFolder::new(runs.join(&planned.run_id)), planned);
     let (folder, mut manifest) = match (request.resume, &part) {
         (false, _) => new(planned),
-        (true, None) => stopped_run(&runs, &planned)?,
+        (true, None) => match last_run(&runs, &planned)? {
+            LastRun::GoesOn(folder, manifest) => (folder, manifest),
+            LastRun::Complete(folder, manifest) => {
+                eprintln!("run {}, the last one, is complete: nothing is left to do", folder.id());
+                let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed)).0;
+                return Ok(FinishedRun { folder: None, exit_code, part });
+            }
+        },
         // A scheduler starts a part in the same way every time.
         (true, Some(_)) => match RunFolder::of_machine(&runs, &planned.machine.host_id) {
             None => new(planned),
-            Some((folder, manifest)) if manifest.finished.is_some() && !manifest.is_interrupted => {
+            Some((folder, manifest)) if manifest.is_complete() => {
                 eprintln!("run {}: this part is finished", manifest.run_id);
                 return Ok(FinishedRun {
                     exit_code: conclude(&manifest, &folder, (false, request.effort.allow_failed)).0,
@@ -199,6 +207,24 @@ fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
     }
 }
 
+/// A name that Criterion would cut is shortened, and a reader has to know what its cases are called.
+fn say_short_names(selected: &[&PlannedCase]) {
+    let mut said = BTreeSet::new();
+    for PlannedCase { case, model, .. } in selected {
+        let group = case.benchmark_id().group;
+        if is_shortened(&group) && said.insert((&case.model, &case.variant)) {
+            let file = model.as_ref().ok().and_then(|model| match &model.origin {
+                Origin::Files { onnx, torchscript, .. } => onnx.as_ref().or(torchscript.as_ref()),
+                Origin::Packaged { .. } => None,
+            });
+            let what = file.map_or_else(|| case.model.clone(), |file| file.display().to_string());
+            eprintln!(
+                "{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` names it yourself"
+            );
+        }
+    }
+}
+
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
 fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
@@ -258,10 +284,9 @@ fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (boo
     if is_loaded {
         return (exit_codes::OK, None);
     }
-    let is_failure = |status: Status| matches!(status, Status::Failed | Status::Timeout);
     let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref());
-    let failed = unprepared.filter(|failure| is_failure(failure.status)).count()
-        + outcomes.values().filter(|outcome| is_failure(outcome.row.status)).count();
+    let failed = unprepared.filter(|failure| failure.status.is_failure()).count()
+        + outcomes.values().filter(|outcome| outcome.row.status.is_failure()).count();
     let exit_code = match (measured, count(Status::WrongOutput)) {
         (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
         (0, 0) => exit_codes::NOTHING_MEASURED,

@@ -1,7 +1,8 @@
 //! Divides the cases of a suite into parts for several machines.
 //!
-//! What is compared stays on one machine: all backends of a model are in one part. The models that are expected to take longest come
-//! first, each into the part that has least to do so far (Graham 1969, "Bounds on multiprocessing timing anomalies").
+//! What is compared stays on one machine: all backends of a model are in one part, unless the machines are said to be equal and there are
+//! more of them than models. The models that are expected to take longest come first, each into the part that has least to do so far (Graham
+//! 1969, "Bounds on multiprocessing timing anomalies").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ pub struct Division {
     pub count: usize,
     /// Whether no part is to have cases of two kinds of devices, such as `cpu` and `cuda`.
     pub is_by_device: bool,
+    /// Whether the backends of a model may be in several parts, if there are fewer models than parts.
+    pub has_equal_machines: bool,
     /// The id of a case that every part is to measure.
     pub anchor: Option<String>,
 }
@@ -69,7 +72,7 @@ pub fn divide(
 /// One part of a suite that no file says the parts of: every machine finds the same division, since all cases are taken to last
 /// equally long.
 pub(super) fn part(suite: &Suite, selected: &[&PlannedCase], number: PartNumber) -> Result<Shard> {
-    let division = Division { count: number.count, is_by_device: false, anchor: None };
+    let division = Division { count: number.count, is_by_device: false, has_equal_machines: false, anchor: None };
     Ok(Shard { index: number.index, ..shard(suite, selected, &division, |_| 1.0)? })
 }
 
@@ -83,18 +86,23 @@ fn shard(
     if let Some(anchor) = &division.anchor {
         ensure!(selected.iter().any(|planned| is_anchor(&planned)), "the suite has no case {anchor} for an anchor");
     }
-    let mut kinds: BTreeMap<Option<&str>, IndexMap<&str, Group>> = BTreeMap::new();
+    let mut models: BTreeMap<Option<&str>, IndexMap<&str, Group<'_>>> = BTreeMap::new();
     for planned in selected.iter().filter(|planned| !is_anchor(planned)) {
         let kind = division.is_by_device.then(|| device_kind(&planned.case.device));
-        let group = kinds.entry(kind).or_default().entry(&planned.case.model).or_default();
-        group.seconds += expected(planned);
-        group.cases.push(planned.case.to_string());
+        let group = models.entry(kind).or_default().entry(&planned.case.model).or_default();
+        let (id, seconds) = (planned.case.to_string(), expected(planned));
+        group.seconds += seconds;
+        group.cases.push(ExpectedCase { id, backend: &planned.case.backend, seconds });
+    }
+    let mut kinds: Vec<(Option<&str>, Vec<Group<'_>>)> =
+        models.into_iter().map(|(kind, models)| (kind, models.into_values().collect())).collect();
+    if division.has_equal_machines {
+        divide_models(&mut kinds, division.count);
     }
     let mut parts = Vec::new();
-    let counts = counts(&kinds, division.count)?;
-    for ((kind, groups), count) in kinds.into_iter().zip(counts) {
-        let mut of_kind: Vec<Group> = (0..count).map(|_| Group::default()).collect();
-        let mut groups: Vec<Group> = groups.into_values().collect();
+    let counts = counts(&kinds, division)?;
+    for ((kind, mut groups), count) in kinds.into_iter().zip(counts) {
+        let mut of_kind: Vec<Group<'_>> = (0..count).map(|_| Group::default()).collect();
         groups.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         for group in groups {
             let lightest = of_kind.iter_mut().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
@@ -104,8 +112,11 @@ fn shard(
             }
         }
         let device = kind.map(str::to_owned);
-        let part =
-            |Group { seconds, cases }| ShardCases { device: device.clone(), seconds: seconds.ceil() as u64, cases };
+        let part = |Group { seconds, cases }: Group<'_>| ShardCases {
+            device: device.clone(),
+            seconds: seconds.ceil() as u64,
+            cases: cases.into_iter().map(|case| case.id).collect(),
+        };
         parts.extend(of_kind.into_iter().map(part));
     }
     let fingerprint = fingerprint(&suite.effort, selected)?;
@@ -119,25 +130,73 @@ fn shard(
     })
 }
 
-/// The cases of a model, or of a part.
+/// The cases of a model, of one of its backends, or of a part.
 #[derive(Default)]
-struct Group {
+struct Group<'a> {
     seconds: f64,
-    cases: Vec<String>,
+    cases: Vec<ExpectedCase<'a>>,
+}
+
+struct ExpectedCase<'a> {
+    id: String,
+    backend: &'a str,
+    seconds: f64,
+}
+
+impl<'a> Group<'a> {
+    fn backends(&self) -> BTreeSet<&'a str> {
+        self.cases.iter().map(|case| case.backend).collect()
+    }
+
+    /// A group for each backend.
+    fn divided(self) -> impl Iterator<Item = Group<'a>> {
+        let mut backends: IndexMap<&str, Group<'a>> = IndexMap::new();
+        for case in self.cases {
+            let group = backends.entry(case.backend).or_default();
+            group.seconds += case.seconds;
+            group.cases.push(case);
+        }
+        backends.into_values()
+    }
+}
+
+/// Divides models into their backends, the one that takes longest first, until there are so many groups or no model has several backends.
+fn divide_models(kinds: &mut [(Option<&str>, Vec<Group<'_>>)], count: usize) {
+    while kinds.iter().map(|(_, groups)| groups.len()).sum::<usize>() < count {
+        let all = kinds
+            .iter()
+            .enumerate()
+            .flat_map(|(kind, (_, groups))| groups.iter().enumerate().map(move |(place, group)| (kind, place, group)));
+        let several = all.filter(|(.., group)| group.backends().len() > 1);
+        let longest = several.max_by(|(.., one), (.., other)| one.seconds.total_cmp(&other.seconds));
+        let Some((kind, place, _)) = longest else { return };
+        let groups = &mut kinds[kind].1;
+        let group = groups.remove(place);
+        groups.extend(group.divided());
+    }
 }
 
 /// How many parts each kind of device gets: one at least, and the others one by one to the kind whose parts have most to do.
-fn counts(kinds: &BTreeMap<Option<&str>, IndexMap<&str, Group>>, count: usize) -> Result<Vec<usize>> {
-    let models: usize = kinds.values().map(IndexMap::len).sum();
-    let (parts, of_models) = (if count == 1 { "part" } else { "parts" }, if models == 1 { "model" } else { "models" });
-    ensure!(models >= count, "{count} {parts} of {models} {of_models}: a model is in one part, with all its backends");
+fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Result<Vec<usize>> {
+    let count = division.count;
+    let groups: usize = kinds.iter().map(|(_, groups)| groups.len()).sum();
+    let parts = if count == 1 { "part" } else { "parts" };
+    if groups < count && division.has_equal_machines {
+        bail!("{count} {parts} of {groups} pairs of a model and a backend: such a pair is in one part");
+    } else if groups < count {
+        let models = if groups == 1 { "model" } else { "models" };
+        bail!(
+            "{count} {parts} of {groups} {models}: a model is in one part, with all its backends; `--equal-machines` divides them \
+             among machines of one kind"
+        );
+    }
     ensure!(
         kinds.len() <= count,
         "{count} {parts} of {} kinds of devices: each kind has parts of its own",
         kinds.len()
     );
     let of_kinds: Vec<(f64, usize)> =
-        kinds.values().map(|groups| (groups.values().map(|group| group.seconds).sum(), groups.len())).collect();
+        kinds.iter().map(|(_, groups)| (groups.iter().map(|group| group.seconds).sum(), groups.len())).collect();
     let mut counts = vec![1; of_kinds.len()];
     for _ in kinds.len()..count {
         let load = |place: &usize| of_kinds[*place].0 / counts[*place] as f64;
@@ -233,4 +292,35 @@ pub(super) fn check(shard: &Shard, effort: &Effort, selected: &[&PlannedCase]) -
     shard.fingerprint.difference(&here).map_or(Ok(()), |what| {
         Err(anyhow!("part {} of {} was planned for something else: here, {what}", shard.index, shard.parts.len()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model<'a>(id: &str, backends: &[(&'a str, f64)]) -> Group<'a> {
+        let case = |(backend, seconds): &(&'a str, f64)| ExpectedCase {
+            id: format!("{id}/{backend}"),
+            backend,
+            seconds: *seconds,
+        };
+        Group { seconds: backends.iter().map(|(_, seconds)| seconds).sum(), cases: backends.iter().map(case).collect() }
+    }
+
+    #[test]
+    fn as_few_models_as_possible_are_divided_and_those_that_take_longest_first() {
+        let divided = |count: usize| {
+            let long = model("long", &[("ort", 9.0), ("tch", 5.0), ("ort", 1.0)]);
+            let short = model("short", &[("ort", 2.0), ("tch", 1.0)]);
+            let mut kinds = vec![(None, vec![short, long, model("one", &[("jax", 99.0)])])];
+            divide_models(&mut kinds, count);
+            let ids = |group: &Group<'_>| group.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>().join(" ");
+            kinds[0].1.iter().map(|group| (ids(group), group.seconds)).collect::<Vec<_>>()
+        };
+        assert_eq!(divided(3)[1], ("long/ort long/tch long/ort".to_owned(), 15.0));
+        let four = divided(4);
+        assert_eq!(four[0], ("short/ort short/tch".to_owned(), 3.0));
+        assert_eq!(four[2..], [("long/ort long/ort".to_owned(), 10.0), ("long/tch".to_owned(), 5.0)]);
+        assert_eq!([divided(5).len(), divided(9).len()], [5, 5]);
+    }
 }

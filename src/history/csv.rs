@@ -7,7 +7,7 @@ use csv::ByteRecord;
 use serde::Deserialize;
 
 use super::columns::names_of;
-use super::facts::RunFacts;
+use super::facts::{Measured, RunFacts};
 use crate::definition::Status;
 use crate::run_data::{Metric, Record, SCHEMA_VERSION};
 
@@ -66,6 +66,9 @@ pub fn read_metrics(input: impl Read) -> Result<Vec<Metric>> {
 pub fn read_facts(bytes: &[u8]) -> Result<Option<RunFacts>> {
     let mut rows = Rows::open(bytes)?;
     let (run_id, status) = (rows.place("run_id")?, rows.place("status")?);
+    let [model, backend, case_id, p50] =
+        ["model", "backend", "case_id", "latency_p50_ms"].map(|it| rows.place(it).ok());
+    let mut measured = Measured::default();
     let mut facts: Option<RunFacts> = None;
     while rows.advance()? {
         let is = |place: usize, text: &str| rows.row[place] == *text.as_bytes();
@@ -76,7 +79,15 @@ pub fn read_facts(bytes: &[u8]) -> Result<Option<RunFacts>> {
         // A run that was merged has rows of several machines.
         ensure!(is(run_id, &facts.run_id), "its rows are of several runs");
         facts.cases += 1;
-        facts.cases_ok += usize::from(is(status, Status::Ok.name()));
+        let is_ok = is(status, Status::Ok.name());
+        facts.cases_ok += usize::from(is_ok);
+        let text =
+            |place: Option<usize>| place.and_then(|place| str::from_utf8(&rows.row[place]).ok()).unwrap_or_default();
+        let median = text(p50).parse().ok().filter(|_| is_ok).map(|ms| (ms, text(case_id)));
+        measured.add(text(model), text(backend), median);
+    }
+    if let Some(facts) = &mut facts {
+        measured.put_into(facts);
     }
     Ok(facts)
 }
@@ -130,7 +141,7 @@ impl<R: Read> Rows<R> {
 }
 
 /// The columns of `throughput.csv`, the short form that people open in a spreadsheet.
-const SHORT: &str = "model,variant,phase,sequence_length,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,\
+const SHORT: &str = "model,variant,phase,dims,sequence_length,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,\
                      throughput_ips,tokens_per_second,memory_mb,status";
 
 /// Writes `throughput.csv`: a few columns of the records.
@@ -224,7 +235,7 @@ mod tests {
         let text = String::from_utf8(bytes).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], SHORT);
-        assert_eq!(lines[1], "m,original,forward,,ort,cpu,f32,1,0.30000000000000004,,,,,wrong-output");
+        assert_eq!(lines[1], "m,original,forward,,,ort,cpu,f32,1,0.30000000000000004,,,,,wrong-output");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use duckdb::arrow::datatypes::DataType;
 use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
 use duckdb::{AccessMode, Config, Connection};
 use fs_err as fs;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::calls::{CallsWriter, count_calls};
@@ -20,6 +20,7 @@ use super::facts::{RunFacts, Table};
 use super::loads::rows_of_loads;
 use super::parquet::write_rows;
 use super::profiles::rows_of_profiles;
+use super::query::Answer;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
 use crate::run_data::hidden;
 
@@ -28,13 +29,6 @@ pub struct Database {
     connection: Connection,
     /// The runs of an open history, and the files that the views of them read.
     views: Option<(Vec<Run>, TempDir)>,
-}
-
-/// The result of a query.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<Value>>,
 }
 
 impl Database {
@@ -79,7 +73,7 @@ impl Database {
             let columns = batch.columns().iter().map(values).collect::<Result<Vec<_>>>()?;
             rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()));
         }
-        Ok(Answer { columns, rows })
+        Ok(Answer { columns, rows, notes: Vec::new() })
     }
 
     fn execute(&self, sql: &str) -> Result<()> {
@@ -136,13 +130,7 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
     let mut all = fs::File::create(path)?;
     all.write_all(&header)?;
     for run in runs {
-        let mut bytes = fs::read(run.folder().join(RESULTS))?;
-        if !bytes.starts_with(&header) || !bytes.ends_with(b"\n") {
-            // Of an older version, with other columns, or cut short.
-            let records = run.records().with_context(|| run.how_to_mend())?;
-            bytes.clear();
-            write_records(&records, &mut bytes)?;
-        }
+        let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
         all.write_all(&bytes[header.len()..])?;
     }
     let columns = Table::Results.columns().iter();
@@ -253,27 +241,6 @@ fn quoted(path: &Path) -> String {
 fn quoted_glob(path: &Path) -> String {
     let literal = |c: char| if "*?[".contains(c) { format!("[{c}]") } else { c.to_string() };
     quoted(&PathBuf::from(path.display().to_string().chars().map(literal).collect::<String>()))
-}
-
-impl Answer {
-    /// The rows as texts, for tables and CSV: an absent value is empty.
-    pub fn texts(&self) -> impl Iterator<Item = Vec<String>> {
-        self.rows.iter().map(|row| row.iter().map(text).collect())
-    }
-
-    /// The rows as objects.
-    pub fn objects(&self) -> Value {
-        let object = |row: &Vec<Value>| self.columns.iter().cloned().zip(row.iter().cloned()).collect::<Map<_, _>>();
-        self.rows.iter().map(|row| Value::Object(object(row))).collect()
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// The values of a column. What JSON has no form for is text.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use anyhow::{Result, ensure};
+use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,14 @@ pub struct RunFacts {
     pub cases_ok: usize,
     /// Rows of `raw_benchmark_data`.
     pub calls: usize,
+    /// The names of the models, separated by commas.
+    pub models: String,
+    /// The names of the backends, separated by commas.
+    pub backends: String,
+    /// The ids of the cases with the lowest median, one of each model, separated by commas.
+    pub fastest_cases: String,
+    /// The median of the fastest case, if there is one model.
+    pub fastest_p50_ms: Option<f64>,
 }
 
 /// What the facts take from a manifest. The whole of one is long, and there are histories of ten thousand runs.
@@ -118,7 +127,56 @@ pub struct ManifestFacts {
     inferbench_version: String,
 }
 
+/// What stands between the names of a list.
+const SEPARATOR: &str = ", ";
+
+/// Models, backends and the fastest cases of rows that are read one after the other.
+#[derive(Default)]
+pub struct Measured {
+    /// With the fastest case of each model, if one has figures.
+    models: IndexMap<String, Option<(f64, String)>>,
+    backends: IndexSet<String>,
+}
+
+impl Measured {
+    /// Takes up a row. `median` has the case and its median, if the case is right.
+    pub fn add(&mut self, model: &str, backend: &str, median: Option<(f64, &str)>) {
+        if !self.backends.contains(backend) {
+            self.backends.insert(backend.to_owned());
+        }
+        let fastest = match self.models.get_mut(model) {
+            Some(fastest) => fastest,
+            None => self.models.entry(model.to_owned()).or_default(),
+        };
+        if let Some((ms, case_id)) = median
+            && fastest.as_ref().is_none_or(|(least, _)| ms < *least)
+        {
+            *fastest = Some((ms, case_id.to_owned()));
+        }
+    }
+
+    pub fn put_into(self, facts: &mut RunFacts) {
+        let fastest: Vec<&(f64, String)> = self.models.values().flatten().collect();
+        facts.fastest_p50_ms = fastest.first().filter(|_| self.models.len() == 1).map(|(ms, _)| *ms);
+        facts.fastest_cases = fastest.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>().join(SEPARATOR);
+        facts.models = Vec::from_iter(self.models.into_keys()).join(SEPARATOR);
+        facts.backends = Vec::from_iter(self.backends).join(SEPARATOR);
+    }
+}
+
+/// The names of one of the lists of [`RunFacts`].
+pub fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(SEPARATOR).filter(|name| !name.is_empty())
+}
+
 impl RunFacts {
+    /// Whether the run has one of these models and one of these backends. An empty list is no restriction.
+    pub fn has(&self, models: &[String], backends: &[String]) -> bool {
+        let has_one =
+            |asked: &[String], own: &str| asked.is_empty() || names(own).any(|name| asked.iter().any(|it| it == name));
+        has_one(models, &self.models) && has_one(backends, &self.backends)
+    }
+
     /// The facts of a run without a row, by the columns that all its rows would have.
     pub fn of_columns(row: Record) -> Self {
         let Record { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version, schema_version, .. } =

@@ -19,6 +19,8 @@
 //! - [`Run::facts`], [`Run::records`], [`Run::metrics`], [`Run::manifest`], [`Run::machine`] and [`Run::distributions`] read one run.
 //!   Nothing is read before it is asked for.
 //!
+//! [`Question`] asks the records of all runs for rows and groups.
+//!
 //! Writers use [`NewRun`], [`import`], [`remove`] and [`remove_calls`]; the feature `duckdb` adds [`Database`].
 
 mod calls;
@@ -30,6 +32,7 @@ mod facts;
 mod loads;
 mod parquet;
 mod profiles;
+mod query;
 mod run;
 mod runs;
 mod writing;
@@ -37,10 +40,12 @@ mod writing;
 pub use calls::{CallsWriter, LATENCIES};
 pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
-pub use database::{Answer, Database, write_database};
+pub use database::{Database, write_database};
+pub(crate) use facts::names;
 pub use facts::{RunFacts, Table};
 pub use loads::{LOADS, find_load, read_loads, write_load};
 pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
+pub use query::{Answer, Condition, Figure, Question, RecordColumn, SHORT_NAMES};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;
 pub use writing::{Imported, NewRun, THROUGHPUT, import, records_as_parquet, remove, remove_calls};
@@ -49,8 +54,7 @@ pub use crate::run_data::write_whole;
 
 /// How to get DuckDB, for messages.
 #[cfg(not(feature = "duckdb"))]
-pub const WITHOUT_DUCKDB: &str =
-    "this inferbench is built without DuckDB; run `scripts/setup duckdb` and build with `--features duckdb`";
+pub const WITHOUT_DUCKDB: &str = "this inferbench is built without DuckDB, which SQL and .duckdb files need; run `scripts/setup duckdb` and build with `--features duckdb`";
 
 #[cfg(feature = "duckdb")]
 use database::runs_of_database;

@@ -124,6 +124,23 @@ impl Run {
         self.results(|mut bytes| read_records(&mut bytes))
     }
 
+    /// The bytes of `results.csv` with the columns of this version.
+    ///
+    /// # Errors
+    /// Those of [`Run::records`].
+    pub(super) fn results_of_this_version(&self) -> Result<Vec<u8>> {
+        let bytes = fs_err::read(self.folder.join(RESULTS))?;
+        let mut whole = Vec::new();
+        write_records(&[], &mut whole)?;
+        if bytes.starts_with(&whole) && bytes.ends_with(b"\n") {
+            return Ok(bytes);
+        }
+        // Of an older version, with other columns, or cut short.
+        whole.clear();
+        write_records(&self.records()?, &mut whole)?;
+        Ok(whole)
+    }
+
     fn results<T>(&self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let path = self.folder.join(RESULTS);
         let bytes = fs_err::read(&path)?;

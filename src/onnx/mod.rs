@@ -1,6 +1,7 @@
 //! Reads ONNX and TorchScript files without a runtime: inputs and outputs, parameters, and the cost of a call.
 
 mod cost;
+mod newer;
 mod parameters;
 pub(crate) mod proto;
 mod source;
@@ -9,6 +10,7 @@ mod torchscript;
 
 pub(crate) use cost::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, is_made, made_inputs};
 pub use cost::{cost, count, node_costs};
+pub(crate) use newer::OLDEST_OPSET;
 pub(crate) use parameters::{Numbers, Parameters};
 pub(crate) use source::{Source, map_file};
 pub use summary::{OnnxSummary, read_summary};

@@ -13,36 +13,64 @@ mod generated {
 
 /// The numbers of `TensorProto.DataType`.
 pub mod element {
+    use crate::definition::ElementType;
+
     pub const FLOAT: i32 = 1;
     pub const UINT8: i32 = 2;
     pub const INT8: i32 = 3;
+    pub const UINT16: i32 = 4;
+    pub const INT16: i32 = 5;
     pub const INT32: i32 = 6;
     pub const INT64: i32 = 7;
     pub const BOOL: i32 = 9;
     pub const FLOAT16: i32 = 10;
     pub const DOUBLE: i32 = 11;
+    pub const UINT32: i32 = 12;
+    pub const UINT64: i32 = 13;
     pub const BFLOAT16: i32 = 16;
     pub const UINT4: i32 = 21;
     pub const INT4: i32 = 22;
 
+    /// The type of tensors of these elements. Returns `None` for elements that are no numbers of the host.
+    pub fn known(element: i32) -> Option<ElementType> {
+        Some(match element {
+            FLOAT => ElementType::F32,
+            UINT8 => ElementType::U8,
+            INT8 => ElementType::I8,
+            UINT16 => ElementType::U16,
+            INT16 => ElementType::I16,
+            INT32 => ElementType::I32,
+            INT64 => ElementType::I64,
+            BOOL => ElementType::Bool,
+            FLOAT16 => ElementType::F16,
+            DOUBLE => ElementType::F64,
+            UINT32 => ElementType::U32,
+            UINT64 => ElementType::U64,
+            BFLOAT16 => ElementType::Bf16,
+            _ => return None,
+        })
+    }
+
     /// What ONNX calls the elements of a type.
     pub fn name(element: i32) -> String {
-        let known = match element {
+        let name = match element {
             UINT8 => "uint8",
             INT8 => "int8",
-            4 => "uint16",
-            5 => "int16",
             8 => "strings",
-            12 => "uint32",
-            13 => "uint64",
             14 | 15 => "complex numbers",
-            BFLOAT16 => "bfloat16",
             17..=20 => "float8",
             UINT4 => "uint4",
             INT4 => "int4",
-            other => return format!("ONNX's element type {other}"),
+            23 => "float4",
+            24 => "float8 exponents",
+            25 => "uint2",
+            26 => "int2",
+            other => match known(other) {
+                Some(dtype) => return dtype.to_string(),
+                None => return format!("ONNX's element type {other}"),
+            },
         };
-        known.to_owned()
+        name.to_owned()
     }
 }
 
@@ -147,6 +175,9 @@ impl TensorProto {
             element::FLOAT => self.float_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
             element::DOUBLE => self.double_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
             element::INT64 => self.int64_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            element::UINT32 | element::UINT64 => {
+                self.uint64_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
+            }
             // Numbers of fewer bytes lie in these too.
             _ => self.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect(),
         })

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::proto::{GraphProto, ModelProto, TensorProto, element_bytes};
+use super::proto::{GraphProto, ModelProto, TensorProto, element, element_bytes};
 
 /// An ONNX file that was read; `model.graph` is absent, `graph` has it.
 pub(crate) struct Source {
@@ -50,7 +50,7 @@ impl Source {
     }
 
     fn stored_bytes(&self, tensor: &TensorProto) -> Result<Bytes> {
-        let unknown = || format!("element type {} is not known", tensor.data_type);
+        let unknown = || format!("elements of the type {} are not read", element::name(tensor.data_type));
         let width = element_bytes(tensor.data_type).with_context(unknown)?;
         let wanted = tensor.elements().and_then(|elements| elements.checked_mul(width as u64));
         let wanted = wanted.and_then(|bytes| usize::try_from(bytes).ok());

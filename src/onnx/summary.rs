@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Source;
-use super::proto::{GraphProto, NodeProto, ValueInfoProto, element};
+use super::proto::{GraphProto, NodeProto, TypeProto, ValueInfoProto, element};
 use crate::definition::{ANY_SHAPE, BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
 /// The inputs, outputs, parameters and dtype of an ONNX file.
@@ -24,10 +24,11 @@ pub struct OnnxSummary {
 /// A symbolic first dimension is taken for the batch, whatever the exporter called it, unless its name says that it is a
 /// length; other symbols keep their names, and a dimension without a name is called `<input>.<position>`. Inputs that have
 /// an initializer are not inputs. Whole numbers that look up rows of a table are below its length, and a mask is 1
-/// throughout. Outputs that are no tensors of a supported type are left out.
+/// throughout. Outputs that are no tensors of numbers are left out, if there are others.
 ///
 /// # Errors
-/// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
+/// The file cannot be read, is not a whole ONNX model, or has an input, or nothing but outputs, that are no tensors of numbers; the
+/// message names it.
 pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
     summarise(&Source::read(path)?.graph).with_context(|| path.display().to_string())
 }
@@ -35,10 +36,16 @@ pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
     let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).collect();
-    let inputs: Result<Vec<_>> = graph.own_inputs().map(|input| graph.input_spec(input, &batches)).collect();
-    let outputs: Vec<_> = graph.outputs.iter().filter_map(|output| tensor_spec(output, &batches).ok()).collect();
+    let inputs = graph.own_inputs().map(|input| graph.input_spec(input, &batches).context("an input"));
+    let inputs: Result<Vec<_>> = inputs.collect();
+    let (inputs, outputs) = (inputs?, graph.outputs.iter().map(|output| tensor_spec(output, &batches)));
+    let outputs: Vec<TensorSpec> = match outputs.clone().filter_map(Result::ok).collect::<Vec<_>>() {
+        // All of them, whose first error says why it is none.
+        none if none.is_empty() => outputs.map(|output| output.context("an output")).collect::<Result<_>>()?,
+        some => some,
+    };
     let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
-    Ok(OnnxSummary { inputs: inputs?, outputs, parameters, dtype: graph.dtype() })
+    Ok(OnnxSummary { inputs, outputs, parameters, dtype: graph.dtype() })
 }
 
 impl GraphProto {
@@ -65,10 +72,9 @@ impl GraphProto {
     fn input_spec(&self, value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
         let mut spec = tensor_spec(value, batches)?;
         match spec.dtype {
-            ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1.0),
-            ElementType::I32 | ElementType::I64 => spec.below = self.rows_that_it_looks_up(&value.name),
-            ElementType::U8 => spec.below = Some(256),
-            _ => {}
+            dtype if dtype.is_floating() || dtype == ElementType::Bool => {}
+            _ if value.name.contains("mask") => spec.constant = Some(1.0),
+            _ => spec.below = self.rows_that_it_looks_up(&value.name),
         }
         Ok(spec)
     }
@@ -98,27 +104,28 @@ fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
     (!LENGTHS.iter().any(|word| symbol.to_lowercase().contains(word))).then_some(symbol)
 }
 
+/// What a value is that is no tensor.
+fn kind_of(kind: &TypeProto) -> &'static str {
+    match kind {
+        TypeProto { sequence: Some(_), .. } => "a sequence",
+        TypeProto { map: Some(_), .. } => "a map",
+        TypeProto { sparse_tensor: Some(_), .. } => "a sparse tensor",
+        TypeProto { optional_type: Some(_), .. } => "an optional value",
+        _ => "of a kind of its own",
+    }
+}
+
 fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
     let of_any_shape = |dtype| TensorSpec::new(&value.name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())]);
     if value.r#type.is_none() {
         return Ok(of_any_shape(ElementType::F32));
     }
-    let tensor = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref()).with_context(|| {
-        format!("its input {:?} is a sequence, a map or optional, and only tensors can be given", value.name)
-    })?;
-    let dtype = match tensor.element {
-        1 => ElementType::F32,
-        2 => ElementType::U8,
-        6 => ElementType::I32,
-        7 => ElementType::I64,
-        9 => ElementType::Bool,
-        10 => ElementType::F16,
-        11 => ElementType::F64,
-        other => {
-            let (name, elements) = (&value.name, element::name(other));
-            bail!("its input {name:?} is of {elements}, and only f32, f16, f64, i32, i64, u8 and bool can be given")
-        }
-    };
+    let refused = |what: String| format!("{:?} is {what}, and not a tensor of {}", value.name, ElementType::NAMES);
+    let kind = value.r#type.as_ref();
+    let tensor = kind.and_then(|kind| kind.tensor.as_ref());
+    let tensor = tensor.with_context(|| refused(kind.map(kind_of).unwrap_or_default().to_owned()))?;
+    let dtype = element::known(tensor.element);
+    let dtype = dtype.with_context(|| refused(format!("a tensor of {}", element::name(tensor.element))))?;
     if tensor.shape.is_none() {
         return Ok(of_any_shape(dtype));
     }
@@ -141,7 +148,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
 mod tests {
     use prost::Message;
 
-    use super::super::proto::{DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto};
+    use super::super::proto::{DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto};
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
@@ -207,6 +214,38 @@ mod tests {
         let summary = summarise(&graph).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
         assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None)]);
+    }
+
+    #[test]
+    fn inputs_and_outputs_have_any_type_of_numbers_and_others_are_named() {
+        let of = |element: i32| {
+            let mut graph = graph();
+            let change = |value: &mut ValueInfoProto| {
+                value.r#type.as_mut().unwrap().tensor.as_mut().unwrap().element = element;
+            };
+            change(&mut graph.inputs[0]);
+            change(&mut graph.outputs[0]);
+            summarise(&graph).map(|summary| [summary.inputs[0].dtype, summary.outputs[0].dtype])
+        };
+        let known = [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16];
+        let known = known.map(|element| of(element).unwrap()[0].to_string()).join(" ");
+        assert_eq!(known, "f32 u8 i8 u16 i16 i32 i64 bool f16 f64 u32 u64 bf16");
+        for (element, name) in
+            [(8, "strings"), (17, "float8"), (22, "int4"), (26, "int2"), (99, "ONNX's element type 99")]
+        {
+            let error = format!("{:#}", of(element).unwrap_err());
+            assert!(
+                error.starts_with(&format!("an input: \"x\" is a tensor of {name}, and not a tensor of f32")),
+                "{error}"
+            );
+        }
+        let mut graph = graph();
+        let sequence = TypeProto { sequence: Some(Vec::new().into()), ..TypeProto::default() };
+        graph.outputs.push(ValueInfoProto { name: "parts".into(), r#type: Some(sequence) });
+        assert_eq!(summarise(&graph).unwrap().outputs.len(), 1, "one of two");
+        graph.outputs.remove(0);
+        let error = format!("{:#}", summarise(&graph).unwrap_err());
+        assert!(error.starts_with("an output: \"parts\" is a sequence, and not a tensor"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
+use super::numbers::{fixed, joules, latency, megabytes, percent, rounded, three_digits};
 use super::ranking::{Entry, short_message};
 use super::table::Column;
 use crate::definition::{Status, device_kind};
@@ -31,7 +31,12 @@ impl RecordColumn {
 
     /// The column of a table with the same header.
     pub fn head(&self) -> Column {
-        if self.is_number { Column::number(self.header) } else { Column::text(self.header) }
+        let column = if self.is_number { Column::number(self.header) } else { Column::text(self.header) };
+        match self.name {
+            P50 | "variant" | "backend" | "batch" | "ratio" => column.essential(),
+            "interval" | "outputs" | "level" => column.minor(),
+            _ => column,
+        }
     }
 
     /// The value, in the unit of the record. `None` if the column is one of text or the value is not known.
@@ -89,12 +94,13 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 48] = [
+pub static COLUMNS: [RecordColumn; 49] = [
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
     text("dtype", |it| words(it.record.dtype.name())).by_default(),
     number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
+    text("dims", |it| words(it.record.dims.as_deref().unwrap_or_default())),
     number(P50, "p50", p50).by_default(),
     number("interval", "± of p50", half_interval).by_default(),
     number("p90", "p90", |it| with(it.record.latency_p90_ms, latency)),
@@ -120,7 +126,9 @@ pub static COLUMNS: [RecordColumn; 48] = [
     number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
     number("postprocess", "postprocess", |it| with(it.record.postprocess_ms, latency)),
     number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
-    number("roofline", "of the roofline", |it| with(it.record.roofline_percent, |percent| format!("{percent:.0} %"))),
+    number("roofline", "of the roofline", |it| {
+        with(it.record.roofline_percent, |percent| format!("{} %", fixed(percent, 0)))
+    }),
     number("processes", "processes", |it| count(it.record.processes)),
     number("calls", "calls", |it| count(it.record.iterations)),
     number("disturbed", "disturbed samples", |it| with(it.record.disturbed_share, percent)),
@@ -141,7 +149,7 @@ pub static COLUMNS: [RecordColumn; 48] = [
     number("parameters", "parameters", parameters),
     text("timed-samples", |it| words(it.record.timed_samples.as_deref().unwrap_or_default())),
     text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
-    number("ratio", "p50 ÷ best", |it| with(it.ratio_to_best, |ratio| format!("{ratio:.2}"))).by_default(),
+    number("ratio", "p50 ÷ best", |it| with(it.ratio_to_best, |ratio| fixed(ratio, 2))).by_default(),
     text("level", |it| words(&Standing::of(&[*it]).level.to_string())).by_default(),
     text(STATUS, |it| match it.record.status {
         Status::Ok => words("ok"),
@@ -227,7 +235,8 @@ fn parameters(entry: &Entry<'_>) -> RecordCell {
 
 /// `98.2 % (96.5 … 99.2) of 450`.
 fn fraction_of(fraction: Option<f64>, interval: Option<(f64, f64)>, count: Option<u64>) -> RecordCell {
-    let interval = interval.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
+    let interval =
+        interval.map(|(lower, upper)| format!(" ({} … {})", fixed(100.0 * lower, 1), fixed(100.0 * upper, 1)));
     let count = count.map(|count| format!(" of {count}"));
     with(fraction, |fraction| {
         [Some(percent(fraction)), interval.clone(), count.clone()].into_iter().flatten().collect()
@@ -252,7 +261,7 @@ pub fn change_in_points(record: &Record) -> Option<String> {
 
 /// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.
 fn points(difference: f64) -> String {
-    let text = format!("{:.1}", 100.0 * difference.abs());
+    let text = fixed(100.0 * difference.abs(), 1);
     match difference {
         _ if text == "0.0" => text,
         below if below < 0.0 => format!("−{text}"),
@@ -292,6 +301,17 @@ mod tests {
         assert!(all.contains(&"power") && !all.contains(&"energy"), "{all:?}");
         let two: Vec<&str> = chosen(&["p95".into(), "load".into()], &entries).iter().map(|it| it.name).collect();
         assert_eq!(two, ["p95", "load"]);
+    }
+
+    #[test]
+    fn the_short_names_of_queries_are_columns_of_reports() {
+        for (short, name) in crate::history::SHORT_NAMES {
+            let mut fields = serde_json::to_value(record("m", "ort", 1, None)).unwrap();
+            fields[name] = 7.into();
+            let record: Record = serde_json::from_value(fields).unwrap();
+            let column = RecordColumn::find(short).unwrap_or_else(|| panic!("{short}"));
+            assert_eq!(column.value(&Entry { record: &record, ratio_to_best: None }), Some(7.0), "{short} of {name}");
+        }
     }
 
     #[test]

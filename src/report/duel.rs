@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::numbers::{commit, latency, plural, short_percent};
-use super::table::{Column, Table};
+use super::table::{Column, Table, wrapped};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, DuetPlan, Program, Standing, Verdict, in_percent};
+use crate::compare::{CaseOutcome, Duel, DuetPlan, Loss, Program, Standing, Verdict, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -13,16 +14,60 @@ pub fn render(duel: &Duel, format: Format) -> String {
     let escaped = |text: String| escape::markdown(&text);
     let (conclusion, table, facts) = (conclusion(duel), table(duel), facts(duel));
     match format {
-        Format::Table => format!("{}\n{facts}\n{conclusion}\n", table.terminal()),
+        Format::Table => format!("{}\n{}{}", table.terminal(), wrapped(&facts, 0), wrapped(&conclusion, 0)),
         Format::Markdown => format!("### {}\n\n{}\n{}\n", escaped(conclusion), table.markdown(), escaped(facts)),
         Format::Json => json(duel),
     }
 }
 
+/// The duel for continuous integration: a suite for each candidate.
+pub fn checks(duel: &Duel) -> Checks {
+    let names: Vec<&str> = duel.candidates.iter().map(|candidate| candidate.name.as_str()).collect();
+    let suite = |(place, name): (usize, &&str)| CheckSuite {
+        name: format!("duel {} {name}", duel.base.name),
+        checks: duel.cases.iter().filter(|case| case.candidate == place).map(|case| check(duel, case)).collect(),
+    };
+    Checks {
+        title: format!("duel {} {}", duel.base.name, names.join(" ")),
+        verdict: conclusion(duel),
+        suites: names.iter().enumerate().map(suite).collect(),
+        details: format!("{}\n{}\n", table(duel).markdown(), escape::markdown(&facts(duel))),
+    }
+}
+
+fn check(duel: &Duel, case: &CaseOutcome) -> Check {
+    let found = case.comparison.as_ref();
+    let outcome = match case.standing() {
+        Standing::Regression => Outcome::Regression,
+        Standing::Well => Outcome::Passed,
+        Standing::Void | Standing::Open => Outcome::Undecided,
+        Standing::Unmeasured => Outcome::Skipped,
+    };
+    let change = found.map(|found| {
+        let [base, candidate] = [found.base_ns, found.candidate_ns].map(|ns| latency(ns / 1e6));
+        format!("{}: {base} → {candidate}, {}", found.verdict, in_percent(&found.change.interval))
+    });
+    let message = case.loss.as_ref().map(|loss| lost(duel, case, loss)).or(change);
+    Check {
+        case_id: case.id.clone(),
+        latency_ms: found.map(|found| found.candidate_ns / 1e6),
+        outcome,
+        message: message.unwrap_or_else(|| "not measured".into()),
+    }
+}
+
+/// `failed in main: killed`.
+fn lost(duel: &Duel, case: &CaseOutcome, loss: &Loss) -> String {
+    let whose = if loss.is_candidates() { &duel.candidates[case.candidate].name } else { &duel.base.name };
+    format!("{} in {whose}: {}", loss.status, loss.message.lines().next().unwrap_or_default())
+}
+
 fn table(duel: &Duel) -> Table {
     let names = [Column::code("case")].into_iter().chain(has_several(duel).then(|| Column::text("against")));
     let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
-    let mut table = Table::new(names.chain(columns).chain([Column::text("verdict")]));
+    let mut table = Table::new(names.chain(columns).chain([Column::text("verdict")]))
+        .essential(&["against", "change [99 %]", "verdict"])
+        .minor(&["null control"]);
     for case in &duel.cases {
         let names = [case.id.clone(), duel.candidates[case.candidate].name.clone()];
         table.row(names.into_iter().take(1 + usize::from(has_several(duel))).chain(figures(case)));
@@ -54,9 +99,7 @@ fn notes(duel: &Duel) -> Vec<String> {
     let note = |case: &CaseOutcome| {
         let candidate = &duel.candidates[case.candidate].name;
         if let Some(loss) = &case.loss {
-            let whose = if loss.is_candidates() { candidate } else { &duel.base.name };
-            let message = loss.message.lines().next().unwrap_or_default();
-            return Some(format!("{}: {} in {whose}: {message}", case.id, loss.status));
+            return Some(format!("{}: {}", case.id, lost(duel, case, loss)));
         }
         let found = case.comparison.as_ref()?;
         let id = if has_several(duel) { format!("{} against {candidate}", case.id) } else { case.id.clone() };
@@ -164,9 +207,10 @@ fn conclusion(duel: &Duel) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Loss, PairedChange, RatioEstimate, RatioInterval, Role, SliceLength, duel_exit_code};
+    use crate::compare::{PairedChange, RatioEstimate, RatioInterval, Role, SliceLength, duel_exit_code};
     use crate::definition::Status;
     use crate::machine::Machine;
+    use crate::report::checks::{CheckFormat, tests::tests_of};
 
     fn case(id: &str, verdict: Verdict) -> CaseOutcome {
         let interval = RatioInterval { ratio: 1.0, lower: 0.99, upper: 1.012, confidence: 0.99 };
@@ -192,6 +236,10 @@ mod tests {
     }
 
     fn shown(cases: Vec<CaseOutcome>, minutes_needed: Option<f64>) -> String {
+        render(&duel(cases, minutes_needed), Format::Table)
+    }
+
+    fn duel(cases: Vec<CaseOutcome>, minutes_needed: Option<f64>) -> Duel {
         let program = Program {
             name: "main".into(),
             commit: None,
@@ -202,7 +250,7 @@ mod tests {
             root: ".".into(),
             environment: None,
         };
-        let duel = Duel {
+        Duel {
             format: 4,
             name: "d".into(),
             base: program.clone(),
@@ -219,8 +267,30 @@ mod tests {
             machine: Machine::default(),
             exit_code: duel_exit_code(&cases, false),
             cases,
-        };
-        render(&duel, Format::Table)
+        }
+    }
+
+    #[test]
+    fn each_case_is_a_check_that_fails_if_the_candidate_is_slower_or_lost_it() {
+        let loss = |role| Some(Loss { role, status: Status::Failed, message: "killed".into() });
+        let lost = |id, role| CaseOutcome { comparison: None, loss: loss(role), ..case(id, Verdict::Same) };
+        let cases = vec![
+            case("m/a/1", Verdict::Slower),
+            case("m/b/1", Verdict::NotSlower),
+            case("m/c/1", Verdict::CannotSay),
+            lost("m/d/1", Role::Candidate(0)),
+            lost("m/e/1", Role::Base),
+        ];
+        let checks = checks(&duel(cases, None));
+        let found = tests_of(&checks.render(CheckFormat::Junit));
+        let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, ["failure", "passed", "skipped", "failure", "skipped"]);
+        assert!(found[0].2.starts_with("regression: slower: 2.00 ms → 2.00 ms, "), "{}", found[0].2);
+        assert_eq!(found[3].2, "regression: failed in main: killed");
+        assert_eq!(checks.render(CheckFormat::Github).matches("::warning ").count(), 2);
+        assert!(
+            checks.render(CheckFormat::MarkdownComment).starts_with("### inferbench: a regression: 2 of 5 cases open")
+        );
     }
 
     #[test]

@@ -16,9 +16,15 @@ pub fn markdown_code(text: &str) -> String {
     format!("`{}`", terminal(text).replace('`', "'").replace('|', "\\|"))
 }
 
-/// For HTML and XML, between tags and in quoted attributes.
+/// For HTML, between tags and in quoted attributes.
 pub fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+/// For XML, between tags and in quoted attributes. Characters that XML has no form for become spaces.
+pub fn xml(text: &str) -> String {
+    let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    html(&text.chars().map(|c| if is_allowed(c) { c } else { ' ' }).collect::<String>())
 }
 
 #[cfg(test)]
@@ -31,5 +37,6 @@ mod tests {
         assert_eq!(markdown("a | <b>\n[c](d) `e`"), "a \\| &lt;b> [c]\\(d) `e`");
         assert_eq!(markdown_code("a`|<b>"), "`a'\\|<b>`");
         assert_eq!(html("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+        assert_eq!(xml("a\u{0}\u{1b}\n<\u{ffff}é\u{1f600}"), "a  \n&lt; é\u{1f600}");
     }
 }

@@ -1,5 +1,6 @@
 //! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
 
+pub mod checks;
 pub mod columns;
 pub mod comparison;
 pub mod compatibility;
@@ -75,7 +76,7 @@ pub(crate) mod tests {
             record.run_id = format!("run{day}");
             record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
         }
-        ReportedRun { records, metrics: Vec::new(), nodes: Vec::new(), distributions: None }
+        ReportedRun { records, ..ReportedRun::default() }
     }
 
     /// A measured record with nothing in it but a median.

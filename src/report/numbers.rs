@@ -40,12 +40,12 @@ pub fn rounded(count: u64) -> String {
 
 /// `98.2 %`.
 pub fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
+    format!("{} %", fixed(100.0 * fraction, 1))
 }
 
 /// `99 %`, `99.5 %`.
 pub fn short_percent(fraction: f64) -> String {
-    let text = format!("{:.2}", 100.0 * fraction);
+    let text = fixed(100.0 * fraction, 2);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
@@ -67,6 +67,15 @@ pub fn three_digits(value: f64) -> String {
         magnitude if magnitude < 100.0 => 1,
         _ => 0,
     };
+    fixed(value, decimals)
+}
+
+/// The value with so many decimals. Halves go away from zero, as in the charts, which JavaScript rounds: `format!` would make 174 of 174.5.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    // With up to two decimals, no other numbers lie exactly between two texts, and these are multiplied without an error.
+    let is_multiple_of_eighth = (8.0 * value).fract() == 0.0;
+    let scale = 10f64.powi(decimals as i32);
+    let value = if is_multiple_of_eighth { (value * scale).round() / scale } else { value };
     format!("{value:.decimals$}")
 }
 
@@ -78,6 +87,13 @@ mod tests {
     fn latencies_have_three_digits_and_a_unit() {
         let shown = [0.000_012_3, 0.012_34, 1.234, 123.4, 4_321.0].map(latency);
         assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.23 ms", "123 ms", "4.32 s"]);
+    }
+
+    #[test]
+    fn halves_go_away_from_zero() {
+        assert_eq!([174.5, 175.5, 12.25, 0.125, -2.375].map(three_digits), ["175", "176", "12.3", "0.13", "-2.38"]);
+        assert_eq!([0.125, 0.10625].map(percent), ["12.5 %", "10.6 %"]);
+        assert_eq!(megabytes(174.5), "175 MB");
     }
 
     #[test]

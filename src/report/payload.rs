@@ -18,7 +18,7 @@ use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
 use crate::compare::Noise;
-use crate::definition::{BenchmarkId, Status};
+use crate::definition::{BenchmarkId, Case, Dims, Status};
 use crate::load::DEFINITIONS;
 
 /// The columns of records that the program reads; cells of the table have the others as text.
@@ -185,6 +185,7 @@ fn case_row(
     row["id"] = case.record.case().to_string().into();
     row["machine"] = shown.machines[case.record.host_id.as_str()].name.as_str().into();
     row["ratio_to_best"] = json!(entry.ratio_to_best);
+    put_size(&mut row, &case.record.case());
     row["peak_memory_mb"] = json!(peak_memory(case.record));
     // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
     row["quantiles_ms"] = json!(case.distribution.map(|kept| kept.quantiles_ms.as_slice()).unwrap_or_default());
@@ -193,6 +194,23 @@ fn case_row(
         row.retain(|_, value| !value.is_null());
     }
     row
+}
+
+/// The size of the input, if the case says one: the product of the sizes and the sequence length, what these are, and the group that the case
+/// would have without them.
+fn put_size(row: &mut Value, case: &Case) {
+    let lengths = case.sequence_length.map(|length| ("sequence length", length));
+    let sizes: Vec<(&str, usize)> =
+        case.dims.0.iter().map(|(name, size)| (name.as_str(), *size)).chain(lengths).collect();
+    if sizes.is_empty() {
+        return;
+    }
+    let join = |text: fn(&(&str, usize)) -> String| sizes.iter().map(text).collect::<Vec<_>>().join(" × ");
+    row["size"] = sizes.iter().map(|(_, size)| *size as u64).product::<u64>().into();
+    row["size_names"] = join(|(name, _)| (*name).to_owned()).into();
+    row["sizes"] = join(|(name, size)| format!("{name} {size}")).into();
+    let without = Case { dims: Dims::default(), sequence_length: None, ..case.clone() };
+    row["of_any_size"] = without.benchmark_id().group.into();
 }
 
 /// The cases of each model on each configuration and machine, with the level, or the status if no case is right.

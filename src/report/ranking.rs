@@ -25,10 +25,12 @@ impl Entry<'_> {
 }
 
 /// The cases of each model, variant, phase, sequence length and shape, by its title. Groups are in the order in which the models
-/// appear; cases by batch size, then as in the records.
-pub fn rank(records: &[Record]) -> IndexMap<String, Vec<Entry<'_>>> {
+/// appear; cases by batch size, then as in the records. Machines that are equal count as one.
+pub fn rank(records: &[Record], are_machines_equal: bool) -> IndexMap<String, Vec<Entry<'_>>> {
     let mut groups: IndexMap<String, Vec<Entry<'_>>> = IndexMap::new();
-    for ((record, ratio_to_best), title) in records.iter().zip(best_of(records.iter())).zip(titles(records.iter())) {
+    let machine = |record: &'_ Record| if are_machines_equal { String::new() } else { record.host_id.clone() };
+    let ratios = best_on(records.iter(), machine);
+    for ((record, ratio_to_best), title) in records.iter().zip(ratios).zip(titles(records.iter())) {
         groups.entry(title).or_default().push(Entry { record, ratio_to_best });
     }
     groups.values_mut().for_each(|rows| rows.sort_by_key(|row| row.record.batch_size));
@@ -37,8 +39,15 @@ pub fn rank(records: &[Record]) -> IndexMap<String, Vec<Entry<'_>>> {
 
 /// For each record, its median latency over that of the fastest that does the same work on the same machine.
 pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>> {
+    best_on(records, |record| &record.host_id)
+}
+
+fn best_on<'a, M: Eq + Hash + Clone>(
+    records: impl Iterator<Item = &'a Record>,
+    machine: impl Fn(&'a Record) -> M,
+) -> Vec<Option<f64>> {
     let mut works = Works::default();
-    let mut work = |record: &'a Record| (&record.host_id, works.number(Work::of(record).on_any_runtime()));
+    let mut work = |record: &'a Record| (machine(record), works.number(Work::of(record).on_any_runtime()));
     ratios_to_best(&records.map(|record| (work(record), ranked_latency(record))).collect::<Vec<_>>())
 }
 
@@ -124,7 +133,7 @@ mod tests {
         for status in [Status::WrongOutput, Status::Suspicious] {
             let wrong = Record { status, ..record("m", "ort", 1, Some(1.0)) };
             let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
-            let groups = rank(&records);
+            let groups = rank(&records, false);
             let ratios: Vec<_> = groups[0].iter().map(|row| (row.ratio_to_best, row.is_best())).collect();
             assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
         }
@@ -134,7 +143,7 @@ mod tests {
     fn batch_sizes_are_in_their_natural_order_and_compared_apart() {
         let records =
             [record("m", "ort", 16, Some(8.0)), record("m", "ort", 2, Some(2.0)), record("n", "ort", 1, None)];
-        let groups = rank(&records);
+        let groups = rank(&records, false);
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
         assert!(groups[0].iter().all(|row| row.is_best()));
@@ -148,9 +157,17 @@ mod tests {
         };
         let records = [with("ort", "1x8", "a", 2.0), with("tch", "1x64", "a", 9.0), with("candle", "1x8", "b", 1.0)];
         assert_eq!(best_of(records.iter()), [Some(1.0); 3]);
-        let titles: Vec<String> = rank(&records).into_keys().collect();
+        let titles: Vec<String> = rank(&records, false).into_keys().collect();
         assert_eq!(titles, ["m · inputs Nx8", "m · inputs Nx64"]);
         assert_eq!(best_of([&records[0], &with("tch", "1x8", "a", 4.0)].into_iter()), [Some(1.0), Some(2.0)]);
+    }
+
+    #[test]
+    fn machines_are_ranked_apart_unless_they_are_equal() {
+        let elsewhere = Record { host_id: "other".into(), ..record("m", "tch", 1, Some(3.0)) };
+        let records = [record("m", "ort", 1, Some(2.0)), elsewhere];
+        let ratios = |are_equal| rank(&records, are_equal)[0].iter().map(|row| row.ratio_to_best).collect::<Vec<_>>();
+        assert_eq!([ratios(false), ratios(true)], [[Some(1.0), Some(1.0)], [Some(1.0), Some(1.5)]]);
     }
 
     #[test]
@@ -160,7 +177,7 @@ mod tests {
             latency_p99_upper_ms: (iterations >= 662).then_some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0]);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records, false)[0]);
         let dependent = Record { latency_p99_upper_ms: None, ..with_calls("ort", 662) };
         assert!(lines(&[dependent])[0].ends_with("needs more calls, since they depend on one another"));
         assert!(lines(&[with_calls("ort", 662)]).is_empty());
@@ -176,7 +193,7 @@ mod tests {
             latency_p99_upper_ms: Some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0]);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records, false)[0]);
         assert!(lines(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]).is_empty());
         let records = [stopped("ort", 1000, "iterations"), stopped("tch", 11, "budget")];
         assert_eq!(lines(&records), ["fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"]);

@@ -3,11 +3,12 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::columns::{P50, RecordColumn, chosen};
-use super::numbers::commit;
+use super::numbers::{commit, short_percent};
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
-use super::table::{BEST, Cell, Table};
-use super::{Format, escape, json, schema_of};
+use super::table::{BEST, Cell, Table, wrapped};
+use super::{Format, ReportedRun, escape, json, schema_of};
 use crate::definition::Status;
 use crate::run_data::{Metric, Record};
 
@@ -15,23 +16,72 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
 /// change that the machine of the run can show; JSON, which has nothing but the records with their metrics, is without it.
-pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolution: &str, format: Format) -> String {
-    let groups = rank(records);
+pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: Format) -> String {
+    let ReportedRun { records, metrics, .. } = run;
+    let groups = rank(records, run.equal_machines.is_some());
+    let equality = run.equal_machines.map(equality).unwrap_or_default();
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
     });
     match format {
-        Format::Table => format!("{}\n{LEGEND}\n{resolution}\n", tables.collect::<String>()),
+        Format::Table => {
+            let lines = [LEGEND, equality.trim_end(), resolution].into_iter().filter(|line| !line.is_empty());
+            format!("{}\n{}", tables.collect::<String>(), lines.map(|line| wrapped(line, 0)).collect::<String>())
+        }
         Format::Markdown => {
             let source = records.first().map(source).unwrap_or_default();
-            format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
+            format!("{}{LEGEND}\n{equality}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => {
             let reported = |record| ReportedRecord { record, metrics: Metric::all_of(metrics, record) };
             json(&records.iter().map(reported).collect::<Vec<_>>())
         }
     }
+}
+
+/// Runs for continuous integration: a suite for each, in which a case that failed or has wrong outputs is a failed one.
+pub fn checks(runs: &[ReportedRun]) -> Checks {
+    let suite = |records: &[Record]| CheckSuite {
+        name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
+        checks: records.iter().map(check).collect(),
+    };
+    let suites: Vec<CheckSuite> = runs.iter().map(|run| suite(&run.records)).collect();
+    let details = runs.iter().map(|run| render(run, &[], "", Format::Markdown)).collect();
+    let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
+    let count =
+        |outcome: Outcome| suites.iter().flat_map(|suite| &suite.checks).filter(|it| it.outcome == outcome).count();
+    let counted = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped]
+        .map(|outcome| (count(outcome), outcome));
+    let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}"));
+    let verdict = counted.collect::<Vec<_>>().join(", ");
+    Checks { title: format!("report of {}", names.join(", ")), verdict, details, suites }
+}
+
+fn check(record: &Record) -> Check {
+    let outcome = match record.status {
+        Status::Ok => Outcome::Passed,
+        // As the exit codes of `run` and `verify` have it.
+        Status::Failed | Status::WrongOutput | Status::Timeout => Outcome::Failed,
+        Status::OutOfMemory | Status::Suspicious | Status::Unstable => Outcome::Undecided,
+        Status::Unsupported | Status::Unavailable => Outcome::Skipped,
+    };
+    let message = record.message.as_deref().unwrap_or_default();
+    Check {
+        case_id: record.case_id.clone(),
+        latency_ms: record.latency_p50_ms.filter(|_| record.status == Status::Ok),
+        outcome,
+        message: format!("{}: {message}", record.status),
+    }
+}
+
+/// The line about machines that are ranked together.
+fn equality(slowest_to_fastest: f64) -> String {
+    let difference = short_percent(slowest_to_fastest - 1.0);
+    format!(
+        "backends of a model were measured on several equal machines and are ranked together: by calibration and anchor, these differ by up to \
+         {difference}, and so may the ratios\n"
+    )
 }
 
 /// A record with its metrics.
@@ -50,8 +100,9 @@ pub fn schema() -> String {
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
 fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
+    let is_asked = !columns.is_empty();
     let columns = chosen(columns, rows);
-    let mut table = Table::new(columns.iter().map(|column| column.head()));
+    let mut table = Table::new(columns.iter().map(|column| column.head())).whole(is_asked);
     for entry in rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -84,7 +135,8 @@ mod tests {
     use crate::report::tests::record;
 
     fn text(records: &[Record], resolution: &str, format: Format) -> String {
-        render(records, &[], &[], resolution, format)
+        let run = ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
+        render(&run, &[], resolution, format)
     }
 
     #[test]
@@ -99,6 +151,51 @@ mod tests {
         assert!(line("candle").contains(" 2.00  ") && line("candle").contains("medium"), "{text}");
         assert!(line("tch").contains("unavailable") && line("tch").contains("none"), "{text}");
         assert!(text.contains("tch-cpu-f32/1: unavailable: not in this build"), "{text}");
+    }
+
+    #[test]
+    fn a_case_that_failed_is_a_failed_test_and_one_that_cannot_run_here_is_none() {
+        use crate::report::checks::{CheckFormat, tests::tests_of};
+
+        let of_status = |batch_size, status| Record {
+            status,
+            message: Some("why\nin detail".into()),
+            ..record("m", "ort", batch_size, Some(2.0))
+        };
+        let statuses = [Status::Ok, Status::WrongOutput, Status::Timeout, Status::Suspicious, Status::Unavailable];
+        let records =
+            Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
+        let run = |records: &[Record]| ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
+        let checks = checks(&[run(&records), run(&records[..1])]);
+        assert_eq!(checks.verdict, "2 failed, 1 undecided, 2 passed, 1 skipped");
+        let found = tests_of(&checks.render(CheckFormat::Junit));
+        let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, ["passed", "failure", "failure", "skipped", "skipped", "passed"]);
+        assert_eq!(found[1].0, "m/ort-cpu-f32/2");
+        assert_eq!(found[1].2, "failed: wrong-output: why in detail");
+        let github = checks.render(CheckFormat::Github);
+        assert!(github.contains("/2::failed: wrong-output: why%0Ain detail\n"), "{github}");
+    }
+
+    #[test]
+    fn rows_of_equal_machines_are_ranked_together_with_a_line_about_it() {
+        let elsewhere = Record { host_id: "other".into(), ..record("m", "tch", 1, Some(3.0)) };
+        let records = vec![record("m", "ort", 1, Some(2.0)), elsewhere];
+        let shown = |equal_machines| {
+            render(
+                &ReportedRun { records: records.clone(), equal_machines, ..ReportedRun::default() },
+                &[],
+                "",
+                Format::Table,
+            )
+        };
+        let (apart, together) = (shown(None), shown(Some(1.02)));
+        assert_eq!(
+            (apart.matches(" 1.00  ").count(), together.matches(" 1.50  ").count()),
+            (2, 1),
+            "{apart}{together}"
+        );
+        assert!(together.contains("these differ by up to 2 %") && !apart.contains("equal machines"), "{together}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, Works};
 
 /// A run as `target-reports/<run>/` has it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
     /// Figures of the cases that are no columns of their records.
@@ -18,6 +18,8 @@ pub struct ReportedRun {
     /// The machines that took part. Empty where somebody kept only the CSV.
     pub nodes: Vec<Node>,
     pub distributions: Option<Distributions>,
+    /// What [`Manifest::equal_machines`](crate::run_data::Manifest::equal_machines) says.
+    pub equal_machines: Option<f64>,
 }
 
 impl ReportedRun {
@@ -26,11 +28,13 @@ impl ReportedRun {
     /// # Errors
     /// The records or metrics cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
+        let manifest = run.manifest().ok().flatten();
         Ok(ReportedRun {
             records: run.records()?,
             metrics: run.metrics()?,
-            nodes: run.manifest().ok().flatten().map(|manifest| manifest.nodes()).unwrap_or_default(),
+            nodes: manifest.as_ref().map(|manifest| manifest.nodes()).unwrap_or_default(),
             distributions: run.distributions(),
+            equal_machines: manifest.and_then(|manifest| manifest.equal_machines),
         })
     }
 

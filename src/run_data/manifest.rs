@@ -41,6 +41,10 @@ pub struct Manifest {
     /// The runs that this one was merged of, in the order of their parts. Empty in other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<RunPart>,
+    /// If models were divided among machines of one kind that are shown to be equal: the time of the slowest one over that of the fastest
+    /// one, of the anchor case or the matrix multiplication. Rows of these machines are ranked together. Absent in other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equal_machines: Option<f64>,
     pub criterion_root: PathBuf,
     /// Criterion's name for these results, beside `new`.
     pub saved_baseline: Option<String>,
@@ -51,6 +55,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether the run came to its end by itself.
+    pub fn is_complete(&self) -> bool {
+        self.finished.is_some() && !self.is_interrupted
+    }
+
     /// The columns that all records of the run have in common. A column of timestamps keeps microseconds.
     pub fn run_columns(&self) -> Record {
         Record {

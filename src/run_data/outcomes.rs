@@ -42,6 +42,10 @@ pub enum Event {
     Lost {
         id: String,
     },
+    /// What has failed of the case is done again.
+    Reopened {
+        id: String,
+    },
 }
 
 /// In `verified_by`: the outputs were compared with those that are known to be right.
@@ -99,6 +103,13 @@ impl Outcomes {
         Some(self.observed.get(id).unwrap_or(&finished.row))
     }
 
+    /// The ids of the cases that have failed, or of which a further process or the evaluation has.
+    pub fn failed(&self) -> BTreeSet<&str> {
+        let cases = self.finished.iter().filter(|(_, outcome)| outcome.row.status.is_failure()).map(|(id, _)| id);
+        let evaluations = self.evaluated.iter().filter(|(_, failure)| failure.is_some()).map(|(id, _)| id);
+        cases.chain(self.lost.keys()).chain(evaluations).map(String::as_str).collect()
+    }
+
     /// Takes up the next event of the file.
     pub(super) fn add(&mut self, event: Event) {
         let is_no_longer = |open: &mut Option<String>, id: &String| {
@@ -126,6 +137,16 @@ impl Outcomes {
             Event::Lost { id } => {
                 is_no_longer(&mut self.unfinished, &id);
                 *self.lost.entry(id).or_default() += 1;
+            }
+            Event::Reopened { id } => {
+                self.lost.remove(&id);
+                self.evaluated.retain(|it, failure| *it != id || failure.is_none());
+                // Nothing else is known of a case that has failed.
+                if self.finished.get(&id).is_some_and(|outcome| outcome.row.status.is_failure()) {
+                    self.finished.remove(&id);
+                    self.observed.remove(&id);
+                    self.seconds.remove(&id);
+                }
             }
             Event::Evaluating { id } => self.unevaluated = Some(id),
             Event::Evaluated { id, failure, seconds } => {

@@ -28,7 +28,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 13 | 0.1.0 | `calls_together` |
 /// | 14 | 0.1.0 | `matrix_products` |
 /// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256`, `library_path` |
-pub const SCHEMA_VERSION: u32 = 15;
+/// | 16 | 0.1.0 | `dims` |
+pub const SCHEMA_VERSION: u32 = 16;
 
 /// One row: the result of a case in a run.
 ///
@@ -66,6 +67,9 @@ pub struct Record {
     pub dtype: Dtype,
     pub effective_dtype: Option<Dtype>,
     pub batch_size: usize,
+    /// The sizes that were asked for, as in `height=224,width=224`.
+    #[serde(default)]
+    pub dims: Option<String>,
     pub sequence_length: Option<usize>,
     pub input_shape: Option<String>,
     /// As the runtime says, not as it was asked for.
@@ -299,6 +303,7 @@ impl Record {
             device_type: device_type(&case.device).map(str::to_owned),
             dtype: case.dtype,
             batch_size: case.batch_size,
+            dims: Some(case.dims.to_string()).filter(|dims| !dims.is_empty()),
             sequence_length: case.sequence_length,
             boundary: case.boundary,
             timed_on: case.timed_on,
@@ -330,6 +335,7 @@ impl Record {
             model: self.model.clone(),
             variant: self.variant.clone(),
             phase: self.phase,
+            dims: self.dims.as_ref().and_then(|dims| dims.parse().ok()).unwrap_or_default(),
             sequence_length: self.sequence_length,
             backend: self.backend.clone(),
             device: self.device.clone(),

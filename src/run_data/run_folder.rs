@@ -117,6 +117,7 @@ mod tests {
     use fs_err as fs;
 
     use super::*;
+    use crate::definition::Status;
     use crate::run_data::{Outcome, Record};
 
     #[test]
@@ -131,6 +132,37 @@ mod tests {
         let outcomes = folder.read_outcomes();
         assert_eq!(outcomes.finished.keys().collect::<Vec<_>>(), ["g/f/1"]);
         assert_eq!(outcomes.unfinished, Some("g/f/2".into()));
+    }
+
+    #[test]
+    fn only_what_has_failed_is_reopened() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(temporary.path().to_owned());
+        let row = |id: &str, status| Record { case_id: id.into(), status, ..Record::default() };
+        let finished = |id, status| Event::Finished(Box::new(Outcome::new(row(id, status))));
+        let evaluated = |id: &str, failure: Option<&str>| Event::Evaluated {
+            id: id.into(),
+            failure: failure.map(str::to_owned),
+            seconds: 1.0,
+        };
+        for event in [
+            finished("killed", Status::Failed),
+            finished("right", Status::Ok),
+            evaluated("right", None),
+            finished("unevaluated", Status::Ok),
+            evaluated("unevaluated", Some("the process ended")),
+            finished("wrong", Status::WrongOutput),
+            Event::Lost { id: "right".into() },
+        ] {
+            folder.append(&event).unwrap();
+        }
+        let failed: Vec<String> = folder.read_outcomes().failed().into_iter().map(str::to_owned).collect();
+        assert_eq!(failed, ["killed", "right", "unevaluated"]);
+        failed.into_iter().for_each(|id| folder.append(&Event::Reopened { id }).unwrap());
+        let left = folder.read_outcomes();
+        assert_eq!(left.finished.keys().collect::<Vec<_>>(), ["right", "unevaluated", "wrong"]);
+        assert_eq!(left.evaluated.keys().collect::<Vec<_>>(), ["right"]);
+        assert!(left.lost.is_empty() && left.failed().is_empty());
     }
 
     #[test]

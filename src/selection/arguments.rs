@@ -3,12 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, Command, Parser};
 use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, backend_of_flag, parse_device};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, Sweep, TimedOn, backend_of_flag, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
@@ -38,9 +38,10 @@ pub struct Selection {
     /// An input of the given files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
-    /// A size that the given files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: typical sizes are tried]
-    #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
-    pub dim: Vec<(String, usize)>,
+    /// A size that models leave open, by its name, or as `x.2` for the third dimension of input `x`; several are measured one after the
+    /// other: `height=224,384`. Lists of two dimensions go together [default: typical sizes are tried]
+    #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ';', value_name = "NAME=SIZE,…")]
+    pub dim: Vec<String>,
     /// Inputs of the given files with the right outputs for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
@@ -125,16 +126,6 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads `height=224`.
-///
-/// # Errors
-/// It is no name with a size.
-pub fn parse_dim(text: &str) -> Result<(String, usize)> {
-    let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
-    said.filter(|(_, size)| *size > 0)
-        .with_context(|| format!("{text:?} is not a size; write NAME=SIZE, as in height=640"))
-}
-
 fn as_flag<S: Serializer>(source: &Option<DataSource>, serializer: S) -> Result<S::Ok, S::Error> {
     source.as_ref().map(DataSource::flag).serialize(serializer)
 }
@@ -204,12 +195,16 @@ impl Suite {
         for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {
             self.models.extend(models_of_files(std::slice::from_ref(file))?);
         }
-        let is_said = !selection.input.is_empty() || !selection.dim.is_empty() || selection.reference.is_some();
+        let is_said = !selection.input.is_empty() || selection.reference.is_some();
         let has_files = self.models.iter().any(|model| model.path.is_some());
-        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files of models: name such files");
+        ensure!(!is_said || has_files, "`--input` and `--reference` are for files of models: name such files");
+        for text in &selection.dim {
+            let said: Sweep = text.parse()?;
+            self.dims = self.dims.with(&said);
+            self.models.iter_mut().for_each(|model| model.dims = model.dims.without(&said));
+        }
         for model in self.models.iter_mut().filter(|model| model.path.is_some()) {
             model.inputs.extend(selection.input.iter().cloned());
-            model.dims.extend(selection.dim.iter().cloned());
             model.reference = selection.reference.clone().or(model.reference.take());
         }
         let text = selection.text.clone().map(DataSource::Text);

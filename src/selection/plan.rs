@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel,
-    TimedOn, own_dtype,
+    AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite,
+    SuiteModel, TimedOn, own_dtype,
 };
 use crate::texts::Texts;
 
@@ -91,6 +91,7 @@ pub fn plan(
                         model: entry.name.clone(),
                         variant: entry.variant.clone(),
                         phase,
+                        dims: entry.dims.clone(),
                         sequence_length,
                         backend: backend.to_string(),
                         device: device.clone(),
@@ -117,6 +118,7 @@ pub fn plan(
         bail!("samples are to be timed: {why}");
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
+    check_sizes(suite, &cases)?;
     Ok(cases)
 }
 
@@ -132,6 +134,21 @@ fn check_files(chosen: &[Chosen<'_>], selection: &Selection) -> Result<()> {
         Some(lines) if are_named && !lines.is_empty() => bail!("{}", lines.join("\n")),
         _ => Ok(()),
     }
+}
+
+/// # Errors
+/// The suite or a flag says a size that no model leaves open; the message has the inputs of the last model.
+fn check_sizes(suite: &Suite, cases: &[PlannedCase]) -> Result<()> {
+    let models = || cases.iter().filter_map(|planned| planned.definition.as_ref().ok());
+    let is_known = |name: &String| {
+        name == BATCH && models().any(|model| model.fixed_batch().is_some())
+            || cases.iter().any(|planned| planned.case.dims.0.contains_key(name))
+    };
+    let Some((unknown, model)) = suite.dims.names().find(|name| !is_known(name)).zip(models().next_back()) else {
+        return Ok(());
+    };
+    let inputs: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
+    bail!("no model leaves the size {unknown:?} open; the inputs of {} are {}", model.name, inputs.join(" "))
 }
 
 fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
@@ -252,14 +269,14 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
     let asked_models: Vec<&str> =
         selection.model.iter().map(|name| find_name(name, catalogue).unwrap_or(name)).collect();
     let asked_variants = (!selection.variant.is_empty()).then_some(selection.variant.as_slice());
-    let mut chosen: IndexMap<(&str, &str), Chosen<'a>> = IndexMap::new();
+    let mut chosen: IndexMap<(&str, &str, &Dims), Chosen<'a>> = IndexMap::new();
     for model in &suite.models {
         let entries = of_model(&model.name)?;
         check_variants(model.variants.as_deref().unwrap_or_default(), &entries)?;
         let asked = asked_variants.or(model.variants.as_deref());
         for entry in entries.into_iter().filter(|entry| is_chosen(entry, asked)) {
             let sizes = Chosen::new(entry, suite, table_of(suite, entry)?);
-            chosen.entry((&entry.name, &entry.variant)).or_insert(sizes);
+            chosen.entry((&entry.name, &entry.variant, &entry.dims)).or_insert(sizes);
         }
     }
     // A model that is asked for by name runs even where the suite does not list it.
@@ -267,7 +284,8 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
         if (asked_models.contains(&entry.name.as_str()) && is_chosen(entry, asked_variants))
             || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants))
         {
-            chosen.entry((&entry.name, &entry.variant)).or_insert_with(|| Chosen::new(entry, suite, None));
+            let key = (&*entry.name, &*entry.variant, &entry.dims);
+            chosen.entry(key).or_insert_with(|| Chosen::new(entry, suite, None));
         }
     }
     if chosen.is_empty() {
@@ -280,7 +298,7 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
     let files: Vec<&str> = suite.models.iter().filter(|model| model.stands_alone).map(|model| &*model.name).collect();
     let is_among_files = asked_models.iter().any(|name| files.contains(name));
     let is_asked = |name: &str| asked_models.contains(&name) || (!is_among_files && files.contains(&name));
-    chosen.retain(|(name, _), _| asked_models.is_empty() || is_asked(name));
+    chosen.retain(|(name, ..), _| asked_models.is_empty() || is_asked(name));
     Ok(chosen.into_values().collect())
 }
 
@@ -306,7 +324,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{BATCH, Dimension, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
+    use crate::definition::{Dimension, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -340,7 +358,7 @@ mod tests {
             judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
-        Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }
+        Entry::new(name.into(), ORIGINAL.into(), Place::Zoo, Ok(model))
     }
 
     fn suite(models: &[&str]) -> Suite {

@@ -89,6 +89,10 @@ pub async fn list_suites(State(context): State<Arc<Context>>) -> Response {
 pub struct RunsQuery {
     pub state: Option<JobState>,
     pub suite: Option<String>,
+    /// Models, of which the run has one; separated by commas.
+    pub model: Option<String>,
+    /// Backends, of which the run has one; separated by commas.
+    pub backend: Option<String>,
     /// Not older than this: `90s`, `15m`, `1h`, `7d`.
     pub max_age: Option<String>,
     pub limit: Option<usize>,
@@ -113,9 +117,12 @@ pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) 
             // A run that cannot be read is listed without its facts.
             Run::new(&id, job, run.and_then(|run| run.facts().ok()))
         };
+        let listed = |list: &Option<String>| list.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect();
+        let (models, backends): (Vec<String>, Vec<String>) = (listed(&asked.model), listed(&asked.backend));
         let matches = |run: &Run| {
             let started = run.facts.as_ref().map(|facts| facts.timestamp).or(run.job.as_ref().map(|job| job.submitted));
             asked.state.is_none_or(|state| run.state == state)
+                && run.has(&models, &backends)
                 && asked
                     .suite
                     .as_ref()

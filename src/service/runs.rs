@@ -71,6 +71,18 @@ impl Run {
             },
         }
     }
+
+    /// Whether it has one of these models and one of these backends: as they were measured, or else asked for. An empty list is no
+    /// restriction.
+    pub fn has(&self, models: &[String], backends: &[String]) -> bool {
+        let has_one =
+            |wanted: &[String], asked: &[String]| wanted.is_empty() || asked.iter().any(|it| wanted.contains(it));
+        match (&self.facts, &self.job) {
+            (Some(facts), _) => facts.has(models, backends),
+            (None, Some(job)) => has_one(models, &job.asked.models) && has_one(backends, &job.asked.backends),
+            (None, None) => models.is_empty() && backends.is_empty(),
+        }
+    }
 }
 
 /// `POST /api/v1/runs`.

@@ -153,6 +153,7 @@ fn the_ids_of_the_guide_are_those_of_cases_and_match_as_it_says() {
         case("resnet50", "ort", 1),
         Case { variant: "int8-static".into(), dtype: Dtype::I8, ..case("resnet50", "ort", 8) },
         Case { boundary: Boundary::EndToEnd, device: "cuda:1".into(), ..case("resnet50", "ort", 8) },
+        Case { dims: "height=384,width=384".parse().unwrap(), ..case("resnet50", "ort", 1) },
         Case { sequence_length: Some(128), ..case("bert-small", "ort", 1) },
         Case {
             sequence_length: Some(32),

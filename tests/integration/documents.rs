@@ -154,10 +154,11 @@ fn needed(arguments: &[String], variables: &[String]) -> BTreeSet<String> {
     let is_backend = |name: &str| named.contains(&name) || arguments.iter().any(|argument| is_in_id(name, argument));
     let mut needed: BTreeSet<String> = features.keys().filter(|name| is_backend(name)).cloned().collect();
     let has = |argument: &str| arguments.iter().any(|own| own == argument);
-    let is_query = arguments.first().is_some_and(|it| it == "store") && has("query");
+    let has_flag = ["--where", "--by", "--show", "--since"].into_iter().any(has);
+    let is_sql = arguments.first().is_some_and(|it| it == "store") && has("query") && !has_flag;
     let others = [
         ("serve", arguments.first().is_some_and(|it| it == "serve")),
-        ("duckdb", is_query || arguments.iter().any(|argument| argument.ends_with(".duckdb"))),
+        ("duckdb", is_sql || arguments.iter().any(|argument| argument.ends_with(".duckdb"))),
         ("cpu-stacks", has("--cpu") || has("--profile-time")),
     ];
     needed.extend(others.into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name.to_owned()));

@@ -468,6 +468,7 @@ fn the_action_compares_two_files_of_a_model() {
     assert!(finished.stdout.contains("one/tract-cpu-f32/"), "{}", finished.stdout);
     let read = |name: &str| fs::read_to_string(workplace.path(name)).unwrap();
     assert!(["exit-code=0\n", "exit-code=4\n"].contains(&read("output").as_str()), "{}", read("output"));
-    assert!(read("summary").contains("against two.onnx"), "{}", read("summary"));
+    let summary = read("summary");
+    assert!(summary.starts_with("### inferbench: ") && summary.contains("against two.onnx"), "{summary}");
     action("three.onnx").with_code(2).saying(&["there is no file three.onnx"]);
 }

@@ -6,8 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use inferbench::definition::Status;
-use inferbench::history::{History, Run as HistoryRun};
+use inferbench::fleet::find_parts;
+use inferbench::history::{History, Run as HistoryRun, read_records, write_records};
 use inferbench::run_data::Manifest;
+use serde_json::{Value, json};
 
 use crate::support::{Run, Workplace, wait_for};
 
@@ -113,6 +115,62 @@ fn what_several_machines_have_measured_is_kept_by_machine() {
         lines.sort_unstable();
         assert_eq!(found.lines().skip(1).collect::<Vec<_>>(), lines);
     }
+}
+
+/// Makes the machine of a part's run as fast as these figures say.
+fn put_speed(run: &Path, anchor: &str, gflops: f64, anchor_ms: f64) {
+    let path = run.join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for calibration in manifest["calibrations"].as_array_mut().unwrap() {
+        for look in ["before", "after"] {
+            calibration[look]["product_gflops_per_second"] = json!([gflops]);
+            calibration[look]["copy_gb_per_second"] = json!([20.0]);
+        }
+    }
+    fs::write(&path, manifest.to_string()).unwrap();
+    let path = run.join("results.csv");
+    let mut records = read_records(fs::File::open(&path).unwrap()).unwrap();
+    records.iter_mut().filter(|record| record.case_id == anchor).for_each(|it| it.latency_p50_ms = Some(anchor_ms));
+    write_records(&records, fs::File::create(&path).unwrap()).unwrap();
+}
+
+#[test]
+fn the_backends_of_one_model_on_equal_machines_are_ranked_together_and_on_others_apart() {
+    let workplace = Workplace::new(&MODELS[..1], &["candle", "null"], &[1, 2]);
+    let anchor = "digits/candle-cpu-f32/2";
+    let own = ["shard", "--count", "2", "--anchor", anchor];
+    workplace.inferbench(&own).finish().with_code(2).saying(&["2 parts of 1 model", "`--equal-machines`"]);
+    divide(&workplace, "2", &["--anchor", anchor, "--equal-machines"]);
+    for (part, host_id) in [("1-of-2", "aaaa1111"), ("2-of-2", "bbbb2222")] {
+        let suite = format!("parts/{part}.toml");
+        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
+        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
+    }
+    let folder = parts(&workplace);
+    let runs = find_parts(std::slice::from_ref(&folder)).unwrap();
+    let hosts_of = |backend: &str| {
+        let records = runs.iter().flat_map(|run| run.records().unwrap());
+        let own = records.filter(|record| record.backend == backend && record.case_id != anchor);
+        own.map(|record| record.host_id).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!((hosts_of("candle").len(), hosts_of("null").len()), (1, 1));
+    assert_ne!(hosts_of("candle"), hosts_of("null"));
+    let merged = |ms: f64| {
+        put_speed(runs[0].folder(), anchor, 400.0, 2.0);
+        put_speed(runs[1].folder(), anchor, 396.0, ms);
+        let finished = workplace.inferbench(&["merge", &folder.display().to_string()]).finish().with_code(0);
+        (finished, only_run(&workplace).manifest().unwrap().unwrap().equal_machines)
+    };
+    let (equal, known) = merged(2.04);
+    assert!(known.is_some_and(|known| (known - 1.02).abs() < 1e-9), "{known:?}");
+    assert!(
+        equal.stdout.contains("ranked together: by calibration and anchor, these differ by up to 2 %"),
+        "{}",
+        equal.stdout
+    );
+    let (apart, unknown) = merged(3.0);
+    let apart = apart.saying(&["digits: measured on several machines, which are ranked apart"]);
+    assert!(unknown.is_none() && !apart.stdout.contains("ranked together"), "{}", apart.stdout);
 }
 
 #[test]

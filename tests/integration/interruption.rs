@@ -56,6 +56,21 @@ fn a_case_whose_process_is_killed_fails_and_the_others_run() {
 }
 
 #[test]
+fn a_case_that_failed_is_measured_again_by_resuming() {
+    let workplace = workplace(&["tenn_eeg", "digits"]);
+    let (mut running, child) = start_to_the_middle(&workplace, SHORT);
+    signal("KILL", &child.to_string());
+    assert_eq!(running.wait().code(), Some(5));
+    let before = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
+    let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
+    resumed.saying(&[&format!("measuring again what failed: {TENN}"), "1 of 2 cases are finished"]);
+    assert_eq!(workplace.record(TENN).status, Status::Ok);
+    assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), before);
+    let again = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
+    again.saying(&["the last one, is complete: nothing is left to do"]);
+}
+
+#[test]
 fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
     let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "6").finish().with_code(5);
@@ -139,8 +154,8 @@ fn a_stopped_run_is_resumed_without_measuring_the_finished_cases_again() {
         assert_eq!((record.run_id.as_str(), record.status), (stopped.run_id.as_str(), Status::Ok));
     }
     assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), finished);
-    let again = run(&workplace, SHORT).arg("--resume").finish().with_code(2);
-    again.saying(&["came to its end: there is nothing to resume"]);
+    let again = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
+    again.saying(&["the last one, is complete: nothing is left to do"]);
 }
 
 #[test]

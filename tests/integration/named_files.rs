@@ -3,6 +3,8 @@
 use std::fs;
 
 use inferbench::definition::{Dtype, Status};
+use inferbench::run_data::Record;
+use safetensors::tensor::TensorView;
 
 use crate::support::{Finished, Run, Workplace, data_folder, has_onnxruntime, real_backends};
 
@@ -35,27 +37,67 @@ fn a_file_runs_where_it_lies_with_usual_sizes_and_with_those_of_flags() {
     assert_eq!(shape(&["--dim", "batch=4"]).0, "4x128x3");
 
     let unknown = run(&workplace, &["net.onnx", "--dim", "width=3"]).with_code(2);
-    unknown.saying(&["no file has an open size \"width\"", "x:f32[batch,length,3]"]);
+    unknown.saying(&["no model leaves the size \"width\" open", "x:f32[batch,length,3]"]);
     run(&workplace, &["net.onnx", "--input", "y:f32[1]"]).with_code(2).saying(&["no file has an input \"y\""]);
     run(&workplace, &["net.onnx", "--input", "x:f32"]).with_code(2).saying(&["write NAME:TYPE[SIZES]"]);
-    run(&workplace, &["--dim", "length=3"]).with_code(2).saying(&["are for files of models: name such files"]);
+    run(&workplace, &["--input", "x:f32[3]"]).with_code(2).saying(&["are for files of models: name such files"]);
+    run(&workplace, &["--dim", "length=3"]).with_code(2).saying(&["no model leaves the size \"length\" open"]);
 }
 
 #[test]
 fn the_flags_are_keys_of_a_suite_too() {
     let workplace = workplace(&["candle"]);
     workplace.add_model("open_length.onnx", "net.onnx");
-    let suite = |keys: &str| {
+    let suite = |keys: &str, id: &str| {
         let models = format!("models = [{{ name = 'mine', path = 'net.onnx', {keys} }}]");
         workplace.write(
             "own.toml",
             format!("{models}\nbackends = ['candle']\nbatch_sizes = [1]\n[effort]\niterations = 20"),
         );
         run(&workplace, &["--suite", "own.toml"]).with_code(0);
-        workplace.record("mine/candle-cpu-f32/1").input_shape.unwrap()
+        let records = workplace.records();
+        assert_eq!(records.len(), id.split(' ').count());
+        let of_id = id.split(' ').map(|id| workplace.record(&format!("{id}/candle-cpu-f32/1")).input_shape.unwrap());
+        of_id.collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(suite("dims = { length = 6 }"), "1x6x3");
-    assert_eq!(suite("inputs = ['x:f32[batch,4,3]']"), "1x4x3");
+    assert_eq!(suite("dims = { length = 6 }", "mine-length6"), "1x6x3");
+    assert_eq!(suite("dims = { length = [6, 7] }", "mine-length6 mine-length7"), "1x6x3 1x7x3");
+    assert_eq!(suite("inputs = ['x:f32[batch,4,3]']", "mine"), "1x4x3");
+}
+
+#[test]
+fn a_list_of_sizes_is_a_case_for_each() {
+    let workplace = workplace(&["candle"]);
+    workplace.add_model("open_length.onnx", "net.onnx");
+    run(&workplace, &["net.onnx", "--dim", "length=6,7"]).with_code(0);
+    let told =
+        |record: &Record| (record.case_id.clone(), record.dims.clone().unwrap(), record.input_shape.clone().unwrap());
+    let ids: Vec<_> = workplace.records().iter().map(told).collect();
+    let expected = [("net-length6", "length=6", "1x6x3"), ("net-length7", "length=7", "1x7x3")];
+    let expected =
+        expected.map(|(id, dims, shape)| (format!("{id}/candle-cpu-f32/1"), dims.to_owned(), shape.to_owned()));
+    assert_eq!(ids, expected);
+    let both = ["predict", "net.onnx", "--backend", "candle", "--dim", "length=7,9", "--format", "json"];
+    let found: serde_json::Value = serde_json::from_str(&workplace.inferbench(&both).finish().stdout).unwrap();
+    assert_eq!((&found[0]["prediction"]["basis"], &found[0]["dims"]), (&"measured".into(), &"length=7".into()));
+    assert!(found[1]["prediction"].is_null() && found[1]["dims"] == "length=9", "{found}");
+    let shown = workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
+    assert!(workplace.path("figures/latency-by-size.svg").is_file(), "{}", shown.stdout);
+}
+
+#[test]
+fn a_reference_is_for_its_own_size_of_a_list() {
+    let workplace = workplace(&["candle"]);
+    workplace.add_model("open_length.onnx", "net.onnx");
+    let (x, y) = ([0_u8; 4 * 2 * 3], [0_u8; 4 * 3]);
+    let view = |shape: &[usize], bytes| TensorView::new(safetensors::Dtype::F32, shape.to_vec(), bytes).unwrap();
+    let tensors = [("input.x", view(&[1, 2, 3], &x)), ("output.y", view(&[1, 3], &y))];
+    workplace.write("net.safetensors", safetensors::serialize(tensors, None).unwrap());
+    run(&workplace, &["net.onnx", "--dim", "length=2,5"]).with_code(0);
+    let verified = workplace.records().iter().map(|record| record.verified).collect::<Vec<_>>();
+    assert_eq!(verified, [Some(true), None]);
+    let refused = run(&workplace, &["net.onnx", "--dim", "length=5"]).with_code(2);
+    refused.saying(&["its input x has shape [1, 2, 3], and the model's is x:f32[batch,5,3]"]);
 }
 
 #[test]
@@ -76,6 +118,22 @@ fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
     run(&workplace, &["empty"]).with_code(2).saying(&["empty has no model"]);
     run(&workplace, &["nowhere.onnx"]).with_code(2).saying(&["there is no file nowhere.onnx"]);
     run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["only one filter of cases is allowed"]);
+}
+
+#[test]
+fn a_name_that_criterion_cannot_keep_is_changed_and_the_other_files_run() {
+    let workplace = workplace(&["candle"]);
+    fs::create_dir_all(workplace.path("nets")).unwrap();
+    let long = "long-name-".repeat(8);
+    for file in [&format!("nets/{long}a.onnx"), &format!("nets/{long}b.onnx"), "nets/base.onnx", "nets/two.onnx"] {
+        workplace.add_model("two_inputs.onnx", file);
+    }
+    let said = run(&workplace, &["nets"]).with_code(0);
+    let models: Vec<String> = workplace.records().into_iter().map(|record| record.model).collect();
+    let [base, a, b, two] = &models[..] else { panic!("{models:?}") };
+    assert_eq!((base.as_str(), two.as_str()), ("nets-base", "two"));
+    assert!(a != b && [a, b].iter().all(|name| name.len() == 64 && long.starts_with(&name[..50])), "{models:?}");
+    said.saying(&[&format!("{long}a.onnx: Criterion keeps 64 characters of a name, so the results call it {a}")]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn one_sentence_names_the_case_and_the_rest_says_why() {
         "\nFor latency, deploy the original on ort, batch 1: p50 2.00 ms, 500 samples/s, memory 70.0 MB, 10.0 MB.\n",
         "runner-up     the original on tch, batch 1: takes 2.00 (",
         "confidence    95 %",
-        "batch sizes   batch 8 has the best time per sample, 1.12 ms, 43.8 % less than batch 1; a doubled batch takes 1.65 times",
+        "batch sizes   batch 8 has the best time per sample, 1.13 ms, 43.8 % less than batch 1; a doubled batch takes 1.65 times",
         "excluded      1 by verified, such as the original on candle, batch 1: its outputs were compared with nothing",
         "would change  outputs to compare with would allow the original on candle, batch 1: p50 500 µs",
     ] {
@@ -284,12 +284,24 @@ fn the_json_is_what_its_schema_says() {
 fn a_run_and_its_page_end_with_what_to_deploy() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
     let run = workplace.inferbench(&["run", "--noplot", "--iterations", "50"]).finish().with_code(0).stdout;
-    assert!(run.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{run}");
+    let sentence = "  digits: For latency, deploy the original on candle, batch 1: p50 ";
+    assert!(run.contains("\nWhat to deploy\n") && run.contains(sentence), "{run}");
     let folder = workplace.path("target-reports").join(workplace.records()[0].run_id.clone());
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
-    assert!(page.contains("<h2>What to deploy</h2>") && page.contains("For latency, deploy the original"), "no panel");
+    assert!(page.contains("<h2>What to deploy</h2>"), "no panel");
+    assert!(
+        page.contains("<tr title=\"digits: For latency, deploy the original on candle, batch 1: p50 "),
+        "no tooltip"
+    );
+    let markdown = fs::read_to_string(folder.join("report.md")).unwrap();
+    let row = "| digits | **the original on candle, batch 1** | ";
+    assert!(
+        markdown.contains("\n### What to deploy\n\n| model | deploy | p50 | ") && markdown.contains(row),
+        "{markdown}"
+    );
+    assert!(markdown.contains("\n- digits: For latency, deploy the original on candle, batch 1: p50 "), "{markdown}");
     let report = workplace.inferbench(&["report"]).finish().with_code(0).stdout;
-    assert!(report.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{report}");
+    assert!(report.contains(sentence), "{report}");
     let recommended = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
     assert!(recommended.contains("runner-up     the original on candle, batch 8: "), "{recommended}");
 }

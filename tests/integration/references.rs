@@ -212,3 +212,96 @@ fn almost_zero_is_right_where_zero_is_expected_and_nan_for_nan_is_no_proof() {
     assert_ne!(refused.code, Some(0), "{}{}", refused.stdout, refused.stderr);
     assert!((refused.stdout + &refused.stderr).contains("has no finite value"));
 }
+
+#[test]
+fn numbers_of_any_type_are_given_and_compared() {
+    if !has_onnxruntime() {
+        return;
+    }
+    // Its neighbours are the same in f64.
+    const LARGE: u64 = (1 << 60) + 1;
+    let (i8s, i16s) = ([-128_i8, 127, -1, 5, 0, 77], [i16::MIN, i16::MAX, -1, 5, 0, 77]);
+    let (u16s, u32s, u64s) = ([u16::MAX, 0, 1, 5, 9, 77], [70_000_u32, 0, 1, 5, 9, 77], [7_u64, 0, 1, 5, 9, LARGE]);
+    let halves = [1.5_f32, -2.0, 0.25, 3.0, -0.5, 8.0];
+    let sum = |place: usize| {
+        let whole = f32::from(i8s[place]) + f32::from(i16s[place]) + f32::from(u16s[place]) + u32s[place] as f32;
+        (whole + u64s[place] as f32 + halves[place]) * 0.001
+    };
+    let y = bytes(&std::array::from_fn::<f32, 6, _>(sum));
+    let tensors = [
+        ("i8", Dtype::I8, i8s.map(i8::to_le_bytes).concat()),
+        ("i16", Dtype::I16, i16s.map(i16::to_le_bytes).concat()),
+        ("u16", Dtype::U16, u16s.map(u16::to_le_bytes).concat()),
+        ("u32", Dtype::U32, u32s.map(u32::to_le_bytes).concat()),
+        ("u64", Dtype::U64, u64s.map(u64::to_le_bytes).concat()),
+        // The upper half of an f32.
+        ("bf16", Dtype::BF16, halves.map(|value| [value.to_le_bytes()[2], value.to_le_bytes()[3]]).concat()),
+    ];
+    let mut other = tensors.clone();
+    other[4].2[40] ^= 1;
+    let workplace = Workplace::new(&["digits"], &["ort", "candle", "tract"], &[1]);
+    workplace.add_model("rare_types.onnx", "net.onnx");
+    let write = |outputs: &[(&str, Dtype, Vec<u8>)]| {
+        let view = |(_, dtype, bytes): &'_ (&str, Dtype, Vec<u8>)| (*dtype, vec![2, 3], bytes.clone());
+        let inputs = tensors.iter().map(|it| (format!("input.{}", it.0), view(it)));
+        let outputs = outputs.iter().map(|it| (format!("output.{}_out", it.0), view(it)));
+        let sum = [("output.y".to_owned(), (Dtype::F32, vec![2, 3], y.clone()))];
+        let all: Vec<_> = inputs.chain(outputs).chain(sum).collect();
+        let views = all.iter().map(|(name, (dtype, shape, bytes))| {
+            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        workplace.write("net.safetensors", safetensors::serialize(views, None).unwrap());
+    };
+    write(&tensors);
+    workplace.inferbench(&["run", "--noplot", "net.onnx"]).finish().with_code(0);
+    let right = workplace.record("net/ort-cpu-f32/1");
+    assert_eq!((right.status, right.verified), (Status::Ok, Some(true)), "{:?}", right.message);
+    let refused = workplace.record("net/candle-cpu-f32/1");
+    assert_eq!(refused.status, Status::Unsupported);
+    assert_eq!(refused.message.as_deref(), Some("an input has the element type i8, which candle lacks"));
+    if cfg!(feature = "tract") {
+        let refused = workplace.record("net/tract-cpu-f32/1");
+        assert_eq!(refused.message.as_deref(), Some("\"bf16\" has the element type bf16, which tract lacks"));
+    }
+    write(&other);
+    workplace.inferbench(&["run", "--noplot", "net.onnx", "--backend", "ort"]).finish().with_code(1);
+    let wrong = workplace.record("net/ort-cpu-f32/1");
+    assert_eq!(wrong.status, Status::WrongOutput);
+    assert!(wrong.message.unwrap().contains("output u64_out is"));
+}
+
+#[test]
+fn a_recurrence_begins_anew_in_each_call() {
+    let workplace = Workplace::new(&["digits"], &["candle", "tract", "openvino"], &[1]);
+    workplace.add_model("recurrent.onnx", "net.onnx");
+    let (x, w) = ([0.75_f32, -0.5], 1.0_f64.sin());
+    let first = (w * f64::from(x[0])).tanh();
+    let y = [(w * (f64::from(x[1]) + first)).tanh() as f32];
+    let (x, y) = (bytes(&x), bytes(&y));
+    let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+    let tensors = [("input.x", view(&[2, 1, 1], &x)), ("output.y", view(&[1, 1, 1], &y))];
+    workplace.write("net.safetensors", safetensors::serialize(tensors, None).unwrap());
+    workplace.inferbench(&["run", "--noplot", "net.onnx"]).finish();
+    for record in workplace.records().iter().filter(|record| record.backend != "candle" || record.verified.is_some()) {
+        let is_there = !matches!(record.status, Status::Unavailable | Status::Unsupported);
+        assert!(!is_there || record.verified == Some(true), "{}: {:?}", record.case(), record.message);
+    }
+    if cfg!(feature = "tract") {
+        assert_eq!(workplace.record("net/tract-cpu-f32/2").status, Status::Ok);
+    }
+}
+
+#[test]
+fn backends_agree_on_integers_of_rare_types() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["ort", "candle", "tract", "openvino"], &[3]);
+    workplace.add_model("wide_integers.onnx", "net.onnx");
+    workplace.inferbench(&["run", "--noplot", "net.onnx"]).finish().with_code(0);
+    for record in workplace.records() {
+        let is_there = record.status != Status::Unavailable;
+        assert!(!is_there || record.verified == Some(true), "{}: {:?}", record.case(), record.message);
+    }
+    assert_eq!(workplace.record("net/candle-cpu-f32/3").status, Status::Ok);
+}

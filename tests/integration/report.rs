@@ -6,6 +6,7 @@ use std::path::Path;
 use inferbench::history::{read_records, write_records};
 use inferbench::report::drawing::{Chart, Drawing};
 use inferbench::run_data::Record;
+use resvg::usvg::roxmltree::Document;
 use serde_json::Value;
 
 use crate::support::synthetic::{Shape, write_runs};
@@ -45,6 +46,47 @@ fn rewrite(results: &Path, change: impl Fn(&mut Vec<Record>)) {
     let mut records = read_records(File::open(results).unwrap()).unwrap();
     change(&mut records);
     write_records(&records, File::create(results).unwrap()).unwrap();
+}
+
+/// The columns of the widest line that could be broken: a long path stays whole.
+fn width(text: &str) -> usize {
+    let lines = text.lines().filter(|line| line.trim().contains(' ') || line.contains('─'));
+    lines.map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn tables_fit_into_the_terminal_and_say_what_they_leave_out() {
+    let workplace = with_runs(2, 8);
+    let commands: [&[&str]; 6] = [
+        &["report"],
+        &["report", "--machines"],
+        &["recommend", "resnet50"],
+        &["recommend", "--per", "model"],
+        &["store", "runs"],
+        &["devices"],
+    ];
+    for arguments in commands {
+        let printed = |columns: Option<&str>, more: &[&str]| {
+            let mut command = workplace.inferbench(arguments);
+            match columns {
+                Some(columns) => command.env("COLUMNS", columns),
+                None => command.env_remove("COLUMNS"),
+            };
+            command.args(more).finish().with_code(0)
+        };
+        let whole = printed(None, &["--wide"]);
+        for (columns, limit) in [(Some("80"), 80), (None, 100), (Some("160"), 160)] {
+            let fitted = printed(columns, &[]);
+            assert!(width(&fitted.stdout) <= limit, "{arguments:?}: {limit}: {}", fitted.stdout);
+            let is_left_out = fitted.stderr.contains("left out for lack of width: ");
+            assert!(is_left_out || width(&whole.stdout) > limit || fitted.stdout == whole.stdout, "{arguments:?}");
+        }
+        assert!(!whole.stderr.contains("left out for lack of width"), "{arguments:?}: {}", whole.stderr);
+    }
+    let asked = ["report", "--columns", "backend,p50,p90,p99,mean,samples,memory,size,level"];
+    let narrow = workplace.inferbench(&asked).env("COLUMNS", "80").finish().with_code(0);
+    let is_header = |line: &&str| line.contains("backend") && line.contains("model size") && line.contains("level");
+    assert!(narrow.stdout.lines().any(|line| is_header(&line)), "{}", narrow.stdout);
 }
 
 #[test]
@@ -144,6 +186,32 @@ fn json_is_what_its_schema_says() {
     let described = &schema["$defs"]["ReportedRecord"]["properties"];
     let columns = records[1].as_object().unwrap().keys().filter(|column| described.get(column.as_str()).is_none());
     assert_eq!(columns.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[test]
+fn cases_are_tests_annotations_and_a_comment_for_continuous_integration() {
+    let workplace = with_runs(2, 160);
+    let printed = |arguments: &[&str]| workplace.inferbench(arguments).finish().with_code(0).stdout;
+    let runs = ["20260101T000000Z-aaaa1111", "20260101T010000Z-aaaa1111"];
+    let all = printed(&["report", "--all", "--format", "junit"]);
+    let document = Document::parse(&all).unwrap();
+    let named = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).collect::<Vec<_>>();
+    let suites: Vec<&str> = named("testsuite").iter().filter_map(|node| node.attribute("name")).collect();
+    assert_eq!(suites, runs.map(|run| format!("run {run}")));
+    // One case in fifty is unsupported, failed or wrong, in turn.
+    assert_eq!([named("testcase").len(), named("failure").len(), named("skipped").len()], [320, 4, 2]);
+    let github = printed(&["report", "--format", "github"]);
+    assert_eq!(github.lines().filter(|line| line.starts_with("::error title=inferbench%3A ")).count(), 2, "{github}");
+    let comment = printed(&["report", "--format", "markdown-comment", "--output", "comment.md"]);
+    let file = fs::read_to_string(workplace.path("comment.md")).unwrap();
+    assert!(comment.is_empty() && file.starts_with("### inferbench: 2 failed, 157 passed, 1 skipped\n"), "{file}");
+    workplace.inferbench(&["report", "--machines", "--format", "junit"]).finish().with_code(2);
+
+    let compare = ["compare", runs[0], runs[1], "--format", "junit", "--output", "compare.xml"];
+    workplace.inferbench(&compare).finish();
+    let compared = fs::read_to_string(workplace.path("compare.xml")).unwrap();
+    let document = Document::parse(&compared).unwrap();
+    assert_eq!(document.descendants().filter(|node| node.has_tag_name("testcase")).count(), 160);
 }
 
 #[test]

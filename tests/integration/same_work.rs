@@ -16,8 +16,8 @@ fn with_file() -> Workplace {
 
 /// Measures the file with a length, and returns its record.
 fn measured(workplace: &Workplace, length: usize) -> Record {
-    let length = format!("length={length}");
-    workplace.inferbench(&["run", "--noplot", "net.onnx", "--dim", &length]).finish().with_code(0);
+    let input = format!("x:f32[batch,{length},3]");
+    workplace.inferbench(&["run", "--noplot", "net.onnx", "--input", &input]).finish().with_code(0);
     let mut records = workplace.records();
     assert_eq!(records.len(), 1);
     records.remove(0)
@@ -30,8 +30,9 @@ fn export_again(workplace: &Workplace) {
     file.write_all(b"\x32\x05again").unwrap();
 }
 
-fn predicted(workplace: &Workplace, file: &str, length: &str) -> Value {
-    let all = ["predict", file, "--backend", "candle", "--dim", length, "--format", "json"];
+fn predicted(workplace: &Workplace, file: &str, length: usize) -> Value {
+    let input = format!("x:f32[batch,{length},3]");
+    let all = ["predict", file, "--backend", "candle", "--input", &input, "--format", "json"];
     let found: Value = serde_json::from_str(&workplace.inferbench(&all).finish().stdout).unwrap();
     found[0]["prediction"].clone()
 }
@@ -46,12 +47,12 @@ fn only_what_was_measured_is_said_to_be() {
     let record = measured(&workplace, 128);
     assert_eq!(record.input_shape.as_deref(), Some("1x128x3"));
     assert_eq!(record.model_sha256, record.artifact_sha256, "what is loaded is the file itself");
-    let found = predicted(&workplace, "net.onnx", "length=128");
+    let found = predicted(&workplace, "net.onnx", 128);
     assert_eq!((&found["basis"], &found["latency_ms"]["value"]), (&"measured".into(), &record.latency_p50_ms.into()));
     // Another size, and another file of that name, are cases that nobody measured. One row is not enough for a prediction.
-    assert!(predicted(&workplace, "net.onnx", "length=2048").is_null());
+    assert!(predicted(&workplace, "net.onnx", 2048).is_null());
     export_again(&workplace);
-    assert!(predicted(&workplace, "net.onnx", "length=128").is_null());
+    assert!(predicted(&workplace, "net.onnx", 128).is_null());
 }
 
 #[test]

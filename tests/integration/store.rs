@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::support::documents::blocks;
 use crate::support::{Run, Workplace, checkout, copy_folder};
+use inferbench::definition::{Case, Status};
 use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_records};
 use inferbench::run_data::Record;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -338,6 +339,49 @@ fn prune_removes_what_it_is_told_to() {
 }
 
 #[test]
+fn runs_are_listed_with_what_was_measured_and_found_by_it() {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let add = |day: u32, rows: &[(&str, &str, Status, f64)]| {
+        let run_id = format!("2026010{day}T000000Z");
+        let folder = workplace.path("target-reports").join(&run_id);
+        fs::create_dir_all(&folder).unwrap();
+        let record = |&(model, backend, status, ms): &(&str, &str, Status, f64)| {
+            let run = Record {
+                run_id: run_id.clone(),
+                suite: "quick".into(),
+                rustc_version: "rustc 1".into(),
+                ..Record::default()
+            };
+            Record { status, latency_p50_ms: Some(ms), ..run.about(&Case::new(model, backend, 1)) }
+        };
+        let records: Vec<Record> = rows.iter().map(record).collect();
+        write_records(&records, File::create(folder.join(RESULTS)).unwrap()).unwrap();
+    };
+    use Status::{Ok, WrongOutput};
+    add(1, &[("net", "ort", Ok, 2.0), ("net", "candle", Ok, 1.25), ("net", "tract", WrongOutput, 0.5)]);
+    add(2, &[("a", "ort", Ok, 2.0), ("b", "ort", Ok, 2.0), ("c", "ort", Ok, 2.0), ("net", "candle", Ok, 1.0)]);
+    let listed = |filters: &[&str]| {
+        let all = [&["store", "runs"], filters].concat();
+        workplace.inferbench(&all).finish().with_code(0).stdout
+    };
+    let text = listed(&[]);
+    let cells = |line: usize| text.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|it| !it.is_empty());
+    let cells = |line: usize| cells(line).take(6).collect::<Vec<_>>();
+    assert_eq!(cells(0), ["run", "models", "backends", "fastest", "cases", "ok"]);
+    let one = ["20260101T000000Z", "net", "ort, candle, tract", "candle-cpu-f32/1 1.25 ms", "3", "2"];
+    assert_eq!(cells(2), one, "{text}");
+    assert_eq!(cells(3), ["20260102T000000Z", "a, b and 2 more", "ort, candle", "ort 3, candle 1", "4", "4"], "{text}");
+    let only =
+        |filters: &[&str]| listed(filters).lines().skip(2).map(|line| line.trim()[..8].to_owned()).collect::<Vec<_>>();
+    assert_eq!(only(&["--model", "net"]), ["20260101", "20260102"]);
+    assert_eq!(only(&["--model", "net", "--backend", "tract,tch"]), ["20260101"]);
+    assert_eq!(only(&["--model", "x,c"]), ["20260102"]);
+    assert!(only(&["--backend", "tch"]).is_empty());
+    let facts: Value = serde_json::from_str(&listed(&["--model", "c", "--format", "json"])).unwrap();
+    assert_eq!((&facts[0]["models"], &facts[0]["fastest_p50_ms"]), (&"a, b, c, net".into(), &Value::Null), "{facts}");
+}
+
+#[test]
 fn what_is_no_history_is_said_to_be_none() {
     let workplace = measured();
     fs::create_dir_all(workplace.path("notes")).unwrap();
@@ -362,6 +406,34 @@ fn without_duckdb_a_query_says_how_to_get_it() {
         let refused = workplace.inferbench(&arguments).finish().with_code(2);
         refused.saying(&["scripts/setup duckdb", "--features duckdb"]);
     }
+}
+
+#[test]
+fn flags_find_and_group_records_in_every_build() {
+    let workplace = measured();
+    add_runs(&workplace, [2], 10);
+    let query = |arguments: &[&str]| {
+        let arguments = [&["store", "query", "--format", "tsv"], arguments].concat();
+        workplace.inferbench(&arguments).finish().with_code(0)
+    };
+    let medians = query(&["--where", "model=digits", "--by", "backend,batch", "--show", "batch"]);
+    assert_eq!(medians.stdout, "backend\tbatch_size\trows\tmedian_batch_size\nnull\t1\t2\t1\nnull\t8\t2\t8\n");
+    let rows = query(&["--show", "run_id,batch", "--sort", "batch", "--descending", "--limit", "2"]);
+    assert_eq!(rows.stdout, format!("run_id\tbatch_size\n{RUN}\t8\n20260102T000000Z\t8\n"));
+    let mixed = query(&["--by", "model", "--since", "2026-01-02"]);
+    assert!(mixed.stdout.contains("digits\t2\t") && mixed.stderr.contains("differ in batch_size"), "{}", mixed.stderr);
+    let table =
+        workplace.inferbench(&["store", "query", "--since", "2026-01-02", "--history", "target-reports"]).finish();
+    assert!(table.stdout.contains("digits/null-cpu-f32/8"), "{}", table.stdout);
+    let old = query(&["--since", "1d", "--show", "model"]);
+    assert_eq!(old.stdout, "model\n");
+    let refused =
+        |arguments: &[&str]| workplace.inferbench(&[&["store", "query"], arguments].concat()).finish().with_code(2);
+    refused(&["--where", "modle=digits"]).saying(&["no column", "model"]);
+    refused(&["--by", "model", "FROM benchmark_runs"]).saying(&["cannot be used with"]);
+    refused(&[]).saying(&["SQL"]);
+    cut(&workplace.path(&format!("target-reports/{RUN}/results.csv")));
+    refused(&["--by", "model"]).saying(&["results.csv: cut short", "convert or import the run again"]);
 }
 
 #[cfg(feature = "duckdb")]

@@ -74,7 +74,7 @@ RESNET50 = Entry(
     modality="image",
     source="torchvision 0.26.0, torchvision.models.resnet50; configuration of microsoft/resnet-50",
     license="BSD-3-Clause",
-    inputs=[Port("input", "f32", ["batch", 3, 224, 224])],
+    inputs=[Port("input", "f32", ["batch", 3, 224, 224], open_sizes={2: "height", 3: "width"})],
     outputs=[Port("logits", "f32", ["batch", 1000])],
     original=_original,
     exportable=_exportable,

@@ -1,11 +1,11 @@
 //! Forms of operators that `candle-onnx` does not compute, or not as ONNX means them: axes that count from the end, what older
-//! operator sets say in attributes, and padding by a constant.
+//! operator sets say in attributes, padding by a constant, and triangles of matrices.
 //!
 //! Each is a few calls of candle's public functions on the only input of the node that is not constant.
 
 use std::collections::HashMap;
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use candle_onnx::onnx::NodeProto;
 
 use super::operator::{Operator, attribute, float, int};
@@ -51,6 +51,21 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             };
             let axes = if is_given(3) { Some(numbers(3, "axes")??) } else { None };
             padding(numbers(1, "pads")??, axes, *value.first()?)
+        }
+        "Trilu" => {
+            let diagonal = if is_given(1) { *numbers(1, "k")??.first()? } else { 0 };
+            let is_upper = int(node, "upper", 1) != 0;
+            // candle-onnx multiplies by zeros and ones: it does so with one matrix only, and what is infinite becomes no number.
+            Operator::new("Trilu", move |input| {
+                let (rows, columns) = (input.dim(D::Minus2)?, input.dim(D::Minus1)?);
+                let is_kept = |place: usize| {
+                    let beyond = (place % columns) as i64 - (place / columns) as i64 - diagonal;
+                    u8::from(if is_upper { beyond >= 0 } else { beyond <= 0 })
+                };
+                let kept = (0..rows * columns).map(is_kept).collect::<Vec<u8>>();
+                let kept = Tensor::from_vec(kept, (rows, columns), input.device())?;
+                kept.broadcast_as(input.shape())?.where_cond(input, &input.zeros_like()?)
+            })
         }
         "Clip" if attribute(node, "min").or(attribute(node, "max")).is_some() => {
             let [low, high] = [("min", f32::MIN), ("max", f32::MAX)].map(|(name, none)| float(node, name, none));
@@ -222,6 +237,16 @@ mod tests {
         assert_eq!(flat(&computed(&slice, &[], &x)), flat(&wanted));
         let of_two = with("Slice", &["x"], vec![ints_attribute("starts", &[0, 0]), ints_attribute("ends", &[-1, 1])]);
         assert_eq!(computed(&of_two, &[], &x).dims(), [1, 1, 4, 1]);
+    }
+
+    #[test]
+    fn a_triangle_is_cut_of_each_matrix_of_any_type() {
+        let x = Tensor::arange(1_i64, 13, &Device::Cpu).unwrap().reshape((2, 2, 3)).unwrap();
+        let lower = computed(&with("Trilu", &["x"], vec![int_attribute("upper", 0)]), &[], &x);
+        assert_eq!(flat(&lower), [1.0, 0.0, 0.0, 4.0, 5.0, 0.0, 7.0, 0.0, 0.0, 10.0, 11.0, 0.0]);
+        let infinite = Tensor::full(f32::NEG_INFINITY, (2, 2), &Device::Cpu).unwrap();
+        let upper = computed(&node("Trilu", &["x", "k"], &["y"]), &[("k", &[1])], &infinite);
+        assert_eq!(flat(&upper), [0.0, f32::NEG_INFINITY, 0.0, 0.0]);
     }
 
     #[test]

@@ -168,8 +168,10 @@ fn decoded(source: &Source, initializer: &proto::TensorProto) -> Result<Tensor, 
         Err(_) => None,
     };
     let dtype = dtype.ok_or_else(|| {
-        let (element, name) = (initializer.data_type, &initializer.name);
-        CaseFailure::unsupported(format!("ONNX's element type {element} of {name:?}"))
+        let (element, name) = (proto::element::name(initializer.data_type), &initializer.name);
+        CaseFailure::unsupported(format!(
+            "{name:?} has elements of the type {element}, which candle-onnx does not read"
+        ))
     })?;
     let shape: Vec<usize> = initializer.dims.iter().map(|&size| size.max(0) as usize).collect();
     let tensor = Tensor::from_raw_buffer(&source.bytes(initializer)?, dtype, &shape, &Device::Cpu)?;
@@ -217,6 +219,12 @@ mod tests {
         assert_eq!(constants["scalar"].to_scalar::<i64>().unwrap(), -3);
         assert_eq!(constants["truth"].to_vec1::<u8>().unwrap(), [1, 0]);
         assert_eq!(constants["empty"].dims(), [0]);
+    }
+
+    #[test]
+    fn the_type_of_a_constant_that_is_not_read_is_named() {
+        let failure = constants(Vec::new(), vec![tensor("w", element::INT4, &[2])]).unwrap_err();
+        assert_eq!(failure.message, "\"w\" has elements of the type int4, which candle-onnx does not read");
     }
 
     #[test]

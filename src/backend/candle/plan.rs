@@ -10,7 +10,7 @@ use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
 use super::forms;
 use super::graph::Segment;
-use super::operator::{Operator, name_of};
+use super::operator::{Operator, attribute, name_of};
 use crate::backend::recorder::Recorder;
 use crate::definition::CaseFailure;
 use crate::run_data::OperatorCall;
@@ -58,11 +58,9 @@ impl Plan {
         let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
         for node in &graph.node {
             let operator = Operator::of(node, constants).or_else(|| forms::of(node, constants));
-            if operator.is_none() && node.op_type == "ReduceMean" && node.input.len() > 1 {
-                // candle-onnx does not look at them.
-                return Err(CaseFailure::unsupported(
-                    "ReduceMean: candle-onnx does not support axes that are computed",
-                ));
+            if let (None, Some(form)) = (&operator, wrong_form(node)) {
+                let operator = &node.op_type;
+                return Err(CaseFailure::unsupported(format!("{operator}: candle-onnx does not support {form}")));
             }
             match (operator, groups.last_mut()) {
                 (None, Some((segment, None))) if segment.len() < nodes_per_segment => segment.push(node),
@@ -159,6 +157,19 @@ impl Step {
                 Ok(self.outputs.iter().map(|name| (name.as_str(), computed.clone())).collect())
             }
         }
+    }
+}
+
+/// What of a node `candle-onnx` would not look at, and compute something else.
+fn wrong_form(node: &NodeProto) -> Option<&'static str> {
+    let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
+    match node.op_type.as_str() {
+        "ReduceMean" | "ReduceL2" if is_given(1) => Some("axes that are computed"),
+        "ScatterND" => {
+            let reduction = &attribute(node, "reduction")?.s;
+            (!matches!(reduction.as_slice(), b"none" | b"add")).then_some("this reduction")
+        }
+        _ => None,
     }
 }
 

@@ -70,14 +70,23 @@ impl Runtime for Place {
         let uploaded = match &tensor.data {
             TensorData::F32(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::F16(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::Bf16(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::F64(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::I16(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
-            TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::U32(values) => Tensor::from_slice(values, shape, &self.device)?,
             // candle says what is true in whole numbers.
             TensorData::Bool(values) => {
                 let values: Vec<u8> = values.iter().map(|&value| value.into()).collect();
                 Tensor::from_slice(&values, shape, &self.device)?
+            }
+            TensorData::I8(_) | TensorData::U16(_) | TensorData::U64(_) => {
+                let dtype = tensor.element_type();
+                return Err(CaseFailure::unsupported(format!(
+                    "an input has the element type {dtype}, which candle lacks"
+                )));
             }
         };
         Ok(if uploaded.dtype() == DType::F32 { uploaded.to_dtype(self.dtype)? } else { uploaded })
@@ -91,7 +100,9 @@ impl Runtime for Place {
             DType::F64 => TensorData::F64(flat.to_vec1()?),
             DType::I64 => TensorData::I64(flat.to_vec1()?),
             DType::I32 => TensorData::I32(flat.to_vec1()?),
+            DType::I16 => TensorData::I16(flat.to_vec1()?),
             DType::U8 => TensorData::U8(flat.to_vec1()?),
+            DType::U32 => TensorData::U32(flat.to_vec1()?),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };
         Ok(HostTensor { shape, data })

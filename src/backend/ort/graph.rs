@@ -105,6 +105,7 @@ fn sizes(part: &Part, path: &Path, request: &LoadRequest<'_>) -> Result<BTreeMap
                 Dimension::Symbol(name) if name == BATCH => Some(request.sizes.batch),
                 // A generative model's parts see the prompt, and then one token a step.
                 Dimension::Symbol(name) if name == SEQUENCE && is_whole => request.sizes.sequence,
+                Dimension::Fixed(size) if is_whole => Some(*size),
                 _ => None,
             };
             let symbol = open.symbol.as_ref().filter(|symbol| !symbol.is_empty());
@@ -207,9 +208,14 @@ fn to_host(value: &DynValue) -> Result<HostTensor, CaseFailure> {
         TensorElementType::Float16 => widened::<half::f16>(value)?,
         TensorElementType::Bfloat16 => widened::<half::bf16>(value)?,
         TensorElementType::Float64 => value.try_extract_tensor::<f64>()?.1.to_vec().into(),
+        TensorElementType::Int8 => value.try_extract_tensor::<i8>()?.1.to_vec().into(),
+        TensorElementType::Int16 => value.try_extract_tensor::<i16>()?.1.to_vec().into(),
         TensorElementType::Int32 => value.try_extract_tensor::<i32>()?.1.to_vec().into(),
         TensorElementType::Int64 => value.try_extract_tensor::<i64>()?.1.to_vec().into(),
         TensorElementType::Uint8 => value.try_extract_tensor::<u8>()?.1.to_vec().into(),
+        TensorElementType::Uint16 => value.try_extract_tensor::<u16>()?.1.to_vec().into(),
+        TensorElementType::Uint32 => value.try_extract_tensor::<u32>()?.1.to_vec().into(),
+        TensorElementType::Uint64 => value.try_extract_tensor::<u64>()?.1.to_vec().into(),
         TensorElementType::Bool => value.try_extract_tensor::<bool>()?.1.to_vec().into(),
         other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
     };

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::definition::ElementType;
 use crate::fixture::{HostTensor, TensorData};
 
 const MAGIC: [u8; 4] = *b"IFB1";
@@ -117,8 +118,9 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     let mut rest = payload.as_slice();
     let mut tensors = Vec::new();
     for TensorHeader { name, dtype, shape } in described {
-        let size = size_of_element(&dtype)
-            .and_then(|size| shape.iter().try_fold(size, |bytes: usize, &dimension| bytes.checked_mul(dimension)));
+        let bytes = dtype.parse().ok().map(ElementType::bytes);
+        let size = bytes
+            .and_then(|bytes| shape.iter().try_fold(bytes, |bytes: usize, &dimension| bytes.checked_mul(dimension)));
         let own = size.filter(|size| *size <= rest.len());
         let own =
             own.ok_or_else(|| other(format!("{name} does not fit into the {} bytes that are left", rest.len())))?;
@@ -130,16 +132,6 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     Ok((fields, tensors))
 }
 
-fn size_of_element(dtype: &str) -> Option<usize> {
-    Some(match dtype {
-        "f64" | "i64" => 8,
-        "f32" | "i32" => 4,
-        "f16" | "bf16" => 2,
-        "u8" | "bool" => 1,
-        _ => return None,
-    })
-}
-
 fn bytes_of(data: &TensorData) -> Vec<u8> {
     macro_rules! little_endian {
         ($values:expr) => {
@@ -149,10 +141,16 @@ fn bytes_of(data: &TensorData) -> Vec<u8> {
     match data {
         TensorData::F32(values) => little_endian!(values),
         TensorData::F16(values) => little_endian!(values),
+        TensorData::Bf16(values) => little_endian!(values),
         TensorData::F64(values) => little_endian!(values),
+        TensorData::I8(values) => little_endian!(values),
+        TensorData::I16(values) => little_endian!(values),
         TensorData::I32(values) => little_endian!(values),
         TensorData::I64(values) => little_endian!(values),
         TensorData::U8(values) => values.clone(),
+        TensorData::U16(values) => little_endian!(values),
+        TensorData::U32(values) => little_endian!(values),
+        TensorData::U64(values) => little_endian!(values),
         TensorData::Bool(values) => values.iter().map(|&value| value.into()).collect(),
     }
 }

@@ -280,8 +280,8 @@ pub(super) struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// The fields that any answer may add: the times of compiling and tracing, and the calls that were timed together.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+/// The fields that any answer may add: the times of compiling and tracing, the calls that were timed together, and a remark.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {
     /// Milliseconds so far that went into compiling, and into tracing before it.
@@ -289,4 +289,6 @@ pub(super) struct Progress {
     pub trace_ms: Option<f64>,
     /// Calls that each of the times is of.
     pub together: Option<u64>,
+    /// In place of that of `load`.
+    pub note: Option<String>,
 }

@@ -7,7 +7,7 @@ use tch::{Device, IValue, Kind, TchError, Tensor};
 
 use crate::backend::failure::classify;
 use crate::definition::{CaseFailure, Dtype};
-use crate::fixture::{HostTensor, TensorData, with_values};
+use crate::fixture::{HostTensor, TensorData};
 
 impl From<TchError> for CaseFailure {
     fn from(error: TchError) -> Self {
@@ -55,7 +55,26 @@ pub fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
 /// A tensor on the host, of the same shape.
 pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
-    let flat = with_values!(&tensor.data, values => Tensor::from_slice(values));
+    let flat = match &tensor.data {
+        TensorData::F32(values) => Tensor::from_slice(values),
+        TensorData::F16(values) => Tensor::from_slice(values),
+        // The crate takes numbers of bf16 for such of f16.
+        TensorData::Bf16(values) => {
+            let wide: Vec<f32> = values.iter().map(|value| value.to_f32()).collect();
+            Tensor::from_slice(&wide).to_kind(Kind::BFloat16)
+        }
+        TensorData::F64(values) => Tensor::from_slice(values),
+        TensorData::I8(values) => Tensor::from_slice(values),
+        TensorData::I16(values) => Tensor::from_slice(values),
+        TensorData::I32(values) => Tensor::from_slice(values),
+        TensorData::I64(values) => Tensor::from_slice(values),
+        TensorData::U8(values) => Tensor::from_slice(values),
+        TensorData::Bool(values) => Tensor::from_slice(values),
+        TensorData::U16(_) | TensorData::U32(_) | TensorData::U64(_) => {
+            let dtype = tensor.element_type();
+            return Err(CaseFailure::unsupported(format!("an input has the element type {dtype}, which tch lacks")));
+        }
+    };
     Ok(flat.f_reshape(&shape)?)
 }
 
@@ -85,6 +104,8 @@ pub fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let data = match tensor.kind() {
         Kind::Float | Kind::Half | Kind::BFloat16 => TensorData::F32(Vec::try_from(&flat.to_kind(Kind::Float))?),
         Kind::Double => TensorData::F64(Vec::try_from(&flat)?),
+        Kind::Int8 => TensorData::I8(Vec::try_from(&flat)?),
+        Kind::Int16 => TensorData::I16(Vec::try_from(&flat)?),
         Kind::Int => TensorData::I32(Vec::try_from(&flat)?),
         Kind::Int64 => TensorData::I64(Vec::try_from(&flat)?),
         Kind::Uint8 => TensorData::U8(Vec::try_from(&flat)?),

@@ -11,7 +11,7 @@ use super::predictor::{Basis, Estimate, Prediction, Refusal};
 use super::scaling::in_words;
 use crate::definition::Dtype;
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
-use crate::report::table::{Cell, Column, Table};
+use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, json, schema_of};
 
 /// A case that was asked about, and the answer: a prediction or a refusal.
@@ -24,6 +24,8 @@ pub struct Asked {
     pub device: String,
     pub dtype: Dtype,
     pub batch_size: usize,
+    /// The sizes that were asked for, as in `height=224,width=224`.
+    pub dims: Option<String>,
     pub sequence_length: Option<usize>,
     /// Absent for a machine that is described by its peaks only.
     pub host_id: Option<String>,
@@ -58,7 +60,7 @@ pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> Str
         return matrix(all);
     }
     let columns = [Column::code("case"), Column::number("p50"), Column::number("samples/s"), Column::number("memory")];
-    let mut table = Table::new(columns.into_iter().chain([Column::text("from")]));
+    let mut table = Table::new(columns.into_iter().chain([Column::text("from").minor()])).essential(&["p50"]);
     for asked in all {
         let Some(found) = &asked.prediction else { continue };
         let memory = found.memory_mb.map(|memory| cell(memory, megabytes));
@@ -85,7 +87,8 @@ pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> Str
     match format {
         Format::Markdown if has_figures => table.markdown(),
         _ if has_figures => table.terminal(),
-        _ => notes.iter().map(|note| format!("{note}\n")).collect(),
+        Format::Markdown => notes.iter().map(|note| format!("{note}\n")).collect(),
+        _ => notes.iter().map(|note| wrapped(note, 0)).collect(),
     }
 }
 
@@ -186,7 +189,9 @@ pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Forma
     let texts = ["left out", "backend", "device", "dtype", "host"].map(Column::text);
     let numbers =
         ["threads", "rows", "families", "median error", "mean error", "within 25 %", "worst", "in the 80 % interval"];
-    let mut table = Table::new(texts.into_iter().chain(numbers.map(Column::number)));
+    let mut table = Table::new(texts.into_iter().chain(numbers.map(Column::number)))
+        .essential(&["backend", "median error", "in the 80 % interval"])
+        .minor(&["device", "dtype", "host", "threads", "families", "mean error"]);
     for errors in &evaluation.errors {
         table.row([
             errors.left_out.to_owned(),

@@ -11,6 +11,7 @@ use super::fitted::{
     Fitted, Miss, Quantity, Rows, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
     misses_of_sizes,
 };
+use crate::catalogue::shell_word;
 use crate::definition::Phase;
 use crate::profile::Kind;
 use crate::run_data::Work;
@@ -330,8 +331,10 @@ pub fn runtime_text(runtime: &Runtime) -> String {
 pub fn command(runtime: &Runtime, work: &Work, batch_size: usize) -> String {
     let case = &work.case;
     let length = case.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
+    let dims =
+        if case.dims.0.is_empty() { String::new() } else { format!(" --dim {}", shell_word(&case.dims.to_string())) };
     let (model, backend, device, dtype) = (&case.model, &runtime.backend, &runtime.device, runtime.dtype);
     format!(
-        "inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{length}"
+        "inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{dims}{length}"
     )
 }

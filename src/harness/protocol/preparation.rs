@@ -12,8 +12,8 @@ use crate::selection::PlannedCase;
 #[derive(Debug, Default)]
 pub struct Preparations(BTreeMap<PreparedKey, Result<Held, String>>);
 
-/// Prepared artifacts are the same for all cases with the same folder, variant and dtype.
-type PreparedKey = (String, String, Dtype);
+/// Prepared artifacts are the same for all cases with the same folder, variant and dtype, and with a reference or without one.
+type PreparedKey = (String, String, Dtype, bool);
 
 impl Preparations {
     /// What a planned case is run with. Its artifacts are prepared, if they are not yet.
@@ -22,7 +22,7 @@ impl Preparations {
     /// Why it cannot run: as it was planned, or as [`fixture::prepare_and_hold`].
     pub fn work_item(&mut self, planned: &PlannedCase, paths: &Paths) -> Result<WorkItem, CaseFailure> {
         let (case, model) = (planned.case.clone(), planned.model.clone()?);
-        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype);
+        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype, model.has_reference());
         let prepare = || prepare_model(&model, paths, case.dtype).map_err(|error| format!("{error:#}"));
         let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
         Ok(WorkItem::new(case, model, held.artifacts.clone()))

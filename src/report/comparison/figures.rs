@@ -28,7 +28,7 @@ pub fn table(comparison: &Comparison, names: &[String]) -> Table {
         names => columns::chosen(names, &all),
     };
     let headers = columns.iter().map(|column| column.head());
-    let mut table = Table::new([Column::code("case")].into_iter().chain(headers));
+    let mut table = Table::new([Column::code("case")].into_iter().chain(headers)).whole(!names.is_empty());
     for (id, sides) in cases.iter().filter(|_| !columns.is_empty()) {
         let cell = |column: &&RecordColumn| {
             let text = |side: &Vec<Entry<'_>>| middle(column, side).map(|run| column.text(run)).unwrap_or_default();

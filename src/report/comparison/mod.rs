@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::figures::{Figure, figures};
-use self::wording::{footnotes, headline, lines, measure_again, refusals, side, table};
+use self::wording::{footnotes, headline, lines, measure_again, outcome, refusal, refusals, side, table};
 use super::Format;
+use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::escape::markdown as escape;
-use super::load::rates;
+use super::load::{check_of_rate, rates};
 use super::numbers::plural;
-use crate::compare::Comparison;
+use super::table::wrapped;
+use crate::compare::{ComparedCase, Comparison, RefusedPair};
 
 /// The comparison's text, ending with a line break. Tables of figures have the columns of these names, or the usual ones
 /// if there is no name.
@@ -25,12 +27,33 @@ pub fn render(comparison: &Comparison, format: Format, columns: &[String]) -> St
     }
 }
 
+/// The comparison for continuous integration: a check for each case, refused pair and rate under load.
+pub fn checks(comparison: &Comparison, columns: &[String]) -> Checks {
+    let of_case = |case: &ComparedCase| {
+        let (outcome, message) = outcome(comparison, case);
+        let latency_ms = case.latency.as_ref().map(|latency| latency.candidate_ms);
+        Check { case_id: case.id.clone(), latency_ms, outcome, message }
+    };
+    let of_pair = |refused: &RefusedPair| Check {
+        case_id: refused.id.clone(),
+        latency_ms: None,
+        outcome: Outcome::Undecided,
+        message: refusal(refused),
+    };
+    let cases = comparison.cases.iter().map(of_case).chain(comparison.refused.iter().map(of_pair));
+    let title = format!("compare {} {}", comparison.base.name, comparison.candidate.name);
+    let checks = cases.chain(comparison.rates.iter().map(check_of_rate)).collect();
+    // The comment has a heading of its own.
+    let details = markdown(comparison, columns).lines().skip(1).map(|line| line.to_owned() + "\n").collect();
+    Checks { suites: vec![CheckSuite { name: title.clone(), checks }], title, verdict: headline(comparison), details }
+}
+
 /// A row for each pair that was compared, their other figures, then the other changes, the refused pairs, the footnotes, and
 /// the conclusion.
 fn terminal(comparison: &Comparison, columns: &[String]) -> String {
     let mut parts = vec![format!("base       {}\ncandidate  {}", side(&comparison.base), side(&comparison.candidate))];
     match measure_again(comparison) {
-        Some(advice) => parts.push(advice),
+        Some(advice) => parts.push(wrapped(&advice, 0)),
         None => {
             let tables = [table(comparison, |_| true), figures::table(comparison, columns)];
             parts.extend(tables.iter().filter(|table| !table.is_empty()).map(|table| table.terminal()));
@@ -39,9 +62,12 @@ fn terminal(comparison: &Comparison, columns: &[String]) -> String {
     if !comparison.rates.is_empty() {
         parts.push(rates(&comparison.rates).terminal());
     }
-    let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}\n")).collect::<String>();
+    let indented = |lines: Vec<String>| lines.into_iter().map(|line| wrapped(&line, 2)).collect::<String>();
     parts.extend([indented(lines(comparison)), indented(refusals(comparison))]);
-    parts.extend([footnotes(comparison).join("\n"), headline(comparison)]);
+    parts.extend([
+        footnotes(comparison).iter().map(|line| wrapped(line, 0)).collect(),
+        wrapped(&headline(comparison), 0),
+    ]);
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{}\n", part.trim_end())).collect()
 }
 
@@ -225,6 +251,30 @@ mod tests {
         );
         assert_eq!(found["figures"]["m/ort-cpu-f32/1"]["load"], json!({ "base": 10.0, "candidate": 12.0 }));
         assert_eq!(found["refused"][0]["differences"][0]["condition"], "library");
+    }
+
+    #[test]
+    fn each_case_is_a_check_that_fails_for_any_regression() {
+        use crate::report::checks::{CheckFormat, tests::tests_of};
+
+        let checks = checks(&comparison(), &[]);
+        let found = tests_of(&checks.render(CheckFormat::Junit));
+        let test = |place: usize| (found[place].0.as_str(), found[place].1.as_str());
+        assert_eq!(test(0), ("m/ort-cpu-f32/1", "failure"));
+        assert_eq!(found[0].2, "regression: slower: 2.00 ms → 2.40 ms, +20.0 % (+17.0 … +23.0 %)");
+        assert_eq!(test(1), ("m/ort-cpu-f32/2", "failure"));
+        assert_eq!(found[1].2, "regression: memory_mb 100 → 150 (+50.0 %)");
+        assert_eq!((test(2), test(3)), (("m/ort-cpu-f32/4", "passed"), ("m/ort-cpu-f32/8", "skipped")));
+        assert!(found[3].2.starts_with("undecided: +4.0 % (+1.0 … +7.0 %): a slow-down of more than 5 % is neither"));
+        assert_eq!(found[4].2, "regression: status ok → failed: a | b");
+        assert_eq!(found[5].2, "undecided: refused: library: 1.0 ↔ 2.0");
+        assert_eq!(found[6].1, "failure");
+        assert!(found[6].2.contains("400/s → 300/s") && found[6].2.contains("p99 ≤ 20.0 ms"), "{}", found[6].2);
+        assert_eq!(checks.render(CheckFormat::Github).matches("::error ").count(), 4);
+        let comment = checks.render(CheckFormat::MarkdownComment);
+        let rows = comment.matches("\n| `m/ort-cpu-f32/1` | regression: ").count();
+        assert_eq!((comment.matches("### ").count(), rows), (1, 2), "{comment}");
+        assert!(comment.contains("</summary>\n\nBase main") && comment.contains("| same |"), "{comment}");
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 
 use crate::compare::{
-    ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, RefusedPair,
-    SideSummary, Source, Value, Verdict,
+    ASSUMED_DEVIATION, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange,
+    RefusedPair, SideSummary, Source, Value, Verdict,
 };
+use crate::report::checks::Outcome;
 use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent};
 use crate::report::ranking::DISTURBED_FROM;
 use crate::report::table::{Cell, Column, Table};
@@ -18,10 +19,10 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
         Column::code("case"),
         Column::number("base"),
         Column::number("candidate"),
-        Column::number("change"),
+        Column::number("change").essential(),
         Column::number("interval"),
-        Column::number("floor"),
-        Column::text("verdict"),
+        Column::number("floor").minor(),
+        Column::text("verdict").essential(),
     ]);
     for case in &comparison.cases {
         let Some(latency) = case.latency.as_ref().filter(|latency| is_wanted(latency.verdict)) else { continue };
@@ -100,6 +101,16 @@ fn changes(comparison: &Comparison) -> impl Iterator<Item = (&str, &Change)> {
 
 /// `memory_mb 100 → 150 (+50.0 %): a regression`.
 fn change(change: &Change) -> String {
+    let effect = match change.effect {
+        Effect::Regression => ": a regression",
+        Effect::Improvement => ": an improvement",
+        Effect::Notice => "",
+    };
+    amount(change) + effect
+}
+
+/// `memory_mb 100 → 150 (+50.0 %)`.
+fn amount(change: &Change) -> String {
     let shown = |value: &Value| match value {
         Value::Number(number) => format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         Value::Text(text) => text.clone(),
@@ -110,12 +121,7 @@ fn change(change: &Change) -> String {
         }
         _ => String::new(),
     };
-    let effect = match change.effect {
-        Effect::Regression => ": a regression",
-        Effect::Improvement => ": an improvement",
-        Effect::Notice => "",
-    };
-    format!("{} {} → {}{relative}{effect}", change.quantity, shown(&change.base), shown(&change.candidate))
+    format!("{} {} → {}{relative}", change.quantity, shown(&change.base), shown(&change.candidate))
 }
 
 /// `+4.2 %` for a ratio of 1.042.
@@ -139,6 +145,30 @@ fn difference(difference: &Difference) -> String {
     }
 }
 
+/// What became of a case, and why it has not passed.
+pub fn outcome(comparison: &Comparison, case: &ComparedCase) -> (Outcome, String) {
+    let size = |latency: &LatencyChange| format!("{} ({})", signed_percent(latency.interval.ratio), interval(latency));
+    let slower = case.latency.as_ref().filter(|latency| latency.verdict == Verdict::Slower).map(|latency| {
+        let [base, candidate] = [latency.base_ms, latency.candidate_ms].map(shown_latency);
+        format!("slower: {base} → {candidate}, {}", size(latency))
+    });
+    let worse = case.changes.iter().filter(|change| change.effect == Effect::Regression).map(amount);
+    let regressions: Vec<String> = slower.into_iter().chain(worse).collect();
+    if !regressions.is_empty() {
+        return (Outcome::Regression, regressions.join("; "));
+    }
+    match &case.latency {
+        Some(latency) if latency.verdict == Verdict::CannotSay => {
+            let tolerance = short_percent(comparison.tolerance);
+            let open = format!("a slow-down of more than {tolerance} is neither shown nor excluded");
+            (Outcome::Undecided, format!("{}: {open}", size(latency)))
+        }
+        Some(_) => (Outcome::Passed, String::new()),
+        None if case.changes.is_empty() => (Outcome::Skipped, "not measured on both sides".into()),
+        None => (Outcome::Skipped, case.changes.iter().map(amount).collect::<Vec<_>>().join("; ")),
+    }
+}
+
 /// A line for each refused pair, and the flag that makes the command compare them, too; empty if no pair was refused.
 pub fn refusals(comparison: &Comparison) -> Vec<String> {
     let differences = || comparison.refused.iter().flat_map(|refused| &refused.differences);
@@ -151,11 +181,14 @@ pub fn refusals(comparison: &Comparison) -> Vec<String> {
             names.join(",")
         )
     });
-    let line = |refused: &RefusedPair| {
-        let differences: Vec<String> = refused.differences.iter().map(difference).collect();
-        format!("{}: refused: {}", refused.id, differences.join("; "))
-    };
+    let line = |refused: &RefusedPair| format!("{}: {}", refused.id, refusal(refused));
     comparison.refused.iter().map(line).chain(advice).collect()
+}
+
+/// `refused: library: 1.0 ↔ 2.0`.
+pub fn refusal(refused: &RefusedPair) -> String {
+    let differences: Vec<String> = refused.differences.iter().map(difference).collect();
+    format!("refused: {}", differences.join("; "))
 }
 
 /// `main: run …, commit …, host …`.

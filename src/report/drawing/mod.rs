@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::compare::Noise;
     use crate::definition::{Dtype, Status};
+    use crate::report::numbers::latency;
     use crate::report::payload::{Known, Payload};
     use crate::report::selection::{ReportedRun, Shown};
     use crate::report::tests::{record, run_of};
@@ -158,6 +159,17 @@ mod tests {
         assert_eq!((among.len(), different.len()), (4, 4));
         // In the order of their names.
         assert_eq!((colours(&["tch"]), &colours(&["ort"])[0]), (vec![among[2].clone()], &among[1]));
+    }
+
+    #[test]
+    fn a_chart_rounds_as_a_table_does() {
+        let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
+        let written =
+            |ms: f64| -> String { drawing.context.with(|ctx| evaluate(&ctx, &format!("milliseconds({ms})"))).unwrap() };
+        assert_eq!(written(174.5), "175 ms");
+        for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0) {
+            assert_eq!(written(ms), latency(ms));
+        }
     }
 
     #[test]
@@ -228,6 +240,23 @@ mod tests {
         let zero = record("n", "ort", 1, Some(0.0));
         let chart = chart(&[run_of(1, vec![record("m", "ort", 8, Some(2.0)), wrong, zero])], "latency");
         assert_eq!(values(&chart, ["panel", "case", "batch_size"]), [json!(["m", 0, 8])]);
+    }
+
+    #[test]
+    fn latency_is_drawn_against_the_sizes_of_a_sweep() {
+        let sized = |size: usize, batch_size, ms| Record {
+            dims: Some(format!("height={size},width={size}")),
+            ..record("m", "ort", batch_size, Some(ms))
+        };
+        let records = vec![sized(10, 1, 1.0), sized(20, 1, 4.0), sized(10, 8, 9.0), record("n", "ort", 1, Some(2.0))];
+        let chart = chart(&[run_of(1, records.clone())], "latency-by-size");
+        let of_pixels = [(0, 100), (1, 400)].map(|(case, size)| json!(["m · batch 1", case, size]));
+        assert_eq!(values(&chart, ["panel", "case", "size"]), of_pixels);
+        let svg = drawing(records[..2].to_vec()).svg("latency-by-size").unwrap();
+        for part in [">height × width →<", ">100<", ">400<", "latency (ms)"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+        assert!(!svg.contains("NaN") && !svg.contains("undefined"), "{svg}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ use crate::definition::{Dtype, Phase, Status};
 pub const MOST_MACHINES: usize = 8;
 /// A page has so many cases with all that is known of them, if there are several machines.
 const MOST_CASES: usize = 8000;
+/// Equal machines differ by no more than this, as a fraction.
+const MOST_DIFFERENCE: f64 = 0.05;
 /// A table has no more columns than this.
 pub const MOST_COLUMNS: usize = 12;
 
@@ -173,6 +175,45 @@ impl Fleet {
         measured >= 2 * self.cases.len() || self.machines.len() == 1
     }
 
+    /// The time of the slowest machine over that of the fastest one, of the anchor case or the matrix multiplication, if all machines are
+    /// shown to be equal by their calibrations and the anchor.
+    ///
+    /// # Errors
+    /// They are not; the message says why.
+    pub fn equality(&self) -> Result<f64, String> {
+        let named = |is_meant: &dyn Fn(&&FleetMachine) -> bool| {
+            let names: Vec<&str> = self.machines.iter().filter(is_meant).map(|machine| machine.name.as_str()).collect();
+            (!names.is_empty()).then(|| names.join(", "))
+        };
+        if let Some(names) = named(&|machine| machine.kind.is_none()) {
+            return Err(format!("the processor of {names} is unknown"));
+        }
+        if let [one, other, ..] = self.kinds.as_slice() {
+            return Err(format!("they are of several kinds, such as {} and {}", one.name, other.name));
+        }
+        if let Some(names) = named(&|machine| machine.is_differing) {
+            return Err(format!("{names} differs from the others"));
+        }
+        if let Some(names) = named(&|machine| machine.product_gflops_per_second.is_none()) {
+            return Err(format!("{names} was not calibrated"));
+        }
+        if let Some(names) = named(&|machine| machine.anchor_ms.is_none()) {
+            return Err(format!("{names} has not measured the anchor case"));
+        }
+        let figures: [fn(&FleetMachine) -> Option<f64>; 2] = [|it| it.product_gflops_per_second, |it| it.anchor_ms];
+        let ratio = |figure: fn(&FleetMachine) -> Option<f64>| {
+            let all = || self.machines.iter().filter_map(figure);
+            all().fold(0.0, f64::max) / all().fold(f64::INFINITY, f64::min)
+        };
+        let most = figures.into_iter().map(ratio).fold(1.0, f64::max);
+        match most <= 1.0 + MOST_DIFFERENCE {
+            true => Ok(most),
+            false => Err(format!(
+                "the slowest one takes {most:.2} times as long as the fastest one for the anchor case or the matrix multiplication"
+            )),
+        }
+    }
+
     /// Whether the machines have no columns of their own.
     pub fn is_large(&self) -> bool {
         self.machines.len() > MOST_MACHINES
@@ -182,4 +223,59 @@ impl Fleet {
 /// The JSON Schema of [`Fleet`].
 pub fn schema() -> String {
     schema_of::<Fleet>("inferbench report --machines: machines side by side")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these figures of calibration and anchor.
+    fn machine(host_id: &str, gflops: Option<f64>, anchor_ms: Option<f64>) -> FleetMachine {
+        FleetMachine {
+            host_id: host_id.into(),
+            name: host_id.into(),
+            kind: Some("Small CPU".into()),
+            runs: 1,
+            measured: 2,
+            product_gflops_per_second: gflops,
+            copy_gb_per_second: None,
+            anchor_ms,
+            disturbed_share: None,
+            throttled: None,
+            is_differing: false,
+            trend: Vec::new(),
+        }
+    }
+
+    fn fleet(machines: Vec<FleetMachine>) -> Fleet {
+        let names: std::collections::BTreeSet<String> = machines.iter().filter_map(|it| it.kind.clone()).collect();
+        let kind = |name| Kind { name, machines: 1, differing: 0, anchor_case: None, anchor_spread: None };
+        Fleet {
+            currency: String::new(),
+            kinds: names.into_iter().map(kind).collect(),
+            machines,
+            differences: Vec::new(),
+            columns: Vec::new(),
+            columns_left_out: 0,
+            cases: Vec::new(),
+            compatibility: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn machines_are_equal_if_calibration_and_anchor_of_all_of_them_say_so() {
+        let first = || machine("a", Some(400.0), Some(2.0));
+        let with = |other: FleetMachine| fleet(vec![first(), other]).equality();
+        let equality = with(machine("b", Some(396.0), Some(2.04))).unwrap();
+        assert!((equality - 1.02).abs() < 1e-9, "{equality}");
+        let refused = |other: FleetMachine| with(other).unwrap_err();
+        assert!(refused(machine("b", Some(400.0), Some(2.2))).contains("1.10 times as long"));
+        assert!(refused(machine("b", Some(360.0), Some(2.0))).contains("1.11 times as long"));
+        assert_eq!(refused(machine("b", None, Some(2.0))), "b was not calibrated");
+        assert_eq!(refused(machine("b", Some(400.0), None)), "b has not measured the anchor case");
+        let other = || machine("b", Some(400.0), Some(2.0));
+        assert!(refused(FleetMachine { is_differing: true, ..other() }).contains("b differs"));
+        assert!(refused(FleetMachine { kind: None, ..other() }).contains("the processor of b is unknown"));
+        assert!(refused(FleetMachine { kind: Some("Large CPU".into()), ..other() }).contains("several kinds"));
+    }
 }

@@ -60,7 +60,7 @@ impl Fleet {
     fn table_of_machines(&self) -> Table {
         let numbers = ["cases", "matmul, GFLOP/s", "copy, GB/s", "anchor", "disturbed", "throttled", "runs", "trend"];
         let columns = ["machine", "host", "kind"].map(Column::text).into_iter().chain(numbers.map(Column::number));
-        let mut table = Table::new(columns);
+        let mut table = Table::new(columns).minor(&["kind", "disturbed", "throttled", "runs"]);
         let figure = |figure: Option<f64>, text: fn(f64) -> String| figure.map(text).unwrap_or_default();
         // Of many, only those that differ have a row.
         for it in self.machines.iter().filter(|it| !self.is_large() || it.is_differing) {

@@ -3,7 +3,8 @@
 use super::{Form, per_second};
 use crate::compare::RateChange;
 use crate::load::bounds_in_words;
-use crate::report::numbers::latency;
+use crate::report::checks::{Check, CheckSuite, Checks, Outcome};
+use crate::report::numbers::{latency, plural};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{json, separated};
 use crate::run_data::LoadResult;
@@ -21,11 +22,39 @@ pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<S
     })
 }
 
+/// A rate for continuous integration: a lower one is a regression.
+pub fn check_of_rate(change: &RateChange) -> Check {
+    let outcome = if change.is_lower { Outcome::Regression } else { Outcome::Passed };
+    let new = change.new_rate.map_or_else(|| "none".to_owned(), per_second);
+    let RateChange { ratio_lower, ratio_upper, .. } = change;
+    let message = format!(
+        "highest rate of {} × {} with {}: {} → {new} (new / base from {ratio_lower:.2} to {ratio_upper:.2})",
+        change.instances,
+        change.threads,
+        bounds_of(change),
+        per_second(change.base_rate),
+    );
+    Check { case_id: change.case_id.clone(), latency_ms: None, outcome, message }
+}
+
+/// The rates of two load tests for continuous integration.
+pub fn checks_of_rates(title: &str, changes: &[RateChange]) -> Checks {
+    let lower = changes.iter().filter(|change| change.is_lower).count();
+    let verdict = match lower {
+        0 => "no regression".to_owned(),
+        lower => format!("regression: {}", plural(lower, "lower rate under load", "lower rates under load")),
+    };
+    let suite = CheckSuite { name: title.to_owned(), checks: changes.iter().map(check_of_rate).collect() };
+    Checks { title: title.to_owned(), verdict, suites: vec![suite], details: rates(changes).markdown() }
+}
+
 /// A row for each search that both sides have.
 pub fn rates(changes: &[RateChange]) -> Table {
     let numbers = ["base", "new", "new / base", "at least", "at most", "load tests"].map(Column::number);
     let texts = [Column::code("case"), Column::text("sessions × threads"), Column::text("bound")];
-    let mut table = Table::new(texts.into_iter().chain(numbers).chain([Column::text("verdict")]));
+    let mut table = Table::new(texts.into_iter().chain(numbers).chain([Column::text("verdict")]))
+        .essential(&["new / base", "verdict"])
+        .minor(&["bound", "load tests"]);
     for row in changes {
         let new = row.new_rate.map_or_else(|| "none".to_owned(), per_second);
         let verdict = if row.is_lower { "lower" } else { "" };

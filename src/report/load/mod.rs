@@ -11,13 +11,13 @@ use serde::Serialize;
 use crate::definition::Status;
 use crate::load::{DEFINITIONS, bounds_in_words, front};
 use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
-use crate::report::table::{BEST, Cell, Column, Table};
+use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
 
 use windows::{changes, sentence_of_changes};
 
-pub use comparison::{rates, render_comparison};
+pub use comparison::{check_of_rate, checks_of_rates, rates, render_comparison};
 
 /// A form in which a load test is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -44,7 +44,7 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
         Form::Json => json(run),
         Form::Csv => separated(run.results.iter())?,
         Form::Table => {
-            let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
+            let sentences: String = sentences().iter().map(|line| wrapped(&escape::terminal(line), 0)).collect();
             format!(
                 "{}{}{sentences}",
                 table(run, has_all).terminal(),
@@ -63,7 +63,7 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 29] = [
+const COLUMNS: [TableColumn; 30] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
@@ -100,6 +100,7 @@ const COLUMNS: [TableColumn; 29] = [
         None => String::new(),
     }),
     ("verdict", false, verdict),
+    ("why", false, |row| row.message.clone().unwrap_or_default()),
 ];
 
 /// The columns of a search, unless all are asked for.
@@ -135,17 +136,11 @@ fn of_calls(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
 
 fn verdict(row: &LoadResult) -> String {
     let bound = bounds_in_words(row, latency).map(|bounds| format!(" {bounds}"));
-    let verdict = match row.verdict {
+    match row.verdict {
         None => row.status.to_string(),
         Some(Verdict::Measured) => String::new(),
         Some(verdict) => format!("{verdict}{}", bound.unwrap_or_default()),
-    };
-    let message = row.message.as_deref();
-    [Some(verdict.as_str()).filter(|text| !text.is_empty()), message]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(": ")
+    }
 }
 
 fn per_second(rate: f64) -> String {
@@ -161,7 +156,10 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let head = |(header, is_number, _): &&TableColumn| {
         if *is_number { Column::number(*header) } else { Column::text(*header) }
     };
-    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)));
+    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)))
+        .essential(&["p99", "verdict"])
+        .or_below(&["why"])
+        .minor(&["samples", "mean queue", "mean service", "per call", "lag p99", "generator", "backlog", "energy"]);
     for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
         let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));

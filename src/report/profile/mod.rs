@@ -19,7 +19,7 @@ pub use timeline::{Span, spans, trace};
 pub use words::{heading, summary};
 
 use super::escape::{markdown as escape, terminal};
-use super::table::Table;
+use super::table::{Table, wrapped};
 use crate::profile::{Difference, difference};
 use crate::run_data::{CaseProfile, CpuStacks, Profile};
 
@@ -51,9 +51,10 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
     let difference = compared.map(|[a, b]| difference(a, b));
     Ok(match (form, &difference) {
         (Form::Table, None) => per_case(profile, terminal, |case| {
-            let lines = [&case.case_id, &summary(case), &heading(case)].map(|line| terminal(line)).join("\n");
+            let lines =
+                [&case.case_id, &summary(case), &heading(case)].map(|line| wrapped(&terminal(line), 0)).concat();
             format!(
-                "{lines}\n\n{}\n{}",
+                "{lines}\n{}\n{}",
                 table(case, options).terminal(),
                 positions(case, |table| table.terminal() + "\n")
             )

@@ -45,7 +45,9 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     let shown: Vec<&ProfileRow> = shown.iter().copied().chain(outside).collect();
     let is_known = |column: &&TableColumn| shown.iter().any(|row| !(column.2)(case, row).is_empty());
     let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_known).collect();
-    let mut table = Table::new(columns.iter().map(|(header, is_number, _)| head(header, *is_number)));
+    let mut table = Table::new(columns.iter().map(|(header, is_number, _)| head(header, *is_number)))
+        .essential(&["operator", "µs", "share"])
+        .minor(&["kernel", "raw µs", "bound by", "memory", "threads busy"]);
     for row in &shown {
         table.row(columns.iter().map(|(_, _, cell)| Cell::from(cell(case, row))));
     }
@@ -115,7 +117,9 @@ fn left_out(count: usize, what: &str) -> String {
 pub fn difference_table(difference: &Difference, options: &Options) -> Table {
     let names = [("module", false), ("kind", false), ("A µs", true), ("B µs", true), ("difference µs", true)];
     let operators = [("operators of A", false), ("operators of B", false)];
-    let mut table = Table::new(names.into_iter().chain(operators).map(|(header, is_number)| head(header, is_number)));
+    let mut table = Table::new(names.into_iter().chain(operators).map(|(header, is_number)| head(header, is_number)))
+        .essential(&["kind", "difference µs"])
+        .minor(&["operators of A", "operators of B"]);
     let (shown, rest) = difference.rows.split_at(options.most_rows.unwrap_or(usize::MAX).min(difference.rows.len()));
     for row in shown {
         table.row(cells(row));

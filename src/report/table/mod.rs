@@ -3,6 +3,9 @@
 //! A caller fills a [`Table`] with plain text; each output escapes that text by itself.
 
 mod printing;
+mod width;
+
+pub use width::{fit_to_terminal, left_out, wrapped};
 
 /// A table with footnotes below.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +13,7 @@ pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
     footnotes: Vec<String>,
+    is_whole: bool,
 }
 
 /// The mark of the row to look at first.
@@ -20,6 +24,20 @@ pub const BEST: &str = "●";
 pub struct Column {
     header: String,
     kind: Kind,
+    weight: Weight,
+}
+
+/// What becomes of a column where the terminal is too narrow for all of them, the first to go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// Its texts are printed below the table.
+    Below,
+    /// It is left out.
+    Minor,
+    /// It is left out if that of all minor ones is not enough.
+    Usual,
+    /// It stays, and its texts are broken into lines.
+    Essential,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +55,7 @@ enum Kind {
 pub struct Row {
     mark: &'static str,
     cells: Vec<Cell>,
+    sentence: Option<String>,
 }
 
 /// The text of a cell, with an optional quieter detail after it.
@@ -49,9 +68,40 @@ pub struct Cell {
 }
 
 impl Table {
-    /// An empty table with these columns.
+    /// An empty table with these columns, of which the first is always shown.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
-        Table { columns: columns.into_iter().collect(), ..Table::default() }
+        let mut columns: Vec<Column> = columns.into_iter().collect();
+        if let Some(first) = columns.first_mut() {
+            first.weight = Weight::Essential;
+        }
+        Table { columns, ..Table::default() }
+    }
+
+    /// The same table, which shows all of its columns at any width if this is true.
+    pub fn whole(self, is_whole: bool) -> Self {
+        Table { is_whole, ..self }
+    }
+
+    /// The same table, in which the columns with these headers are always shown.
+    pub fn essential(self, headers: &[&str]) -> Self {
+        self.with_weight(headers, Column::essential)
+    }
+
+    /// The same table, in which the columns with these headers are left out before others where a terminal is too narrow.
+    pub fn minor(self, headers: &[&str]) -> Self {
+        self.with_weight(headers, Column::minor)
+    }
+
+    /// The same table, in which the texts of the columns with these headers are printed below where a terminal is too narrow.
+    pub fn or_below(self, headers: &[&str]) -> Self {
+        self.with_weight(headers, Column::or_below)
+    }
+
+    fn with_weight(mut self, headers: &[&str], weighted: fn(Column) -> Column) -> Self {
+        for column in self.columns.iter_mut().filter(|column| headers.contains(&column.header.as_str())) {
+            *column = weighted(column.clone());
+        }
+        self
     }
 
     /// Adds a row. Missing cells at its end are empty.
@@ -77,21 +127,44 @@ impl Table {
 impl Column {
     /// A column of words.
     pub fn text(header: impl Into<String>) -> Self {
-        Column { header: header.into(), kind: Kind::Text }
+        Column { header: header.into(), kind: Kind::Text, weight: Weight::Usual }
     }
 
     /// A column of numbers, which are aligned to the right.
     pub fn number(header: impl Into<String>) -> Self {
-        Column { header: header.into(), kind: Kind::Number }
+        Column { header: header.into(), kind: Kind::Number, weight: Weight::Usual }
     }
 
     /// A column of what a reader copies, such as ids: code in Markdown and HTML.
     pub fn code(header: impl Into<String>) -> Self {
-        Column { header: header.into(), kind: Kind::Code }
+        Column { header: header.into(), kind: Kind::Code, weight: Weight::Usual }
+    }
+}
+
+impl Column {
+    /// The same column, which is always shown.
+    pub fn essential(self) -> Self {
+        Column { weight: Weight::Essential, ..self }
+    }
+
+    /// The same column, which is left out before others where a terminal is too narrow.
+    pub fn minor(self) -> Self {
+        Column { weight: Weight::Minor, ..self }
+    }
+
+    /// The same column of long texts, which are printed below the table where a terminal is too narrow.
+    pub fn or_below(self) -> Self {
+        Column { weight: Weight::Below, ..self }
     }
 }
 
 impl Row {
+    /// Says in a sentence what the row shows: below the table, and as a tooltip where the output is HTML.
+    pub fn sentence(&mut self, sentence: impl Into<String>) -> &mut Self {
+        self.sentence = Some(sentence.into());
+        self
+    }
+
     /// Puts a mark in front of the row; a footnote explains it. A row with [`BEST`] is in bold where the output is HTML.
     pub fn mark(&mut self, mark: &'static str) {
         self.mark = mark;

@@ -1,25 +1,45 @@
 //! A table in print: for a terminal, as Markdown, as HTML with the classes of the pages' style sheet, and as CSV or TSV.
 
-use comfy_table::{CellAlignment, LineStyle, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
-use super::{BEST, Cell, Column, Kind, Row, Table};
+use super::width::{self, wrapped_within};
+use super::{BEST, Cell, Column, Kind, Row, Table, Weight};
 use crate::report::escape;
 
 impl Table {
-    /// The table for a terminal, ending with a line break: with a line below the header, and no others.
+    /// The table for a terminal, ending with a line break: with a line below the header, and no others. Where the terminal is too narrow,
+    /// columns are left out or printed below.
     pub fn terminal(&self) -> String {
+        self.terminal_within(if self.is_whole { usize::MAX } else { width::limit() })
+    }
+
+    fn terminal_within(&self, limit: usize) -> String {
         let (columns, rows) = self.with_marks();
-        let mut printed = comfy_table::Table::new();
-        printed.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
-        printed.set_header(columns.iter().map(|column| escape::terminal(&column.header)));
-        printed.add_rows(rows.iter().map(|row| row.iter().map(terminal_cell)));
-        for (column, printed) in columns.iter().zip(printed.column_iter_mut()) {
-            if column.kind == Kind::Number {
-                printed.set_cell_alignment(CellAlignment::Right);
+        let texts: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(terminal_cell).collect()).collect();
+        let Fitted { shown, below, left_out } = fitted(&columns, &texts, limit);
+        width::note_left_out(left_out.into_iter().map(|index| columns[index].header.clone()));
+        let mut printed = grid(&columns, &texts, &shown);
+        if limit < usize::from(u16::MAX) {
+            // Texts of essential columns are broken into lines.
+            printed.set_content_arrangement(ContentArrangement::Dynamic).set_width(limit as u16);
+        }
+        let mut text = format!("{printed}\n");
+        for row in &texts {
+            let is_name = |index: &&usize| {
+                let Column { header, kind, weight } = &columns[**index];
+                *weight == Weight::Essential && *kind != Kind::Number && !header.is_empty() && !row[**index].is_empty()
+            };
+            let name: Vec<&str> = shown.iter().filter(is_name).map(|index| row[*index].as_str()).collect();
+            for index in below.iter().filter(|index| !row[**index].is_empty()) {
+                let header = if below.len() > 1 { format!("{}: ", columns[*index].header) } else { String::new() };
+                text += &wrapped_within(&format!("{}: {header}{}", name.join(" "), row[*index]), 2, limit);
             }
         }
-        let footnotes = self.footnotes.iter().map(|line| format!("  {}\n", escape::terminal(line)));
-        [format!("{printed}\n")].into_iter().chain(footnotes).collect()
+        let sentences = self.rows.iter().filter_map(|row| row.sentence.as_ref());
+        for line in sentences.chain(&self.footnotes) {
+            text += &wrapped_within(&escape::terminal(line), 2, limit);
+        }
+        text
     }
 
     /// The table for a README or a pull request, and the footnotes as a list.
@@ -32,10 +52,12 @@ impl Table {
         for row in rows {
             text += &line(columns.iter().zip(&row).map(|(column, cell)| markdown_cell(column, cell)).collect());
         }
-        if !self.footnotes.is_empty() {
+        let sentences = self.rows.iter().filter_map(|row| row.sentence.as_ref());
+        let lines: Vec<&String> = sentences.chain(&self.footnotes).collect();
+        if !lines.is_empty() {
             text.push('\n');
         }
-        text.extend(self.footnotes.iter().map(|line| format!("- {}\n", escape::markdown(line))));
+        text.extend(lines.into_iter().map(|line| format!("- {}\n", escape::markdown(line))));
         text
     }
 
@@ -47,7 +69,8 @@ impl Table {
         for (row, printed) in self.rows.iter().zip(&rows) {
             let cells: String = columns.iter().zip(printed).map(|(column, cell)| html_cell(column, cell)).collect();
             let class = if row.mark.contains(BEST) { " class=\"best\"" } else { "" };
-            body += &format!("<tr{class}>{cells}</tr>\n");
+            let title = row.sentence.as_ref().map(|it| format!(" title=\"{}\"", escape::html(it))).unwrap_or_default();
+            body += &format!("<tr{class}{title}>{cells}</tr>\n");
         }
         let notes: String = self.footnotes.iter().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();
         let list = if notes.is_empty() { notes } else { format!("<ul class=\"quiet\">\n{notes}</ul>\n") };
@@ -72,10 +95,50 @@ impl Table {
     /// The columns and rows with the marks, if there are any, as the first column.
     fn with_marks(&self) -> (Vec<Column>, Vec<Vec<Cell>>) {
         let has_marks = self.rows.iter().any(|row| !row.mark.is_empty());
-        let marks = has_marks.then(|| Column::text(""));
+        let marks = has_marks.then(|| Column::text("").essential());
         let cells = |row: &Row| has_marks.then(|| row.mark.into()).into_iter().chain(row.cells.clone()).collect();
         (marks.into_iter().chain(self.columns.clone()).collect(), self.rows.iter().map(cells).collect())
     }
+}
+
+/// Columns by their places.
+struct Fitted {
+    shown: Vec<usize>,
+    below: Vec<usize>,
+    left_out: Vec<usize>,
+}
+
+/// The columns that have room within the limit: of equal weight, those on the right go first.
+fn fitted(columns: &[Column], texts: &[Vec<String>], limit: usize) -> Fitted {
+    /// A space on each side, and one between columns.
+    const PADDING: usize = 3;
+    let all: Vec<usize> = (0..columns.len()).collect();
+    let widths: Vec<usize> =
+        grid(columns, texts, &all).column_max_content_widths().into_iter().map(usize::from).collect();
+    let mut fitted = Fitted { shown: all, below: Vec::new(), left_out: Vec::new() };
+    while fitted.shown.iter().map(|index| widths[*index] + PADDING).sum::<usize>() > limit.saturating_add(1) {
+        let others = fitted.shown.iter().copied().rev().filter(|index| columns[*index].weight != Weight::Essential);
+        let Some(next) = others.min_by_key(|index| columns[*index].weight) else { break };
+        fitted.shown.retain(|index| *index != next);
+        if columns[next].weight == Weight::Below { &mut fitted.below } else { &mut fitted.left_out }.push(next);
+    }
+    fitted.below.reverse();
+    fitted.left_out.sort_unstable();
+    fitted
+}
+
+/// The texts of some of the columns.
+fn grid(columns: &[Column], texts: &[Vec<String>], shown: &[usize]) -> comfy_table::Table {
+    let mut printed = comfy_table::Table::new();
+    printed.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    printed.set_header(shown.iter().map(|index| escape::terminal(&columns[*index].header)));
+    printed.add_rows(texts.iter().map(|row| shown.iter().map(|index| row[*index].as_str())));
+    for (index, printed) in shown.iter().zip(printed.column_iter_mut()) {
+        if columns[*index].kind == Kind::Number {
+            printed.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    printed
 }
 
 fn terminal_cell(cell: &Cell) -> String {
@@ -114,6 +177,7 @@ fn class(column: &Column) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::left_out;
     use super::super::tests::example;
     use super::*;
 
@@ -128,6 +192,47 @@ mod tests {
         };
         assert_eq!(end_of(lines[2], "0.5 ×"), end_of(lines[3], "2.5"), "{text}");
         assert_eq!(lines[4], "  ● fastest | first");
+    }
+
+    #[test]
+    fn columns_are_chosen_by_the_width() {
+        let columns = [
+            Column::code("case"),
+            Column::number("p50").essential(),
+            Column::number("p99"),
+            Column::number("memory").minor(),
+            Column::text("why").or_below(),
+        ];
+        let mut table = Table::new(columns);
+        table.row(["m/ort", "1.25 ms", "2.50 ms", "123 MB", "no operator of this name in the library"]).mark(BEST);
+        table.footnote("● fastest of its batch size");
+        let width = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+        let headers = |limit| {
+            let text = table.terminal_within(limit);
+            let header: Vec<String> = text.lines().next().unwrap().split_whitespace().map(str::to_owned).collect();
+            (header, text)
+        };
+        let (all, text) = headers(usize::MAX);
+        assert_eq!(all, ["case", "p50", "p99", "memory", "why"]);
+        let natural = width(&text);
+        assert_eq!(headers(natural).0, all);
+        let (header, text) = headers(natural - 1);
+        assert_eq!(header, ["case", "p50", "p99", "memory"]);
+        assert!(text.contains("\n  m/ort: no operator of this name in the"), "{text}");
+        assert_eq!(headers(35).0, ["case", "p50", "p99"]);
+        let (header, text) = headers(24);
+        assert_eq!(header, ["case", "p50"]);
+        assert!(width(&text) <= 24 && text.contains("●") && text.contains("    library"), "{text}");
+        assert!(left_out().is_some_and(|line| line.contains("p99") && line.contains("memory")));
+    }
+
+    #[test]
+    fn a_sentence_of_a_row_is_below_the_table_or_its_tooltip() {
+        let mut table = Table::new([Column::text("model"), Column::text("deploy")]);
+        table.row(["m", "ort"]).sentence("Deploy \"ort\".");
+        assert!(table.terminal().ends_with("\n  Deploy \"ort\".\n"), "{}", table.terminal());
+        assert!(table.markdown().ends_with("| m | ort |\n\n- Deploy \"ort\".\n"), "{}", table.markdown());
+        assert!(table.html().contains("<tr title=\"Deploy &quot;ort&quot;.\"><td>m</td>"), "{}", table.html());
     }
 
     #[test]

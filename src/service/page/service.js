@@ -155,7 +155,8 @@ let shown = 20;
 async function listRuns() {
   let page;
   try {
-    page = await ask(`/api/v1/runs?limit=${shown}`);
+    const models = byId("of-models").value.split(",").map((name) => name.trim()).filter(Boolean).join(",");
+    page = await ask(`/api/v1/runs?limit=${shown}${models && `&model=${encodeURIComponent(models)}`}`);
   } catch {
     setTimeout(listRuns, 1500);
     return;
@@ -168,7 +169,9 @@ async function listRuns() {
   rows("history").replaceChildren(...page.items.map((run) => make("tr", {},
     radio("base", run), radio("candidate", run),
     make("td", {}, make("a", { href: `#run=${run.id}` }, run.id)),
-    make("td", {}, run.state), make("td", {}, run.facts?.suite ?? ""),
+    make("td", {}, run.state),
+    make("td", {}, run.facts?.models ?? run.job?.asked.models.join(", ") ?? ""), make("td", {}, run.facts?.backends ?? run.job?.asked.backends.join(", ") ?? ""),
+    make("td", { title: run.facts?.fastest_cases ?? "" }, fastest(run.facts)), make("td", { class: "number" }, milliseconds(run.facts?.fastest_p50_ms)),
     make("td", { class: "number" }, String(run.facts?.cases_ok ?? "")), make("td", { class: "number" }, String(run.facts?.cases ?? run.job?.cases ?? "")))));
   byId("more").hidden = page.next_offset === null;
   const waiting = page.items.filter((run) => run.state === "queued").length;
@@ -176,10 +179,17 @@ async function listRuns() {
   choice();
 }
 
+// The fastest case of a run of one model; of several models, the first and how many more there are.
+function fastest(facts) {
+  const [first, ...others] = facts?.fastest_cases.split(", ") ?? [""];
+  return others.length > 0 ? `${first} and ${others.length} more` : first;
+}
+
 function choice() {
   byId("compare").disabled = document.querySelectorAll("#history input:checked").length < 2;
 }
 
+byId("of-models").addEventListener("change", listRuns);
 byId("more").addEventListener("click", () => { shown += 50; listRuns(); });
 byId("compare").addEventListener("click", () => {
   const [base, candidate] = ["base", "candidate"].map((name) => document.querySelector(`input[name="${name}"]:checked`).value);

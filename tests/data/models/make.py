@@ -61,6 +61,41 @@ save(
 HALF = TensorProto.FLOAT16
 half_weights = numpy_helper.from_array(numpy_helper.to_array(weights("w", (3, 2))).astype(numpy.float16), "w")
 save("half_inputs", [dense, tanh], [("x", HALF, ["N", 3])], [("y", HALF, ["N", 2])], [half_weights])
+# Element types that few files have, as inputs and as outputs.
+TYPES = {"i8": TensorProto.INT8, "i16": TensorProto.INT16, "u16": TensorProto.UINT16, "u32": TensorProto.UINT32,
+         "u64": TensorProto.UINT64, "bf16": TensorProto.BFLOAT16}
+
+
+def save_types(name, types):
+    first, *others = types
+    sums = []
+    for of in others:
+        before = sums[-1].output[0] if sums else f"{first}_full"
+        sums.append(helper.make_node("Add", [before, f"{of}_full"], [f"{of}_sum"]))
+    save(
+        name,
+        [
+            *(helper.make_node("Identity", [of], [f"{of}_out"]) for of in types),
+            *(helper.make_node("Cast", [of], [f"{of}_full"], to=FLOAT) for of in types),
+            *sums,
+            helper.make_node("Mul", [sums[-1].output[0], "scale"], ["y"]),
+        ],
+        [(of, TYPES[of], ["N", 3]) for of in types],
+        [("y", FLOAT, ["N", 3]), *((f"{of}_out", TYPES[of], ["N", 3]) for of in types)],
+        [numpy_helper.from_array(numpy.float32(0.001), "scale")],
+    )
+
+
+save_types("rare_types", TYPES)
+save_types("wide_integers", ["i16", "u32"])
+# The state after two steps, which begins at 0 in each call.
+save(
+    "recurrent",
+    [helper.make_node("RNN", ["x", "w", "w"], ["", "y"], hidden_size=1)],
+    [("x", FLOAT, [2, 1, 1])],
+    [("y", FLOAT, [1, 1, 1])],
+    [weights("w", (1, 1, 1))],
+)
 # Forms of operators that not every library has: padding by a constant, running sums, and axes that count from the end.
 save(
     "rare_forms",

@@ -70,6 +70,14 @@ fn a_job_tells_its_cases_as_they_come_and_leaves_records_in_three_forms() {
     let runs = server.get("/api/v1/runs").json();
     let ids: Vec<&str> = runs["items"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap()).collect();
     assert_eq!(ids, [second.as_str(), id.as_str()]);
+    let facts = &runs["items"][0]["facts"];
+    assert_eq!((&facts["models"], &facts["backends"]), (&json!("digits"), &json!("candle")), "{facts}");
+    assert!(facts["fastest_cases"].as_str().unwrap().starts_with("digits/candle-cpu-f32/"), "{facts}");
+    assert!(facts["fastest_p50_ms"].as_f64().unwrap() > 0.0, "{facts}");
+    for (filter, count) in [("model=net,digits&backend=candle", 2), ("model=net", 0), ("backend=ort", 0)] {
+        let found = server.get(&format!("/api/v1/runs?{filter}")).json();
+        assert_eq!(found["items"].as_array().unwrap().len(), count, "{filter}: {found}");
+    }
     let models = server.get("/api/v1/models").json();
     assert!(models["items"].as_array().unwrap().iter().any(|model| model["model"] == "digits"), "{models}");
     let devices = server.get("/api/v1/devices").json();

@@ -164,6 +164,8 @@ impl Workplace {
             .env("INFERBENCH_ENVIRONMENT", "none")
             // Measured once for all tests.
             .env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"))
+            // Tables and messages as in a terminal that is wide enough for them.
+            .env("COLUMNS", "1000")
             .env("CRITERION_HOME", self.criterion());
         command
     }

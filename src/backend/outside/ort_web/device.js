@@ -2,7 +2,19 @@
 
 import { ARRAYS, Refused } from "./frames.js";
 
-const TYPES = { f32: "float32", f64: "float64", i32: "int32", i64: "int64", u8: "uint8", bool: "bool" };
+const TYPES = {
+  f32: "float32",
+  f64: "float64",
+  i8: "int8",
+  i16: "int16",
+  i32: "int32",
+  i64: "int64",
+  u8: "uint8",
+  u16: "uint16",
+  u32: "uint32",
+  u64: "uint64",
+  bool: "bool",
+};
 const NAMES = Object.fromEntries(Object.entries(TYPES).map(([own, name]) => [name, own]));
 /// What is asked of WebNN for each of its devices.
 const KINDS = { webnn: "cpu", "webnn-gpu": "gpu", "webnn-npu": "npu" };

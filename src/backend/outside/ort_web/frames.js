@@ -8,7 +8,19 @@ export class Refused extends Error {
 }
 
 const MAGIC = 0x31424649;
-export const ARRAYS = { f32: Float32Array, f64: Float64Array, i32: Int32Array, i64: BigInt64Array, u8: Uint8Array, bool: Uint8Array };
+export const ARRAYS = {
+  f32: Float32Array,
+  f64: Float64Array,
+  i8: Int8Array,
+  i16: Int16Array,
+  i32: Int32Array,
+  i64: BigInt64Array,
+  u8: Uint8Array,
+  u16: Uint16Array,
+  u32: Uint32Array,
+  u64: BigUint64Array,
+  bool: Uint8Array,
+};
 
 /// The header of a frame, and its tensors by name: `{dtype, shape, data}`.
 export function readFrame(buffer) {

@@ -46,11 +46,11 @@ class Session:
 
     def progress(self):
         if self.mode != "compile":
-            return {}
+            return {"note": self.note()}
         spent = torch._dynamo.utils.compilation_time_metrics
         total = 1e3 * sum(spent.get("_compile.compile_inner", []))
         compiling = 1e3 * sum(spent.get("compile_fx_inner", []))
-        return {"trace_ms": max(total - compiling, 0.0), "compile_ms": compiling}
+        return {"trace_ms": max(total - compiling, 0.0), "compile_ms": compiling, "note": self.note()}
 
     def rewind(self, binding):
         pass

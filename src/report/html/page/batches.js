@@ -1,9 +1,9 @@
-// A quantity over batch sizes: lines; bars where there is one batch size only.
+// A quantity over batch sizes, or over the size of the input: lines; bars where there is one batch size only.
 
 kinds.batches = {
   panels(chart) {
     return byPanel(chart).map(([title, points]) => {
-      const sizes = [...new Set(points.map((point) => point.batch_size))].sort((a, b) => a - b);
+      const sizes = [...new Set(points.map((point) => point[chart.at ?? "batch_size"]))].sort((a, b) => a - b);
       const isBars = sizes.length === 1;
       return {
         title: isBars ? `${title} · batch ${sizes[0]}` : title,
@@ -21,8 +21,8 @@ kinds.batches = {
 
 // How a panel's values are written: the axis with its unit, a factor, and a single value in words.
 function measure(chart, points) {
-  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${Math.round(value)} MB` };
-  if (chart.id === "latency") {
+  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${threeDigits(value)} MB` };
+  if (chart.id.startsWith("latency")) {
     const unit = timeUnit(points.map((point) => point.value));
     return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
   }
@@ -33,8 +33,10 @@ function measure(chart, points) {
 
 function told(chart, { text }, point) {
   const hasWhisker = point.low !== null && point.high !== null;
-  const whisker = !hasWhisker ? "" : chart.id === "latency" ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
-  return `${seriesOf(point)}, batch ${point.batch_size}\n${chart.id === "latency" ? "p50 " : ""}${text(point.value)}${whisker}`;
+  const isLatency = chart.id.startsWith("latency");
+  const whisker = !hasWhisker ? "" : isLatency ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
+  const size = point.said ?? `batch ${point.batch_size}`;
+  return `${seriesOf(point)}, ${size}\n${isLatency ? "p50 " : ""}${text(point.value)}${whisker}`;
 }
 
 function lines(chart, points, sizes, width) {
@@ -43,19 +45,22 @@ function lines(chart, points, sizes, width) {
   const whiskers = points.filter((point) => point.low !== null && point.high !== null);
   const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
   const y = chart.isLog ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
+  const place = chart.at ?? "batch_size";
+  const x = chart.at
+    ? { type: "log", ticks: sizes, tickFormat: tick, label: points[0].names, labelAnchor: "right", inset: 16 }
+    : { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 };
   return Plot.plot({
-    ...AXES, width, height: 220, marginLeft: 52,
-    x: { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
+    ...AXES, width, height: 220, marginLeft: 52, x,
     y: { ...y, grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [
-      Plot.ruleX(whiskers, { x: "batch_size", y1: at("low"), y2: at("high"), stroke: seriesOf, strokeWidth: 1.5, strokeOpacity: 0.5 }),
+      Plot.ruleX(whiskers, { x: place, y1: at("low"), y2: at("high"), stroke: seriesOf, strokeWidth: 1.5, strokeOpacity: 0.5 }),
       ...dashed(points, (members) => Plot.line(members, {
-        x: "batch_size", y: at("value"), stroke: seriesOf, strokeWidth: 2, sort: "batch_size",
+        x: place, y: at("value"), stroke: seriesOf, strokeWidth: 2, sort: place,
         strokeDasharray: seriesDash(seriesOf(members[0])),
       })),
-      Plot.dot(points, { x: "batch_size", y: at("value"), stroke: seriesOf, fill: seriesOf, symbol: seriesOf, r: 3.5 }),
-      Plot.tip(points, Plot.pointer({ x: "batch_size", y: at("value"), title: (point) => told(chart, measured, point) })),
+      Plot.dot(points, { x: place, y: at("value"), stroke: seriesOf, fill: seriesOf, symbol: seriesOf, r: 3.5 }),
+      Plot.tip(points, Plot.pointer({ x: place, y: at("value"), title: (point) => told(chart, measured, point) })),
     ],
   });
 }

@@ -26,6 +26,15 @@ function batches(chart, figures) {
   return { kind: "batches", x: "batch size (samples)", absent: points.length ? null : NOTHING_RAN, points, ...chart };
 }
 
+// Latency against the size of the input, where cases differ in nothing else: the product of the sizes that were asked for, as pixels are,
+// or the sequence length.
+const ofAnySize = (one) => `${one.of_any_size} · batch ${one.batch_size}`;
+const sizesOf = d3.rollup(cases.filter((one) => one.status === "ok" && one.size), (same) => new Set(same.map((one) => one.size)).size, ofAnySize);
+const sized = pointsOf((one) => sizesOf.get(ofAnySize(one)) > 1 && one.size && positive(one.latency_p50_ms) && {
+  panel: ofAnySize(one), size: one.size, said: one.sizes, names: one.size_names,
+  value: one.latency_p50_ms, low: one.latency_p50_ms, high: positive(one.latency_p99_ms),
+});
+
 // Of calls that read or make tokens, these are counted.
 const isInTokens = (one) => ["prefill", "decode"].includes(one.phase) && one.tokens_per_second !== undefined;
 
@@ -134,6 +143,10 @@ const cells = isTogether ? together() : payload.matrix.map((cell) => {
 
 const charts = [
   latencies, throughputs, memories,
+  ...(!sized.length ? [] : [{
+    id: "latency-by-size", title: "Latency against the size of the input", kind: "batches", at: "size", x: "size of the input", y: "latency, p50 to p99 (ms)", isLog: true,
+    points: sized, absent: null, caption: "Median time of a call; the whisker ends at p99. Both axes are logarithmic: a line of slope 1 is a time in proportion to the size.",
+  }]),
   {
     id: "distribution", title: "Distribution of the latency", kind: "distributions", x: "fraction of the calls", y: "latency (ms)", points: curves,
     caption: "The time that a fraction of the calls does not exceed: a flat line is a steady model, a rise to the right is a long tail. " +

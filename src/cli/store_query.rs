@@ -1,0 +1,178 @@
+//! `inferbench store query`: rows and groups of the records by flags, in every build, or SQL in a build with DuckDB.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
+use serde_json::Value;
+
+use crate::exit_codes;
+use crate::history::{Answer, Condition, Figure, History, Question, RecordColumn, Run};
+use crate::report::json;
+use crate::report::numbers::three_digits;
+use crate::report::table::{Column, Table};
+
+/// Find and group the records of all runs, or query the history with SQL
+#[derive(Args)]
+#[command(
+    after_help = "Columns are those of results.csv, such as latency_p50_ms, or the short names of `inferbench report --columns`, such as p50. \
+        Rows whose status is not ok are left out, unless the status is asked for. A note names the columns of the work in which the rows of one \
+        group differ.\n\n\
+        SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, raw_benchmark_data \
+        (run_id, \"case\", sample, call, nanoseconds, disturbed, host_id).\n\nExamples:\n  \
+        inferbench store query --where model=resnet50 --where batch=1 --by backend --show p50 --since 30d\n  \
+        inferbench store query --where backend=ort,tch --where 'p50<20' --by case_id,host_id --show min:p50,max:p50,max:timestamp\n  \
+        inferbench store query --where status!=ok --show case_id,status,message --format tsv\n  \
+        inferbench store query 'FROM benchmark_runs'\n  \
+        inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
+)]
+pub struct Query {
+    /// DuckDB's SQL
+    #[arg(
+        required_unless_present_any = ["conditions", "groups", "shown", "since"],
+        conflicts_with_all = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"]
+    )]
+    sql: Option<String>,
+    /// Take rows for which this holds: COLUMN=VALUE,… and COLUMN!=VALUE,… (one of the values, none of them), `<`, `<=`, `>`, `>=`, or
+    /// COLUMN~TEXT (the text is in it); may be repeated, and then all have to hold
+    #[arg(long = "where", value_name = "CONDITION")]
+    conditions: Vec<Condition>,
+    /// Take rows with the same values in these columns together
+    #[arg(long = "by", value_name = "COLUMNS", value_delimiter = ',')]
+    groups: Vec<RecordColumn>,
+    /// The columns to show [default: p50]; of a group the median, or min:COLUMN and max:COLUMN
+    #[arg(long = "show", value_name = "COLUMNS", value_delimiter = ',')]
+    shown: Vec<Figure>,
+    /// Take runs that began since then: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
+    #[arg(long = "sort", value_name = "COLUMN")]
+    order: Option<Figure>,
+    /// The largest value first
+    #[arg(long = "descending")]
+    is_descending: bool,
+    /// The first rows of the answer only
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<usize>,
+    #[arg(long, value_enum, default_value = "table")]
+    format: QueryFormat,
+    /// Query this database file with SQL instead of the history
+    #[arg(long, value_name = "FILE", requires = "sql")]
+    database: Option<PathBuf>,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum QueryFormat {
+    Table,
+    Json,
+    Csv,
+    Tsv,
+}
+
+impl Query {
+    pub fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
+        let answer = match &self.sql {
+            Some(sql) => self.ask_duckdb(sql, open)?,
+            None => self.ask(&open()?)?,
+        };
+        let mut table = Table::new(answer.columns.iter().enumerate().map(|(place, name)| {
+            let is_number = self.sql.is_none() && answer.rows.iter().any(|row| row[place].is_number());
+            if is_number { Column::number(name) } else { Column::text(name) }
+        }));
+        let is_rounded = self.sql.is_none() && self.format == QueryFormat::Table;
+        for (row, texts) in answer.rows.iter().zip(answer.texts()) {
+            let cell = |(value, text): (&Value, String)| if is_rounded { rounded(value).unwrap_or(text) } else { text };
+            table.row(row.iter().zip(texts).map(cell));
+        }
+        let text = match self.format {
+            QueryFormat::Table => table.terminal(),
+            QueryFormat::Json => json(&answer.objects()),
+            QueryFormat::Csv => table.separated(b','),
+            QueryFormat::Tsv => table.separated(b'\t'),
+        };
+        print!("{text}");
+        answer.notes.iter().for_each(|note| eprintln!("{note}"));
+        Ok(exit_codes::OK)
+    }
+
+    fn ask(&self, history: &History) -> Result<Answer> {
+        let question = Question {
+            conditions: self.conditions.clone(),
+            groups: self.groups.clone(),
+            shown: self.shown.clone(),
+            order: self.order,
+            is_descending: self.is_descending,
+            limit: self.limit,
+        };
+        let is_taken =
+            |run: &&Run| self.since.is_none_or(|since| run.started().is_some_and(|started| started >= since));
+        question.ask(history.runs().iter().rev().filter(is_taken))
+    }
+
+    #[cfg(not(feature = "duckdb"))]
+    fn ask_duckdb(&self, _sql: &str, _open: impl FnOnce() -> Result<History>) -> Result<Answer> {
+        anyhow::bail!(
+            "{}; without it, `store query --where model=resnet50 --by backend --show p50` finds and groups records, and pandas, Polars \
+             and DuckDB itself read the Parquet files of the runs as they are",
+            crate::history::WITHOUT_DUCKDB
+        )
+    }
+
+    #[cfg(feature = "duckdb")]
+    fn ask_duckdb(&self, sql: &str, open: impl FnOnce() -> Result<History>) -> Result<Answer> {
+        use crate::history::Database;
+
+        let database = match &self.database {
+            Some(path) => Database::open(path)?,
+            None => Database::over(open()?.runs())?,
+        };
+        database.query(sql)
+    }
+}
+
+/// A number with a fraction in three significant digits, for a reader.
+fn rounded(value: &Value) -> Option<String> {
+    let number = value.as_f64().filter(|_| value.is_f64())?;
+    let zeros = -number.abs().log10().floor();
+    let is_small = number != 0.0 && (1.0..=12.0).contains(&zeros);
+    Some(if is_small { format!("{number:.*}", zeros as usize + 2) } else { three_digits(number) })
+}
+
+/// `30d`, `2026-01-31`.
+fn since(text: &str) -> Result<Timestamp> {
+    if let Ok(date) = text.parse::<Date>() {
+        return Ok(date.to_zoned(TimeZone::UTC)?.timestamp());
+    }
+    let span: Span = text.parse().ok().context("not a time; write 30d, 12h, 6mo or 2026-01-31")?;
+    let now = Timestamp::now();
+    let since = now.to_zoned(TimeZone::UTC).checked_sub(span)?.timestamp();
+    ensure!(since <= now, "this is in the future");
+    Ok(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_span_before_now_or_a_day() {
+        let hours = |text: &str| (Timestamp::now().duration_since(since(text).unwrap()).as_mins() + 30) / 60;
+        assert_eq!([hours("30d"), hours("12h"), hours("2 weeks")], [720, 12, 336]);
+        assert!((28 * 24..=31 * 24).contains(&hours("1mo")));
+        assert_eq!(since("2026-01-31").unwrap().to_string(), "2026-01-31T00:00:00Z");
+        assert!(since("yesterday").is_err() && since("-3d").is_err());
+    }
+
+    #[test]
+    fn numbers_have_three_digits_and_counts_all_of_theirs() {
+        let shown = |value: Value| rounded(&value);
+        let texts = [42.517, 0.012_345, 0.000_123_4, 0.0, 12345.6].map(|number| shown(number.into()).unwrap());
+        assert_eq!(texts, ["42.5", "0.0123", "0.000123", "0.00", "12346"]);
+        assert_eq!(shown(123_456.into()), None);
+    }
+}

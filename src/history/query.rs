@@ -1,0 +1,542 @@
+//! Questions to the records of all runs without SQL: which rows, in which groups, with which figures.
+//!
+//! There are histories of ten thousand runs: files are read one after the other, and of each row only the columns that are asked for are kept.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use anyhow::{Context, Error, Result, bail, ensure};
+use csv::StringRecord;
+use indexmap::IndexMap;
+use serde_json::{Map, Value};
+
+use super::columns::{Column, ColumnType};
+use super::facts::Table;
+use super::run::Run;
+use crate::definition::Status;
+use crate::statistics::median;
+
+/// Shorter names of columns, which are also those of `report --columns`.
+pub const SHORT_NAMES: [(&str, &str); 26] = [
+    ("batch", "batch_size"),
+    ("p50", "latency_p50_ms"),
+    ("p90", "latency_p90_ms"),
+    ("p95", "latency_p95_ms"),
+    ("p99", "latency_p99_ms"),
+    ("mean", "latency_mean_ms"),
+    ("samples", "throughput_ips"),
+    ("tokens", "tokens_per_second"),
+    ("first-token", "first_token_ms"),
+    ("device-memory", "device_memory_mb"),
+    ("host-memory", "memory_mb"),
+    ("energy", "energy_j_per_sample"),
+    ("power", "power_w"),
+    ("load", "load_time_ms"),
+    ("compile", "compilation_time_ms"),
+    ("first-call", "first_inference_ms"),
+    ("gflops", "gflops_per_second"),
+    ("roofline", "roofline_percent"),
+    ("calls", "iterations"),
+    ("disturbed", "disturbed_share"),
+    ("accuracy", "accuracy"),
+    ("top5", "accuracy_top5"),
+    ("cosine", "output_cosine"),
+    ("error", "max_rel_error"),
+    ("size", "model_size_mb"),
+    ("parameters", "parameters"),
+];
+
+/// Columns that say what was measured and where: a figure over rows that differ in them is of different work.
+const WORK: [&str; 14] = [
+    "model",
+    "model_sha256",
+    "variant",
+    "phase",
+    "backend",
+    "device",
+    "dtype",
+    "batch_size",
+    "sequence_length",
+    "input_shape",
+    "boundary",
+    "timed_on",
+    "threads",
+    "host_id",
+];
+
+/// What is asked of the records.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// The conditions of a row; all of them have to hold.
+    pub conditions: Vec<Condition>,
+    /// Rows that are equal in these columns are one group. Without a column and without an aggregate, each row is shown.
+    pub groups: Vec<RecordColumn>,
+    pub shown: Vec<Figure>,
+    /// The column of the answer by which its rows are sorted [default: the first figure of groups, and the order of the runs for rows].
+    pub order: Option<Figure>,
+    /// Whether the largest value comes first.
+    pub is_descending: bool,
+    /// The most rows of the answer.
+    pub limit: Option<usize>,
+}
+
+/// The answer to a query: a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<Value>>,
+    /// What a reader has to know about it.
+    pub notes: Vec<String>,
+}
+
+/// A column of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordColumn {
+    place: usize,
+}
+
+/// A column of an answer: a column of the records, and how the values of a group become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    column: RecordColumn,
+    aggregate: Option<Aggregate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
+enum Aggregate {
+    Median,
+    Min,
+    Max,
+}
+
+/// A condition of a row, such as `model=resnet50`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    column: RecordColumn,
+    comparison: Comparison,
+    values: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    /// One of the values.
+    Equal,
+    /// None of the values.
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+    /// The text has the value in it, in upper or lower case.
+    Contains,
+}
+
+/// Longer signs are before those that they begin with.
+const SIGNS: [(&str, Comparison); 7] = [
+    ("!=", Comparison::NotEqual),
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("=", Comparison::Equal),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+    ("~", Comparison::Contains),
+];
+
+impl RecordColumn {
+    fn named(name: &str) -> Option<Self> {
+        Table::Results.columns().iter().position(|column| column.name == name).map(|place| RecordColumn { place })
+    }
+
+    fn column(self) -> &'static Column {
+        &Table::Results.columns()[self.place]
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self.column().column_type, ColumnType::BigInt | ColumnType::Double)
+    }
+
+    fn cell(self, row: &StringRecord) -> &str {
+        row.get(self.place).unwrap_or_default()
+    }
+
+    fn value(self, text: &str) -> Value {
+        match self.column().column_type {
+            _ if text.is_empty() => Value::Null,
+            ColumnType::BigInt | ColumnType::Double => text.parse().map_or(Value::Null, |number| self.number(number)),
+            ColumnType::Boolean => Value::Bool(text == "true"),
+            ColumnType::Text | ColumnType::Timestamp => text.into(),
+        }
+    }
+
+    fn number(self, number: f64) -> Value {
+        let is_whole = self.column().column_type == ColumnType::BigInt && number.fract() == 0.0;
+        if is_whole { (number as i64).into() } else { number.into() }
+    }
+}
+
+impl FromStr for RecordColumn {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let name = SHORT_NAMES.iter().find(|(short, _)| *short == text).map_or(text, |(_, name)| name);
+        RecordColumn::named(name).with_context(|| {
+            let names = Table::Results.columns().iter().map(|column| column.name.as_str());
+            let is_like = |name: &&str| name.contains(text) || strsim::jaro_winkler(name, text) > 0.85;
+            let like: Vec<&str> = names.filter(is_like).take(8).collect();
+            let others = "`report --format json-schema` describes all columns";
+            match like.as_slice() {
+                [] => format!("no column {text:?}; {others}"),
+                like => format!("no column {text:?}; there are {}; {others}", like.join(", ")),
+            }
+        })
+    }
+}
+
+impl FromStr for Figure {
+    type Err = Error;
+
+    /// `p50`, `min:p50`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (aggregate, name) = match text.split_once(':') {
+            Some((aggregate, name)) => {
+                let known = aggregate.parse().ok();
+                (Some(known.with_context(|| format!("{aggregate:?} is not median, min or max"))?), name)
+            }
+            None => (None, text),
+        };
+        let column: RecordColumn = name.parse()?;
+        ensure!(
+            aggregate != Some(Aggregate::Median) || column.is_number(),
+            "{name} is text, and has no median; min and max are those of the alphabet"
+        );
+        Ok(Figure { column, aggregate })
+    }
+}
+
+impl Figure {
+    /// The figure of a group: the median if nothing else is said.
+    fn of_group(self) -> Result<Self> {
+        let name = &self.column.column().name;
+        ensure!(
+            self.aggregate.is_some() || self.column.is_number(),
+            "{name} is text, and a group may have several: add it to --by, or show min:{name}"
+        );
+        Ok(Figure { aggregate: self.aggregate.or(Some(Aggregate::Median)), ..self })
+    }
+
+    fn header(self) -> String {
+        let name = &self.column.column().name;
+        self.aggregate.map_or_else(|| name.clone(), |aggregate| format!("{aggregate}_{name}"))
+    }
+
+    /// The value of these cells. Without an aggregate, there is one cell at most.
+    fn value(self, cells: &[String]) -> Value {
+        if !self.column.is_number() {
+            let chosen = if self.aggregate == Some(Aggregate::Max) { cells.iter().max() } else { cells.iter().min() };
+            return self.column.value(chosen.map_or("", String::as_str));
+        }
+        let numbers: Vec<f64> = cells.iter().filter_map(|cell| cell.parse().ok()).collect();
+        let found = match self.aggregate {
+            None | Some(Aggregate::Median) => median(&numbers),
+            Some(Aggregate::Min) => numbers.into_iter().reduce(f64::min),
+            Some(Aggregate::Max) => numbers.into_iter().reduce(f64::max),
+        };
+        found.map_or(Value::Null, |number| self.column.number(number))
+    }
+}
+
+impl FromStr for Condition {
+    type Err = Error;
+
+    /// `model=resnet50,vit_b_16`, `p50<20`, `message~memory`.
+    fn from_str(text: &str) -> Result<Self> {
+        let signs = || SIGNS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
+        let first = signs().map(|(place, ..)| place).min();
+        let sign = signs().find(|(place, ..)| Some(*place) == first);
+        let Some((place, sign, comparison)) = sign else {
+            bail!("no =, !=, <, <=, >, >= or ~ in {text:?}; write model=resnet50 or p50<20");
+        };
+        let column: RecordColumn = text[..place].trim().parse()?;
+        let value = text[place + sign.len()..].trim();
+        let is_list = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+        let values: Vec<String> = match is_list {
+            true => value.split(',').map(|value| value.trim().to_owned()).collect(),
+            false => vec![value.to_owned()],
+        };
+        let is_compared_as_number = column.is_number() && comparison != Comparison::Contains;
+        for value in values.iter().filter(|value| is_compared_as_number && !(is_list && value.is_empty())) {
+            let name = &column.column().name;
+            ensure!(value.parse::<f64>().is_ok(), "{name} is a number without a unit, and {value:?} is not one");
+        }
+        Ok(Condition { column, comparison, values })
+    }
+}
+
+impl Condition {
+    /// Whether it holds for a cell. A cell without a value is equal to the empty text, and neither less nor greater than anything.
+    fn holds(&self, cell: &str) -> bool {
+        let is_equal = |value: &String| match (self.column.is_number(), cell.parse::<f64>(), value.parse::<f64>()) {
+            (true, Ok(cell), Ok(value)) => cell == value,
+            _ => cell == value,
+        };
+        let order = || {
+            let value = self.values.first().filter(|_| !cell.is_empty())?;
+            match self.column.is_number() {
+                true => cell.parse::<f64>().ok()?.partial_cmp(&value.parse::<f64>().ok()?),
+                false => Some(cell.cmp(value.as_str())),
+            }
+        };
+        match self.comparison {
+            Comparison::Equal => self.values.iter().any(is_equal),
+            Comparison::NotEqual => !self.values.iter().any(is_equal),
+            Comparison::Less => order().is_some_and(|order| order.is_lt()),
+            Comparison::AtMost => order().is_some_and(|order| order.is_le()),
+            Comparison::Greater => order().is_some_and(|order| order.is_gt()),
+            Comparison::AtLeast => order().is_some_and(|order| order.is_ge()),
+            Comparison::Contains => {
+                let cell = cell.to_lowercase();
+                self.values.iter().any(|value| cell.contains(&value.to_lowercase()))
+            }
+        }
+    }
+}
+
+/// The rows that become one row of the answer.
+struct Group {
+    rows: usize,
+    /// The values of each figure, without those that are absent.
+    cells: Vec<Vec<String>>,
+    /// The first row's columns of [`WORK`].
+    work: Vec<String>,
+}
+
+impl Question {
+    /// Answers the question from the records of these runs. Rows whose status is not `ok` are left out, unless the question names the status.
+    ///
+    /// # Errors
+    /// The records of a run cannot be read, or text is asked for as a figure of a group.
+    pub fn ask<'a>(&self, runs: impl IntoIterator<Item = &'a Run>) -> Result<Answer> {
+        let is_grouped = !self.groups.is_empty() || self.shown.iter().any(|figure| figure.aggregate.is_some());
+        let figures = self.figures(is_grouped)?;
+        let columns = |names: &[&str]| names.iter().filter_map(|name| RecordColumn::named(name)).collect::<Vec<_>>();
+        let work = if is_grouped { columns(&WORK) } else { Vec::new() };
+        let status = columns(&["status"]);
+        let is_status_named = self.conditions.iter().any(|condition| status.contains(&condition.column))
+            || self.groups.iter().chain(figures.iter().map(|figure| &figure.column)).any(|it| status.contains(it));
+        let is_wanted = |row: &StringRecord| self.conditions.iter().all(|it| it.holds(it.column.cell(row)));
+        let is_right = |row: &StringRecord| status.iter().all(|status| status.cell(row) == Status::Ok.name());
+        let cells = |columns: &[RecordColumn], row: &StringRecord| -> Vec<String> {
+            columns.iter().map(|column| column.cell(row).to_owned()).collect()
+        };
+        let (mut seen, mut left_out, mut differing) = (0_usize, 0_usize, BTreeSet::new());
+        let mut groups: IndexMap<Vec<String>, Group> = IndexMap::new();
+        for run in runs {
+            let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
+            for row in csv::Reader::from_reader(bytes.as_slice()).records() {
+                let row = row.with_context(|| run.how_to_mend())?;
+                seen += 1;
+                if !is_wanted(&row) {
+                    continue;
+                }
+                if !is_status_named && !is_right(&row) {
+                    left_out += 1;
+                    continue;
+                }
+                let key = if is_grouped { cells(&self.groups, &row) } else { vec![seen.to_string()] };
+                let group = groups.entry(key).or_insert_with(|| Group {
+                    rows: 0,
+                    cells: vec![Vec::new(); figures.len()],
+                    work: cells(&work, &row),
+                });
+                group.rows += 1;
+                let differs = work.iter().zip(&group.work).filter(|(column, first)| column.cell(&row) != *first);
+                differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
+                for (kept, figure) in group.cells.iter_mut().zip(&figures) {
+                    let cell = figure.column.cell(&row);
+                    kept.extend((!cell.is_empty()).then(|| cell.to_owned()));
+                }
+            }
+        }
+        let mut answer = Answer { columns: self.headers(is_grouped, &figures), rows: Vec::new(), notes: Vec::new() };
+        for (key, group) in &groups {
+            let keys = self.groups.iter().zip(key).map(|(column, text)| column.value(text));
+            let count = is_grouped.then(|| group.rows.into());
+            let values = figures.iter().zip(&group.cells).map(|(figure, cells)| figure.value(cells));
+            answer.rows.push(keys.chain(count).chain(values).collect());
+        }
+        self.sort(&mut answer, is_grouped, &figures)?;
+        if !differing.is_empty() {
+            let names = Vec::from_iter(differing).join(", ");
+            answer.notes.push(format!(
+                "rows of one group differ in {names}: --by keeps them apart, and --where chooses among them"
+            ));
+        }
+        if left_out > 0 {
+            answer.notes.push(format!("rows whose status is not ok are left out ({left_out}); --by status shows them"));
+        }
+        if groups.is_empty() && left_out == 0 {
+            answer.notes.push(format!("none of the {seen} rows passes"));
+        }
+        Ok(answer)
+    }
+
+    fn figures(&self, is_grouped: bool) -> Result<Vec<Figure>> {
+        let usual: &[&str] = if is_grouped { &["p50"] } else { &["timestamp", "case_id", "p50"] };
+        let usual = usual.iter().map(|name| name.parse()).collect::<Result<Vec<Figure>>>()?;
+        let shown = if self.shown.is_empty() { &usual } else { &self.shown };
+        shown.iter().map(|figure| if is_grouped { figure.of_group() } else { Ok(*figure) }).collect()
+    }
+
+    fn headers(&self, is_grouped: bool, figures: &[Figure]) -> Vec<String> {
+        let keys = self.groups.iter().map(|column| column.column().name.clone());
+        let count = is_grouped.then(|| "rows".to_owned());
+        keys.chain(count).chain(figures.iter().map(|figure| figure.header())).collect()
+    }
+
+    /// Sorts the rows of the answer and leaves the first ones. A row without a value comes last.
+    fn sort(&self, answer: &mut Answer, is_grouped: bool, figures: &[Figure]) -> Result<()> {
+        let header = match self.order {
+            Some(order) if self.groups.contains(&order.column) => Some(order.header()),
+            Some(order) if is_grouped => Some(order.of_group()?.header()),
+            Some(order) => Some(order.header()),
+            None => figures.first().filter(|_| is_grouped).map(|figure| figure.header()),
+        };
+        if let Some(header) = header {
+            let place = answer.columns.iter().position(|column| *column == header);
+            let place =
+                place.with_context(|| format!("the answer has no column {header} to sort by; --show adds it"))?;
+            answer.rows.sort_by(|one, other| {
+                let order = match (&one[place], &other[place]) {
+                    (Value::Null, Value::Null) => std::cmp::Ordering::Equal,
+                    (Value::Null, _) => return std::cmp::Ordering::Greater,
+                    (_, Value::Null) => return std::cmp::Ordering::Less,
+                    (Value::String(one), Value::String(other)) => one.cmp(other),
+                    (one, other) => one.as_f64().unwrap_or_default().total_cmp(&other.as_f64().unwrap_or_default()),
+                };
+                if self.is_descending { order.reverse() } else { order }
+            });
+        } else if self.is_descending {
+            answer.rows.reverse();
+        }
+        answer.rows.truncate(self.limit.unwrap_or(usize::MAX));
+        Ok(())
+    }
+}
+
+impl Answer {
+    /// The rows as texts, for tables and CSV: an absent value is empty.
+    pub fn texts(&self) -> impl Iterator<Item = Vec<String>> {
+        self.rows.iter().map(|row| row.iter().map(text).collect())
+    }
+
+    /// The rows as objects.
+    pub fn objects(&self) -> Value {
+        let object = |row: &Vec<Value>| self.columns.iter().cloned().zip(row.iter().cloned()).collect::<Map<_, _>>();
+        self.rows.iter().map(|row| Value::Object(object(row))).collect()
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::definition::Case;
+    use crate::history::{RESULTS, write_records};
+    use crate::run_data::Record;
+
+    fn record(backend: &str, batch_size: usize, p50: Option<f64>) -> Record {
+        let run = Record { run_id: "r".into(), host_id: "h".into(), git_dirty: Some(true), ..Record::default() };
+        let of_case = run.about(&Case::new("m", backend, batch_size));
+        Record { latency_p50_ms: p50, iterations: p50.map(|_| 7), ..of_case }
+    }
+
+    fn ask(records: &[Record], question: &Question) -> Result<Answer> {
+        let folder = tempfile::tempdir().unwrap();
+        write_records(records, fs_err::File::create(folder.path().join(RESULTS)).unwrap()).unwrap();
+        question.ask([&Run::in_folder(folder.path())])
+    }
+
+    fn parsed<T: FromStr<Err = Error>>(texts: &[&str]) -> Vec<T> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn groups_have_medians_the_smallest_first_and_say_what_they_mix() {
+        let times = [("ort", 4.0), ("tch", 3.0), ("ort", 1.0), ("ort", 9.0)];
+        let mut records = Vec::from(times.map(|(backend, ms)| record(backend, 1, Some(ms))));
+        let question = Question {
+            groups: parsed(&["backend"]),
+            shown: parsed(&["p50", "min:p50", "max:latency_p50_ms", "calls"]),
+            ..Question::default()
+        };
+        let answer = ask(&records, &question).unwrap();
+        let headers = "backend rows median_latency_p50_ms min_latency_p50_ms max_latency_p50_ms median_iterations";
+        assert_eq!(answer.columns.join(" "), headers);
+        assert_eq!(json!(answer.rows), json!([["tch", 1, 3.0, 3.0, 3.0, 7], ["ort", 3, 4.0, 1.0, 9.0, 7]]));
+        assert_eq!(answer.notes, Vec::<String>::new());
+        records[2] = record("ort", 8, Some(1.0));
+        assert!(ask(&records, &question).unwrap().notes[0].starts_with("rows of one group differ in batch_size: "));
+        let (order, limit) = ("max:p50".parse().ok(), Some(1));
+        let largest = ask(&records, &Question { order, is_descending: true, limit, ..question.clone() }).unwrap();
+        assert_eq!((largest.rows.len(), &largest.rows[0][0]), (1, &json!("ort")));
+        let order = "p99".parse().ok();
+        assert!(ask(&records, &Question { order, ..question }).unwrap_err().to_string().contains("--show adds it"));
+    }
+
+    #[test]
+    fn what_is_not_right_is_left_out_unless_it_is_asked_for() {
+        let mut wrong = record("tch", 1, Some(0.1));
+        wrong.status = Status::WrongOutput;
+        let records = [record("ort", 1, Some(4.0)), wrong];
+        let rows = |question: Question| ask(&records, &question).unwrap();
+        let usual = rows(Question { shown: parsed(&["backend"]), ..Question::default() });
+        assert_eq!(json!(usual.rows), json!([["ort"]]));
+        assert!(usual.notes[0].contains("left out (1)"), "{:?}", usual.notes);
+        let named = rows(Question { groups: parsed(&["status"]), ..Question::default() });
+        assert_eq!(json!(named.rows), json!([["wrong-output", 1, 0.1], ["ok", 1, 4.0]]));
+        let nothing = rows(Question { conditions: parsed(&["backend=x"]), ..Question::default() });
+        assert_eq!((nothing.rows.len(), nothing.notes), (0, vec!["none of the 2 rows passes".to_owned()]));
+    }
+
+    #[test]
+    fn conditions_compare_numbers_as_numbers_and_absent_values_with_nothing() {
+        let holds = |condition: &str, cell: &str| condition.parse::<Condition>().unwrap().holds(cell);
+        assert!(holds("p50<20", "9.5") && !holds("p50<20", "20.0") && holds("p50<=20", "20.0"));
+        assert!(
+            holds("p50>=9.5", "9.5") && !holds("p50>9.5", "9.5") && holds("batch=8", "8") && holds("batch!=8", "80")
+        );
+        assert!(holds("backend = ort, tch", "tch") && !holds("backend!=ort,tch", "ort"));
+        assert!(holds("message~MEMORY", "out of memory") && !holds("message~memory", ""));
+        assert!(holds("timestamp>2026-01", "2026-02-01T00:00:00Z"));
+        assert!(!holds("p50<20", "") && holds("p50=", "") && holds("message!=", "x") && holds("message!=x", ""));
+        let refused = |text: &str| text.parse::<Condition>().unwrap_err().to_string();
+        assert!(refused("p50").contains("write model=resnet50"));
+        assert!(refused("p50<20ms").contains("latency_p50_ms is a number without a unit"));
+        assert!(refused("latency=1").contains("latency_p50_ms"), "{}", refused("latency=1"));
+        assert!(refused("modle=m").contains("there are model"), "{}", refused("modle=m"));
+    }
+
+    #[test]
+    fn text_is_no_figure_of_a_group_but_for_its_ends() {
+        let records = [record("ort", 1, Some(4.0)), record("tch", 1, Some(2.0))];
+        let question = |shown: &[&str]| Question {
+            groups: parsed(&["git_dirty", "accuracy"]),
+            shown: parsed(shown),
+            ..Question::default()
+        };
+        let ends = ask(&records, &question(&["min:backend", "max:backend"])).unwrap();
+        assert_eq!(json!(ends.rows), json!([[true, null, 2, "ort", "tch"]]));
+        assert!(ask(&records, &question(&["backend"])).unwrap_err().to_string().contains("add it to --by"));
+        assert!("median:backend".parse::<Figure>().is_err() && "mode:p50".parse::<Figure>().is_err());
+    }
+}

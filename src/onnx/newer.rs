@@ -1,0 +1,155 @@
+//! Gives a graph of an older operator set the forms of a newer one, for what is written in the newer one only.
+
+use std::collections::HashSet;
+
+use anyhow::{Result, ensure};
+
+use super::Source;
+use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
+
+/// The oldest operator set that is read here: before it, more operators had another form.
+pub(crate) const OLDEST_OPSET: i64 = 11;
+
+/// The operator set that graphs are brought to: the first whose `DequantizeLinear` has one scale per channel.
+const OPSET: i64 = 13;
+
+/// Operators whose whole numbers were an attribute before set 13, and are an input since: its name.
+const TO_INPUT: [(&str, &str); 4] =
+    [("Squeeze", "axes"), ("Unsqueeze", "axes"), ("ReduceSum", "axes"), ("Split", "split")];
+
+impl Source {
+    /// The same graph in operator set 13, if its own is older. Values keep their names.
+    ///
+    /// # Errors
+    /// The operator set is older than 11, or a node has graphs inside, which are not read.
+    pub(crate) fn raise_opset(&mut self) -> Result<()> {
+        let opset = self.opset();
+        if opset >= OPSET {
+            return Ok(());
+        }
+        ensure!(
+            opset >= OLDEST_OPSET,
+            "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one"
+        );
+        let inside = self.graph.nodes.iter().find(|node| node.has_subgraph());
+        ensure!(
+            inside.is_none(),
+            "its operator set {opset} is older than {OPSET}, and it has graphs inside; export it with a newer one"
+        );
+        raise(&mut self.graph);
+        for import in &mut self.model.opset_imports {
+            if matches!(import.domain.as_str(), "" | "ai.onnx") {
+                import.version = OPSET;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn raise(graph: &mut GraphProto) {
+    let values = graph.nodes.iter().flat_map(|node| &node.outputs).chain(graph.initializers.iter().map(|it| &it.name));
+    let mut taken: HashSet<String> =
+        values.cloned().chain(graph.inputs.iter().map(|input| input.name.clone())).collect();
+    let mut fresh = |name: &str| {
+        let name = (0..).map(|number| format!("{name}.opset13.{number}")).find(|name| !taken.contains(name));
+        let name = name.unwrap_or_default();
+        taken.insert(name.clone());
+        name
+    };
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    for mut node in std::mem::take(&mut graph.nodes) {
+        if !node.is_standard() {
+            nodes.push(node);
+            continue;
+        }
+        let to_input = TO_INPUT.iter().find(|(operator, _)| *operator == node.op_type);
+        if let Some((_, attribute)) = to_input
+            && let Some(place) = node.attributes.iter().position(|own| own.name == *attribute)
+        {
+            let ints = node.attributes.remove(place).ints;
+            let name = fresh(&node.outputs[0]);
+            node.inputs.push(name.clone());
+            graph.initializers.push(TensorProto {
+                name,
+                dims: vec![ints.len() as i64],
+                data_type: element::INT64,
+                int64_data: ints,
+                ..TensorProto::default()
+            });
+        }
+        match node.op_type.as_str() {
+            // Its ratio is for training, and has become an input.
+            "Dropout" => node.attributes.retain(|own| own.name != "ratio"),
+            // It was of all axes from this one on; since set 13 it is of one.
+            "Softmax" | "LogSoftmax" | "Hardmax" if node.int("axis") != Some(-1) => {
+                let axis = node.int("axis").unwrap_or(1);
+                let [sizes, table, result] =
+                    ["sizes", "table", "result"].map(|what| fresh(&format!("{}.{what}", node.outputs[0])));
+                let input = node.inputs[0].clone();
+                let with_axis =
+                    |node: NodeProto, axis| NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node };
+                nodes.push(NodeProto::new("Shape", &[&input], &sizes));
+                nodes.push(with_axis(NodeProto::new("Flatten", &[&input], &table), axis));
+                let own = NodeProto { inputs: vec![table], outputs: vec![result.clone()], ..node.clone() };
+                nodes.push(with_axis(own, -1));
+                nodes.push(NodeProto::new("Reshape", &[&result, &sizes], &node.outputs[0]));
+                continue;
+            }
+            _ => {}
+        }
+        nodes.push(node);
+    }
+    graph.nodes = nodes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_become_inputs_and_softmax_is_of_a_table() {
+        let ints = |name: &str, ints: &[i64]| AttributeProto {
+            name: name.into(),
+            ints: ints.to_vec(),
+            ..AttributeProto::default()
+        };
+        let with = |node: NodeProto, attributes: Vec<AttributeProto>| NodeProto { attributes, ..node };
+        let mut graph = GraphProto {
+            nodes: vec![
+                with(NodeProto::new("Unsqueeze", &["x"], "a"), vec![ints("axes", &[0, 2])]),
+                with(
+                    NodeProto::new("ReduceSum", &["a"], "b"),
+                    vec![ints("axes", &[-1]), AttributeProto::int("keepdims", 0)],
+                ),
+                NodeProto::new("Squeeze", &["b"], "c"),
+                with(NodeProto::new("Softmax", &["c"], "d"), vec![AttributeProto::int("axis", -1)]),
+                NodeProto::new("Softmax", &["d"], "y"),
+            ],
+            ..GraphProto::default()
+        };
+        raise(&mut graph);
+        let told =
+            |node: &NodeProto| format!("{} {} > {}", node.op_type, node.inputs.join(" "), node.outputs.join(" "));
+        assert_eq!(
+            graph.nodes.iter().map(told).collect::<Vec<_>>(),
+            [
+                "Unsqueeze x a.opset13.0 > a",
+                "ReduceSum a b.opset13.0 > b",
+                "Squeeze b > c",
+                "Softmax c > d",
+                "Shape d > y.sizes.opset13.0",
+                "Flatten d > y.table.opset13.0",
+                "Softmax y.table.opset13.0 > y.result.opset13.0",
+                "Reshape y.result.opset13.0 y.sizes.opset13.0 > y",
+            ]
+        );
+        assert_eq!(
+            graph.initializers.iter().map(|it| it.int64_data.clone()).collect::<Vec<_>>(),
+            [vec![0, 2], vec![-1]]
+        );
+        assert_eq!(
+            (graph.nodes[1].int("keepdims"), graph.nodes[5].int("axis"), graph.nodes[6].int("axis")),
+            (Some(0), Some(1), Some(-1))
+        );
+    }
+}
