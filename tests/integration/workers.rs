@@ -210,14 +210,14 @@ fn a_program_is_put_through_the_protocol() {
     }
 }
 
-/// Whether JAX's environment is here; says so where a test is therefore left out.
-#[cfg(feature = "jax")]
-fn has_jax() -> bool {
+/// Whether the environment of an external worker is here; says so where a test is therefore left out.
+#[cfg(any(feature = "jax", feature = "torch"))]
+fn has_environment(name: &str) -> bool {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
     let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
-    let is_there = cache.join("inferbench/jax/requirements").is_file();
+    let is_there = cache.join("inferbench").join(name).join("requirements").is_file();
     if !is_there {
-        eprintln!("left out: JAX is not here; get it with `scripts/setup jax`");
+        eprintln!("left out: {name} is not here; get it with `scripts/setup {name}`");
     }
     is_there
 }
@@ -231,7 +231,7 @@ mod jax {
 
     #[test]
     fn networks_of_all_kinds_are_right_and_say_how_long_they_were_compiled() {
-        if !has_jax() {
+        if !has_environment("jax") {
             return;
         }
         let workplace = Workplace::new(&["digits", "llama-small", "t5-tiny"], &["jax"], &[1, 3]);
@@ -258,7 +258,7 @@ mod jax {
 
     #[test]
     fn calls_from_host_to_host_have_stages_by_the_clock_of_the_process() {
-        if !has_jax() {
+        if !has_environment("jax") {
             return;
         }
         let workplace = Workplace::new(&["digits", "llama-small"], &["jax"], &[1]);
@@ -291,7 +291,7 @@ mod jax {
 
     #[test]
     fn a_profile_names_the_nodes_that_xlas_instructions_come_from() {
-        if !has_jax() {
+        if !has_environment("jax") {
             return;
         }
         let workplace = Workplace::new(&["tenn_eeg", "llama-small"], &["jax"], &[1]);
@@ -314,7 +314,7 @@ mod jax {
 
     #[test]
     fn what_jax_cannot_compile_is_unsupported_by_name() {
-        if !has_jax() {
+        if !has_environment("jax") {
             return;
         }
         let workplace = Workplace::new(&[], &["jax"], &[1]);
@@ -339,6 +339,54 @@ mod jax {
                 workplace.inferbench(&["run"]).env("INFERBENCH_JAX_PYTHON", "/usr/bin/python3").finish().with_code(3);
             other.saying(&["unavailable: ", "No module named"]);
         }
+    }
+}
+
+#[cfg(feature = "torch")]
+mod torch {
+    use super::*;
+
+    #[test]
+    fn modules_of_all_kinds_are_right_and_decoding_says_which_cache_it_has() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["digits", "llama-small", "t5-tiny"], &["torch"], &[1, 3]);
+        workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+        let records = workplace.records();
+        assert_eq!(records.len(), 12, "digits, prefill and decode of llama-small, all phases of t5-tiny");
+        for record in records {
+            let id = record.case().to_string();
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
+            assert!(record.max_rel_error.unwrap() < 1e-4, "{id}");
+            assert_eq!((record.threads, record.providers.as_deref()), (Some(1), Some("PyTorch eager")), "{id}");
+            assert!(record.library_version.unwrap().starts_with("torch 2."), "{id}");
+            let says = record.message.unwrap_or_default();
+            assert_eq!(says.contains("growing cache"), id.contains("decode"), "{id}: {says}");
+        }
+    }
+
+    #[test]
+    fn a_compiled_module_says_how_long_it_was_compiled_and_of_how_many_graphs_it_is() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["digits"], &["torch-compile"], &[1]);
+        workplace.inferbench(&["run", "--noplot", "--timeout", "600"]).finish().with_code(0);
+        let record = workplace.record("digits/torch-compile-cpu-f32/1");
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+        assert!(record.compilation_time_ms.unwrap() > 0.0 && record.trace_time_ms.unwrap() > 0.0);
+        assert!(record.message.unwrap().contains("1 graph compiled"));
+    }
+
+    #[test]
+    fn without_its_environment_it_says_what_adds_it() {
+        let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+        let mut command = workplace.inferbench(&["run"]);
+        let absent = command.env("XDG_CACHE_HOME", workplace.path("")).env("INFERBENCH_ENVIRONMENT", "none");
+        absent.finish().with_code(3).saying(&[
+            "left out: torch on cpu (1 case): unavailable: PyTorch is not here; get it with `scripts/setup torch`",
+        ]);
     }
 }
 

@@ -41,7 +41,8 @@ class Session:
         if self.mode == "compile":
             counters = torch._dynamo.utils.counters
             breaks = sum(counters["graph_break"].values())
-            parts.append(f"{counters['stats']['unique_graphs']} graphs compiled" + (f", {breaks} graph breaks" if breaks else ""))
+            graphs = counters["stats"]["unique_graphs"]
+            parts.append(f"{graphs} graph{'s' if graphs != 1 else ''} compiled" + (f", {breaks} graph breaks" if breaks else ""))
         return "; ".join(parts) or None
 
     def progress(self):
