@@ -142,6 +142,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
         peaks: None,
         calibrations: Vec::new(),
         parts: Vec::new(),
+        equal_machines: None,
         criterion_root: root.join("criterion"),
         saved_baseline: None,
         compared_baseline: None,

@@ -183,6 +183,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
         peaks: None,
         calibrations: Vec::new(),
         parts: Vec::new(),
+        equal_machines: None,
         criterion_root: PathBuf::new(),
         saved_baseline: None,
         compared_baseline: None,

@@ -15,7 +15,7 @@ use crate::paths::variable;
 
 /// A Python environment whose runtimes are used: a folder, a Python in it, or `none`.
 pub const ENVIRONMENT: &str = "INFERBENCH_ENVIRONMENT";
-/// What the process that has started this one has found.
+/// The variable that hands the runtimes that a process has found to the processes that it starts.
 pub const FOUND: &str = "INFERBENCH_FOUND";
 
 /// A file of a runtime, and where it comes from.
@@ -133,13 +133,13 @@ fn found() -> &'static Mutex<Found> {
     &FOUND_BEFORE
 }
 
-/// What processes that this one starts need to know.
+/// The variable [`FOUND`] with its value for the processes that this one starts.
 pub fn found_so_far() -> (&'static str, String) {
     let found = found().lock().unwrap_or_else(PoisonError::into_inner);
     (FOUND, serde_json::to_string(&*found).unwrap_or_default())
 }
 
-/// Where to look for a runtime.
+/// The places where a runtime is looked for.
 pub struct Search<'a> {
     /// Tells it from others.
     pub key: &'a str,

@@ -134,10 +134,18 @@ fn all_features() -> toml::Table {
     manifest["features"].as_table().unwrap().clone()
 }
 
+/// These features, the defaults, and what they switch on.
 fn with_defaults(features: &str) -> BTreeSet<String> {
-    let defaults = all_features()["default"].as_array().unwrap().clone();
-    let defaults = defaults.iter().filter_map(|name| name.as_str().map(String::from));
-    features.split(',').filter(|name| !name.is_empty()).map(String::from).chain(defaults).collect()
+    let all = all_features();
+    let mut found = BTreeSet::new();
+    let mut open: Vec<&str> = features.split(',').filter(|name| !name.is_empty()).chain(["default"]).collect();
+    while let Some(name) = open.pop() {
+        let implied = all.get(name).and_then(toml::Value::as_array).into_iter().flatten();
+        if found.insert(name.to_owned()) {
+            open.extend(implied.filter_map(toml::Value::as_str));
+        }
+    }
+    found
 }
 
 /// The features that a command line of inferbench or of a bench needs: those of the backends that it names, and of subcommands and flags.
@@ -158,6 +166,7 @@ fn needed(arguments: &[String], variables: &[String]) -> BTreeSet<String> {
     let is_sql = arguments.first().is_some_and(|it| it == "store") && has("query") && !has_flag;
     let others = [
         ("serve", arguments.first().is_some_and(|it| it == "serve")),
+        ("charts", has("--charts")),
         ("duckdb", is_sql || arguments.iter().any(|argument| argument.ends_with(".duckdb"))),
         ("cpu-stacks", has("--cpu") || has("--profile-time")),
     ];

@@ -83,7 +83,7 @@ pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
 
 pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
 
-/// What a device is.
+/// The full name of a device, as its driver gives it.
 pub(super) fn describe(device: &str) -> Result<String, CaseFailure> {
     let name = device.to_uppercase();
     let described = core()?.get_property(&DeviceType::from(name.as_str()), &PropertyKey::DeviceFullName);

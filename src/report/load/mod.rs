@@ -409,6 +409,6 @@ mod tests {
     fn a_case_without_figures_says_why() {
         let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
         let text = render(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown, false).unwrap();
-        assert!(text.contains("unsupported: no") && !text.contains("p50"), "{text}");
+        assert!(text.contains("| unsupported | no |") && !text.contains("p50"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 """Makes the networks of this folder and their outputs: `python make.py`, with the packages onnx 1.23 and numpy 2.4.
 
 Each network has numbers of very different size in one output, or nothing but numbers that are all alike, so that an error relative to the
-largest number says nothing. `NAME.npz` has eight samples with the right outputs. `NAME-WHAT.npz` has the same samples with outputs that are wrong.
+largest number says nothing. `NAME.npz` has eight samples with the right outputs. `NAME-WHAT.onnx` is a network that gives others for them.
 """
 
 from pathlib import Path
@@ -43,8 +43,8 @@ def outputs(model):
 def save(name, model, **wrong):
     (FOLDER / f"{name}.onnx").write_bytes(model.SerializeToString())
     numpy.savez(FOLDER / f"{name}.npz", x=x, y=outputs(model))
-    for what, y in wrong.items():
-        numpy.savez(FOLDER / f"{name}-{what}.npz", x=x, y=y.astype(numpy.float32))
+    for what, other in wrong.items():
+        (FOLDER / f"{name}-{what}.onnx").write_bytes(other.SerializeToString())
 
 
 def logits_beside(mask):
@@ -53,10 +53,11 @@ def logits_beside(mask):
     return network([20], [("MatMul", ["x", "w"], "z", {}), ("Add", ["z", "b"], "y", {})], {"w": columns, "b": bias})
 
 
-def detector():
+def detector(of_boxes, of_scores, factor=1):
     constants = {
-        "of_boxes": weights(40),
-        "of_scores": weights(80),
+        "of_boxes": of_boxes,
+        "of_scores": of_scores,
+        "factor": numpy.float32(factor),
         "pixels": numpy.float32(100),
         "centre": numpy.float32(320),
         "seldom": numpy.float32(2),
@@ -71,7 +72,8 @@ def detector():
         ("MatMul", ["x", "of_scores"], "d", {}),
         ("Sub", ["d", "seldom"], "e", {}),
         ("Sigmoid", ["e"], "f", {}),
-        ("Reshape", ["f", "eight"], "scores", {}),
+        ("Mul", ["f", "factor"], "g", {}),
+        ("Reshape", ["g", "eight"], "scores", {}),
         ("Concat", ["boxes", "scores"], "y", {"axis": 1}),
     ]
     return network([12, 10], nodes, constants)
@@ -84,16 +86,15 @@ def log_probabilities():
 
 
 for name, mask in [("lowest_mask", numpy.finfo(numpy.float32).min), ("large_mask", -1e9)]:
-    save(name, logits_beside(mask), of_other_weights=outputs(logits_beside(mask)))
-right = detector()
-boxes, scores = numpy.split(outputs(right), [4], axis=1)
+    save(name, logits_beside(mask), of_other_weights=logits_beside(mask))
+of_boxes, of_scores = weights(40), weights(80)
 save(
     "detections",
-    right,
-    without_scores=numpy.concatenate([boxes, 0 * scores], axis=1),
-    of_permuted_classes=numpy.concatenate([boxes, numpy.roll(scores, 1, axis=1)], axis=1),
+    detector(of_boxes, of_scores),
+    without_scores=detector(of_boxes, of_scores, 0),
+    of_permuted_classes=detector(of_boxes, numpy.roll(of_scores, 10, axis=1)),
 )
-save("log_probabilities", log_probabilities(), of_other_weights=outputs(log_probabilities()))
+save("log_probabilities", log_probabilities(), of_other_weights=log_probabilities())
 # The first sample is nothing, for which exactly 0 is expected, and 1e-12 comes out.
 x[0] = 0
 almost = network(
