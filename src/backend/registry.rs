@@ -279,7 +279,7 @@ mod tests {
             let engine: Box<dyn Backend> = Box::new(Null);
             format!("{:#}", register(vec![(name.to_owned(), engine)]).unwrap_err())
         };
-        assert_eq!(refused("pytorch"), "\"pytorch\" is a name of the backend \"tch\": give your engine another one");
+        assert_eq!(refused("pytorch"), "\"pytorch\" is a name of the backend \"torch\": give your engine another one");
         assert!(refused("ort").starts_with("\"ort\" is a name of the backend"));
         assert!(refused("Mine").starts_with("backend \"Mine\": "));
     }

@@ -54,6 +54,7 @@ pub const PATH_VARIABLES: [(&str, &str); 13] = [
     ),
     ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of one that is found"),
     ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of one that is found"),
+    ("INFERBENCH_TORCH_PYTHON", "A Python that has torch, instead of one that is found"),
     ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `inferbench setup browser`"),
     ("INFERBENCH_WORKER", "Programs outside that are backends: `name:command`, several separated by `;`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),
