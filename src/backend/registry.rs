@@ -153,9 +153,9 @@ fn in_places() -> Result<&'static [Entry], &'static str> {
     let entry = |(number, (name, place)): (usize, (String, PathBuf))| -> Result<Entry> {
         let base = name.split('@').next().unwrap_or_default();
         let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
-        let in_place = of
-            .in_place
-            .with_context(|| format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have"))?;
+        let in_place = of.in_place.with_context(|| {
+            format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have")
+        })?;
         let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
         let place: &'static Path = Box::leak(place.into_boxed_path());
         let backend: &'static dyn Backend = Box::leak(in_place(place));

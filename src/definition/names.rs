@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_backend_is_known_by_its_library() {
-        let names = ["ort", "OnnxRuntime", "onnx-runtime", "PyTorch", "libtorch", "torch", "Candle", "abacus"].map(backend_name);
+        let names = ["ort", "OnnxRuntime", "onnx-runtime", "PyTorch", "libtorch", "torch", "Candle", "abacus"]
+            .map(backend_name);
         assert_eq!(names, ["ort", "ort", "ort", "torch", "tch", "torch", "candle", "abacus"]);
     }
 

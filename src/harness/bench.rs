@@ -36,7 +36,7 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 13] = [
+pub const PATH_VARIABLES: [(&str, &str); 14] = [
     (
         "INFERBENCH_ROOT",
         "The project's folder [default: the next one from the current folder upwards that is a checkout of inferbench or a package that uses it, or else the current folder]",

@@ -54,7 +54,10 @@ fn versions_of_libraries_are_those_that_are_pinned() {
         .collect();
     let required = |package: &str| {
         let lines = text(&format!("scripts/{package}-requirements.txt"));
-        lines.lines().find_map(|line| Some(line.strip_prefix(package)?.strip_prefix("==")?.split(' ').next()?.to_owned())).unwrap()
+        lines
+            .lines()
+            .find_map(|line| Some(line.strip_prefix(package)?.strip_prefix("==")?.split(' ').next()?.to_owned()))
+            .unwrap()
     };
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let rust = manifest["package"]["rust-version"].as_str().unwrap();

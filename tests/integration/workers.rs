@@ -344,6 +344,8 @@ mod jax {
 
 #[cfg(feature = "torch")]
 mod torch {
+    use inferbench::run_data::Profile;
+
     use super::*;
 
     #[test]
@@ -379,9 +381,80 @@ mod torch {
         assert!(record.message.unwrap().contains("1 graph compiled"));
     }
 
+    /// A module whose outputs are nested, in training mode.
+    const NET: &str = "import torch
+from dataclasses import dataclass
+
+@dataclass
+class Out:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.drop, self.fc = torch.nn.Conv2d(3, 8, 3), torch.nn.Dropout(0.5), torch.nn.Linear(8, 4)
+
+    def forward(self, pixels, ids):
+        hidden = self.conv(pixels).relu().mean((2, 3)) + ids.float().mean(1, keepdim=True)
+        return {'out': Out(self.fc(self.drop(hidden)), hidden), 'pair': (hidden, hidden + 1)}
+
+def make():
+    return Net(), (torch.randn(2, 3, 16, 16), torch.randint(100, (2, 7)))
+";
+
+    #[test]
+    fn a_python_file_is_a_model_whose_modules_are_profiled() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["torch"], &[1]);
+        std::fs::write(workplace.path("net.py"), NET).unwrap();
+        workplace.inferbench(&["run", "net.py:make", "--noplot", "--batch-sizes", "1,3"]).finish().with_code(0);
+        let records = workplace.records();
+        assert_eq!(records.len(), 2);
+        for record in records {
+            assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+            let batch = record.batch_size;
+            assert_eq!(record.input_shape, Some(format!("{batch}x3x16x16 {batch}x7")));
+            assert!(record.message.unwrap().contains("the module was in training mode"));
+        }
+        let arguments = ["profile", "net.py", "--format", "json"];
+        let profile = workplace.inferbench(&arguments).finish().with_code(0);
+        let profile: Profile = serde_json::from_str(&profile.stdout).unwrap();
+        let rows = &profile.cases[0].rows;
+        let conv = rows.iter().find(|row| row.module.as_deref() == Some("conv")).unwrap();
+        assert!(conv.operator == "aten::conv2d" && conv.kernel.as_ref().unwrap().contains("8×3×3×3"), "{conv:?}");
+        // Two for each weight at each of 14 × 14 places.
+        assert_eq!(conv.flops, Some(2 * 8 * 27 * 14 * 14));
+    }
+
+    #[test]
+    fn what_is_no_module_is_said_in_a_sentence() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["torch"], &[1]);
+        let refused = |name: &str, text: &str, message: &str| {
+            std::fs::write(workplace.path(name), text).unwrap();
+            workplace.inferbench(&["run", name]).finish().with_code(2).saying(&[message]);
+        };
+        let raises = "def inner():\n    raise ValueError('no such layer')\ndef make():\n    return inner()\n";
+        refused("raises.py", raises, "line 4, in make (`return inner()`): raises.py, line 2, in inner");
+        refused("three.py", "def make(): return 3\n", "`make` of three.py returns int, and not a torch.nn.Module");
+        refused("none.py", "", "none.py has no function `make`");
+        refused("wrong.pt2", "text", "wrong.pt2 is not what torch.export.save writes");
+        let other = workplace.inferbench(&["run", "three.py:net"]).finish().with_code(2);
+        other.saying(&["the function of a Python file is called `make`"]);
+    }
+
     #[test]
     fn without_its_environment_it_says_what_adds_it() {
         let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+        std::fs::write(workplace.path("net.py"), NET).unwrap();
+        let mut command = workplace.inferbench(&["run", "net.py"]);
+        let absent = command.env("XDG_CACHE_HOME", workplace.path("")).env("INFERBENCH_ENVIRONMENT", "none");
+        absent.finish().with_code(2).saying(&["PyTorch is not here; get it with"]);
         let mut command = workplace.inferbench(&["run"]);
         let absent = command.env("XDG_CACHE_HOME", workplace.path("")).env("INFERBENCH_ENVIRONMENT", "none");
         absent.finish().with_code(3).saying(&[

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::process::OutsideProcess;
 use super::program::describe;
-use super::python::{self, FRAMES, Module};
+use super::python::{self, FRAMES, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
@@ -19,8 +19,9 @@ pub struct Jax {
     pub place: Option<&'static Path>,
 }
 
-const MODULES: [Module; 7] = [
+const MODULES: [Module; 8] = [
     FRAMES,
+    SERVING,
     ("operators", include_str!("jax/operators.py")),
     ("graph", include_str!("jax/graph.py")),
     ("sessions", include_str!("jax/sessions.py")),

@@ -23,6 +23,10 @@ pub(super) enum Ask<'a> {
         protocol: u32,
     },
     Load(Box<Load<'a>>),
+    /// The inputs of a file, which only PyTorch's worker is asked for.
+    Inputs {
+        file: &'a Path,
+    },
     /// With the inputs as tensors.
     Bind {
         binding: usize,
@@ -46,6 +50,13 @@ pub(super) enum Ask<'a> {
     Profile {
         is_on: bool,
     },
+}
+
+/// The answer to `inputs`: each as `x:f32[batch,3,224,224]`.
+#[cfg(feature = "torch")]
+#[derive(Deserialize)]
+pub(super) struct Inputs {
+    pub inputs: Vec<String>,
 }
 
 /// The answer to `call`: the nanoseconds of its stages.

@@ -12,6 +12,9 @@ pub(super) type Module = (&'static str, &'static str);
 /// The frames of the protocol, which all workers in Python import.
 pub(super) const FRAMES: Module = ("frames", include_str!("python/frames.py"));
 
+/// How a worker in Python answers requests; each adds how it loads.
+pub(super) const SERVING: Module = ("serving", include_str!("python/serving.py"));
+
 /// Makes modules of the first line of the standard input.
 const BEGIN: &str = "import json, linecache, sys, types
 for name, text in json.loads(sys.stdin.buffer.readline()):

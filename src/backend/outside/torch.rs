@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::messages::{Ask, Inputs};
 use super::process::OutsideProcess;
 use super::program::describe;
-use super::python::{self, FRAMES, Module};
+use super::python::{self, FRAMES, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
 use crate::backend::installed::{Environment, Search};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
-use crate::definition::{CaseFailure, Dtype, Model, Origin, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, Origin, TensorSpec, backends_in_places, device_kind};
 use crate::paths::{Paths, cache};
 
 /// How a module is called: as it is, or compiled.
@@ -28,10 +29,13 @@ pub struct Torch {
     pub mode: Mode,
 }
 
-const MODULES: [Module; 4] = [
+const MODULES: [Module; 7] = [
     FRAMES,
+    SERVING,
     ("networks", include_str!("torch/networks.py")),
+    ("files", include_str!("torch/files.py")),
     ("sessions", include_str!("torch/sessions.py")),
+    ("profiles", include_str!("torch/profiles.py")),
     ("serve", include_str!("torch/serve.py")),
 ];
 
@@ -62,7 +66,7 @@ fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
 
 impl Torch {
     /// Starts Python for a device with so many threads.
-    fn start(&self, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
+    fn start(&self, device: &str, threads: usize, is_profiled: bool) -> Result<OutsideProcess, CaseFailure> {
         let mode: &str = self.mode.into();
         let export = Paths::find().script("scripts/export/entry.py");
         let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
@@ -73,12 +77,29 @@ impl Torch {
             command.env("OMP_NUM_THREADS", threads.to_string());
             // Nothing is read from an earlier compilation, and nothing is asked of a model hub.
             command.env("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1").env("HF_HUB_OFFLINE", "1");
+            if is_profiled {
+                command.env("TORCH_WORKER_PROFILED", "1");
+            }
         })
     }
 
-    fn open(&self, request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {
-        OutsideSession::load(self.start(request.device, request.threads)?, request)
+    fn open(&self, request: &LoadRequest<'_>, is_profiled: bool) -> Result<OutsideSession, CaseFailure> {
+        OutsideSession::load(self.start(request.device, request.threads, is_profiled)?, request)
     }
+}
+
+/// The inputs of a Python file's module, or of a `.pt2`.
+///
+/// # Errors
+/// PyTorch is not here, or the file has no module that can be called; the message says why.
+pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
+    let is_of_torch = |name: &str| name.starts_with("torch@") || name.starts_with("torch-compile@");
+    let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
+    // An environment that the command names has PyTorch, where the active one may have none.
+    let place = python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
+    let mut process = Torch { place, mode: Mode::Eager }.start("cpu", 1, false)?;
+    let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file }, &[])?;
+    inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
 
 impl Backend for Torch {
@@ -92,7 +113,7 @@ impl Backend for Torch {
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        describe(&mut self.start(device, 1)?)?.devices[0].availability()
+        describe(&mut self.start(device, 1, false)?)?.devices[0].availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
@@ -114,22 +135,26 @@ impl Backend for Torch {
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         match &model.origin {
-            Origin::Files { .. } => Err(CaseFailure::unsupported("PyTorch runs packaged models here: an ONNX file is no module")),
-            Origin::Packaged { quantization: Some(_), .. } => {
+            Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. } => {
                 Err(CaseFailure::unsupported("this variant is made from ONNX graphs, and there is no module of it"))
             }
-            Origin::Packaged { .. } if !DTYPES.contains(&dtype) => {
+            Origin::Files { torchscript: None, .. } => Err(CaseFailure::unsupported(
+                "an ONNX file is no module: name a `.py`, a `.pt2` or a TorchScript `.pt` file",
+            )),
+            // A quantised archive.
+            Origin::Files { .. } if dtype == model.dtype => Ok(()),
+            _ if !DTYPES.contains(&dtype) => {
                 Err(CaseFailure::unsupported(format!("no {dtype} of modules here; there are {}", names(&DTYPES))))
             }
-            Origin::Packaged { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        Ok(Box::new(self.open(request)?))
+        Ok(Box::new(self.open(request, false)?))
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
-        Ok(Box::new(self.open(request)?))
+        Ok(Box::new(self.open(request, true)?))
     }
 }

@@ -1,4 +1,4 @@
-"""The module of a model, as PyTorch's users have it: the class of its library, with the weights of the request."""
+"""The module of a packaged model, as PyTorch's users have it: the class of its library, with the weights of the request."""
 
 import importlib
 import os
@@ -8,13 +8,6 @@ import safetensors.torch
 import torch
 
 from frames import Refused
-
-
-class Network:
-    """A module, and how it is called: `call(*inputs)` gives a tuple of outputs."""
-
-    def __init__(self, module, call, note):
-        self.module, self.call, self.note = module, call, note
 
 
 def packaged(request):
@@ -51,10 +44,6 @@ def weights(request):
     if not request.get("weights"):
         raise Refused("unsupported", "the model has no file of weights for PyTorch")
     return safetensors.torch.load_file(request["weights"])
-
-
-def dtype_of(request):
-    return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
 
 
 def load_state(module, tensors):

@@ -1,24 +1,35 @@
 """Sessions: a model's module on a device, and the batches that are bound to it."""
 
 import copy
+import os
 import time
 
 import numpy as np
 import torch
+import torch._dynamo
+import torch._inductor.config
 
+import files
 import networks
 from frames import Refused
+
+# Modules of other types, which are those of quantised archives, take and give f32.
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+# Where Dynamo would give up and call a module as it is, the case says so.
+torch._dynamo.config.fail_on_recompile_limit_hit = True
+# Kernels that Inductor makes are seen by the profiler only if they tell it.
+torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
 
 
 class Session:
     def __init__(self, request):
         kind, _, number = request["device"].partition(":")
         self.device = torch.device(kind, int(number or 0)) if kind != "cpu" else torch.device("cpu")
-        self.dtype = networks.dtype_of(request)
+        self.dtype = DTYPES.get(request["dtype"], torch.float32)
         self.mode = request["mode"]
         self.names = request["outputs"]
-        self.bound, self.trace_ms, self.compile_ms = {}, 0.0, 0.0
-        self.notes = []
+        self.files = [request["weights"]] if request.get("weights") else []
+        self.bound, self.notes = {}, []
 
     def placed(self, module):
         return module.eval().requires_grad_(False).to(self.device, self.dtype)
@@ -40,9 +51,14 @@ class Session:
         parts = [*self.notes]
         if self.mode == "compile":
             counters = torch._dynamo.utils.counters
-            breaks = sum(counters["graph_break"].values())
-            graphs = counters["stats"]["unique_graphs"]
-            parts.append(f"{graphs} graph{'s' if graphs != 1 else ''} compiled" + (f", {breaks} graph breaks" if breaks else ""))
+            # The first compilation of a function has the number 0.
+            compilations = [it.compile_id or "/0" for it in torch._dynamo.utils.get_compilation_metrics()]
+            counts = {
+                "graph": counters["stats"]["unique_graphs"],
+                "graph break": sum(counters["graph_break"].values()),
+                "recompilation": sum(not name.endswith("/0") for name in compilations),
+            }
+            parts.append(", ".join(f"{count} {what}{'s' if count != 1 else ''}" for what, count in counts.items()))
         return "; ".join(parts) or None
 
     def progress(self):
@@ -77,33 +93,40 @@ def array(tensor):
     return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).cpu().contiguous().numpy()
 
 
-def outputs_of(result):
-    """The tensors of what a module returns, with names where it has them: a tensor, a tuple, a dict or a dataclass."""
+def outputs_of(result, name=""):
+    """The tensors of what a module returns, with names where they have some: of a tensor, a tuple, a dict or a dataclass."""
     if isinstance(result, torch.Tensor):
-        return [(None, result)]
+        return [(name, result)]
     if hasattr(result, "items"):
-        return [(name, value) for name, value in result.items() if isinstance(value, torch.Tensor)]
-    if hasattr(result, "__dataclass_fields__"):
-        pairs = [(name, getattr(result, name)) for name in result.__dataclass_fields__]
-        return [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
-    if isinstance(result, (tuple, list)):
-        return [pair for value in result for pair in outputs_of(value)]
-    return []
+        inner = list(result.items())
+    elif hasattr(result, "__dataclass_fields__"):
+        inner = [(field, getattr(result, field)) for field in result.__dataclass_fields__]
+    elif hasattr(result, "_fields"):
+        inner = list(zip(result._fields, result))
+    elif isinstance(result, (tuple, list)):
+        inner = list(enumerate(result)) if name else [("", value) for value in result]
+    else:
+        return []
+    return [pair for key, value in inner for pair in outputs_of(value, f"{name}.{key}" if name else str(key))]
 
 
 class Forward(Session):
-    """A forward pass."""
+    """A forward pass of a module that takes inputs of these names."""
 
-    def __init__(self, request, entry):
+    def __init__(self, request, taken):
         super().__init__(request)
-        module = entry.original().eval()
-        networks.load_state(module, networks.weights(request))
-        self.module = self.placed(module)
-        # A module of transformers is no submodule of the one that has its weights under their published names.
-        if hasattr(self.module, "_call"):
-            self.module._call[1].to(self.device, self.dtype).eval()
-        self.run = self.compiled(self.module)
-        self.taken = [port.name for port in entry.inputs]
+        self.taken, self.by_name = taken, False
+
+    def of(self, module):
+        self.module, self.run = module, self.compiled(module)
+        return self
+
+    def root(self):
+        """The module whose parts have the names of the model's."""
+        return self.module
+
+    def call_module(self, inputs):
+        return self.run(**dict(zip(self.taken, inputs))) if self.by_name else self.run(*inputs)
 
     def inputs(self, tensors):
         missing = [name for name in self.taken if name not in tensors]
@@ -116,16 +139,51 @@ class Forward(Session):
         self.call(binding)
 
     def computed(self, inputs):
-        found = outputs_of(self.run(*inputs))
-        return [(name, value) for name, (_, value) in zip(self.names, found)]
+        result = self.call_module(inputs)
+        found = outputs_of(result)
+        if not found:
+            raise Refused("failed", f"the module returns no tensor, but {type(result).__name__}")
+        given = dict(found)
+        if self.names and all(name in given for name in self.names):
+            return [(name, given[name]) for name in self.names]
+        if self.names:
+            return [(name, value) for name, (_, value) in zip(self.names, found)]
+        return [(name or f"output_{place}", value) for place, (name, value) in enumerate(found)]
 
     def call(self, binding):
-        result = self.run(*self.bound[binding])
+        result = self.call_module(self.bound[binding])
         self.wait()
         return result
 
     def outputs(self, binding):
         return [(name, array(value)) for name, value in self.computed(self.bound[binding])]
+
+
+def packaged(request, entry):
+    """The module of a packaged model's library."""
+    session = Forward(request, [port.name for port in entry.inputs])
+    module = entry.original().eval()
+    networks.load_state(module, networks.weights(request))
+    module = session.placed(module)
+    # A module of transformers is no submodule of the one that has its weights under their published names.
+    if hasattr(module, "_call"):
+        inner = module._call[1].to(session.device, session.dtype).eval()
+        session.root = lambda: inner
+    return session.of(module)
+
+
+def of_file(request, path):
+    """The module of a user's file."""
+    loaded = files.load(path)
+    if isinstance(loaded.module, torch.jit.ScriptModule) and request["mode"] == "compile":
+        raise Refused("unsupported", "torch.compile takes Python modules, and a TorchScript archive has none")
+    if not loaded.can_change_dtype and request["dtype"] != "f32":
+        raise Refused("unsupported", "a `.pt2` computes in the dtype in which it was exported: f32")
+    session = Forward(request, [given["name"] for given in request["inputs"]])
+    session.by_name, session.files, session.notes = loaded.by_name, loaded.files, loaded.notes
+    if loaded.can_change_dtype:
+        return session.of(session.placed(loaded.module))
+    return session.of(loaded.module.to(session.device))
 
 
 class Generation(Session):
@@ -145,6 +203,9 @@ class Generation(Session):
         self.taken = [port.name for port in entry.inputs]
         if self.phase == "decode":
             self.notes.append("transformers' growing cache")
+
+    def root(self):
+        return self.model
 
     def inputs(self, tensors):
         return [self.put(tensors[name]) for name in self.taken]
@@ -229,5 +290,8 @@ class Generation(Session):
 
 
 def open_session(request):
+    file = next((part["torchscript"] for part in request["parts"] if part["torchscript"]), None)
+    if request.get("weights") is None and file:
+        return of_file(request, file)
     entry = networks.packaged(request)
-    return (Generation if hasattr(entry, "prompt") else Forward)(request, entry)
+    return Generation(request, entry) if hasattr(entry, "prompt") else packaged(request, entry)
