@@ -59,7 +59,7 @@ fn main() {
 
 /// What the program reads at run time: folders with all that is in them, and files. Users put files of their own beside those of
 /// the network that has trained weights.
-const PROGRAM_FILES: [&str; 14] = [
+const PROGRAM_FILES: [&str; 15] = [
     "models/suites",
     "models/zoo",
     "models/trained/digits.safetensors",
@@ -75,6 +75,7 @@ const PROGRAM_FILES: [&str; 14] = [
     "scripts/export",
     "scripts/setup",
     "scripts/jax-requirements.txt",
+    "scripts/torch-requirements.txt",
 ];
 
 /// Writes the list of the program's files, each with its name and content, and what tells it from the list of another build.

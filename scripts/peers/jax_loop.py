@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "src/backend/outside/jax"))
+sys.path[:0] = [str(ROOT / "src/backend/outside" / part) for part in ("jax", "python")]
 
 import frames  # noqa: E402
 import jax  # noqa: E402

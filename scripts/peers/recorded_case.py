@@ -7,7 +7,7 @@ import pickle
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "src/backend/outside/jax"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "src/backend/outside/python"))
 
 import frames  # noqa: E402
 

@@ -21,7 +21,11 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
             Format::TorchScript,
         ) => Some("this variant is made from ONNX graphs, and there is no TorchScript of it"),
         (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
-        (Origin::Files { torchscript: None, .. }, Format::TorchScript) => Some("needs a .pt file of the same name"),
+        (Origin::Files { torchscript, .. }, Format::TorchScript)
+            if torchscript.as_ref().is_none_or(|file| file.extension() != Some("pt".as_ref())) =>
+        {
+            Some("needs a .pt file of the same name")
+        }
         (Origin::Files { .. }, _) if model.generation.is_some() && dtype != model.dtype => {
             Some("a language model of files runs in the dtype of its files")
         }

@@ -177,7 +177,7 @@ impl Search<'_> {
 
 /// Whether a folder is a Python environment: one that Python or conda has made, or one with packages.
 pub fn has_packages(folder: &Path) -> bool {
-    let marks = ["pyvenv.cfg", "conda-meta", "onnxruntime", "openvino", "jaxlib"];
+    let marks = ["pyvenv.cfg", "conda-meta", "onnxruntime", "openvino", "jaxlib", "torch"];
     marks.iter().any(|mark| folder.join(mark).exists()) || Environment::of(folder).packages.len() > 1
 }
 

@@ -40,6 +40,10 @@ mod tch;
 #[cfg(feature = "tract")]
 mod tract;
 
+use std::path::Path;
+
+use crate::definition::{CaseFailure, TensorSpec};
+
 /// The variable by which a worker is told that its runtime shall log what it does.
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
@@ -54,3 +58,15 @@ pub use interface::{
 pub use null::NullSession;
 pub use outside::conformance::{Check, check as check_program};
 pub use registry::{NULL, find};
+
+/// The inputs of a `.py` or `.pt2`, which PyTorch is asked for.
+///
+/// # Errors
+/// PyTorch is not here, or the file has no module; the message says why.
+pub(crate) fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
+    registry::find("torch")?;
+    #[cfg(feature = "torch")]
+    return outside::torch::inputs_of(file);
+    #[cfg(not(feature = "torch"))]
+    return Err(CaseFailure::unsupported(format!("{} needs PyTorch", file.display())));
+}

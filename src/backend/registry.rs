@@ -54,10 +54,10 @@ macro_rules! with_feature {
 
 /// The constructor of a backend with the runtime of one environment, if this build has the feature.
 macro_rules! in_place {
-    ($feature:literal, $($backend:ident)::+) => {{
+    ($feature:literal, $($backend:ident)::+ $(, $field:ident: $value:expr)?) => {{
         #[cfg(feature = $feature)]
         {
-            Some(|place| Box::new($($backend)::+ { place: Some(place) }) as Box<dyn Backend>)
+            Some(|place| Box::new($($backend)::+ { place: Some(place) $(, $field: $value)? }) as Box<dyn Backend>)
         }
         #[cfg(not(feature = $feature))]
         {
@@ -68,7 +68,7 @@ macro_rules! in_place {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 8] = [
+static ENTRIES: [Entry; 10] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
@@ -82,6 +82,12 @@ static ENTRIES: [Entry; 8] = [
             in_place: in_place!("openvino", super::openvino::OpenVino) },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
+    Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
+            backend: with_feature!("torch", super::outside::torch::Torch { place: None, mode: super::outside::torch::Mode::Eager }),
+            in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Eager) },
+    Entry { name: "torch-compile", version: "protocol 1", framework: "pytorch", colour: ["#862e9c", "#da77f2"], setup: None,
+            backend: with_feature!("torch", super::outside::torch::Torch { place: None, mode: super::outside::torch::Mode::Compile }),
+            in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Compile) },
     Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
             backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb), in_place: None },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
@@ -147,9 +153,9 @@ fn in_places() -> Result<&'static [Entry], &'static str> {
     let entry = |(number, (name, place)): (usize, (String, PathBuf))| -> Result<Entry> {
         let base = name.split('@').next().unwrap_or_default();
         let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
-        let in_place = of
-            .in_place
-            .with_context(|| format!("{base} has no runtime in a Python environment; ort, openvino and jax have"))?;
+        let in_place = of.in_place.with_context(|| {
+            format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have")
+        })?;
         let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
         let place: &'static Path = Box::leak(place.into_boxed_path());
         let backend: &'static dyn Backend = Box::leak(in_place(place));
@@ -273,7 +279,7 @@ mod tests {
             let engine: Box<dyn Backend> = Box::new(Null);
             format!("{:#}", register(vec![(name.to_owned(), engine)]).unwrap_err())
         };
-        assert_eq!(refused("pytorch"), "\"pytorch\" is a name of the backend \"tch\": give your engine another one");
+        assert_eq!(refused("pytorch"), "\"pytorch\" is a name of the backend \"torch\": give your engine another one");
         assert!(refused("ort").starts_with("\"ort\" is a name of the backend"));
         assert!(refused("Mine").starts_with("backend \"Mine\": "));
     }

@@ -56,7 +56,7 @@ pub enum Place {
 const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
 
 pub(super) fn failed(error: anyhow::Error) -> CaseFailure {
-    CaseFailure::failed(format!("{error:#}"))
+    error.downcast().unwrap_or_else(|error| CaseFailure::failed(format!("{error:#}")))
 }
 
 /// Reads all models below `models_folder`: packaged ones first, then those of users, each sorted by name.

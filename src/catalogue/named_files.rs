@@ -16,6 +16,8 @@ pub fn path_of(word: &str) -> PathBuf {
 }
 
 fn named(word: &str) -> (Option<String>, PathBuf) {
+    // The function of a Python file has one name.
+    let word = word.strip_suffix(":make").filter(|file| file.ends_with(".py")).unwrap_or(word);
     match word.split_once('=') {
         Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
         _ => (None, PathBuf::from(word)),
@@ -55,6 +57,11 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`", path.display());
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
+            let word = path.to_string_lossy();
+            ensure!(
+                !word.contains(".py:"),
+                "{word}: the function of a Python file is called `make`; write its name without `:`"
+            );
             ensure!(path.is_file(), "there is no file {}", path.display());
             check_model_file(&path)?;
             files.push((name, standing_for(path)));

@@ -12,6 +12,7 @@ use super::decoders::as_language_model;
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
+use crate::backend;
 use crate::definition::{
     ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
     SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
@@ -20,6 +21,9 @@ use crate::onnx;
 
 /// Extensions of files that are read as graphs.
 const GRAPHS: [&str; 2] = ["onnx", "pt"];
+/// Extensions of files whose inputs only PyTorch knows: it exports one, and runs the other. They are models where a user names them, and
+/// not where they merely lie in a folder.
+const MODULES: [&str; 2] = ["py", "pt2"];
 /// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
@@ -33,6 +37,11 @@ fn has_extension(file: &Path, extension: &str) -> bool {
 /// Whether the name says that the file is a graph, which files of the same stem belong to.
 pub fn is_graph(file: &Path) -> bool {
     GRAPHS.iter().any(|extension| has_extension(file, extension))
+}
+
+/// Whether PyTorch has to say the inputs of a file of this name.
+pub fn is_module(file: &Path) -> bool {
+    MODULES.iter().any(|extension| has_extension(file, extension))
 }
 
 /// Whether a file of this name is read as a model.
@@ -60,9 +69,10 @@ pub fn is_weights_with_toml(file: &Path) -> bool {
 /// A file of this name is not read as a model; the message has the names that are.
 pub fn check_model_file(file: &Path) -> Result<()> {
     ensure!(
-        is_model_file(file) || packaged_folder(file).is_some(),
+        is_model_file(file) || is_module(file) || packaged_folder(file).is_some(),
         "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
-         `torch.jit.save`) and `.safetensors` (weights of a packaged model)",
+         `torch.jit.save`), `.pt2` (of `torch.export.save`), `.py` (with a function `make` that returns a module and its inputs) and \
+         `.safetensors` (weights of a packaged model)",
         file.display()
     );
     Ok(())
@@ -70,7 +80,11 @@ pub fn check_model_file(file: &Path) -> Result<()> {
 
 /// A model's file and those that belong to it: another format of a graph, and the TOML file.
 pub fn files_of(named: &Path) -> Vec<PathBuf> {
-    let formats: &[&str] = if is_graph(named) || has_extension(named, TOML) { &GRAPHS } else { &[] };
+    let formats: &[&str] = match named {
+        _ if is_graph(named) || has_extension(named, TOML) => &GRAPHS,
+        _ if is_module(named) => &GRAPHS[..1],
+        _ => &[],
+    };
     let others = formats.iter().chain([&TOML]).map(|extension| named.with_extension(extension));
     let others = others.filter(|file| file != named && file.is_file());
     std::iter::once(named.to_owned()).chain(others).collect()
@@ -128,6 +142,8 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     }
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
+    let module = MODULES.into_iter().find_map(with_extension);
+    let torchscript = module.clone().or(torchscript);
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
         let weights = with_extension(WEIGHTS).context("no model file")?;
         return with_own_weights(name, variant, &weights, packaged);
@@ -136,8 +152,8 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
     let dtype = match (&summary, &torchscript) {
         (Some(summary), _) => summary.dtype,
-        (None, Some(archive)) => onnx::read_dtype(archive)?,
-        (None, None) => Dtype::F32,
+        (None, Some(archive)) if module.is_none() => onnx::read_dtype(archive)?,
+        (None, _) => Dtype::F32,
     };
     let may_make_tokens = summary.is_some() && sidecar.inputs.is_none();
     ensure!(
@@ -147,6 +163,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let inputs = match (sidecar.inputs, &summary) {
         (Some(inputs), _) => inputs,
         (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
+        (None, None) if module.is_some() => backend::inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();

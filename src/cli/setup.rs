@@ -18,7 +18,7 @@ use crate::paths::Paths;
         inferbench setup --device webgpu"
 )]
 pub struct Arguments {
-    /// ort, tch, openvino, jax, browser or duckdb [default: ort and tch]
+    /// ort, tch, openvino, jax, torch, browser or duckdb [default: ort and tch]
     #[arg(value_name = "PART")]
     parts: Vec<String>,
     /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, rocm

@@ -131,6 +131,7 @@ pub enum Origin {
     /// Files with their weights inside: files of a user, or the quantised files of a packaged model.
     Files {
         onnx: Option<PathBuf>,
+        /// What only PyTorch runs: a TorchScript archive, a `.pt2`, or a `.py` with a function that makes a module.
         torchscript: Option<PathBuf>,
         reference: Option<PathBuf>,
         /// How the products of the ONNX file are quantised during preparation; `None` for the file as it is.

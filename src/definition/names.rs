@@ -24,7 +24,8 @@ pub fn backend_name(name: &str) -> String {
     match name.as_str() {
         "onnxruntime" | "onnx-runtime" | "onnx_runtime" => "ort".into(),
         "onnxruntime-web" => "ort-web".into(),
-        "pytorch" | "torch" | "libtorch" => "tch".into(),
+        "libtorch" | "torchscript" => "tch".into(),
+        "pytorch" => "torch".into(),
         _ => name,
     }
 }
@@ -147,8 +148,9 @@ mod tests {
 
     #[test]
     fn a_backend_is_known_by_its_library() {
-        let names = ["ort", "OnnxRuntime", "onnx-runtime", "pytorch", "torch", "Candle", "abacus"].map(backend_name);
-        assert_eq!(names, ["ort", "ort", "ort", "tch", "tch", "candle", "abacus"]);
+        let names = ["ort", "OnnxRuntime", "onnx-runtime", "PyTorch", "libtorch", "torch", "Candle", "abacus"]
+            .map(backend_name);
+        assert_eq!(names, ["ort", "ort", "ort", "torch", "tch", "torch", "candle", "abacus"]);
     }
 
     #[test]

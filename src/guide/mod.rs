@@ -13,7 +13,7 @@
 //! | [`serving`] | `load` | What users feel: latency under load, and how many requests a machine serves |
 //! | [`profiles`] | `profile` | Where the time of a call goes, and why one case is slower than another |
 //! | [`paired_benchmarks`] | `duel` | How to gate a pull request: a paired (duet) benchmark of two revisions |
-//! | [`workers`] | | How to benchmark JAX, a browser, and a runtime of yours in any language |
+//! | [`workers`] | | How to benchmark PyTorch, JAX, a browser, and a runtime of yours in any language |
 //! | [`own_crate`] | | How to benchmark the engine and the code of your own crate with `cargo bench` |
 //!
 //! # Models

@@ -36,7 +36,7 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 13] = [
+pub const PATH_VARIABLES: [(&str, &str); 14] = [
     (
         "INFERBENCH_ROOT",
         "The project's folder [default: the next one from the current folder upwards that is a checkout of inferbench or a package that uses it, or else the current folder]",
@@ -54,6 +54,7 @@ pub const PATH_VARIABLES: [(&str, &str); 13] = [
     ),
     ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of one that is found"),
     ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of one that is found"),
+    ("INFERBENCH_TORCH_PYTHON", "A Python that has torch, instead of one that is found"),
     ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `inferbench setup browser`"),
     ("INFERBENCH_WORKER", "Programs outside that are backends: `name:command`, several separated by `;`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),

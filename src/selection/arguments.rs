@@ -155,7 +155,10 @@ fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
 impl Selection {
     /// Takes the files and folders of models among words that stand alone on the command line, and returns the others.
     pub fn take_files<'a>(&mut self, words: &'a [String]) -> Vec<&'a String> {
-        let is_path = |word: &&String| is_model_file(&path_of(word)) || path_of(word).exists();
+        let is_path = |word: &&String| {
+            let path = path_of(word);
+            is_model_file(&path) || path.exists() || word.contains(".py:")
+        };
         let (paths, others): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
         self.files.extend(paths.into_iter().cloned());
         others

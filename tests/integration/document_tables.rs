@@ -52,8 +52,13 @@ fn versions_of_libraries_are_those_that_are_pinned() {
         .map(|found| found.extract())
         .map(|(_, [package, version])| (package, version))
         .collect();
-    let jax = text("scripts/jax-requirements.txt");
-    let jax = jax.lines().find_map(|line| line.strip_prefix("jax==")?.split(' ').next()).unwrap();
+    let required = |package: &str| {
+        let lines = text(&format!("scripts/{package}-requirements.txt"));
+        lines
+            .lines()
+            .find_map(|line| Some(line.strip_prefix(package)?.strip_prefix("==")?.split(' ').next()?.to_owned()))
+            .unwrap()
+    };
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let rust = manifest["package"]["rust-version"].as_str().unwrap();
     let readme = [
@@ -62,7 +67,8 @@ fn versions_of_libraries_are_those_that_are_pinned() {
         format!("libtorch {}", pins["torch"]),
         format!("OpenVINO {}", pins["openvino"]),
         format!("ONNX Runtime Web {}", pins["onnxruntime-web"]),
-        format!("JAX {jax}"),
+        format!("JAX {}", required("jax")),
+        format!("PyTorch {}", required("torch")),
     ];
     says("README.md", &readme);
     let chromium = pins["@sparticuz/chromium"].split('.').next().unwrap();

@@ -162,7 +162,7 @@ fn two_environments_are_two_backends_of_one_run() {
     }
     let refuse = |backend: &str| elsewhere.run(&["--backend", backend]).finish().with_code(2);
     refuse("ort@nowhere").saying(&["there is no environment \"nowhere\""]);
-    refuse("candle@old").saying(&["candle has no runtime in a Python environment; ort, openvino and jax have"]);
+    refuse("candle@old").saying(&["candle has no runtime in a Python environment; ort, openvino, jax and torch have"]);
     fs::create_dir(elsewhere.path("work/empty")).unwrap();
     let empty = elsewhere.run(&["--backend", "ort@empty"]).finish().with_code(3);
     empty.saying(&["ONNX Runtime is not in", "install the package onnxruntime there"]);

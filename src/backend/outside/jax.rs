@@ -1,13 +1,11 @@
 //! JAX: a Python process that traces a model's ONNX graphs and compiles them with XLA.
-//!
-//! Its program ships with this package and is read by Python from the standard input, before the first frame.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::process::OutsideProcess;
 use super::program::describe;
+use super::python::{self, FRAMES, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
@@ -21,9 +19,9 @@ pub struct Jax {
     pub place: Option<&'static Path>,
 }
 
-/// The modules of the program, in the order in which they import each other; the last one runs it.
-const MODULES: [(&str, &str); 7] = [
-    ("frames", include_str!("jax/frames.py")),
+const MODULES: [Module; 8] = [
+    FRAMES,
+    SERVING,
     ("operators", include_str!("jax/operators.py")),
     ("graph", include_str!("jax/graph.py")),
     ("sessions", include_str!("jax/sessions.py")),
@@ -31,14 +29,6 @@ const MODULES: [(&str, &str); 7] = [
     ("profiles", include_str!("jax/profiles.py")),
     ("serve", include_str!("jax/serve.py")),
 ];
-
-/// Makes modules of the first line of the standard input.
-const BEGIN: &str = "import json, linecache, sys, types
-for name, text in json.loads(sys.stdin.buffer.readline()):
-    file = f'inferbench/{name}.py'
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    sys.modules[name] = types.ModuleType(name)
-    exec(compile(text, file, 'exec'), sys.modules[name].__dict__)";
 
 /// The Python that has JAX: that of `INFERBENCH_JAX_PYTHON`, of an environment with jax and onnx, or of `inferbench setup jax`.
 fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
@@ -65,19 +55,15 @@ fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
 
 /// Starts Python for a device with so many threads: XLA reads the number when it is loaded.
 fn start(place: Option<&Path>, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
-    let mut command = Command::new(python(place)?);
-    command.args(["-I", "-c", BEGIN]);
-    let threads = threads.to_string();
-    command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
-    command.env("NPROC", &threads).env("PJRT_NPROC", &threads);
-    // A call would otherwise wait for the memory of the whole GPU, and its compilation be read from an earlier run.
-    command.env("XLA_PYTHON_CLIENT_PREALLOCATE", "false").env("JAX_ENABLE_COMPILATION_CACHE", "false");
-    // With less, f32 would be f32 by name only.
-    command.env("JAX_DEFAULT_MATMUL_PRECISION", "highest");
-    let mut process = OutsideProcess::start("jax", command)?;
-    let program = serde_json::to_string(&MODULES).unwrap_or_default();
-    process.write_line(&program)?;
-    Ok(process)
+    python::start("jax", python(place)?, &MODULES, |command| {
+        let threads = threads.to_string();
+        command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
+        command.env("NPROC", &threads).env("PJRT_NPROC", &threads);
+        // A call would otherwise wait for the memory of the whole GPU, and its compilation be read from an earlier run.
+        command.env("XLA_PYTHON_CLIENT_PREALLOCATE", "false").env("JAX_ENABLE_COMPILATION_CACHE", "false");
+        // With less, f32 would be f32 by name only.
+        command.env("JAX_DEFAULT_MATMUL_PRECISION", "highest");
+    })
 }
 
 fn open(place: Option<&Path>, request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {

@@ -23,6 +23,10 @@ pub(super) enum Ask<'a> {
         protocol: u32,
     },
     Load(Box<Load<'a>>),
+    /// The inputs of a file, which only PyTorch's worker is asked for.
+    Inputs {
+        file: &'a Path,
+    },
     /// With the inputs as tensors.
     Bind {
         binding: usize,
@@ -46,6 +50,13 @@ pub(super) enum Ask<'a> {
     Profile {
         is_on: bool,
     },
+}
+
+/// The answer to `inputs`: each as `x:f32[batch,3,224,224]`.
+#[cfg(feature = "torch")]
+#[derive(Deserialize)]
+pub(super) struct Inputs {
+    pub inputs: Vec<String>,
 }
 
 /// The answer to `call`: the nanoseconds of its stages.
@@ -280,8 +291,8 @@ pub(super) struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// The fields that any answer may add: the times of compiling and tracing, and the calls that were timed together.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+/// The fields that any answer may add: the times of compiling and tracing, the calls that were timed together, and a remark.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {
     /// Milliseconds so far that went into compiling, and into tracing before it.
@@ -289,4 +300,6 @@ pub(super) struct Progress {
     pub trace_ms: Option<f64>,
     /// Calls that each of the times is of.
     pub together: Option<u64>,
+    /// In place of that of `load`.
+    pub note: Option<String>,
 }

@@ -16,7 +16,11 @@ mod page_server;
 #[cfg_attr(not(feature = "ort-web"), allow(dead_code, reason = "only a browser is talked to otherwise"))]
 mod process;
 pub(super) mod program;
+#[cfg(any(feature = "jax", feature = "torch"))]
+mod python;
 mod session;
+#[cfg(feature = "torch")]
+pub(super) mod torch;
 
 use self::messages::OutsideDevice;
 use super::interface::DeviceReport;

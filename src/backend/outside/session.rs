@@ -83,10 +83,11 @@ impl OutsideSession {
     fn ask(&mut self, request: &Ask<'_>, tensors: &NamedTensors) -> Result<NamedTensors, CaseFailure> {
         let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
-        let Progress { compile_ms, trace_ms, together } = progress;
+        let Progress { compile_ms, trace_ms, together, note } = progress;
         self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
         self.progress.trace_ms = trace_ms.or(self.progress.trace_ms);
         self.progress.together = together.or(self.progress.together);
+        self.progress.note = note.or_else(|| self.progress.note.take());
         Ok(tensors)
     }
 
@@ -308,7 +309,7 @@ impl Session for OutsideSession {
             providers: provider.unwrap_or_else(|| self.process.name().to_owned()),
             threads,
             artifacts: files,
-            executor: note,
+            executor: self.progress.note.clone().or(note),
             together: self.progress.together,
             tracing: self.progress.trace_ms.map(milliseconds),
             ..Placement::default()

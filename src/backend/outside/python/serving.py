@@ -1,0 +1,115 @@
+"""Answers the requests of inferbench until there are no more. A worker says how it loads, and what its library's errors mean."""
+
+import gc
+import time
+import traceback
+
+import numpy as np
+
+from frames import Refused, read_frame, write_frame
+
+PROTOCOL = 1
+
+
+class Worker:
+    """What differs from library to library."""
+
+    def describe(self):
+        """Name, version and devices."""
+        raise NotImplementedError
+
+    def load(self, request):
+        """A session, and the fields of the answer to `load`."""
+        raise NotImplementedError
+
+    def progress(self, session):
+        """Fields that change while a session works."""
+        return {}
+
+    def profiler(self, session):
+        """What records the calls of a session until its `end`, which gives them."""
+        raise Refused("unsupported", "this worker has no profiler")
+
+    def other(self, request):
+        """The fields of the answer to a verb that needs no session."""
+        verb = request["verb"]
+        raise Refused("unsupported", f"it does not know the verb {verb!r}")
+
+    def failure(self, why, text):
+        """Status and message of an error of the library with this first line; None if it is no known one."""
+        return None
+
+
+def timed(session, turns):
+    clock, call, times = time.perf_counter_ns, session.call, np.empty(len(turns), np.int64)
+    for place, turn in enumerate(turns.tolist()):
+        if turn < 0:
+            turn = -1 - turn
+            session.rewind(turn)
+        begin = clock()
+        call(turn)
+        times[place] = clock() - begin
+    return [("times", times)]
+
+
+def answer(worker, session, request, tensors):
+    """The session from now on, and the fields and tensors of the answer."""
+    verb = request["verb"]
+    if verb == "describe":
+        return session, {"protocol": PROTOCOL, **worker.describe()}, []
+    if verb == "load":
+        session, fields = worker.load(request)
+        # What was made until now stays, and need not be looked through again.
+        gc.collect()
+        gc.freeze()
+        return session, {**fields, **worker.progress(session)}, []
+    if verb == "clock":
+        return session, {"ns": time.perf_counter_ns()}, []
+    if verb not in ("bind", "run", "call", "profile", "outputs", "follow"):
+        return session, worker.other(request), []
+    if session is None:
+        raise Refused("failed", f"{verb!r} before `load`")
+    results = []
+    if verb == "bind":
+        session.bind(request["binding"], tensors)
+    elif verb == "run":
+        return session, {}, timed(session, tensors["turns"])
+    elif verb == "call":
+        return session, *session.call_from_host(request["binding"], tensors, request["before"])
+    elif verb == "profile" and request["is_on"]:
+        session.profiler = worker.profiler(session)
+    elif verb == "profile":
+        return session, {"calls": session.profiler.end()}, []
+    elif verb == "outputs":
+        results = session.outputs(request["binding"])
+    elif verb == "follow":
+        results = session.follow(tensors, request["tokens"])
+    return session, worker.progress(session), results
+
+
+def failure_of(worker, why):
+    if isinstance(why, Refused):
+        return why.status, str(why)
+    text = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
+    if found := worker.failure(why, text):
+        return found
+    if isinstance(why, MemoryError):
+        return "out-of-memory", text
+    if isinstance(why, NotImplementedError):
+        return "unsupported", text
+    traceback.print_exception(why)
+    return "failed", f"{type(why).__name__}: {text}"
+
+
+def serve(worker):
+    session = None
+    while frame := read_frame():
+        request, tensors = frame
+        if request["verb"] == "end":
+            return
+        try:
+            session, fields, results = answer(worker, session, request, tensors)
+            write_frame(fields, results)
+        except Exception as why:
+            status, message = failure_of(worker, why)
+            write_frame({"error": {"status": status, "message": message}}, [])

@@ -1,0 +1,101 @@
+"""What PyTorch computes in each call: its own profiler's operators, each with the module that called it."""
+
+import math
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+CALL, MODULE = "inferbench call", "inferbench module "
+# What torch.compile does around its kernels.
+AROUND = ("## Call", "Torch-Compiled", "TorchDynamo", "AOTDispatcher", "Pregraph bytecode")
+
+
+class Profiler:
+    def __init__(self, session):
+        self.session, self.hooks, self.open = session, [], []
+        self.call = session.call
+        for name, module in session.root().named_modules():
+            if not isinstance(module, torch.jit.ScriptModule) and session.mode == "eager":
+                self.hooks += [
+                    module.register_forward_pre_hook(lambda *_, name=name: self.enter(name)),
+                    module.register_forward_hook(lambda *_: self.leave(), always_call=True),
+                ]
+        activities = [ProfilerActivity.CPU]
+        if session.device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self.profile = profile(activities=activities, record_shapes=True, with_flops=True)
+        self.profile.__enter__()
+        session.call = self.recorded
+
+    def enter(self, name):
+        self.open.append(record_function(MODULE + name))
+        self.open[-1].__enter__()
+
+    def leave(self):
+        self.open.pop().__exit__(None, None, None)
+
+    def recorded(self, binding):
+        with record_function(CALL):
+            return self.call(binding)
+
+    def end(self):
+        """The operators of each call since the beginning."""
+        self.profile.__exit__(None, None, None)
+        self.session.call = self.call
+        for hook in self.hooks:
+            hook.remove()
+        events = [event for event in self.profile.events() if event.device_type == torch.autograd.DeviceType.CPU]
+        calls = sorted((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)
+        return [{"operators": self.operators(call)} for call in calls]
+
+    def operators(self, call):
+        threads = {}
+        return [
+            {
+                "node": "",
+                "operator": event.name,
+                "kernel": kernel_of(event),
+                "module": module,
+                "start_ns": round(1e3 * (event.time_range.start - call.time_range.start)),
+                "duration_ns": round(1e3 * event.time_range.elapsed_us()),
+                "thread": threads.setdefault(event.thread, len(threads)),
+                **self.cost(event),
+            }
+            for event, module in outermost(call, None)
+        ]
+
+    def cost(self, event):
+        """The operations that the profiler counts for a product, and the bytes of its operands and its result."""
+        product = max(within(event), key=lambda it: it.flops or 0)
+        shapes = [shape for shape in product.input_shapes if shape]
+        if not product.flops or len(shapes) < 2:
+            return {}
+        # Without a bias before them; of each element of the result, the operations are two for each element of this product.
+        one, other = shapes[1:3] if product.name == "aten::addmm" and len(shapes) > 2 else shapes[:2]
+        inner = math.prod(other[1:]) if "conv" in product.name else one[-1]
+        elements = sum(map(math.prod, shapes)) + product.flops // (2 * max(inner, 1))
+        return {"flops": int(product.flops), "bytes": int(elements * self.session.dtype.itemsize)}
+
+
+def outermost(event, module):
+    """The operators that no other one calls, with the module around each."""
+    for child in sorted(event.cpu_children, key=lambda child: child.time_range.start):
+        if child.name.startswith(MODULE):
+            yield from outermost(child, child.name.removeprefix(MODULE) or module)
+        elif child.is_user_annotation or child.name.startswith(AROUND):
+            yield from outermost(child, module)
+        else:
+            yield child, module
+
+
+def within(event):
+    yield event
+    for child in event.cpu_children:
+        yield from within(child)
+
+
+def kernel_of(event):
+    """The operator inside that takes the most time itself, with the shapes of what it is given."""
+    kernel = max(within(event), key=lambda it: it.self_cpu_time_total)
+    shapes = ", ".join("×".join(map(str, shape)) for shape in kernel.input_shapes if shape)
+    return f"{kernel.name} {shapes}" if shapes else kernel.name

@@ -1,0 +1,74 @@
+"""PyTorch as a worker: its devices, how it loads, and what its errors mean."""
+
+import os
+import sys
+
+import torch
+import torch._dynamo
+
+import files
+from profiles import Profiler
+from serving import Worker, serve
+from sessions import open_session
+
+MODE, KIND = os.environ["TORCH_WORKER_MODE"], os.environ["TORCH_WORKER_DEVICE"]
+
+
+class Torch(Worker):
+    def describe(self):
+        return {
+            "name": "torch",
+            "version": torch.__version__,
+            "devices": [{"device": KIND, **described()}],
+            "dtypes": ["f32", "f16", "bf16"],
+            "one_shape": MODE != "eager",
+        }
+
+    def load(self, request):
+        torch.set_num_threads(request["threads"])
+        session = open_session({**request, "mode": MODE})
+        return session, {
+            "device": request["device"],
+            "dtype": request["dtype"],
+            "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
+            "provider": f"PyTorch {MODE}",
+            "files": session.files,
+        }
+
+    def progress(self, session):
+        return session.progress()
+
+    def profiler(self, session):
+        return Profiler(session)
+
+    def other(self, request):
+        return {"inputs": files.inputs(request["file"])} if request["verb"] == "inputs" else super().other(request)
+
+    def failure(self, why, text):
+        if isinstance(why, torch.OutOfMemoryError) or "can't allocate memory" in text:
+            return "out-of-memory", text
+        if place := files.place_of(why):
+            return "failed", f"{place}: {type(why).__name__}: {text}"
+        if isinstance(why, (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit)):
+            return "unsupported", f"torch.compile: {text}"
+        return None
+
+
+def described():
+    """The kind of device that this process was started for."""
+    try:
+        found = torch.device(KIND)
+        x = torch.tensor([1.0, -2.0, 3.0, -4.0], device=found)
+        computed = (x + torch.relu(x)).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as why:
+        return {"missing": f"PyTorch {torch.__version__} here has no {KIND}: {str(why).splitlines()[0]}"}
+    if computed != [2, -2, 6, -4]:
+        return {"missing": f"{KIND} computes {computed} for x + relu(x) of [1, -2, 3, -4]"}
+    detail = f"PyTorch {torch.__version__}, {MODE}"
+    return {"detail": detail if KIND == "cpu" else f"{detail}; not verified on such a device"}
+
+
+torch.set_num_interop_threads(1)
+with torch.inference_mode():
+    serve(Torch())
+sys.exit(0)
