@@ -102,7 +102,7 @@ def made(path):
     for name, value in zip(names, values):
         if not isinstance(value, torch.Tensor):
             raise Refused("failed", f"`make` of {shown} gives {name} as {type(value).__name__}: inputs are tensors, and other arguments belong into the module")
-    notes = ["the module was in training mode, and is measured in evaluation mode"] if module.training else []
+    notes = ["a module in evaluation mode, which `make` has returned in training mode"] if module.training else []
     return Loaded(module, path, zip(names, values, [list(value.shape) for value in values]), by_name, notes)
 
 
@@ -123,7 +123,7 @@ def exported(path):
             program = torch.export.load(path)
     except pickle.UnpicklingError as why:
         raise Refused("failed", f"{shown} has a pickle that would run code when it is read; only tensors are read from it") from why
-    except (RuntimeError, ValueError, KeyError, AssertionError, OSError) as why:
+    except Exception as why:
         raise Refused("failed", f"{shown} is not what torch.export.save writes: {str(why).splitlines()[0] if str(why) else type(why).__name__}") from why
     finally:
         torch.load = read

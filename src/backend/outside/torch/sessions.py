@@ -202,7 +202,7 @@ class Generation(Session):
         self.run = self.compiled(self.model.forward)
         self.taken = [port.name for port in entry.inputs]
         if self.phase == "decode":
-            self.notes.append("transformers' growing cache")
+            self.notes.append("a module with transformers' growing cache")
 
     def root(self):
         return self.model
