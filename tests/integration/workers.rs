@@ -437,6 +437,23 @@ def make():
     }
 
     #[test]
+    fn archives_compute_what_libtorch_computes() {
+        if !has_environment("torch") {
+            return;
+        }
+        let backends: &[&str] = if cfg!(feature = "tch") { &["torch", "tch"] } else { &["torch"] };
+        let workplace = Workplace::new(&[], backends, &[1, 2]);
+        workplace.add_model("scaled.pt", "scaled.pt");
+        let input = ["scaled.pt", "--input", "x:f32[batch,3];scale:f32[1,1]"];
+        workplace.inferbench(&[&["run", "--noplot"], &input[..]].concat()).finish().with_code(0);
+        let records = workplace.records();
+        assert_eq!(records.len(), 2 * backends.len());
+        for record in records {
+            assert_eq!(record.status, Status::Ok, "{}: {:?}", record.case_id, record.message);
+        }
+    }
+
+    #[test]
     fn what_is_no_module_is_said_in_a_sentence() {
         if !has_environment("torch") {
             return;

@@ -32,7 +32,10 @@ class Session:
         self.bound, self.notes = {}, []
 
     def placed(self, module):
-        return module.eval().requires_grad_(False).to(self.device, self.dtype)
+        # TorchScript's modules have this only for each of their parameters.
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+        return module.eval().to(self.device, self.dtype)
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
