@@ -284,10 +284,10 @@ mod tests {
             #[command(flatten)]
             selection: Selection,
         }
-        let flags = ["--dtype", "float16,FP32,half", "--backend", "PyTorch,onnxruntime,candle"];
+        let flags = ["--dtype", "float16,FP32,half", "--backend", "PyTorch,libtorch,onnxruntime"];
         let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
         assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
-        assert_eq!(selection.backend, ["tch", "ort", "candle"]);
+        assert_eq!(selection.backend, ["torch", "tch", "ort"]);
     }
 
     #[test]
