@@ -10,13 +10,10 @@ use std::time::Instant;
 use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog};
-use inferbench::definition::{Boundary, Case, Effort, Suite, TimedOn};
+use inferbench::definition::{Case, Suite};
 use inferbench::history::{write_records, write_throughput};
-use inferbench::machine::{Machine, Revision};
 use inferbench::measurement::memory;
-use inferbench::run_data::{
-    CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, Outcome, RunFolder,
-};
+use inferbench::run_data::{CriterionArguments, Event, Manifest, ManifestCase, Mode, Outcome, RunFolder};
 
 const MODELS: usize = 500;
 const QUICK_MODELS: usize = 5;
@@ -107,65 +104,10 @@ fn write_entry(criterion: &Path, case: &Case, seed: u64) {
 const RUN_ID: &str = "20260101T000000Z";
 
 fn manifest(root: &Path, cases: &[Case]) -> Manifest {
-    Manifest {
-        format: MANIFEST_FORMAT,
-        run_id: RUN_ID.into(),
-        started: "2026-01-01T00:00:00Z".parse().expect("a valid time"),
-        finished: None,
-        is_interrupted: false,
-        arguments: Vec::new(),
-        suite_name: "generated".into(),
-        suite: Suite {
-            name: "generated".into(),
-            models: Vec::new(),
-            include_found: false,
-            backends: Vec::new(),
-            devices: Vec::new(),
-            dtypes: Vec::new(),
-            batch_sizes: Vec::new(),
-            boundaries: vec![Boundary::Compute],
-            time_on: TimedOn::Seeded,
-            phases: None,
-            seq_lens: None,
-            dims: Default::default(),
-            effort: Effort::default(),
-            load: Default::default(),
-            data_source: None,
-            allows_unknown_models: false,
-            shard: None,
-        },
-        threads: 1,
-        inferbench_version: String::new(),
-        rustc_version: String::new(),
-        revision: Revision::default(),
-        machine: Machine::default(),
-        peaks: None,
-        calibrations: Vec::new(),
-        parts: Vec::new(),
-        equal_machines: None,
-        criterion_root: root.join("criterion"),
-        saved_baseline: None,
-        compared_baseline: None,
-        is_quick: false,
-        cases: cases
-            .iter()
-            .map(|case| ManifestCase {
-                case: case.clone(),
-                framework: "onnxruntime".into(),
-                family: String::new(),
-                modality: String::new(),
-                parameters: None,
-                nonzero_parameters: None,
-                cost: None,
-                operators: Vec::new(),
-                files_sha256: None,
-                model_sha256: None,
-                samples_sha256: None,
-                timed_samples: None,
-                failure: None,
-            })
-            .collect(),
-    }
+    let started = "2026-01-01T00:00:00Z".parse().expect("a valid time");
+    let cases = cases.iter().map(|case| ManifestCase::new(case.clone(), "onnxruntime")).collect();
+    let begun = Manifest::begun(RUN_ID.into(), started, Suite::new("generated", Vec::new()), cases);
+    Manifest { criterion_root: root.join("criterion"), ..begun }
 }
 
 /// One write for all: `append` syncs each line to the disk, as a run must.

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use inferbench::definition::{Boundary, Case, Effort, Suite, TimedOn};
+use inferbench::definition::{Case, Suite};
 use inferbench::history::{Database, History, LATENCIES, NewRun, write_database};
-use inferbench::machine::{Machine, Revision};
-use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode};
+use inferbench::machine::Machine;
+use inferbench::run_data::{CriterionArguments, Distributions, Manifest, Mode};
 
 const RUNS: usize = 10;
 const QUICK_RUNS: usize = 1;
@@ -148,47 +148,11 @@ fn started(run: usize) -> Result<jiff::Timestamp> {
 /// Writes a run: what `convert` does once Criterion's files are read.
 fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
     let started = started(run)?;
+    let run_id = started.strftime("%Y%m%dT%H%M%SZ").to_string();
     let manifest = Manifest {
-        format: MANIFEST_FORMAT,
-        run_id: started.strftime("%Y%m%dT%H%M%SZ").to_string(),
-        started,
         finished: Some(started),
-        is_interrupted: false,
-        arguments: Vec::new(),
-        suite_name: "generated".into(),
-        suite: Suite {
-            name: "generated".into(),
-            models: Vec::new(),
-            include_found: false,
-            backends: Vec::new(),
-            devices: Vec::new(),
-            dtypes: Vec::new(),
-            batch_sizes: Vec::new(),
-            boundaries: vec![Boundary::Compute],
-            time_on: TimedOn::Seeded,
-            phases: None,
-            seq_lens: None,
-            dims: Default::default(),
-            effort: Effort::default(),
-            load: Default::default(),
-            data_source: None,
-            allows_unknown_models: false,
-            shard: None,
-        },
-        threads: 1,
-        inferbench_version: String::new(),
-        rustc_version: String::new(),
-        revision: Revision::default(),
         machine: Machine { host_id: "bench".into(), ..Machine::default() },
-        peaks: None,
-        calibrations: Vec::new(),
-        parts: Vec::new(),
-        equal_machines: None,
-        criterion_root: PathBuf::new(),
-        saved_baseline: None,
-        compared_baseline: None,
-        is_quick: false,
-        cases: Vec::new(),
+        ..Manifest::begun(run_id, started, Suite::new("generated", Vec::new()), Vec::new())
     };
     let mut new = NewRun::create(root, &manifest.run_id, &manifest.machine.host_id)?;
     let mut records = Vec::new();

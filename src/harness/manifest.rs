@@ -16,7 +16,7 @@ use crate::machine::{Machine, Revision};
 use crate::onnx::count;
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
+use crate::run_data::{CriterionArguments, Event, Manifest, ManifestCase, RunFolder};
 use crate::selection::PlannedCase;
 
 /// The manifest of a run that begins now.
@@ -30,29 +30,18 @@ pub fn new_manifest(
     cases: Vec<ManifestCase>,
 ) -> Manifest {
     let started = Timestamp::now();
+    let run_id = request.run_id.clone().unwrap_or_else(|| unused_name(runs, started));
     Manifest {
-        format: MANIFEST_FORMAT,
-        run_id: request.run_id.clone().unwrap_or_else(|| unused_name(runs, started)),
-        started,
-        finished: None,
-        is_interrupted: false,
         arguments: request.criterion_arguments.clone(),
-        suite_name: suite.name.clone(),
-        threads: suite.effort.effective_threads(),
         inferbench_version: env!("CARGO_PKG_VERSION").into(),
         rustc_version: env!("INFERBENCH_RUSTC").into(),
         revision: Revision::read(paths.root()),
         machine: Machine::read(),
-        peaks: None,
-        calibrations: Vec::new(),
-        parts: Vec::new(),
-        equal_machines: None,
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
         is_quick: parsed.quick,
-        suite,
-        cases,
+        ..Manifest::begun(run_id, started, suite, cases)
     }
 }
 

@@ -55,6 +55,34 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// A run that has begun, of a build and a machine that are not named.
+    pub fn begun(run_id: String, started: Timestamp, suite: Suite, cases: Vec<ManifestCase>) -> Self {
+        Manifest {
+            format: MANIFEST_FORMAT,
+            run_id,
+            started,
+            finished: None,
+            is_interrupted: false,
+            arguments: Vec::new(),
+            suite_name: suite.name.clone(),
+            threads: suite.effort.effective_threads(),
+            suite,
+            inferbench_version: String::new(),
+            rustc_version: String::new(),
+            revision: Revision::default(),
+            machine: Machine::default(),
+            peaks: None,
+            calibrations: Vec::new(),
+            parts: Vec::new(),
+            equal_machines: None,
+            criterion_root: PathBuf::new(),
+            saved_baseline: None,
+            compared_baseline: None,
+            is_quick: false,
+            cases,
+        }
+    }
+
     /// Whether the run came to its end by itself.
     pub fn is_complete(&self) -> bool {
         self.finished.is_some() && !self.is_interrupted
@@ -125,6 +153,27 @@ pub struct ManifestCase {
     /// Why it cannot run, if that was known before the run.
     #[serde(alias = "shortfall")]
     pub failure: Option<CaseFailure>,
+}
+
+impl ManifestCase {
+    /// A case of which nothing else is known.
+    pub fn new(case: Case, framework: &str) -> Self {
+        ManifestCase {
+            case,
+            framework: framework.into(),
+            family: String::new(),
+            modality: String::new(),
+            parameters: None,
+            nonzero_parameters: None,
+            cost: None,
+            operators: Vec::new(),
+            files_sha256: None,
+            model_sha256: None,
+            samples_sha256: None,
+            timed_samples: None,
+            failure: None,
+        }
+    }
 }
 
 /// How fast a machine can be at best: the two roofs of the roofline model. A computation of `i` operations per byte can reach
