@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -12,10 +13,9 @@ use super::decoders::as_language_model;
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
-use crate::backend;
 use crate::definition::{
-    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
-    SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, CaseFailure, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin,
+    PhasePlan, SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
 
@@ -37,6 +37,23 @@ fn has_extension(file: &Path, extension: &str) -> bool {
 /// Whether the name says that the file is a graph, which files of the same stem belong to.
 pub fn is_graph(file: &Path) -> bool {
     GRAPHS.iter().any(|extension| has_extension(file, extension))
+}
+
+/// Says the inputs of a file with a module.
+pub type ModuleInputs = fn(&Path) -> Result<Vec<TensorSpec>, CaseFailure>;
+
+static MODULE_INPUTS: OnceLock<ModuleInputs> = OnceLock::new();
+
+/// Lets a backend say the inputs of `.py` and `.pt2` files; backends are above this room.
+pub fn ask_for_module_inputs(by: ModuleInputs) {
+    let _ = MODULE_INPUTS.set(by);
+}
+
+fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
+    let Some(ask) = MODULE_INPUTS.get() else {
+        return Err(CaseFailure::unsupported(format!("{}: no backend says the inputs of modules", file.display())));
+    };
+    ask(file)
 }
 
 /// Whether PyTorch has to say the inputs of a file of this name.
@@ -163,7 +180,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let inputs = match (sidecar.inputs, &summary) {
         (Some(inputs), _) => inputs,
         (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
-        (None, None) if module.is_some() => backend::inputs_of_module(graph)?,
+        (None, None) if module.is_some() => inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();

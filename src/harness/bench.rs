@@ -10,14 +10,16 @@ use super::protocol::{JOB, Purpose};
 use super::run::run;
 use super::worker;
 use crate::backend;
+use crate::catalogue::ask_for_module_inputs;
 use crate::exit_codes;
 use crate::paths::{OUTPUT_DIR, Paths};
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
-/// that a user has started.
+/// that a user has started. Every `main` begins with it.
 pub fn run_as_worker() -> Option<u8> {
+    ask_for_module_inputs(backend::inputs_of_module);
     if let Some(asked) = backend::asked_by_probe() {
         return Some(backend::answer_probe(&asked));
     }

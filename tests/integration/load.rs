@@ -160,14 +160,15 @@ fn waits_for_a_session_are_those_of_theory() {
 /// Checks over seeds are independent of each other only if the services are.
 #[test]
 fn service_times_follow_the_seed() {
-    // A pause of the machine moves the mean and not the median.
+    // Pauses of the machine make calls longer and never shorter: the shortest of three medians is that of the seed.
     let median = |seed: &str| {
-        let row = of_null("exponential:2ms", &["--scenario", "single", "--queries", "200", "--seed", seed]);
-        row.service_p50_ms
+        let arguments = ["--scenario", "single", "--queries", "300", "--seed", seed];
+        let medians = (0..3).map(|_| of_null("exponential:0.1ms", &arguments).service_p50_ms);
+        medians.fold(f64::MAX, f64::min)
     };
     let [first, again, second] = ["1", "1", "2"].map(median);
-    assert!((first / again - 1.0).abs() < 0.02, "{first} {again}");
-    assert!((first / second - 1.0).abs() > 0.04, "{first} {second}");
+    assert!((first / again - 1.0).abs() < 0.05, "{first} {again}");
+    assert!((first / second - 1.0).abs() > 0.08, "{first} {second}");
 }
 
 #[test]

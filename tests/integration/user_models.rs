@@ -200,7 +200,7 @@ fn models_are_named_by_hub_id_or_file_in_upper_or_lower_case() {
 #[test]
 fn names_of_other_libraries_and_empty_variables_are_accepted() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
-    let dry_run = ["run", "--dry-run", "--model", "digits", "--backend", "PyTorch,onnxruntime", "--dtype", "float32"];
+    let dry_run = ["run", "--dry-run", "--model", "digits", "--backend", "libtorch,onnxruntime", "--dtype", "float32"];
     let mut command = workplace.inferbench(&dry_run);
     let variables = ["BUDGET", "THREADS", "BATCH_SIZES", "DTYPE", "MODELS_DIR", "REPORTS"];
     for variable in variables.map(|name| format!("INFERBENCH_{name}")) {
