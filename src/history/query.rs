@@ -318,7 +318,7 @@ struct Group {
     work: Vec<String>,
 }
 
-/// What a question needs of each row.
+/// The part of a question that is asked of each row.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     conditions: &'a [Condition],
@@ -378,7 +378,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is found in some of the runs.
+/// The answer of a part of the runs.
 #[derive(Default)]
 struct Found {
     seen: usize,

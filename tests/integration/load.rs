@@ -7,7 +7,7 @@ use inferbench::definition::{Dtype, Phase, Sizes};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
 use inferbench::run_data::{LoadResult, LoadRun, Verdict};
 
-use crate::support::{Run, Workplace, real_backends, wait_for};
+use crate::support::{Run, Workplace, on_one_thread, real_backends, wait_for};
 
 fn load(workplace: &Workplace, arguments: &[&str]) -> Vec<LoadResult> {
     let arguments: Vec<&str> = ["load", "--format", "json"].iter().chain(arguments).copied().collect();
@@ -386,17 +386,7 @@ fn a_session_answers_prompts_of_any_length() {
                 let sizes = Sizes { batch: 1, sequence: Some(length) };
                 let inputs = batch(&model, None, 0, sizes).unwrap();
                 let (artifacts, phase) = (&held.artifacts, Phase::Decode);
-                let request = LoadRequest {
-                    model: &model,
-                    artifacts,
-                    phase,
-                    sizes,
-                    device: "cpu",
-                    dtype: Dtype::F32,
-                    threads: 1,
-                    instances: 1,
-                    callers: 1,
-                };
+                let request = on_one_thread(&model, artifacts, phase, sizes);
                 let session = backend::find(backend).unwrap().load(&request);
                 session.map(|session| (session, inputs))
             };

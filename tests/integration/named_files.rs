@@ -6,7 +6,7 @@ use inferbench::definition::{Dtype, Status};
 use inferbench::run_data::Record;
 use safetensors::tensor::TensorView;
 
-use crate::support::{Finished, Run, Workplace, data_folder, has_onnxruntime, real_backends};
+use crate::support::{Finished, Run, Workplace, backends_of_graphs, data_folder, has_onnxruntime};
 
 fn workplace(backends: &[&str]) -> Workplace {
     Workplace::new(&["digits"], backends, &[1])
@@ -177,9 +177,7 @@ fn an_input_of_f16_is_given_in_f16() {
 
 #[test]
 fn a_form_of_an_operator_is_right_or_unsupported_with_its_name() {
-    let backends: Vec<&str> =
-        real_backends().into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name).collect();
-    let workplace = workplace(&backends);
+    let workplace = workplace(&backends_of_graphs());
     workplace.add_model("rare_forms.onnx", "net.onnx");
     run(&workplace, &["net.onnx"]);
     for record in workplace.records() {
@@ -187,7 +185,6 @@ fn a_form_of_an_operator_is_right_or_unsupported_with_its_name() {
         match (record.backend.as_str(), record.status) {
             ("ort" | "candle", status) => assert_eq!(status, Status::Ok, "{message}"),
             (_, Status::Ok) => assert_ne!(record.verified, Some(false)),
-            ("tch", status) => assert_eq!(status, Status::Unsupported),
             (backend, status) => {
                 assert_eq!(status, Status::Unsupported, "{backend}: {message}");
                 assert!(message.contains("CumSum") && message.lines().count() == 1, "{backend}: {message}");
@@ -198,9 +195,7 @@ fn a_form_of_an_operator_is_right_or_unsupported_with_its_name() {
 
 #[test]
 fn an_answer_to_a_batch_of_one_may_have_no_dimension() {
-    let backends: Vec<&str> =
-        real_backends().into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name).collect();
-    let workplace = workplace(&backends);
+    let workplace = workplace(&backends_of_graphs());
     workplace.add_model("squeezes_batch.onnx", "net.onnx");
     run(&workplace, &["net.onnx", "--verify-only", "--batch-sizes", "1,4"]).with_code(0);
     let outcomes = workplace.unkept_outcomes();

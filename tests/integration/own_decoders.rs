@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use inferbench::backend::{self, Continuation, LoadRequest};
+use inferbench::backend::{self, Continuation};
 use inferbench::catalogue::{add_models_of_suite, models_of_paths};
 use inferbench::definition::{Dtype, Model, Phase, Sizes, Status, Suite};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
 
-use crate::support::{Run, Workplace, data_folder, has_onnxruntime, real_backends};
+use crate::support::{Run, Workplace, backends_of_graphs, data_folder, has_onnxruntime, on_one_thread};
 
 /// The files of an encoder and its decoder, in optimum's two ways.
 const PAIR: [&str; 3] = ["encoder_model", "decoder_model", "decoder_with_past_model"];
@@ -43,17 +43,7 @@ fn generated(model: &Model, backend: &str) -> Result<(Vec<HostTensor>, Vec<Vec<i
     let mut rows = vec![Vec::new(); BATCH];
     for phase in [Phase::Prefill, Phase::Decode] {
         let artifacts = &held.artifacts;
-        let request = LoadRequest {
-            model,
-            artifacts,
-            phase,
-            sizes,
-            device: "cpu",
-            dtype: Dtype::F32,
-            threads: 1,
-            instances: 1,
-            callers: 1,
-        };
+        let request = on_one_thread(model, artifacts, phase, sizes);
         let mut session = backend::find(backend).unwrap().load(&request).map_err(|failure| failure.to_string())?;
         let binding = session.bind(&inputs).map_err(|failure| failure.to_string())?;
         let outputs = session.outputs(binding).map_err(|failure| failure.to_string())?;
@@ -122,7 +112,7 @@ fn a_decoder_makes_the_tokens_that_its_arithmetic_gives() {
     assert_eq!(texts, ["input_ids:i64[batch,sequence]<11"]);
     assert_eq!((model.sequence_lengths.as_slice(), steps(&model)), (&[30][..], 55));
     let next = |tokens: &[i64]| likeliest(state_after(tokens));
-    for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
+    for backend in backends_of_graphs() {
         let (inputs, rows) = generated(&model, backend).unwrap_or_else(|why| panic!("{backend}: {why}"));
         for (prompt, tokens) in whole_numbers(&inputs[0]).chunks(PROMPT).zip(&rows) {
             assert_eq!(*tokens, continued(prompt, 17, next), "{backend}");
@@ -140,19 +130,9 @@ fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
     let texts: Vec<Vec<i64>> =
         (0..BATCH as i64).map(|row| (0..6).map(|place| (row * 5 + place * 3) % 11).collect()).collect();
     let text = HostTensor { shape: vec![BATCH, 6], data: TensorData::I64(texts.concat()) };
-    for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
+    for backend in backends_of_graphs() {
         let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
-        let request = LoadRequest {
-            model,
-            artifacts,
-            phase,
-            sizes,
-            device: "cpu",
-            dtype: Dtype::F32,
-            threads: 1,
-            instances: 1,
-            callers: 1,
-        };
+        let request = on_one_thread(model, artifacts, phase, sizes);
         let mut session = backend::find(backend).unwrap().load(&request).unwrap();
         let read = session.follow(&inputs, Continuation::Given(&text)).unwrap();
         let own = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &[] }).unwrap();
@@ -192,7 +172,7 @@ fn an_encoder_and_its_decoder_are_one_model_in_any_of_their_files() {
         ];
         assert_eq!(texts, own);
         assert_eq!(model.phases.iter().map(|plan| plan.phase).collect::<Vec<_>>(), [Phase::Prefill, Phase::Decode]);
-        for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
+        for backend in backends_of_graphs() {
             let made = generated(&model, backend);
             if name == "merged" && backend != "ort" && made.is_err() {
                 // A library that cannot branch.

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use inferbench::backend::{self, LoadRequest};
+use inferbench::backend;
 use inferbench::catalogue::read_catalogue;
 use inferbench::definition::{Dtype, Model, Phase, Sizes, Status};
 use inferbench::fixture::{Held, batch, prepare_and_hold};
 use inferbench::run_data::{OperatorCall, RecordedCall};
 
-use crate::support::{checkout, real_backends};
+use crate::support::{checkout, on_one_thread, real_backends};
 
 /// A packaged model, prepared in a folder.
 struct Prepared {
@@ -30,17 +30,7 @@ impl Prepared {
     fn recorded(&self, backend: &str, phase: Phase) -> Result<Vec<RecordedCall>, (Status, String)> {
         let sizes = Sizes { batch: 1, sequence: self.model.sequence_lengths.first().copied() };
         let (model, artifacts) = (&self.model, &self.held.artifacts);
-        let request = LoadRequest {
-            model,
-            artifacts,
-            phase,
-            sizes,
-            device: "cpu",
-            dtype: Dtype::F32,
-            threads: 1,
-            instances: 1,
-            callers: 1,
-        };
+        let request = on_one_thread(model, artifacts, phase, sizes);
         let inputs = batch(model, None, 0, sizes).unwrap();
         let backend = backend::find(backend).unwrap();
         let mut profiled = backend.load_profiled(&request).map_err(|failure| (failure.status, failure.message))?;

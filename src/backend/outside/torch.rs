@@ -72,7 +72,7 @@ impl Torch {
         let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
         python::start("torch", python(self.place)?, &MODULES, |command| {
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
-            // Where the modules of packaged models are defined.
+            // It defines the modules of packaged models.
             command.env("TORCH_WORKER_EXPORT", export.parent().unwrap_or(&export));
             command.env("OMP_NUM_THREADS", threads.to_string());
             // Nothing is read from an earlier compilation, and nothing is asked of a model hub.

@@ -13,8 +13,10 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inferbench::backend::registry;
+use inferbench::backend::{LoadRequest, registry};
 use inferbench::criterion_dir::LATENCY_LOG;
+use inferbench::definition::{Dtype, Model, Phase, Sizes};
+use inferbench::fixture::Artifacts;
 use inferbench::history::read_records;
 use inferbench::run_data::Record;
 use inferbench::run_data::{Outcomes, RunFolder};
@@ -34,6 +36,12 @@ pub struct Finished {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// A request for one session in f32 on the CPU.
+pub fn on_one_thread<'a>(model: &'a Model, artifacts: &'a Artifacts, phase: Phase, sizes: Sizes) -> LoadRequest<'a> {
+    let (device, dtype) = ("cpu", Dtype::F32);
+    LoadRequest { model, artifacts, phase, sizes, device, dtype, threads: 1, instances: 1, callers: 1 }
 }
 
 impl Workplace {
@@ -333,6 +341,12 @@ pub fn real_backends() -> Vec<(&'static str, bool)> {
         devices.iter().any(|report| report.device == "cpu" && report.availability.is_ok())
     };
     registry::real().map(|entry| (entry.name, has_cpu(entry))).collect()
+}
+
+/// The real backends of this build and machine that run ONNX files.
+pub fn backends_of_graphs() -> Vec<&'static str> {
+    let here = real_backends().into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
+    here.filter(|name| !["tch", "torch", "torch-compile"].contains(name)).collect()
 }
 
 pub fn checkout() -> &'static Path {
