@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::process::OutsideProcess;
 use super::program::describe;
-use super::python::{self, FRAMES, Module, SERVING};
+use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::{Environment, Search};
+use crate::backend::installed::Environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
-use crate::paths::{Paths, cache};
 
 /// JAX: the one that is used here, or that of one Python environment.
 pub struct Jax {
@@ -30,32 +29,17 @@ const MODULES: [Module; 8] = [
     ("serve", include_str!("jax/serve.py")),
 ];
 
-/// The Python that has JAX: that of `INFERBENCH_JAX_PYTHON`, of an environment with jax and onnx, or of `inferbench setup jax`.
-fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
-    let in_environment = |environment: &Environment| {
-        let has_both = environment.package("jaxlib").is_some() && environment.package("onnx").is_some();
-        environment.python().filter(|_| has_both)
-    };
-    // Its file of requirements is the last that is written.
-    let own = cache().join("jax");
-    let of_setup = || own.join("requirements").is_file().then(|| own.join("bin/python"));
-    let search = Search { key: "jax", variable: Some("INFERBENCH_JAX_PYTHON"), environment: place };
-    let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
-    found.map(|found| found.path).ok_or_else(|| {
-        CaseFailure::unavailable(match place {
-            Some(place) => format!("JAX is not in {}: install jax and onnx there", place.display()),
-            None => format!(
-                "JAX is not here; get it with `{}`, or by `pip install jax onnx` in an active environment, or set \
-                 INFERBENCH_JAX_PYTHON to a Python that has both",
-                Paths::find().setup_command("jax")
-            ),
-        })
-    })
-}
+const LIBRARY: Library = Library {
+    name: "JAX",
+    key: "jax",
+    variable: "INFERBENCH_JAX_PYTHON",
+    packages: "jax onnx",
+    files: &["jaxlib", "onnx"],
+};
 
 /// Starts Python for a device with so many threads: XLA reads the number when it is loaded.
 fn start(place: Option<&Path>, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
-    python::start("jax", python(place)?, &MODULES, |command| {
+    python::start("jax", LIBRARY.python(place)?, &MODULES, |command| {
         let threads = threads.to_string();
         command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
         command.env("NPROC", &threads).env("PJRT_NPROC", &threads);
@@ -75,7 +59,7 @@ impl Backend for Jax {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |device: &str| DeviceReport {
             device: device.into(),
-            availability: python(self.place).map(|python| python.display().to_string()),
+            availability: LIBRARY.python(self.place).map(|python| python.display().to_string()),
             needs_probe: true,
         };
         ["cpu", "cuda", "tpu"].map(report).into()
@@ -94,12 +78,12 @@ impl Backend for Jax {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = Environment::of(&python(self.place).ok()?).version("jax");
+        let version = Environment::of(&LIBRARY.python(self.place).ok()?).version("jax");
         Some(version.map_or_else(String::new, |jax| format!("jax {jax}")))
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {
-        python(self.place).ok()
+        LIBRARY.python(self.place).ok()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

@@ -1,10 +1,12 @@
 //! Workers in Python that ship with this package: Python reads their modules from the standard input, before the first frame.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::OutsideProcess;
+use crate::backend::installed::{Environment, Search};
 use crate::definition::CaseFailure;
+use crate::paths::{Paths, cache};
 
 /// The name of a module and its text.
 pub(super) type Module = (&'static str, &'static str);
@@ -14,6 +16,45 @@ pub(super) const FRAMES: Module = ("frames", include_str!("python/frames.py"));
 
 /// How a worker in Python answers requests; each adds how it loads.
 pub(super) const SERVING: Module = ("serving", include_str!("python/serving.py"));
+
+/// A library that a worker in Python needs.
+pub(super) struct Library {
+    pub name: &'static str,
+    /// As `inferbench setup` and environments in names of backends call it.
+    pub key: &'static str,
+    /// Names a Python that has it.
+    pub variable: &'static str,
+    /// As pip calls them.
+    pub packages: &'static str,
+    /// What an environment with these packages has in its `site-packages`.
+    pub files: &'static [&'static str],
+}
+
+impl Library {
+    /// The Python that has the library: that of the variable, of an environment, or of `inferbench setup`.
+    pub fn python(&self, place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
+        let Library { name, key, variable, packages, files } = *self;
+        let in_environment = |environment: &Environment| {
+            let has_all = files.iter().all(|file| environment.package(file).is_some());
+            environment.python().filter(|_| has_all)
+        };
+        // Its file of requirements is the last that is written.
+        let own = cache().join(key);
+        let of_setup = || own.join("requirements").is_file().then(|| own.join("bin/python"));
+        let search = Search { key, variable: Some(variable), environment: place };
+        let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
+        found.map(|found| found.path).ok_or_else(|| {
+            CaseFailure::unavailable(match place {
+                Some(place) => format!("{name} is not in {}: install {packages} there", place.display()),
+                None => format!(
+                    "{name} is not here; get it with `{}`, or by `pip install {packages}` in an active environment, or set {variable} \
+                     to a Python that has it",
+                    Paths::find().setup_command(key)
+                ),
+            })
+        })
+    }
+}
 
 /// Makes modules of the first line of the standard input.
 const BEGIN: &str = "import json, linecache, sys, types

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use super::messages::{Ask, Inputs};
 use super::process::OutsideProcess;
 use super::program::describe;
-use super::python::{self, FRAMES, Module, SERVING};
+use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::{Environment, Search};
+use crate::backend::installed::Environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, Origin, TensorSpec, backends_in_places, device_kind};
-use crate::paths::{Paths, cache};
+use crate::paths::Paths;
 
 /// How a module is called: as it is, or compiled.
 #[derive(Clone, Copy, PartialEq, strum::IntoStaticStr)]
@@ -41,28 +41,13 @@ const MODULES: [Module; 7] = [
 
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
 
-/// The Python that has PyTorch: that of `INFERBENCH_TORCH_PYTHON`, of an environment with torch, or of `inferbench setup torch`.
-fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
-    let in_environment = |environment: &Environment| {
-        let has_torch = environment.package("torch/__init__.py").is_some();
-        environment.python().filter(|_| has_torch)
-    };
-    // Its file of requirements is the last that is written.
-    let own = cache().join("torch");
-    let of_setup = || own.join("requirements").is_file().then(|| own.join("bin/python"));
-    let search = Search { key: "torch", variable: Some("INFERBENCH_TORCH_PYTHON"), environment: place };
-    let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
-    found.map(|found| found.path).ok_or_else(|| {
-        CaseFailure::unavailable(match place {
-            Some(place) => format!("PyTorch is not in {}: install torch there", place.display()),
-            None => format!(
-                "PyTorch is not here; get it with `{}`, or by `pip install torch` in an active environment, or set \
-                 INFERBENCH_TORCH_PYTHON to a Python that has it",
-                Paths::find().setup_command("torch")
-            ),
-        })
-    })
-}
+const LIBRARY: Library = Library {
+    name: "PyTorch",
+    key: "torch",
+    variable: "INFERBENCH_TORCH_PYTHON",
+    packages: "torch",
+    files: &["torch/__init__.py"],
+};
 
 impl Torch {
     /// Starts Python for a device with so many threads.
@@ -70,7 +55,7 @@ impl Torch {
         let mode: &str = self.mode.into();
         let export = Paths::find().script("scripts/export/entry.py");
         let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
-        python::start("torch", python(self.place)?, &MODULES, |command| {
+        python::start("torch", LIBRARY.python(self.place)?, &MODULES, |command| {
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             // It defines the modules of packaged models.
             command.env("TORCH_WORKER_EXPORT", export.parent().unwrap_or(&export));
@@ -96,7 +81,7 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     let is_of_torch = |name: &str| name.starts_with("torch@") || name.starts_with("torch-compile@");
     let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
     // An environment that the command names has PyTorch, where the active one may have none.
-    let place = python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
+    let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
     let mut process = Torch { place, mode: Mode::Eager }.start("cpu", 1, false)?;
     let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file }, &[])?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
@@ -106,7 +91,7 @@ impl Backend for Torch {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |device: &str| DeviceReport {
             device: device.into(),
-            availability: python(self.place).map(|python| python.display().to_string()),
+            availability: LIBRARY.python(self.place).map(|python| python.display().to_string()),
             needs_probe: true,
         };
         ["cpu", "cuda", "mps", "xpu"].map(report).into()
@@ -125,12 +110,12 @@ impl Backend for Torch {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = Environment::of(&python(self.place).ok()?).version("torch");
+        let version = Environment::of(&LIBRARY.python(self.place).ok()?).version("torch");
         Some(version.map_or_else(String::new, |torch| format!("torch {torch}")))
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {
-        python(self.place).ok()
+        LIBRARY.python(self.place).ok()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
