@@ -382,3 +382,21 @@ fn forms_are_made_of_a_file_and_calibrated_by_its_users_samples() {
         .with_code(2)
         .saying(&["my-digits has no variant \"int4\"; there are original, f16, int8-dynamic, int8-static"]);
 }
+
+#[test]
+fn one_calibration_of_a_file_holds_for_all_sizes_that_are_asked_for() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = only_found(&["ort"], &[1]);
+    workplace.add_model("sums.onnx", "sums.onnx");
+    let arguments = ["run", "sums.onnx", "--variant", "original,int8-static", "--dim", "length=2,512"];
+    workplace
+        .inferbench(&[&arguments[..], &["--iterations", "20", "--noplot"]].concat())
+        .finish()
+        .with_code(0)
+        .saying(&["measuring the ranges of its activations by synthetic at 2 sizes of its inputs"]);
+    // Sums of 512 numbers are sixteen times as large as those of 2, and would be cut off by the ranges of those.
+    let long = workplace.record("sums-int8-static-length512/ort-cpu-i8/1");
+    assert!(long.output_cosine.is_some_and(|cosine| cosine > 0.99), "{long:?}");
+}

@@ -50,6 +50,14 @@ save(
     [("y", FLOAT, ["N", 3])],
     [],
 )
+# The values between grow with the length.
+save(
+    "sums",
+    [helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0), helper.make_node("MatMul", ["sum", "w"], ["y"])],
+    [("x", FLOAT, ["N", "length", 32])],
+    [("y", FLOAT, ["N", 16])],
+    [numpy_helper.from_array(numpy.array([1]), "axis"), weights("w", (32, 16))],
+)
 # As Keras and some of ONNX's tests call tensors: from 1 on, where the files of a reference count from 0.
 save(
     "numbered",
