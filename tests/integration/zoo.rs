@@ -60,6 +60,29 @@ fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_th
     }
 }
 
+/// From the tables of torchvision 0.26 (`num_params` of the weights), and the cards of the other checkpoints, which round.
+#[test]
+fn networks_of_published_sizes_have_the_published_numbers_of_parameters() {
+    let exactly = [
+        ("mobilenet_v3_large", 5_483_032),
+        ("convnext_tiny", 28_589_128),
+        ("swin_t", 28_288_354),
+        ("resnet50", 25_557_032),
+    ];
+    let nearly =
+        [("segformer-b0", 3.7e6), ("modernbert-base", 149e6), ("depth-anything-small", 24.8e6), ("unet", 31.0e6)];
+    let parameters = |name: &str| {
+        let text = fs::read_to_string(checkout().join(format!("models/zoo/{name}/model.toml"))).unwrap();
+        text.parse::<toml::Table>().unwrap()["parameters"].as_integer().unwrap()
+    };
+    for (name, published) in exactly {
+        assert_eq!(parameters(name), published, "{name}");
+    }
+    for (name, published) in nearly {
+        assert!((parameters(name) as f64 / published - 1.0).abs() < 0.01, "{name}");
+    }
+}
+
 #[test]
 fn prefill_is_the_time_to_the_first_token_and_decode_the_time_a_token() {
     let workplace = Workplace::new(&["llama-small"], &["candle"], &[3]);

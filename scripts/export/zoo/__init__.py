@@ -83,7 +83,6 @@ _ALL = (
     deepspeech.DEEPSPEECH,
     gcn.GCN,
     modernbert.MODERNBERT_BASE,
-    causal_lm.QWEN3_06B,
     depth_anything.DEPTH_ANYTHING_SMALL,
 )
 ENTRIES = {entry.name: entry for entry in _ALL}

@@ -87,7 +87,6 @@ def entry_of(
     source: str,
     sequence_lengths: list[int],
     seed: int = 1,
-    init=transformer_init,
 ) -> Generative:
     vocabulary = config.vocab_size
     past = past_ports(config, "past", "past")
@@ -108,15 +107,10 @@ def entry_of(
                 _next_token,
             )
         ],
-        init=init,
+        init=transformer_init,
         sequence_lengths=sequence_lengths,
         seed=seed,
     )
-
-
-def _sparing_init(name: str, shape: list[int]) -> dict:
-    """Smaller rows for tokens: where the head has them too, a token would call for itself again and again."""
-    return {"normal": 0.1} if "embed_tokens" in name else transformer_init(name, shape)
 
 
 def rope(theta: float) -> dict:
@@ -206,23 +200,4 @@ QWEN3_SMALL = entry_of(
     "2 layers of width 96, heads of 32",
     [32],
     seed=2,
-)
-QWEN3_06B = entry_of(
-    "qwen3-0.6b",
-    Qwen3ForCausalLM,
-    Qwen3Config(
-        vocab_size=151936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=40960,
-        rope_parameters=rope(1000000.0),
-        tie_word_embeddings=True,
-    ),
-    "configuration of Qwen/Qwen3-0.6B",
-    [32, 128],
-    init=_sparing_init,
 )
