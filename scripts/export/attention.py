@@ -28,8 +28,8 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias
 
 
 def root_mean_square_norm(norm: nn.Module, states: torch.Tensor) -> torch.Tensor:
-    """The norm of Llama and T5, [batch, positions, width]."""
-    power = (states * states).mean(2, keepdim=True)
+    """The norm of Llama and T5, over the last dimension."""
+    power = (states * states).mean(states.dim() - 1, keepdim=True)
     return states / (power + norm.variance_epsilon).sqrt() * norm.weight
 
 

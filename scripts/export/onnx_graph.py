@@ -161,8 +161,10 @@ def _drop_expand_guards(graph: onnx.GraphProto) -> None:
         shape = producer[guard.input[2]]
         while shape.op_type == "Reshape":
             shape = producer[shape.input[0]]
-        assert shape.op_type == "Concat", shape.op_type
-        _replace(shape.input, ["one" if name in kept else name for name in shape.input])
+        # The shape of another value has no -1.
+        if shape.op_type != "Shape":
+            assert shape.op_type == "Concat", shape.op_type
+            _replace(shape.input, ["one" if name in kept else name for name in shape.input])
         node.input[1] = shape.output[0]
     graph.initializer.append(one)
 

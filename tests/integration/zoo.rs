@@ -1,5 +1,6 @@
 //! The packaged models: every family is right on every backend, and the phases of generation are what they say.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use inferbench::definition::Status;
@@ -14,8 +15,26 @@ fn small_models() -> Vec<String> {
     models.iter().map(|model| model["name"].as_str().unwrap().to_owned()).collect()
 }
 
+/// The cells of the table of families in `models/README.md`: `right`, or an operator that the backend lacks, by family and backend.
+fn table_of_families() -> BTreeMap<(String, String), String> {
+    let text = fs::read_to_string(checkout().join("models/README.md")).unwrap();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| family |")).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().replace('`', "")).collect() };
+    let mut rows = rows.map(cells);
+    let head = rows.next().unwrap();
+    let row = |row: Vec<String>| {
+        head.clone()
+            .into_iter()
+            .zip(row.clone())
+            .skip(3)
+            .map(move |(backend, cell)| ((row[1].clone(), backend), cell))
+            .collect::<Vec<_>>()
+    };
+    rows.skip(1).flat_map(row).collect()
+}
+
 #[test]
-fn every_family_is_right_on_every_backend_of_this_build() {
+fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_that_the_table_names() {
     let models = small_models();
     let names: Vec<&str> = models.iter().map(String::as_str).collect();
     let built = real_backends();
@@ -25,14 +44,42 @@ fn every_family_is_right_on_every_backend_of_this_build() {
     let matrix: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
     let cells = matrix["cases"].as_array().unwrap();
     assert!(cells.len() >= built.len() * models.len());
+    let table = table_of_families();
     for cell in cells {
-        let backend = cell["backend"].as_str().unwrap();
-        if built.contains(&(backend, true)) {
-            assert_eq!((&cell["status"], &cell["verified"]), (&"ok".into(), &true.into()), "{cell}");
-            assert!(cell["max_rel_error"].as_f64().unwrap() < 1e-4, "{cell}");
-        } else {
+        let [backend, family] = ["backend", "family"].map(|key| cell[key].as_str().unwrap());
+        let said = table.get(&(family.to_owned(), backend.to_owned())).map_or("right", String::as_str);
+        if !built.contains(&(backend, true)) {
             assert_eq!(cell["status"], "unavailable", "{cell}");
+        } else if let Some(operator) = said.strip_prefix("no ") {
+            let names_it = cell["message"].as_str().is_some_and(|message| message.contains(operator));
+            assert!(cell["status"] == "unsupported" && names_it, "{cell}");
+        } else {
+            assert_eq!((said, &cell["status"], &cell["verified"]), ("right", &"ok".into(), &true.into()), "{cell}");
+            assert!(cell["max_rel_error"].as_f64().unwrap() < 1e-4, "{cell}");
         }
+    }
+}
+
+/// From the tables of torchvision 0.26 (`num_params` of the weights), and the cards of the other checkpoints, which round.
+#[test]
+fn networks_of_published_sizes_have_the_published_numbers_of_parameters() {
+    let exactly = [
+        ("mobilenet_v3_large", 5_483_032),
+        ("convnext_tiny", 28_589_128),
+        ("swin_t", 28_288_354),
+        ("resnet50", 25_557_032),
+    ];
+    let nearly =
+        [("segformer-b0", 3.7e6), ("modernbert-base", 149e6), ("depth-anything-small", 24.8e6), ("unet", 31.0e6)];
+    let parameters = |name: &str| {
+        let text = fs::read_to_string(checkout().join(format!("models/zoo/{name}/model.toml"))).unwrap();
+        text.parse::<toml::Table>().unwrap()["parameters"].as_integer().unwrap()
+    };
+    for (name, published) in exactly {
+        assert_eq!(parameters(name), published, "{name}");
+    }
+    for (name, published) in nearly {
+        assert!((parameters(name) as f64 / published - 1.0).abs() < 0.01, "{name}");
     }
 }
 

@@ -1,9 +1,18 @@
-"""Llama and Qwen2: a decoder of tokens alone, which differ in the biases of its projections."""
+"""Llama, Qwen2 and Qwen3: a decoder of tokens alone. Qwen2 has biases in its projections; Qwen3 has norms of queries and keys."""
 
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from attention import (
     attend,
@@ -43,8 +52,12 @@ def decode(
     present = []
     for layer, past_key, past_value in zip(decoder.layers, past[::2], past[1::2]):
         attention, normed = layer.self_attn, root_mean_square_norm(layer.input_layernorm, states)
-        queries = rotation(split_heads(attention.q_proj(normed), heads)) * attention.scaling
-        key = torch.cat([past_key, rotation(split_heads(attention.k_proj(normed), shared))], 2)
+        queries, key = split_heads(attention.q_proj(normed), heads), split_heads(attention.k_proj(normed), shared)
+        if hasattr(attention, "q_norm"):
+            queries = root_mean_square_norm(attention.q_norm, queries)
+            key = root_mean_square_norm(attention.k_norm, key)
+        queries = rotation(queries) * attention.scaling
+        key = torch.cat([past_key, rotation(key)], 2)
         value = torch.cat([past_value, split_heads(attention.v_proj(normed), shared)], 2)
         states = states + attention.o_proj(merge_heads(attend(queries, key, value, bias)))
         mlp, normed = layer.mlp, root_mean_square_norm(layer.post_attention_layernorm, states)
@@ -54,7 +67,7 @@ def decode(
 
 
 def past_ports(config: PreTrainedConfig, kind: str, length: str) -> list[Port]:
-    size = config.hidden_size // config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return cache_ports(kind, config.num_hidden_layers, config.num_key_value_heads, length, size)
 
 
@@ -169,4 +182,22 @@ QWEN2_05B = entry_of(
     "configuration of Qwen/Qwen2-0.5B",
     [32, 128],
     seed=10,
+)
+QWEN3_SMALL = entry_of(
+    "qwen3-small",
+    Qwen3ForCausalLM,
+    Qwen3Config(
+        vocab_size=1000,
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        rope_parameters=rope(1000000.0),
+        tie_word_embeddings=False,
+    ),
+    "2 layers of width 96, heads of 32",
+    [32],
+    seed=2,
 )

@@ -31,6 +31,16 @@ class SpatialMean(nn.Module):
         return x.mean((2, 3), keepdim=True)
 
 
+def with_means(model: nn.Module) -> nn.Module:
+    """The model with a `SpatialMean` for each AdaptiveAvgPool2d of size 1."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.AdaptiveAvgPool2d):
+                assert child.output_size in (1, (1, 1)), child.output_size
+                setattr(module, name, SpatialMean())
+    return model
+
+
 def _original() -> nn.Module:
     return torchvision.models.resnet50(weights=None)
 
@@ -38,8 +48,7 @@ def _original() -> nn.Module:
 def _exportable() -> nn.Module:
     model = _original()
     model.maxpool = StemPool()
-    model.avgpool = SpatialMean()
-    return model
+    return with_means(model)
 
 
 def resnet_init(name: str, shape: list[int]) -> dict:

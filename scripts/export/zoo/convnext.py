@@ -1,0 +1,49 @@
+"""ConvNeXt: depthwise convolutions of 7 × 7, and norms and products over the channels of each pixel."""
+
+from torch import nn
+from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+from entry import Entry, Port
+from transformer_init import transformer_init
+from zoo.resnet import with_means
+
+
+def _init(name: str, shape: list[int]) -> dict:
+    if name.endswith("layer_scale"):
+        # A trained one is near this size; that at the beginning of a training would hide the blocks.
+        return {"uniform": [0.5, 1.5]}
+    return transformer_init(name, shape)
+
+
+def _entry(name: str, blocks: list[CNBlockConfig], size: int, num_classes: int, source: str) -> Entry:
+    def build() -> nn.Module:
+        return ConvNeXt(blocks, num_classes=num_classes)
+
+    return Entry(
+        name=name,
+        family="convnext",
+        modality="image",
+        source=f"torchvision 0.26.0, torchvision.models.{source}",
+        license="BSD-3-Clause",
+        inputs=[Port("input", "f32", ["batch", 3, size, size])],
+        outputs=[Port("logits", "f32", ["batch", num_classes])],
+        original=build,
+        exportable=lambda: with_means(build()),
+        init=_init,
+    )
+
+
+CONVNEXT_SMALL = _entry(
+    "convnext-small",
+    [CNBlockConfig(24, 48, 2), CNBlockConfig(48, 96, 2), CNBlockConfig(96, None, 2)],
+    64,
+    100,
+    "convnext.ConvNeXt; 6 blocks of width 24 to 96",
+)
+CONVNEXT_TINY = _entry(
+    "convnext_tiny",
+    [CNBlockConfig(96, 192, 3), CNBlockConfig(192, 384, 3), CNBlockConfig(384, 768, 9), CNBlockConfig(768, None, 3)],
+    224,
+    1000,
+    "convnext_tiny",
+)
