@@ -5,9 +5,29 @@ import math
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from modes import MODE
+
 CALL, MODULE = "inferbench call", "inferbench module "
 # What torch.compile does around its kernels.
 AROUND = ("## Call", "Torch-Compiled", "TorchDynamo", "AOTDispatcher", "Pregraph bytecode")
+
+
+# The innermost operators of products, which say the type that they compute in.
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution", "_convolution_pointwise", "_linear_pointwise", "qlinear_pointwise")
+TYPES = {"float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8", "unsigned char": "i8"}
+
+
+def products(call):
+    """How many products one call computes in each type, by PyTorch's own profile of it."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+        call()
+    found = {}
+    for event in recorded.profiler.kineto_results.events():
+        if event.name().split("::")[-1].partition(".")[0] in PRODUCTS:
+            kind = next((TYPES[own] for own in event.dtypes() if own in TYPES), None)
+            found[kind] = found.get(kind, 0) + (kind is not None)
+    found.pop(None, None)
+    return found
 
 
 class Profiler:
@@ -15,7 +35,7 @@ class Profiler:
         self.session, self.hooks, self.open = session, [], []
         self.call = session.call
         for name, module in session.root().named_modules():
-            if not isinstance(module, torch.jit.ScriptModule) and session.mode == "eager":
+            if not isinstance(module, torch.jit.ScriptModule) and MODE == "eager":
                 self.hooks += [
                     module.register_forward_pre_hook(lambda *_, name=name: self.enter(name)),
                     module.register_forward_hook(lambda *_: self.leave(), always_call=True),
