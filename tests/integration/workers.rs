@@ -212,12 +212,18 @@ fn a_program_is_put_through_the_protocol() {
     }
 }
 
+/// The environment of an external worker.
+#[cfg(any(feature = "jax", feature = "torch"))]
+fn environment(name: &str) -> std::path::PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
+    cache.join("inferbench").join(name)
+}
+
 /// Whether the environment of an external worker is here; says so where a test is therefore left out.
 #[cfg(any(feature = "jax", feature = "torch"))]
 fn has_environment(name: &str) -> bool {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
-    let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
-    let is_there = cache.join("inferbench").join(name).join("requirements").is_file();
+    let is_there = environment(name).join("requirements").is_file();
     if !is_there {
         eprintln!("left out: {name} is not here; get it with `scripts/setup {name}`");
     }
@@ -386,6 +392,145 @@ mod torch {
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
         assert!(record.compilation_time_ms.unwrap() > 0.0 && record.trace_time_ms.unwrap() > 0.0);
         assert!(record.message.unwrap().contains("1 graph, 0 graph breaks, 0 recompilations"));
+    }
+
+    #[test]
+    fn a_module_that_was_compiled_ahead_of_time_says_how_long_its_package_takes_to_load() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["digits", "llama-small"], &["torch-aot"], &[1]);
+        workplace.inferbench(&["run", "--noplot", "--timeout", "600", "--allow-failed"]).finish().with_code(0);
+        let record = workplace.record("digits/torch-aot-cpu-f32/1");
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+        assert!(record.compilation_time_ms.unwrap() > 0.0 && record.trace_time_ms.unwrap() > 0.0);
+        assert_eq!(record.providers.as_deref(), Some("PyTorch aot"));
+        let says = record.message.unwrap();
+        assert!(says.contains("a package of ") && says.contains(" ms without compiling"), "{says}");
+        let decode = workplace.record("llama-small-seq32-decode/torch-aot-cpu-f32/1");
+        assert_eq!(decode.status, Status::Unsupported);
+    }
+
+    #[test]
+    fn without_a_c_compiler_a_compiled_case_is_unavailable() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["digits"], &["torch-compile", "torch-aot"], &[1]);
+        let mut command = workplace.inferbench(&["run", "--noplot"]);
+        command.env("CXX", workplace.path("no-compiler")).finish().with_code(3);
+        for backend in ["torch-compile", "torch-aot"] {
+            let record = workplace.record(&format!("digits/{backend}-cpu-f32/1"));
+            let says = record.message.unwrap();
+            assert!(record.status == Status::Unavailable && says.contains("no C++ compiler"), "{says}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_a_part_of_the_name_and_the_profile_shows_what_computed() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["digits", "llama-small"], &["torch"], &[1]);
+        let arguments =
+            ["run", "--noplot", "--dtype", "bf16", "--torch-mode", "default,autocast.channels-last,static-cache", "--allow-failed"];
+        workplace.inferbench(&arguments).finish().with_code(0);
+        for (name, provider) in [
+            ("torch", "PyTorch eager"),
+            ("torch.autocast.channels-last", "PyTorch eager autocast channels-last"),
+        ] {
+            let record = workplace.record(&format!("digits/{name}-cpu-bf16/1"));
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+            assert_eq!((record.providers.as_deref(), record.backend.as_str()), (Some(provider), name));
+            let says = record.message.unwrap();
+            assert!(says.contains("computed in bf16 by the profile: 4 of 4 products"), "{says}");
+        }
+        assert_eq!(workplace.record("digits/torch.static-cache-cpu-bf16/1").status, Status::Unsupported);
+        let decode = workplace.record("llama-small-seq32-decode/torch.static-cache-cpu-bf16/1");
+        assert_eq!((decode.status, decode.verified), (Status::Ok, Some(true)), "{:?}", decode.message);
+        assert!(decode.message.unwrap().contains("transformers' static cache of "));
+        let wrong = workplace.inferbench(&["run", "--backend", "torch.fast"]).finish().with_code(2);
+        wrong.saying(&["PyTorch has no setting \"fast\"; there are default, autocast"]);
+    }
+
+    #[test]
+    fn integers_of_torchao_are_computed_in_integers() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&["bert-small"], &["torch"], &[1]);
+        workplace.inferbench(&["run", "--noplot", "--variant", "int8-dynamic"]).finish().with_code(0);
+        let record = workplace.record("bert-small-int8-dynamic-seq32/torch-cpu-i8/1");
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+        let says = record.message.unwrap();
+        assert!(says.contains("torchao 0.") && says.contains("computed in i8 by the profile: 13 of 17 products"), "{says}");
+    }
+
+    /// Lets PyTorch's Python make files in a workplace.
+    fn make(workplace: &Workplace, program: &str) {
+        let mut python = Command::new(environment("torch").join("bin/python"));
+        python.args(["-c", program]).current_dir(workplace.path("")).finish().with_code(0);
+    }
+
+    #[test]
+    fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["torch"], &[2]);
+        let sizes = "hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=99";
+        make(&workplace, &format!("from transformers import *\nBertModel(BertConfig({sizes})).save_pretrained('tiny-bert')"));
+        workplace.inferbench(&["run", "tiny-bert/", "--noplot", "--seq-lens", "16"]).finish().with_code(0);
+        let record = workplace.record("tiny-bert-seq16/torch-cpu-f32/2");
+        assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+        assert_eq!(record.input_shape.as_deref(), Some("2x16 2x16"));
+        assert!(record.message.unwrap().contains("BertModel of transformers, a forward pass; attention of transformers: sdpa"));
+        std::fs::write(workplace.path("tiny-bert/config.json"), "{}").unwrap();
+        let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);
+        refused.saying(&["config.json lacks model_type"]);
+    }
+
+    #[test]
+    fn a_pickle_runs_code_only_if_it_is_trusted() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["torch"], &[1]);
+        std::fs::write(workplace.path("parts.py"), NET).unwrap();
+        let program = "import parts, torch\ntorch.save(parts.Net().conv, 'conv.pt')\ntorch.save(parts.Net(), 'net.pt')";
+        make(&workplace, program);
+        let arguments = ["run", "net.pt", "--input", "pixels:f32[batch,3,16,16];ids:i64[batch,7]<100", "--noplot"];
+        let refused = workplace.inferbench(&arguments).finish().with_code(2);
+        refused.saying(&["which would run code when it is read", "or allow it by `--trust`"]);
+        workplace.inferbench(&[&arguments[..], &["--trust"]].concat()).finish().with_code(0);
+        let record = workplace.record("net/torch-cpu-f32/1");
+        let says = record.message.unwrap();
+        assert!(record.status == Status::Ok && says.contains("`--trust` allowed") && says.contains("training mode"), "{says}");
+    }
+
+    #[test]
+    fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
+        if !has_environment("torch") {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["torch"], &[1]);
+        std::fs::write(workplace.path("parts.py"), NET).unwrap();
+        let net = "from parts import make\n";
+        std::fs::write(workplace.path("net.py"), net).unwrap();
+        let git = |arguments: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+            Command::new("git").args(who).args(arguments).current_dir(workplace.path("")).finish().with_code(0);
+        };
+        git(&["init", "--quiet"]);
+        git(&["add", "net.py", "parts.py"]);
+        git(&["commit", "--quiet", "--message", "a"]);
+        std::fs::write(workplace.path("parts.py"), NET.replace("relu()", "relu().sqrt().square()")).unwrap();
+        let arguments = ["duel", "HEAD:net.py", "net.py:make", "--batch-sizes", "1", "--generations", "2", "--format", "json"];
+        let duel = workplace.inferbench(&arguments).finish();
+        let duel: Value = serde_json::from_str(&duel.stdout).unwrap_or_else(|why| panic!("{why}: {}", duel.stderr));
+        assert_eq!(duel["cases"][0]["case_id"], "net/torch-cpu-f32/1", "{duel}");
+        let wrong = workplace.inferbench(&["duel", "HEAD:other.py", "net.py"]).finish().with_code(2);
+        wrong.saying(&["the revision HEAD has no file other.py"]);
     }
 
     /// A module whose outputs are nested, in training mode.

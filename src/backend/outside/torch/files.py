@@ -232,6 +232,8 @@ def pretrained(path):
 
         import source
 
+        # What has no weights in the folder is drawn by chance, in each process the same.
+        torch.manual_seed(0)
         with torch.inference_mode(False):
             model, lacks_pooler = hub_folder.load(model_class, config, folder, None)
         weights = [str(file) for file in source.weight_files(folder)]

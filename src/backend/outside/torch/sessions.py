@@ -159,6 +159,8 @@ class Forward(Session):
 
     def __init__(self, request, taken):
         super().__init__(request)
+        if "static-cache" in SETTINGS:
+            raise Refused("unsupported", "a static cache is for the phases prefill and decode")
         self.taken, self.by_name = taken, False
 
     def of(self, module):
@@ -249,7 +251,7 @@ class Generation(Session):
         self.model = self.placed(self.model)
         self.run = self.compiled(self.model.forward)
         self.taken = [port.name for port in entry.inputs]
-        self.is_static = "static-cache" in SETTINGS
+        self.is_static, self.positions = "static-cache" in SETTINGS, 0
         # Compilations before the first step, and since then.
         self.before, self.of_steps = 0, 0
 
@@ -270,17 +272,19 @@ class Generation(Session):
 
         config = self.model.config
         tokens = prompt.prefill["decoder_input_ids" if config.is_encoder_decoder else "input_ids"]
-        self.positions = tokens.shape[1] + steps
-        cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=self.positions)
+        positions = tokens.shape[1] + steps
+        # Those of the calls that are timed come first.
+        self.positions = self.positions or positions
+        cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=positions)
         return EncoderDecoderCache(cache, DynamicCache()) if config.is_encoder_decoder else cache
 
     def note(self):
         own = []
         if self.phase == "decode":
-            own.append(f"transformers' static cache of {self.positions} positions" if self.is_static and self.bound else "transformers' growing cache")
-            if self.of_steps:
-                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.plan['steps'], 'step')} of decode")
-        return "; ".join([*own, *([super().note()] if super().note() else [])]) or None
+            own.append(f"transformers' static cache of {self.positions} positions" if self.is_static else "transformers' growing cache")
+            if MODE == "compile":
+                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.plan['steps'], 'step')}")
+        return "; ".join([*own, *filter(None, [super().note()])]) or None
 
     def step(self, more, cache=None):
         given = {"past_key_values": cache} if cache is not None else {}
