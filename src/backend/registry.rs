@@ -15,7 +15,9 @@ use super::interface::Backend;
 use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
-use crate::definition::{CaseFailure, backend_and_settings, backend_name, backends_in_places, check_component, with_settings};
+use crate::definition::{
+    CaseFailure, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
+};
 use crate::paths::{Paths, variable};
 
 /// Makes a backend with the runtime of an environment, if one is named, and with settings that are a part of its name.

@@ -58,7 +58,11 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
                 files.push((name, configuration));
                 continue;
             }
-            ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`, and a model hub's folder has config.json and weights", path.display());
+            ensure!(
+                !found.is_empty(),
+                "{} has no model: files of models end with `.onnx` or `.pt`, and a model hub's folder has config.json and weights",
+                path.display()
+            );
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
             let word = path.to_string_lossy();

@@ -76,7 +76,9 @@ pub fn with_settings(backend: &str, settings: &str) -> Result<Option<String>> {
             all.push(setting);
         }
     }
-    let modes = all.iter().filter(|setting| matches!(**setting, "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs"));
+    let modes = all
+        .iter()
+        .filter(|setting| matches!(**setting, "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs"));
     ensure!(modes.count() <= 1, "{}: Inductor has one mode at a time", all.join("."));
     // One name for one form, in whichever order its settings are given.
     all.sort_unstable();
@@ -217,7 +219,11 @@ mod tests {
         let named = |name: &str| backend_of_flag(name).map_err(|error| error.to_string());
         assert_eq!(named("torch-compile.max-autotune.autocast").unwrap(), "torch-compile.autocast.max-autotune");
         assert_eq!(named("PyTorch").unwrap(), "torch");
-        assert!(named("torch.fast").unwrap_err().starts_with("PyTorch has no setting \"fast\"; there are default, autocast, "));
+        assert!(
+            named("torch.fast")
+                .unwrap_err()
+                .starts_with("PyTorch has no setting \"fast\"; there are default, autocast, ")
+        );
         assert_eq!(named("torch.freezing").unwrap_err(), "torch has not got all of the settings freezing");
         assert!(named("torch-compile.max-autotune.reduce-overhead").unwrap_err().ends_with("one mode at a time"));
         assert_eq!(with_settings("torch", "max-autotune").unwrap(), None);

@@ -105,7 +105,9 @@ fn file_of(name: &str) -> &str {
 /// Returns `None` if the name has no such revision.
 fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
     let file = file_of(name);
-    let Some(revision) = name.strip_suffix(file).and_then(|revision| revision.strip_suffix(':')) else { return Ok(None) };
+    let Some(revision) = name.strip_suffix(file).and_then(|revision| revision.strip_suffix(':')) else {
+        return Ok(None);
+    };
     let Some(commit) = find_commit(Path::new("."), revision)? else { return Ok(None) };
     let folder = paths.duels().join("revisions").join(&commit);
     if !folder.is_dir() {
@@ -133,7 +135,9 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
             (true, _) => Ok(Meaning::Running(Some(path))),
             (false, true) => Ok(Meaning::Executable(path)),
             (false, false) => {
-                bail!("{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)")
+                bail!(
+                    "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)"
+                )
             }
         };
     }

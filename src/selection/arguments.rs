@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
-    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, backend_and_settings, backend_of_flag, parse_device,
-    with_settings,
+    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, backend_and_settings, backend_of_flag,
+    parse_device, with_settings,
 };
 use crate::paths::TRUST;
 
@@ -181,12 +181,16 @@ fn in_modes(backends: &[String], modes: &[String]) -> Result<Vec<String>> {
     let mut all: Vec<String> = Vec::new();
     let mut is_used = vec![false; modes.len()];
     for backend in backends {
-        let (backend_name, place) = backend.split_once('@').map_or((backend.as_str(), None), |(name, place)| (name, Some(place)));
+        let (backend_name, place) =
+            backend.split_once('@').map_or((backend.as_str(), None), |(name, place)| (name, Some(place)));
         if !MODULES.contains(&backend_and_settings(backend_name).0) {
             all.push(backend.clone());
             continue;
         }
-        ensure!(place.is_none(), "`--torch-mode` is for backends without an environment: write `torch-compile.max-autotune@FOLDER`");
+        ensure!(
+            place.is_none(),
+            "`--torch-mode` is for backends without an environment: write `torch-compile.max-autotune@FOLDER`"
+        );
         for (mode, is_used) in modes.iter().zip(&mut is_used) {
             if let Some(name) = with_settings(backend_name, mode)? {
                 *is_used = true;

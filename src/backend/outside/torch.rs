@@ -13,7 +13,8 @@ use crate::backend::cuda::cuda_environment;
 use crate::backend::installed::Environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{
-    CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places, device_kind,
+    CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
+    device_kind,
 };
 use crate::paths::{Paths, is_trusted};
 
@@ -91,7 +92,8 @@ impl Torch {
 /// # Errors
 /// PyTorch is not here, or the file has no module that can be called; the message says why.
 pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
-    let is_of_torch = |name: &str| MODULES.contains(&backend_and_settings(name.split('@').next().unwrap_or_default()).0);
+    let is_of_torch =
+        |name: &str| MODULES.contains(&backend_and_settings(name.split('@').next().unwrap_or_default()).0);
     let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
     // An environment that the command names has PyTorch, where the active one may have none.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));

@@ -272,10 +272,9 @@ class Generation(Session):
 
         config = self.model.config
         tokens = prompt.prefill["decoder_input_ids" if config.is_encoder_decoder else "input_ids"]
-        positions = tokens.shape[1] + steps
-        # Those of the calls that are timed come first.
-        self.positions = self.positions or positions
-        cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=positions)
+        # The timed calls come first. What is compiled for their cache serves shorter rows, too.
+        self.positions = max(self.positions, tokens.shape[1] + steps)
+        cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=self.positions)
         return EncoderDecoderCache(cache, DynamicCache()) if config.is_encoder_decoder else cache
 
     def note(self):
