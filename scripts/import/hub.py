@@ -10,6 +10,7 @@ import pretrained
 import source
 import text_masks
 import torch
+import transformers
 from entry import Entry, Generative, Port
 from published import Published
 from source import Refused

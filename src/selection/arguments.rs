@@ -69,7 +69,7 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_TORCH_MODE", value_delimiter = ',', value_name = "MODE,…")]
     pub torch_mode: Vec<String>,
     /// Let pickles of PyTorch run code when they are read: for files that you trust
-    #[arg(long, env = TRUST, value_parser = trusted, num_args = 0..=1, require_equals = true, default_value = "false",
+    #[arg(long, env = TRUST, action = clap::ArgAction::Set, value_parser = trusted, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_name = "BOOL", hide_possible_values = true)]
     // Arms of a duel have the variable.
     #[serde(skip)]

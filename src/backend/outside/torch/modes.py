@@ -1,5 +1,6 @@
 """How a module is called: as it is, as Inductor compiles it at its first call, or as AOTInductor compiles it ahead of time."""
 
+import contextlib
 import os
 import tempfile
 import time
@@ -95,6 +96,18 @@ def plural(count, what):
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
+@contextlib.contextmanager
+def as_reason(library):
+    """The module has run as it is: what it raises in here is what the library cannot do with it."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as why:
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+        raise Refused("unsupported", f"{library}: {type(why).__name__}: {lines[0] if lines else 'no message'}") from why
+
+
 class Flat(torch.nn.Module):
     """A module that returns its tensors in a tuple, without their names: torch.export does not know every class of outputs."""
 
@@ -135,11 +148,13 @@ class Ahead(Eager):
         with torch.inference_mode(False), torch.no_grad():
             arguments = tuple(value.clone() for value in arguments)
             named = {name: value.clone() for name, value in named.items()}
-            program = torch.export.export(self.flat, arguments, named, strict=False)
+            with as_reason("torch.export"):
+                program = torch.export.export(self.flat, arguments, named, strict=False)
             times.append(time.perf_counter())
             options = {"max_autotune": True} if INDUCTOR else {}
             path = os.path.join(folder.name, "module.pt2")
-            torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
+            with as_reason("AOTInductor"):
+                torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
             times.append(time.perf_counter())
             self.run = torch._inductor.aoti_load_package(path)
             times.append(time.perf_counter())
