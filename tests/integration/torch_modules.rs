@@ -97,7 +97,7 @@ fn a_setting_is_a_part_of_the_name_and_the_profile_shows_what_computed() {
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
         assert_eq!((record.providers.as_deref(), record.backend.as_str()), (Some(provider), name));
         let says = record.message.unwrap();
-        assert!(says.contains("computed in bf16 by the profile: 4 of 4 products"), "{says}");
+        assert!(says.contains("4 of 4 products in bf16 by PyTorch's profile"), "{says}");
     }
     assert_eq!(workplace.record("digits/torch.static-cache-cpu-bf16/1").status, Status::Unsupported);
     let decode = workplace.record("llama-small-seq32-decode/torch.static-cache-cpu-bf16/1");
@@ -117,7 +117,7 @@ fn integers_of_torchao_are_computed_in_integers() {
     let record = workplace.record("bert-small-int8-dynamic-seq32/torch-cpu-i8/1");
     assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
     let says = record.message.unwrap();
-    assert!(says.contains("torchao 0.") && says.contains("computed in i8 by the profile: 13 of 17 products"), "{says}");
+    assert!(says.contains("torchao 0.") && says.contains("13 of 17 products in i8 by PyTorch's profile"), "{says}");
 }
 
 /// Lets PyTorch's Python make files in a workplace.
@@ -142,7 +142,7 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     assert_eq!(record.status, Status::Ok, "{:?}", record.message);
     assert_eq!(record.input_shape.as_deref(), Some("2x16 2x16"));
     assert!(
-        record.message.unwrap().contains("BertModel of transformers, a forward pass; attention of transformers: sdpa")
+        record.message.unwrap().contains("BertModel in a forward pass; transformers with attention sdpa")
     );
     std::fs::write(workplace.path("tiny-bert/config.json"), "{}").unwrap();
     let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);

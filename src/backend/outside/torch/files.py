@@ -240,7 +240,7 @@ def pretrained(path):
     if hasattr(model.config, "use_cache"):
         # A forward pass, and no step of decode.
         model.config.use_cache = False
-    notes = [f"{model_class.__name__} of transformers, a forward pass"]
+    notes = [f"{model_class.__name__} in a forward pass"]
     if lacks_pooler:
         notes.append("the weights have no pooler, whose output is random")
     loaded = Loaded(model, path, [(port.name, None, port.shape) for port in ports_of(model_class, config)], True, notes)

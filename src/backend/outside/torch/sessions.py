@@ -54,7 +54,7 @@ class Session:
         for model in models:
             if "sdpa" in SETTINGS:
                 model.set_attn_implementation("sdpa")
-            self.notes.append(f"attention of transformers: {model.config._attn_implementation}")
+            self.notes.append(f"transformers with attention {model.config._attn_implementation}")
 
     def prove(self, call):
         """Shows by a profile that a call computes products in the type that was asked for."""
@@ -65,8 +65,8 @@ class Session:
         if total and not count:
             others = ", ".join(found)
             raise Refused("unsupported", f"PyTorch computes the products of this module in {others}, and none in {self.asked_dtype}")
-        where = f"{count} of {plural(total, 'product')}" if total else "no product outside Inductor's kernels"
-        self.proof = f"computed in {self.asked_dtype} by the profile: {where}"
+        seen = f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"
+        self.proof = seen if total else "Inductor's kernels alone, whose types no profile tells"
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
@@ -280,7 +280,7 @@ class Generation(Session):
     def note(self):
         own = []
         if self.phase == "decode":
-            own.append(f"transformers' static cache of {self.positions} positions" if self.is_static else "transformers' growing cache")
+            own.append(f"a module with transformers' static cache of {self.positions} positions" if self.is_static else "a module with transformers' growing cache")
             if MODE == "compile":
                 own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.plan['steps'], 'step')}")
         return "; ".join([*own, *filter(None, [super().note()])]) or None
