@@ -141,9 +141,7 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     let record = workplace.record("tiny-bert-seq16/torch-cpu-f32/2");
     assert_eq!(record.status, Status::Ok, "{:?}", record.message);
     assert_eq!(record.input_shape.as_deref(), Some("2x16 2x16"));
-    assert!(
-        record.message.unwrap().contains("BertModel in a forward pass; transformers with attention sdpa")
-    );
+    assert!(record.message.unwrap().contains("BertModel in a forward pass; transformers with attention sdpa"));
     std::fs::write(workplace.path("tiny-bert/config.json"), "{}").unwrap();
     let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);
     refused.saying(&["config.json lacks model_type"]);
