@@ -18,12 +18,15 @@ use crate::definition::{
     PhasePlan, SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
+use crate::paths::is_trusted;
 
 /// Extensions of files that are read as graphs.
 const GRAPHS: [&str; 2] = ["onnx", "pt"];
 /// Extensions of files whose inputs only PyTorch knows: it exports one, and runs the other. They are models where a user names them, and
 /// not where they merely lie in a folder.
 const MODULES: [&str; 2] = ["py", "pt2"];
+/// What says the class of the weights in a folder as a model hub has it, and stands for that folder.
+const CONFIGURATION: &str = "config.json";
 /// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
@@ -58,7 +61,19 @@ fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
 
 /// Whether PyTorch has to say the inputs of a file of this name.
 pub fn is_module(file: &Path) -> bool {
-    MODULES.iter().any(|extension| has_extension(file, extension))
+    is_configuration(file) || MODULES.iter().any(|extension| has_extension(file, extension))
+}
+
+fn is_configuration(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == CONFIGURATION)
+}
+
+/// The configuration of a folder as a model hub has it, with weights beside it. Returns `None` for other folders.
+pub(super) fn configuration_of(folder: &Path) -> Option<PathBuf> {
+    let has_weights = ["model.safetensors", "pytorch_model.bin"]
+        .iter()
+        .any(|weights| folder.join(weights).is_file() || folder.join(format!("{weights}.index.json")).is_file());
+    Some(folder.join(CONFIGURATION)).filter(|file| file.is_file() && has_weights)
 }
 
 /// Whether a file of this name is read as a model.
@@ -99,6 +114,7 @@ pub fn check_model_file(file: &Path) -> Result<()> {
 pub fn files_of(named: &Path) -> Vec<PathBuf> {
     let formats: &[&str] = match named {
         _ if is_graph(named) || has_extension(named, TOML) => &GRAPHS,
+        _ if is_configuration(named) => return vec![named.to_owned()],
         _ if is_module(named) => &GRAPHS[..1],
         _ => &[],
     };
@@ -159,7 +175,8 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     }
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
-    let module = MODULES.into_iter().find_map(with_extension);
+    let configuration = || files.iter().find(|file| is_configuration(file)).cloned();
+    let module = MODULES.into_iter().find_map(with_extension).or_else(configuration);
     let torchscript = module.clone().or(torchscript);
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
         let weights = with_extension(WEIGHTS).context("no model file")?;
@@ -181,6 +198,8 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         (Some(inputs), _) => inputs,
         (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
         (None, None) if module.is_some() => inputs_of_module(graph)?,
+        // A pickle of a module.
+        (None, None) if is_trusted() && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();

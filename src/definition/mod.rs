@@ -24,8 +24,8 @@ pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };
 pub use names::{
-    AUTO, CLOSURE, NULL, PREFERRED, TORCHSCRIPT, backend_name, backend_of_flag, backends_in_places, device_index,
-    device_kind, device_type, own_dtype, parse_device,
+    AUTO, CLOSURE, MODULES, NULL, PREFERRED, TORCHSCRIPT, backend_and_settings, backend_name, backend_of_flag,
+    backends_in_places, device_index, device_kind, device_type, own_dtype, parse_device, with_settings,
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};

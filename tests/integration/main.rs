@@ -46,6 +46,8 @@ mod store;
 mod support;
 mod threads;
 mod timed_samples;
+#[cfg(feature = "torch")]
+mod torch_modules;
 mod user_models;
 mod variants;
 mod workers;

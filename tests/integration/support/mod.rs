@@ -346,7 +346,7 @@ pub fn real_backends() -> Vec<(&'static str, bool)> {
 /// The real backends of this build and machine that run ONNX files.
 pub fn backends_of_graphs() -> Vec<&'static str> {
     let here = real_backends().into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
-    here.filter(|name| !["tch", "torch", "torch-compile"].contains(name)).collect()
+    here.filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name)).collect()
 }
 
 pub fn checkout() -> &'static Path {
