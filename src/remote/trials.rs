@@ -243,6 +243,18 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         terms.rate.unwrap_or_default(),
         limits.rate
     );
+    ensure!(
+        terms.seconds <= limits.time.as_secs_f64(),
+        "a trial of {} s is longer than the limit of {} s; `--max-time` raises it",
+        terms.seconds,
+        limits.time.as_secs_f64()
+    );
+    let requests = (terms.queries as f64).max(terms.seconds * terms.rate.unwrap_or(0.0));
+    ensure!(
+        requests <= limits.requests as f64,
+        "a trial of {requests:.0} requests is above the limit of {}; `--max-requests` raises it",
+        limits.requests
+    );
     let terms = LoadTerms { callers: connections, ..terms.clone() };
     let Described { protocol, model, server, dtype, phase, input_shape, .. } = described;
     let case = case_of(&usable_name(&model), server.as_deref(), dtype, phase, wishes.batch_size);

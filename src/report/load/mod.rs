@@ -168,9 +168,6 @@ fn verdict(row: &LoadResult) -> String {
 
 /// `2 × 1`, or `1 × 2, 4 callers`.
 fn split(instances: usize, threads: usize, callers: Option<usize>) -> String {
-    if instances == 0 {
-        return "server".to_owned();
-    }
     format!("{instances} × {threads}{}", callers.map(|callers| format!(", {callers} callers")).unwrap_or_default())
 }
 
@@ -245,7 +242,7 @@ pub struct CurvePoint {
     pub ttft_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
-    /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several.
+    /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several; or the name of a server.
     pub split: String,
     pub is_knee: bool,
 }
@@ -261,7 +258,10 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     for run in runs {
         let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
         for row in run.results.into_iter().filter(is_shown) {
-            let split = split(row.instances, row.threads, row.callers);
+            let split = match &row.url {
+                Some(_) => row.server.clone().unwrap_or_else(|| "server".to_owned()),
+                None => split(row.instances, row.threads, row.callers),
+            };
             let point = CurvePoint {
                 per_s: row.completed_per_s,
                 ms: row.latency_ms,

@@ -220,12 +220,14 @@ fn limits_always_end_a_load_test() {
     let row = load(&server.url, &["--concurrency", "2", "--duration", "30s", "--max-requests", "50"]);
     assert!(row.message.as_ref().unwrap().contains("the limit of 50 requests is reached"), "{row:?}");
     assert!(row.ended_early && row.queries - row.unanswered == 50, "{row:?}");
-    let row = load(&server.url, &["--rate", "50/s", "--duration", "30s", "--max-time", "500ms"]);
+    let row = load(&server.url, &["--rate", "50/s", "--queries", "900", "--max-time", "500ms"]);
     assert!(row.message.as_ref().unwrap().contains("the limit of 0.5 s is reached") && row.ended_early, "{row:?}");
     assert!((5..200).contains(&row.queries), "{row:?}");
     let workplace = workplace();
     for (arguments, why) in [
-        (&["--rate", "60000/s"] as &[&str], "--max-rate"),
+        (&["--rate", "60000/s", "--queries", "10"] as &[&str], "--max-rate"),
+        (&["--rate", "10/s", "--duration", "1h"], "--max-time"),
+        (&["--rate", "10/s", "--queries", "2000000"], "--max-requests"),
         (&["--concurrency", "9", "--connections", "8"], "--connections"),
         (&["--rate", "10/s", "--instances", "2"], "--instances"),
         (&["--rate", "10/s", "--model", "other"], "no model \"other\""),
