@@ -273,6 +273,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let spent = Spent::new(limits);
     let notes: Vec<Arc<Mutex<Notes>>> = (0..connections).map(|_| Arc::default()).collect();
     let connect_times = Mutex::new(Vec::new());
+    let first_fault = Mutex::new(None);
     let is_closed_loop = matches!(terms.scenario, Scenario::Single | Scenario::Multi | Scenario::Concurrent);
     let open = |number: usize| -> Result<Session<'_>, CaseFailure> {
         let connection = Connection::new(target.clone(), limits.patience, spent.stop());
@@ -287,10 +288,12 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
             .extend(seen.connects.iter().map(Duration::as_nanos));
         // One that cannot be opened is tried again by its first request.
         if number == 0 {
-            opened.map_err(|fault| failure_of(&fault))?;
-            for request in 0..WARM_UP {
-                session.ask(request, &mut Seen::default()).map_err(|fault| failure_of(&fault))?;
-            }
+            let warm_up =
+                |()| (0..WARM_UP).try_for_each(|request| session.ask(request, &mut Seen::default()).map(drop));
+            opened.and_then(warm_up).map_err(|fault| {
+                *first_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.kind);
+                failure_of(&fault)
+            })?;
         }
         Ok(session)
     };
@@ -300,33 +303,37 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let answer = with_instances(connections, batching, open, |instances| {
         thread::scope(|scope| {
             scope.spawn(|| spent.watch(&has_ended, || instances.give_up()));
-            let mut answer = Ok(LoadAnswer::default());
+            let _ending = Ending(&has_ended);
+            let mut answer = LoadAnswer::default();
             let mut terms = terms.clone();
             for search in 0..terms.searches.max(1) {
                 terms.search = search;
                 let mut row = row.clone();
                 row.search = search;
                 let trials = Trials { instances, terms: &terms, row, meter: None, observer: Some(&noting) };
-                match (trials.all(), &mut answer) {
-                    (Ok(found), Ok(answer)) => {
+                match trials.all() {
+                    Ok(found) => {
                         let highest = found.results.iter().find(|row| row.is_highest);
                         terms.first_rate = highest.and_then(|row| row.rate).or(terms.first_rate);
                         answer.results.extend(found.results);
                         answer.windows.extend(found.windows);
                     }
-                    (Err(failure), Ok(found)) if found.results.is_empty() => answer = Err(failure),
-                    _ => {}
+                    Err(failure) if answer.results.is_empty() => return Err(failure),
+                    Err(_) => break,
                 }
-                if noting.is_over() || answer.is_err() {
+                if noting.is_over() {
                     break;
                 }
             }
-            has_ended.store(true, Ordering::Relaxed);
-            answer
+            Ok(answer)
         })
     });
-    let mut answer =
-        answer.unwrap_or_else(|failure| LoadAnswer { results: vec![row.failed(failure)], ..LoadAnswer::default() });
+    let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut answer = answer.unwrap_or_else(|failure| {
+        let errors = first_fault.map(|kind: Kind| format!("{kind} × 1"));
+        let row = LoadResult { errors, ..row.failed(failure) };
+        LoadAnswer { results: vec![row], ..LoadAnswer::default() }
+    });
     let times = connect_times.into_inner().unwrap_or_else(PoisonError::into_inner);
     let times = SortedCalls::new(times.into_iter().map(|ns| u64::try_from(ns).unwrap_or(u64::MAX)).collect());
     for row in &mut answer.results {
@@ -334,6 +341,15 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         row.connect_max_ms = times.as_ref().map(|times| times.max() as f64 / 1e6);
     }
     Ok(answer)
+}
+
+/// Says that a load test is over when it is dropped.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn failure_of(fault: &Fault) -> CaseFailure {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Expected, Hope, Instances, Stream, Users, Watch};
-use crate::definition::CaseFailure;
+use crate::definition::{CaseFailure, Status};
 use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::EnergyMeter;
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
@@ -87,10 +87,18 @@ impl Trials<'_> {
         let noted = |row: LoadResult| self.observer.map_or(row.clone(), |observer| observer.finish(row));
         match figures(self.row.clone(), trial, terms, samples) {
             Some((row, windows)) => Ok((noted(row), windows)),
-            None if self.observer.is_some() => {
-                let row = noted(LoadResult { queries: trial.served.len(), ..self.row.clone() });
-                let why = row.message.unwrap_or_else(|| "no request was answered".to_owned());
-                Err(CaseFailure::failed(why))
+            None if self.observer.is_some() && !trial.served.is_empty() => {
+                let unanswered = LoadResult {
+                    status: Status::Failed,
+                    rate: terms.rate,
+                    seed: terms.seed,
+                    unanswered: trial.served.len(),
+                    loadgen_accepts: Bounds::of(terms).are_any().then_some(false),
+                    ..self.row.clone()
+                };
+                let row = noted(unanswered);
+                let message = row.message.clone().or_else(|| Some("no request was answered".to_owned()));
+                Ok((LoadResult { message, ..row }, Vec::new()))
             }
             None => Err(without_queries()),
         }
@@ -243,7 +251,10 @@ impl Trials<'_> {
         let pilot = self.instances.concurrent(Users { users, least_requests: users, least_time, expected })?;
         let last_ns = pilot.served.iter().map(|request| request.ended_ns).max().unwrap_or(0);
         match answered(&pilot) {
-            0 => self.figures(&pilot, self.terms, 1).map(|_| 0.0),
+            0 => {
+                let (row, _) = self.figures(&pilot, self.terms, 1)?;
+                Err(CaseFailure::new(row.status, row.message.unwrap_or_default()))
+            }
             answered => Ok(answered as f64 / (last_ns.max(1) as f64 / 1e9)),
         }
     }
