@@ -18,7 +18,6 @@ pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// What is known about a server before it is asked. It has no `Debug`: its headers may be secret.
 pub struct Target {
-    pub host: String,
     /// The host with its port, as the header `Host` has it.
     pub authority: String,
     pub is_tls: bool,
@@ -89,7 +88,6 @@ impl Target {
             path: uri.path().trim_end_matches('/').to_owned(),
             query: uri.query().map(str::to_owned),
             is_http2: *is_http2,
-            host,
             is_tls,
             addresses,
             tls,

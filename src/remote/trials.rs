@@ -95,7 +95,7 @@ fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) 
     let (model, reference) = match reference {
         Reference::File(file) => (served.clone(), read_reference_of(served, file)?),
         Reference::Model(name) => {
-            let entries = read_catalogue(&paths.models())?;
+            let entries = read_catalogue(&paths.models()?)?;
             let is_meant = |model: &&Model| model.name == *name && model.variant == ORIGINAL;
             let model = entries.iter().filter_map(|entry| entry.model.as_ref().ok()).find(is_meant);
             let model = model.with_context(|| format!("there is no packaged model {name:?} to compare with"))?;

@@ -20,9 +20,9 @@ use hyper::Method;
 use hyper::body::Bytes;
 use serde::Deserialize;
 
-use super::tensors::{Numbers, json_of};
+use super::tensors::{Numbers, json_of, tensors_of};
 use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, seeded_words};
-use crate::definition::{Dtype, Model, Phase, Sizes, TensorSpec};
+use crate::definition::{Dtype, Phase, Sizes, TensorSpec};
 use crate::fixture::{RING, TensorData, batch};
 use crate::remote::connection::{Call, Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
@@ -96,7 +96,7 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
         let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
         let shape = spec.concrete_shape(sizes)?;
         input_shape = Some(shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"));
-        let model = Model { inputs: vec![spec], ..Model::default() };
+        let model = tensors_of("template", vec![spec], Vec::new(), Dtype::default());
         for place in 0..RING {
             let made = batch(&model, None, place, sizes)?.remove(0);
             tensors.push(nested(&made.data, &made.shape));

@@ -9,9 +9,9 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::tensors::{BYTES, Numbers, Right, bytes_of, element_type, json_of, type_name};
+use super::tensors::{BYTES, Numbers, Right, bytes_of, element_type, json_of, tensors_of, type_name};
 use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, base_of, get_json, json_of as json_answer};
-use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, PhasePlan, SEQUENCE, Sizes, TensorSpec};
+use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, SEQUENCE, Sizes, TensorSpec};
 use crate::fixture::{HostTensor, RING, batch};
 use crate::remote::connection::{Call, Connection, Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
@@ -174,8 +174,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     });
     let output = |tensor: &TensorMetadata| TensorSpec::new(&tensor.name, ElementType::F32, Vec::new());
     let outputs = metadata.outputs.iter().map(output).collect();
-    let phases = vec![PhasePlan { phase: Phase::Forward, parts: Vec::new(), outputs }];
-    Ok(Model { name: name.to_owned(), inputs, phases, dtype: dtype.unwrap_or_default(), ..Model::default() })
+    Ok(tensors_of(name, inputs, outputs, dtype.unwrap_or_default()))
 }
 
 fn dtype_is_floating(dtype: ElementType) -> bool {
