@@ -26,8 +26,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const MOST_HEAD: usize = 64 << 10;
 /// Bytes of the body of an answer.
 const MOST_BODY: u64 = 256 << 20;
-/// Servers close connections that are idle for some seconds. A request meets that only on a connection that was idle for this long.
-const IDLE: Duration = Duration::from_millis(500);
 
 /// A request of a protocol.
 #[derive(Clone, Debug)]
@@ -82,7 +80,6 @@ pub struct Seen {
 pub struct Connection {
     runtime: Runtime,
     sender: Option<Sender>,
-    last_used: Instant,
     target: Arc<Target>,
     patience: Duration,
     stop: watch::Receiver<bool>,
@@ -116,7 +113,7 @@ impl Connection {
     /// The system gives no more files.
     pub fn new(target: Arc<Target>, patience: Duration, stop: watch::Receiver<bool>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Connection { runtime, sender: None, last_used: Instant::now(), target, patience, stop })
+        Ok(Connection { runtime, sender: None, target, patience, stop })
     }
 
     /// Opens it, if it is not open.
@@ -128,7 +125,6 @@ impl Connection {
         if sender.is_none() {
             *sender = Some(runtime.block_on(connect(target, seen))?);
         }
-        self.last_used = Instant::now();
         Ok(())
     }
 
@@ -140,9 +136,8 @@ impl Connection {
     pub fn exchange(&mut self, call: &Call, seen: &mut Seen, reader: &mut dyn Reader) -> Result<(), Fault> {
         let patience = self.patience;
         let mut stop = self.stop.clone();
-        let Connection { runtime, sender, last_used, target, .. } = self;
-        let was_idle = last_used.elapsed() >= IDLE;
-        let asked = ask(sender, target, call, was_idle, seen, reader);
+        let Connection { runtime, sender, target, .. } = self;
+        let asked = ask(sender, target, call, seen, reader);
         let answer = runtime.block_on(async {
             tokio::select! {
                 answer = timeout(patience, asked) => {
@@ -154,8 +149,7 @@ impl Connection {
                 }
             }
         });
-        self.last_used = Instant::now();
-        seen.ended.get_or_insert(self.last_used);
+        seen.ended.get_or_insert_with(Instant::now);
         if answer.is_err() {
             // What is left of the answer must not be that of the next request.
             self.sender = None;
@@ -176,7 +170,6 @@ async fn ask(
     sender: &mut Option<Sender>,
     target: &Target,
     call: &Call,
-    was_idle: bool,
     seen: &mut Seen,
     reader: &mut dyn Reader,
 ) -> Result<(), Fault> {
@@ -199,9 +192,8 @@ async fn ask(
                 seen.first_byte = Some(begin.elapsed());
                 break response;
             }
-            Err(error) if !is_new && (error.is_canceled() || was_idle && error.is_incomplete_message()) => {
-                *sender = None
-            }
+            // The server has closed the connection after the answer before: a new one says whether there is an answer to this request.
+            Err(error) if !is_new && !error.is_parse() => *sender = None,
             Err(error) => return Err(Fault::of_http(&error, false)),
         }
     };

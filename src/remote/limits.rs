@@ -44,6 +44,9 @@ pub struct Spent {
     /// Requests in a row that had no server to talk to.
     absences: AtomicUsize,
     is_over: AtomicBool,
+    /// Requests on their way, now and at most.
+    on_their_way: AtomicUsize,
+    most_on_their_way: AtomicUsize,
     stop: watch::Sender<bool>,
 }
 
@@ -55,6 +58,8 @@ impl Spent {
             requests: AtomicUsize::new(0),
             absences: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
+            on_their_way: AtomicUsize::new(0),
+            most_on_their_way: AtomicUsize::new(0),
             stop: watch::Sender::new(false),
         }
     }
@@ -67,6 +72,22 @@ impl Spent {
     /// Takes a request from what is allowed. Returns whether there was one left.
     pub fn take_request(&self) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed) < self.limits.requests
+    }
+
+    /// A request is on its way.
+    pub fn begin(&self) {
+        let now = self.on_their_way.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_on_their_way.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// A request has come back.
+    pub fn end(&self) {
+        self.on_their_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The most requests that were on their way at the same time since this was asked last.
+    pub fn take_most(&self) -> usize {
+        self.most_on_their_way.swap(0, Ordering::Relaxed)
     }
 
     /// Notes whether there was a server to talk to.

@@ -42,7 +42,12 @@ impl Serve for Session<'_> {
         let mut seen = Seen::default();
         let begin = Instant::now();
         let checked = match self.spent.take_request() {
-            true => self.ask(first, &mut seen),
+            true => {
+                self.spent.begin();
+                let asked = self.ask(first, &mut seen);
+                self.spent.end();
+                asked
+            }
             false => Err(Fault::new(Kind::Interrupted, "the limit of requests is reached")),
         };
         let fault = checked.as_ref().err();

@@ -160,11 +160,13 @@ impl Noting<'_> {
 impl Observer for Noting<'_> {
     fn begin(&self) {
         drop(self.taken());
+        self.spent.take_most();
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = ProcessorClock::start();
     }
 
     fn finish(&self, mut row: LoadResult) -> LoadResult {
         row.client_processors = self.clock.lock().unwrap_or_else(PoisonError::into_inner).processors();
+        row.connections_used = Some(self.spent.take_most());
         let mut row = self.taken().into_row(row);
         if let Some(why) = self.spent.why_over() {
             row.message = Some(row.message.map_or_else(|| why.clone(), |message| format!("{message}; {why}")));
@@ -203,12 +205,18 @@ pub fn load(paths: &Paths, server: Result<Server, (Fault, Wishes)>, terms: &Load
 }
 
 fn without_server(wishes: &Wishes, fault: &Fault, terms: &LoadTerms) -> LoadResult {
-    let name = wishes.model.as_deref().map(usable_name).filter(|name| !name.is_empty());
+    let name = wishes.model.as_deref().map(name_in_ids).filter(|name| !name.is_empty());
     let case =
         case_of(&name.unwrap_or_else(|| "server".to_owned()), None, Dtype::F32, Phase::Forward, wishes.batch_size);
     let status = if fault.kind.is_absence() { Status::Unavailable } else { Status::Failed };
     let row = LoadResult::about(&case, terms, 0).failed(CaseFailure::new(status, fault.to_string()));
     LoadResult { instances: 0, errors: Some(format!("{} × 1", fault.kind)), ..row }
+}
+
+/// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder.
+fn name_in_ids(model: &str) -> String {
+    let last = model.rsplit('/').next().unwrap_or(model);
+    usable_name(last.trim_end_matches(".gguf"))
 }
 
 /// The case of a server's model. Its device is the server, by the name that it gives itself.
@@ -257,7 +265,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     );
     let terms = LoadTerms { callers: connections, ..terms.clone() };
     let Described { protocol, model, server, dtype, phase, input_shape, .. } = described;
-    let case = case_of(&usable_name(&model), server.as_deref(), dtype, phase, wishes.batch_size);
+    let case = case_of(&name_in_ids(&model), server.as_deref(), dtype, phase, wishes.batch_size);
     let row = LoadResult {
         callers: None,
         instances: 0,

@@ -385,6 +385,8 @@ pub struct LoadResult {
     pub server: Option<String>,
     /// Connections that could be open at the same time, and how often one was opened during the trial.
     pub connections: Option<usize>,
+    /// How many of them were in use at the same time, at most.
+    pub connections_used: Option<usize>,
     pub connects: Option<usize>,
     /// How long it took to open one, with TLS, from the beginning of the load test on.
     pub connect_p50_ms: Option<f64>,

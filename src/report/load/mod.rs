@@ -71,7 +71,7 @@ const COLUMNS: [TableColumn; 36] = [
         0 => String::new(),
         instances => format!("{instances} × {}", row.threads),
     }),
-    ("connections", true, |row| row.connections.map(|connections| connections.to_string()).unwrap_or_default()),
+    ("connections", true, |row| connections(row).unwrap_or_default()),
     ("callers", true, |row| row.callers.map(|callers| callers.to_string()).unwrap_or_default()),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
     ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
@@ -140,6 +140,12 @@ fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
     let is_failure = || row.rate == limit() && row.loadgen_accepts == Some(false);
     // Without an answer every trial says why.
     !row.is_of_search || row.is_highest || row.is_knee || is_failure() || limit().is_none()
+}
+
+/// `3 of 64`: the most that were in use at the same time.
+fn connections(row: &LoadResult) -> Option<String> {
+    let used = row.connections_used.map(|used| format!("{used} of ")).unwrap_or_default();
+    Some(format!("{used}{}", row.connections?))
 }
 
 fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {

@@ -5,6 +5,8 @@ use crate::run_data::LoadResult;
 
 /// Requests that waited for a free connection for more than this part of the latency are told of.
 const PART_OF_WAIT: f64 = 0.05;
+/// A wait that is shorter is that of a thread for a processor.
+const LEAST_WAIT_MS: f64 = 2.0;
 /// A client that uses so many processors may have slowed the server down, if that is on the same machine.
 const BUSY_CLIENT: f64 = 0.5;
 
@@ -22,8 +24,11 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
         let [p50, p99] = [added, p99].map(signed);
         sentences.push(format!("{case}: the server adds {p50} at p50 and {p99} at p99 to {local} (load test {run})"));
     }
-    let waits = row.queue_p99_ms.filter(|wait| row.connections.is_some() && *wait > PART_OF_WAIT * row.latency_p99_ms);
-    if let Some((wait, connections)) = waits.zip(row.connections).filter(|_| row.rate.is_some()) {
+    let least_ms = (PART_OF_WAIT * row.latency_p99_ms).max(LEAST_WAIT_MS);
+    let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms);
+    let all_used =
+        row.connections.filter(|connections| row.connections_used >= Some(*connections) && row.rate.is_some());
+    if let Some((wait, connections)) = waits.zip(all_used) {
         sentences.push(format!(
             "{case}: requests waited for one of the {connections} connections, {} at p99; `--connections` raises their number",
             latency(wait)
@@ -63,6 +68,7 @@ mod tests {
             protocol: Some("v2 json".into()),
             rate: Some(300.0),
             connections: Some(64),
+            connections_used: Some(64),
             queue_p99_ms: Some(0.1),
             latency_p99_ms: 9.0,
             local_case: Some("digits/ort-cpu-f32/1".into()),
@@ -76,8 +82,10 @@ mod tests {
         let text = of(&row);
         assert!(text.contains("the server adds 1.80 ms at p50 and -250 µs at p99 to digits/ort-cpu-f32/1"), "{text}");
         assert!(!text.contains("waited") && !text.contains("the client used"), "{text}");
-        let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row });
+        let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row.clone() });
         assert!(text.contains("one of the 64 connections") && text.contains("the client used 90 %"), "{text}");
+        let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row };
+        assert!(!of(&free).contains("waited"));
         assert!(sentences_of_server(&LoadResult::default()).is_empty());
     }
 }
