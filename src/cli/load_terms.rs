@@ -228,7 +228,7 @@ impl TermArguments {
             is_server && !is_search || trace.is_none(),
             "`--trace` is for the server scenario, and not for a search"
         );
-        let (arrivals, listed) = trace.map(|it| (it.arrivals_ns, it.lengths)).unzip();
+        let arrivals = trace.map(|it| it.arrivals_ns);
         ensure!(!is_search || self.rate.is_none(), "a search finds the rate: leave `--rate` out");
         ensure!(
             !is_server || is_search || self.rate.is_some() || arrivals.is_some(),
@@ -253,7 +253,7 @@ impl TermArguments {
             !has_callers || self.instances() == Instances::Number(1),
             "`--callers` is for one session: leave `--instances` out"
         );
-        let lengths = self.lengths()?.or(listed.flatten().map(RequestLengths::Listed));
+        let lengths = self.lengths()?;
         ensure!(self.soak || self.max_growth.is_none(), "`--max-growth` is for a soak test: say `--soak`");
         ensure!(
             !self.soak || !is_search && scenario != Scenario::Offline,
@@ -374,6 +374,9 @@ impl TermArguments {
     /// # Errors
     /// The file that lists them cannot be read.
     pub fn lengths(&self) -> Result<Option<RequestLengths>> {
+        if let Some(lengths) = self.trace()?.and_then(|trace| trace.lengths) {
+            return Ok(Some(RequestLengths::Listed(lengths)));
+        }
         if let Some(file) = &self.lengths {
             let lengths = parse_lengths(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
             return Ok(Some(RequestLengths::Listed(lengths)));

@@ -121,7 +121,8 @@ impl Server {
 
 fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+    // Small, so that a body which is not read is left to the system.
+    let mut reader = BufReader::with_capacity(16, stream.try_clone()?);
     loop {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -131,7 +132,7 @@ fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
         shared.heads.lock().unwrap().push(head.clone());
         let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
         let is_asked = head.starts_with("POST") && !path.ends_with("/index");
         let number = if is_asked { shared.requests.fetch_add(1, Ordering::SeqCst) } else { 0 };
         let wrong = *shared.wrong.lock().unwrap();
