@@ -156,14 +156,6 @@ impl Connection {
         }
         answer
     }
-
-    /// Waits for so long, or until the load test ends.
-    pub fn rest(&mut self, time: Duration) {
-        let mut stop = self.stop.clone();
-        self.runtime.block_on(async {
-            let _ = timeout(time, stop.wait_for(|stop| *stop)).await;
-        });
-    }
 }
 
 async fn ask(

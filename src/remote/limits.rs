@@ -9,6 +9,8 @@ use crate::harness::is_interrupted;
 
 /// So many requests in a row without a server to talk to end a load test.
 const MOST_IN_A_ROW: usize = 100;
+/// How often the limits are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long answers may take to come after the user has asked to stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -121,9 +123,16 @@ impl Spent {
         self.is_over.load(Ordering::Relaxed) || self.why_over().is_some()
     }
 
+    /// Waits for so long, or until the load test is over.
+    pub fn rest(&self, time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time && !self.is_over() {
+            std::thread::sleep(LOOK_EVERY.min(time));
+        }
+    }
+
     /// Watches the limits until `has_ended` says that the load test is over; lets `end` end a trial that goes beyond one.
     pub fn watch(&self, has_ended: &AtomicBool, end: impl Fn()) {
-        const LOOK_EVERY: Duration = Duration::from_millis(20);
         let mut over_since: Option<Instant> = None;
         while !has_ended.load(Ordering::Relaxed) {
             if self.is_over() {

@@ -18,7 +18,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 /// What one connection has noted in a trial.
 #[derive(Default)]
 pub struct Notes {
-    connects: usize,
+    connects_ns: Vec<u64>,
     statuses: BTreeMap<u16, usize>,
     /// By their kinds: how many, and the words of the first.
     faults: BTreeMap<Kind, (usize, String)>,
@@ -41,7 +41,8 @@ pub struct WholeTokens {
 
 impl Notes {
     pub fn add(&mut self, seen: &Seen, fault: Option<&Fault>) {
-        self.connects += seen.connects.len();
+        let connects = seen.connects.iter().map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.connects_ns.extend(connects);
         if let Some(status) = seen.status {
             *self.statuses.entry(status.as_u16()).or_default() += 1;
         }
@@ -66,7 +67,7 @@ impl Notes {
     }
 
     pub fn merge(&mut self, other: Notes) {
-        self.connects += other.connects;
+        self.connects_ns.extend(other.connects_ns);
         other.statuses.into_iter().for_each(|(status, count)| *self.statuses.entry(status).or_default() += count);
         for (kind, (count, words)) in other.faults {
             self.faults.entry(kind).or_insert((0, words)).0 += count;
@@ -86,7 +87,11 @@ impl Notes {
             let words: Vec<String> = counts.into_iter().map(|(what, count)| format!("{what} × {count}")).collect();
             Some(words.join(", ")).filter(|words| !words.is_empty())
         };
-        row.connects = Some(self.connects);
+        row.connects = Some(self.connects_ns.len());
+        if let Some(times) = SortedCalls::new(self.connects_ns) {
+            row.connect_p50_ms = Some(times.percentile(0.5) as f64 / 1e6);
+            row.connect_max_ms = Some(times.max() as f64 / 1e6);
+        }
         row.statuses = list(self.statuses.into_iter().map(|(status, count)| (status.to_string(), count)).collect());
         row.errors = list(self.faults.iter().map(|(kind, (count, _))| (kind.to_string(), *count)).collect());
         if let Some(times) = SortedCalls::new(self.first_bytes_ns) {

@@ -1,5 +1,6 @@
 //! A connection as a session of a trial.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A connection that answers requests.
 pub struct Session<'a> {
-    pub connection: Connection,
+    /// Connections that no request is on. The one that was used last is taken first, so that there are no more than are needed: some servers
+    /// have a thread for each, which waits for its next request.
+    pub idle: &'a Mutex<Vec<Connection>>,
+    /// Makes a connection that is not open yet.
+    pub connection: &'a (dyn Fn() -> io::Result<Connection> + Sync),
     pub protocol: &'a dyn Protocol,
     pub spent: &'a Spent,
     pub notes: Arc<Mutex<Notes>>,
@@ -32,7 +37,15 @@ impl Session<'_> {
     pub fn ask(&mut self, number: usize, seen: &mut Seen) -> Result<Checked, Fault> {
         let call = self.protocol.call(number);
         let mut reader = self.protocol.reader(number);
-        self.connection.exchange(&call, seen, reader.as_mut())?;
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut connection = match taken {
+            Some(connection) => connection,
+            None => (self.connection)().map_err(|error| Fault::new(Kind::Unreachable, error.to_string()))?,
+        };
+        let answered = connection.exchange(&call, seen, reader.as_mut());
+        idle().push(connection);
+        answered?;
         reader.check(seen)
     }
 }
@@ -67,7 +80,7 @@ impl Serve for Session<'_> {
             Err(fault) => {
                 let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy);
                 if let Some(asked) = asked.filter(|_| self.is_closed_loop) {
-                    self.connection.rest(asked.min(LONGEST_PAUSE));
+                    self.spent.rest(asked.min(LONGEST_PAUSE));
                 }
                 let ended = Some(ended.unwrap_or_else(Instant::now).max(begin));
                 Ok(Answer { ended, has_failed: true, ..Answer::default() })

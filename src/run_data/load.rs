@@ -388,7 +388,7 @@ pub struct LoadResult {
     /// How many of them were in use at the same time, at most.
     pub connections_used: Option<usize>,
     pub connects: Option<usize>,
-    /// How long it took to open one, with TLS, from the beginning of the load test on.
+    /// How long it took to open one, with TLS.
     pub connect_p50_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,
     /// From sending a request to the head of its answer.
