@@ -41,6 +41,8 @@
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
+//! `remote` puts servers under load that already run, by the same trials.
+//!
 //! `fleet` puts the parts of a suite together that many machines have measured, and starts them by Slurm or ssh.
 //!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
@@ -81,6 +83,8 @@ mod rooms {
     pub mod paths;
     pub mod pictures;
     pub mod profile;
+    #[cfg(feature = "http-load")]
+    pub mod remote;
     pub mod report;
     pub mod run_data;
     pub mod selection;

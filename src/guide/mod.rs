@@ -11,6 +11,7 @@
 //! | [`measuring`] | `run` | Which cases run, what their ids mean, how long they take, and from where to where the clock runs |
 //! | [`devices`] | `verify` | Which devices and dtypes there are, and what each of them needs |
 //! | [`serving`] | `load` | What users feel: latency under load, and how many requests a machine serves |
+//! | [`servers`] | | The same on a server that already runs: Triton, MLServer, vLLM, llama-server, Ollama |
 //! | [`profiles`] | `profile` | Where the time of a call goes, and why one case is slower than another |
 //! | [`paired_benchmarks`] | `duel` | How to gate a pull request: a paired (duet) benchmark of two revisions |
 //! | [`workers`] | | How to benchmark PyTorch, JAX, a browser, and a runtime of yours in any language |
@@ -82,6 +83,9 @@ pub mod profiles {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}
+
+#[doc = include_str!("servers.md")]
+pub mod servers {}
 
 #[doc = include_str!("service.md")]
 pub mod service {}

@@ -37,6 +37,8 @@ mod profiled_sessions;
 mod quality;
 mod recommend;
 mod references;
+#[cfg(feature = "http-load")]
+mod remote;
 mod report;
 mod rooms;
 mod same_work;

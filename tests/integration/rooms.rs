@@ -14,7 +14,7 @@ const LEVELS: [&[&str]; 9] = [
     &["backend", "compare", "load"],
     &["fleet", "measurement", "report"],
     &["decision", "harness"],
-    &["duel", "selftest", "service"],
+    &["duel", "remote", "selftest", "service"],
     &["cli"],
 ];
 
