@@ -330,7 +330,7 @@ fn last_rows(logits: &HostTensor) -> Result<impl Iterator<Item = &[f32]>, CaseFa
 }
 
 /// Columns `[batch, 1]` to `[batch, columns]`.
-fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
+pub(super) fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     let columns = columns.iter().map(|column| match &column.data {
         TensorData::I64(tokens) => Ok(tokens),
         _ => Err(CaseFailure::failed("tokens that are not i64")),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
-use crate::fixture::{Artifacts, HostTensor};
+use crate::fixture::{Artifacts, HostTensor, Reads};
 use crate::run_data::RecordedCall;
 
 /// A runtime, or an engine of your own. What is not given here has a sensible default: an engine that computes on the CPU, in
@@ -59,6 +59,11 @@ pub trait Backend: Send + Sync {
     /// The native library for a device, or the program that has it. Returns `None` if the backend is a Rust crate alone.
     fn library_path(&self, _device: &str) -> Option<PathBuf> {
         None
+    }
+    /// Which files of a packaged language model the backend loads, and whether it reads GGUF files. The default is graphs.
+    #[doc(hidden)]
+    fn reads(&self) -> Reads {
+        Reads::Graphs
     }
     /// Checks that the backend can load an artifact of the model in this dtype. The default knows f32 and every model.
     ///

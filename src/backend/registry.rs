@@ -15,7 +15,8 @@ use super::interface::Backend;
 use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
-use crate::definition::{CaseFailure, backend_name, backends_in_places, check_component};
+use crate::definition::{CaseFailure, Dtype, Model, backend_name, backends_in_places, check_component};
+use crate::fixture::Reads;
 use crate::paths::{Paths, variable};
 
 /// Makes a backend with the runtime of an environment.
@@ -68,7 +69,7 @@ macro_rules! in_place {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 10] = [
+static ENTRIES: [Entry; 11] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
@@ -80,6 +81,8 @@ static ENTRIES: [Entry; 10] = [
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
             setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
             in_place: in_place!("openvino", super::openvino::OpenVino) },
+    Entry { name: "llama-cpp", version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
+            backend: with_feature!("llama-cpp", super::llama_cpp::LlamaCpp), in_place: None },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
     Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
@@ -251,6 +254,18 @@ pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
 /// `unavailable`: there is none, or this build does not have it.
 pub fn find(name: &str) -> Result<&'static dyn Backend, CaseFailure> {
     entry(name)?.backend()
+}
+
+/// Checks that a backend can load an artifact of the model in this dtype.
+///
+/// # Errors
+/// `unavailable`: there is no such backend. `unsupported`; the message says what is missing.
+pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+    let backend = find(name)?;
+    if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
+        return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
+    }
+    backend.check_model(model, dtype)
 }
 
 /// The field's name of a backend; its own name if the registry does not have it.

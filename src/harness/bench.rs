@@ -12,6 +12,7 @@ use super::worker;
 use crate::backend;
 use crate::catalogue::ask_for_module_inputs;
 use crate::exit_codes;
+use crate::fixture;
 use crate::paths::{OUTPUT_DIR, Paths};
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, Selection, parse_with_variables};
@@ -20,6 +21,7 @@ use crate::selection::{EffortArguments, Selection, parse_with_variables};
 /// that a user has started. Every `main` begins with it.
 pub fn run_as_worker() -> Option<u8> {
     ask_for_module_inputs(backend::inputs_of_module);
+    fixture::quantise_gguf_by(backend::quantise_gguf);
     if let Some(asked) = backend::asked_by_probe() {
         return Some(backend::answer_probe(&asked));
     }

@@ -8,6 +8,7 @@ use super::devices::Found;
 use super::failure::Failure;
 use super::models::Chosen;
 use super::queue::since;
+use crate::backend;
 use crate::definition::Status;
 use crate::fixture::prepare_and_hold;
 use crate::history::{History, Run};
@@ -57,7 +58,7 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
         return None;
     }
     let model = chosen.entry.model.as_ref().ok()?;
-    let held = prepare_and_hold(model, &paths.prepared(), record.dtype).ok()?;
+    let held = prepare_and_hold(model, &paths.prepared(), record.dtype, backend::find(&record.backend).ok()?.reads()).ok()?;
     let files = manifest.cases.first()?.files_sha256.clone()?;
     (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
 }
