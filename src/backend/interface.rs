@@ -80,6 +80,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The session cannot be made; the failure has the status that the case gets.
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
+    /// Loads the same weights, computed in f32: what a session is compared with whose weights are quantised. Returns `None` if the backend
+    /// has no such form of the model.
+    ///
+    /// # Errors
+    /// As [`load`](Backend::load).
+    #[doc(hidden)]
+    fn load_exact(&self, _request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        Ok(None)
+    }
     /// Loads a model under a profiler, in the same way as [`load`](Backend::load) otherwise.
     ///
     /// # Errors
@@ -271,6 +280,8 @@ pub struct NextTokens {
     pub losses: Vec<f64>,
     /// How far the logit of the token that is taken is below the largest, as a fraction of the largest absolute logit.
     pub gaps: Vec<f64>,
+    /// The logarithms of the probabilities of all tokens; empty if they are not known.
+    pub log_probabilities: Vec<Vec<f32>>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.

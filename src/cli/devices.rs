@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::report::table::{Column, Table};
 use crate::report::{Format, facts};
 use crate::run_data::Peaks;
+use crate::fixture::Reads;
 use crate::{exit_codes, fixture};
 
 /// Show backends and devices: which are available, or why not
