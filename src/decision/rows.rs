@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::advice::by_kind;
 use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
+use super::limits::Losses;
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
@@ -52,9 +53,12 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         let under_load = UnderLoad::of(&options.loads, record, options.limits.max_p99_ms);
-        let excluded = options.limits.excluding(record, under_load.as_ref());
+        let losses = Losses::of(metrics, is_original);
+        let excluded = options.limits.excluding(record, losses, under_load.as_ref());
+        let judged = measure.evaluate(record, metrics, is_original, options.accuracy_loss);
+        let is_settled = matches!(judged, Quality::Original | Quality::Wrong);
         Row {
-            quality: measure.evaluate(record, metrics, is_original, options.accuracy_loss),
+            quality: options.limits.quality(losses).filter(|_| !is_settled).unwrap_or(judged),
             excluded: excluded.filter(|_| record.status == Status::Ok),
             under_load,
             differences: original.map(|original| Differences::new(record, original)),

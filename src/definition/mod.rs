@@ -29,6 +29,6 @@ pub use names::{
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};
-pub use suite::{Effort, Suite, SuiteModel};
+pub use suite::{Effort, Suite, SuiteModel, TokenTests};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};
 pub use text_inputs::TextInput;
