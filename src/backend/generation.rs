@@ -294,12 +294,8 @@ pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseF
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest.
 pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
-    let mut next = NextTokens {
-        likeliest: Vec::new(),
-        losses: Vec::new(),
-        gaps: Vec::new(),
-        log_probabilities: Vec::new(),
-    };
+    let mut next =
+        NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
         let mut best = (0, f64::NEG_INFINITY);
         let mut sum = 0.0;

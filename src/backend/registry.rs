@@ -16,7 +16,7 @@ use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
 use crate::definition::{CaseFailure, Dtype, Model, backend_name, backends_in_places, check_component};
-use crate::fixture::Reads;
+use crate::fixture::{Reads, check_gguf_scheme};
 use crate::paths::{Paths, variable};
 
 /// Makes a backend with the runtime of an environment.
@@ -265,6 +265,7 @@ pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFa
     if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
         return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
     }
+    check_gguf_scheme(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
     backend.check_model(model, dtype)
 }
 

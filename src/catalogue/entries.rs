@@ -16,10 +16,10 @@ use fs_err as fs;
 use super::named_files::{file_stem, files_below, models_of_paths, split_stem};
 use super::packaged::read_packaged;
 use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
-use crate::gguf::Architecture;
 use crate::definition::{
     CaseFailure, DataSource, Dims, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name,
 };
+use crate::gguf::Architecture;
 
 /// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]

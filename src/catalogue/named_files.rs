@@ -54,7 +54,11 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     for (name, path) in words.iter().map(|word| named(word)) {
         if path.is_dir() {
             let found = files_below(&path);
-            ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx`, `.pt` or `.gguf`", path.display());
+            ensure!(
+                !found.is_empty(),
+                "{} has no model: files of models end with `.onnx`, `.pt` or `.gguf`",
+                path.display()
+            );
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
             let word = path.to_string_lossy();

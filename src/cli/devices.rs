@@ -9,6 +9,7 @@ use super::Listing;
 use crate::backend::{self, Check, DeviceReport, LoadRequest, registry};
 use crate::catalogue::read_catalogue;
 use crate::definition::{Dtype, ORIGINAL, Sizes};
+use crate::fixture::Reads;
 use crate::harness::{Conditions, examine, keep_others_out, prepare_model};
 use crate::machine::Machine;
 use crate::measurement::peaks::calibrate;
@@ -16,7 +17,6 @@ use crate::paths::Paths;
 use crate::report::table::{Column, Table};
 use crate::report::{Format, facts};
 use crate::run_data::Peaks;
-use crate::fixture::Reads;
 use crate::{exit_codes, fixture};
 
 /// Show backends and devices: which are available, or why not

@@ -67,12 +67,7 @@ fn factor(ratio: f64) -> String {
 impl Limits {
     /// The first limit that the record is beyond. A figure that is not known is beyond its limit. Where a percentile has an
     /// upper bound, this is what counts. What was measured under load counts in place of calls one after the other.
-    pub fn excluding(
-        &self,
-        record: &Record,
-        losses: Losses,
-        under_load: Option<&UnderLoad>,
-    ) -> Option<Excluded> {
+    pub fn excluding(&self, record: &Record, losses: Losses, under_load: Option<&UnderLoad>) -> Option<Excluded> {
         let p99 = under_load.map(|it| it.p99_ms).or(record.latency_p99_upper_ms).or(record.latency_p99_ms);
         let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
         let rate = under_load.filter(|_| record.tokens_per_second.is_none()).map(|it| it.samples_per_s);
@@ -180,7 +175,9 @@ mod tests {
             verified: Some(true),
             ..record("m", "ort", 1, Some(30.0))
         };
-        let excluding = |limits: Limits| limits.excluding(&slow, Losses::default(), None).map(|it| (it.limit, it.why, it.would_take));
+        let excluding = |limits: Limits| {
+            limits.excluding(&slow, Losses::default(), None).map(|it| (it.limit, it.why, it.would_take))
+        };
         assert_eq!(excluding(Limits { max_p99_ms: Some(31.2), min_rate: Some(79.0), ..Limits::default() }), None);
         let (limit, why, would_take) = excluding(Limits { max_p99_ms: Some(20.0), ..Limits::default() }).unwrap();
         assert_eq!((limit, why.as_str()), ("max-p99", "p99 31.2 ms is above 20.0 ms"));
@@ -196,7 +193,11 @@ mod tests {
     fn a_bound_of_the_percentile_counts_instead_of_the_percentile() {
         let bounded =
             Record { latency_p99_ms: Some(18.0), latency_p99_upper_ms: Some(22.0), ..record("m", "ort", 1, Some(9.0)) };
-        assert!(Limits { max_p99_ms: Some(20.0), ..Limits::default() }.excluding(&bounded, Losses::default(), None).is_some());
+        assert!(
+            Limits { max_p99_ms: Some(20.0), ..Limits::default() }
+                .excluding(&bounded, Losses::default(), None)
+                .is_some()
+        );
     }
 
     #[test]

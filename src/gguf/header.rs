@@ -114,7 +114,10 @@ impl Header {
         let mut names = std::collections::BTreeSet::new();
         for tensor in &mut tensors {
             let TensorInfo { name, begin, bytes, .. } = tensor;
-            ensure!(begin.is_multiple_of(alignment), "the offset {begin} of tensor {name:?} is no multiple of {alignment}");
+            ensure!(
+                begin.is_multiple_of(alignment),
+                "the offset {begin} of tensor {name:?} is no multiple of {alignment}"
+            );
             let end = data.checked_add(*begin).and_then(|begin| begin.checked_add(*bytes));
             ensure!(
                 end.is_some_and(|end| end <= file_bytes),
@@ -310,7 +313,8 @@ impl<'a> Bytes<'a> {
         );
         let sizes = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<u64>>>()?;
         let number = self.u32()?;
-        let kind = ElementKind::of(number).with_context(|| format!("tensor {name:?} is of the unknown type {number}"))?;
+        let kind =
+            ElementKind::of(number).with_context(|| format!("tensor {name:?} is of the unknown type {number}"))?;
         let begin = self.u64()?;
         ensure!(sizes.iter().all(|size| *size > 0), "tensor {name:?} has a size of 0");
         let row = sizes[0];
@@ -379,7 +383,9 @@ mod tests {
     #[test]
     fn what_a_file_has_no_room_for_is_refused() {
         assert!(refused(&file(8, 67)).contains("tensor \"token_embd.weight\" ends beyond the file"));
-        assert!(refused(&file(14, 1000)).contains("have 32 elements, which is no multiple of the 256 of a block of Q6_K"));
+        assert!(
+            refused(&file(14, 1000)).contains("have 32 elements, which is no multiple of the 256 of a block of Q6_K")
+        );
         assert!(refused(&file(99, 1000)).contains("unknown type 99"));
         for (place, of_what) in [(8, "tensors"), (16, "keys")] {
             let mut hostile = file(8, 68);

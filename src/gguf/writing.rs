@@ -98,8 +98,8 @@ pub fn bytes_to_write(tensors: &[(String, Vec<usize>)]) -> u64 {
 /// The configuration or the weights cannot be read, are of an architecture that is not written, or do not fit each other; the disk is full.
 pub fn write_f32(config_folder: &Path, weights: &Path, to: &Path) -> Result<()> {
     let config_file = config_folder.join("config.json");
-    let config: Value = serde_json::from_slice(&fs_err::read(&config_file)?)
-        .with_context(|| config_file.display().to_string())?;
+    let config: Value =
+        serde_json::from_slice(&fs_err::read(&config_file)?).with_context(|| config_file.display().to_string())?;
     let architecture = Architecture::of_config(&config)?;
     let keys = keys(architecture, &config).with_context(|| config_file.display().to_string())?;
     let file = File::open(weights)?;
@@ -200,11 +200,7 @@ fn keys(architecture: Architecture, config: &Value) -> Result<Vec<(String, u32, 
     Ok(keys)
 }
 
-fn planned<'a>(
-    architecture: Architecture,
-    config: &Value,
-    tensors: &'a SafeTensors<'a>,
-) -> Result<Vec<Planned<'a>>> {
+fn planned<'a>(architecture: Architecture, config: &Value, tensors: &'a SafeTensors<'a>) -> Result<Vec<Planned<'a>>> {
     let heads = config["num_attention_heads"].as_u64().unwrap_or(1) as usize;
     let kv_heads = config["num_key_value_heads"].as_u64().map_or(heads, |heads| heads as usize);
     let mut planned = Vec::new();
@@ -348,10 +344,11 @@ mod tests {
 
     #[test]
     fn what_is_not_written_is_said() {
-        let refused = |text: &str| {
-            format!("{:#}", Architecture::of_config(&serde_json::from_str(text).unwrap()).unwrap_err())
-        };
-        assert!(refused(r#"{"model_type": "bert"}"#).contains("bert is not written as GGUF; llama, qwen2 and gpt2 are"));
+        let refused =
+            |text: &str| format!("{:#}", Architecture::of_config(&serde_json::from_str(text).unwrap()).unwrap_err());
+        assert!(
+            refused(r#"{"model_type": "bert"}"#).contains("bert is not written as GGUF; llama, qwen2 and gpt2 are")
+        );
         let scaled = r#"{"model_type": "llama", "hidden_act": "silu", "rope_parameters": {"rope_type": "yarn"}}"#;
         assert!(refused(scaled).contains("rope_type \"yarn\""));
     }

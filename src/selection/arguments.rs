@@ -8,7 +8,9 @@ use clap::{Args, Command, Parser};
 use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, Sweep, TimedOn, TokenTests, backend_of_flag, parse_device};
+use crate::definition::{
+    Boundary, DataSource, Dtype, Phase, Suite, Sweep, TimedOn, TokenTests, backend_of_flag, parse_device,
+};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]

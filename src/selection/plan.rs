@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Generation, Model, Origin, PREFERRED, Phase, Status, Suite,
-    SuiteModel, TimedOn, own_dtype,
+    AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Generation, Model, Origin, PREFERRED, Phase,
+    Status, Suite, SuiteModel, TimedOn, own_dtype,
 };
 use crate::texts::Texts;
 

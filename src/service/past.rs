@@ -58,7 +58,8 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
         return None;
     }
     let model = chosen.entry.model.as_ref().ok()?;
-    let held = prepare_and_hold(model, &paths.prepared(), record.dtype, backend::find(&record.backend).ok()?.reads()).ok()?;
+    let held =
+        prepare_and_hold(model, &paths.prepared(), record.dtype, backend::find(&record.backend).ok()?.reads()).ok()?;
     let files = manifest.cases.first()?.files_sha256.clone()?;
     (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
 }

@@ -16,11 +16,11 @@ mod fusion;
 #[cfg(feature = "candle-onnx")]
 mod graph;
 mod native;
-mod quantised;
 #[cfg(feature = "candle-onnx")]
 mod operator;
 #[cfg(feature = "candle-onnx")]
 mod plan;
+mod quantised;
 mod tensor;
 
 use candle_core::Device;

@@ -229,8 +229,7 @@ impl Decoder {
             })
         };
         let embeddings = weights.product("token_embd.weight")?;
-        let head =
-            if weights.has("output.weight") { weights.product("output.weight")? } else { embeddings.clone() };
+        let head = if weights.has("output.weight") { weights.product("output.weight")? } else { embeddings.clone() };
         Ok(Decoder {
             embeddings,
             layers: (0..layers).map(layer).collect::<Result<_>>()?,
@@ -273,9 +272,8 @@ impl Decoder {
         cache: &mut Option<(Tensor, Tensor)>,
     ) -> Result<Tensor> {
         let (heads, kv_heads, size) = (self.heads, self.kv_heads, self.head_size);
-        let by_head = |states: Tensor, heads: usize| {
-            states.reshape((batch, length, heads, size))?.transpose(1, 2)?.contiguous()
-        };
+        let by_head =
+            |states: Tensor, heads: usize| states.reshape((batch, length, heads, size))?.transpose(1, 2)?.contiguous();
         let (cos, sin) = (self.cos.narrow(0, position, length)?, self.sin.narrow(0, position, length)?);
         let rotated = |states: Tensor| {
             if self.is_interleaved { rope_i(&states, &cos, &sin) } else { rope(&states, &cos, &sin) }
@@ -294,9 +292,10 @@ impl Decoder {
         let scores = query.matmul(&key.t()?)?;
         let all = scores.dim(D::Minus1)?;
         let scores = match mask {
-            Some(mask) => {
-                scores.reshape((batch, heads, length, all))?.broadcast_add(mask)?.reshape((batch, kv_heads, rows, all))?
-            }
+            Some(mask) => scores
+                .reshape((batch, heads, length, all))?
+                .broadcast_add(mask)?
+                .reshape((batch, kv_heads, rows, all))?,
             None => scores,
         };
         let attended = softmax_last_dim(&scores)?.matmul(&value)?;

@@ -61,9 +61,8 @@ impl LoadedModel {
         let vocabulary = unsafe { (functions.llama_vocab_n_tokens)((functions.llama_model_get_vocab)(model)) };
         let loaded = LoadedModel { llama, model, vocabulary: usize::try_from(vocabulary).unwrap_or(0) };
         // SAFETY: the model was loaded.
-        let is_decoder = unsafe {
-            (functions.llama_model_has_decoder)(model) && !(functions.llama_model_has_encoder)(model)
-        };
+        let is_decoder =
+            unsafe { (functions.llama_model_has_decoder)(model) && !(functions.llama_model_has_encoder)(model) };
         if !is_decoder || loaded.vocabulary == 0 {
             return Err(CaseFailure::unsupported(
                 "the file has an encoder or no vocabulary, and only decoders of texts are run",
@@ -81,9 +80,8 @@ impl LoadedModel {
     pub fn description(&self) -> String {
         let mut text = [0_u8; 128];
         // SAFETY: the buffer has the length that is said.
-        let length = unsafe {
-            (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len())
-        };
+        let length =
+            unsafe { (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len()) };
         let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
         String::from_utf8_lossy(&text[..length]).into_owned()
     }
@@ -139,7 +137,8 @@ impl Context {
         let (Ok(count), Ok(positions)) = sizes else {
             return Err(CaseFailure::failed("more positions than llama.cpp counts"));
         };
-        let all = count.checked_mul(positions).ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
+        let all =
+            count.checked_mul(positions).ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX).min(512);
         let is_cpu = device_kind(device) == "cpu";
         let open = || {
@@ -210,9 +209,8 @@ impl Context {
         let functions = &self.model.llama.functions;
         let (sequence, from) = (number(sequence)?, number(from)?);
         // SAFETY: the context is there as long as this.
-        let is_done = unsafe {
-            (functions.llama_memory_seq_rm)((functions.llama_get_memory)(self.context), sequence, from, -1)
-        };
+        let is_done =
+            unsafe { (functions.llama_memory_seq_rm)((functions.llama_get_memory)(self.context), sequence, from, -1) };
         if is_done {
             return Ok(());
         }

@@ -167,7 +167,6 @@ const _: () = assert!(
 macro_rules! functions {
     ($($name:ident: fn($($type:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions that are called here, by their own names.
-        #[allow(non_snake_case)]
         pub(super) struct Functions {
             $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
         }
@@ -317,7 +316,8 @@ fn load(folder: &Path) -> Result<Llama> {
     let kernels = said().iter().rev().find_map(|line| loaded_kernels(line)).unwrap_or_default();
     let mut llama = Llama { functions, thread_pools: None, version, kernels, _libraries: libraries };
     let registration = llama.devices("cpu").first().map(|device| device.registration);
-    let registration = registration.with_context(|| format!("no {} has kernels for this processor", "libggml-cpu-*"))?;
+    let registration =
+        registration.with_context(|| format!("no {} has kernels for this processor", "libggml-cpu-*"))?;
     let (new, free) = (c"ggml_threadpool_new", c"ggml_threadpool_free");
     // SAFETY: the backend gives its own functions of these names, which have these types in the release.
     unsafe {
@@ -325,7 +325,10 @@ fn load(folder: &Path) -> Result<Llama> {
         let (new, free) = (of(new), of(free));
         if !new.is_null() && !free.is_null() {
             llama.thread_pools = Some(ThreadPools {
-                new: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut ThreadPoolParameters) -> *mut ThreadPool>(new),
+                new: std::mem::transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn(*mut ThreadPoolParameters) -> *mut ThreadPool,
+                >(new),
                 free: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut ThreadPool)>(free),
             });
         }

@@ -32,10 +32,9 @@ impl Backend for LlamaCpp {
             device: device.into(),
             availability: match &folder {
                 Ok(folder) if has_backend(folder, device) => Ok(folder.display().to_string()),
-                Ok(folder) => Err(CaseFailure::unavailable(format!(
-                    "{} has no library of ggml for {device}",
-                    folder.display()
-                ))),
+                Ok(folder) => {
+                    Err(CaseFailure::unavailable(format!("{} has no library of ggml for {device}", folder.display())))
+                }
                 Err(failure) => Err(failure.clone()),
             },
             needs_probe: true,

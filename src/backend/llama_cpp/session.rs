@@ -126,7 +126,8 @@ impl LlamaSession {
 
     /// The sequences after those of all bound batches: for what is computed beside them.
     fn free_sequences(&self, batch: usize) -> Range<usize> {
-        let begin = if self.phase == Phase::Decode { self.bound.last().map_or(0, |bound| bound.sequences.end) } else { 0 };
+        let begin =
+            if self.phase == Phase::Decode { self.bound.last().map_or(0, |bound| bound.sequences.end) } else { 0 };
         begin..begin + batch
     }
 

@@ -59,7 +59,11 @@ impl Settings {
     fn read(dtype: Dtype, text: &str) -> Result<Self, String> {
         let mut settings = Self::default_of(dtype);
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
-            let wrong = || format!("{setting:?} is no setting; write flash-attention=on, cache=q8_0, mmap=off, repack=off or ubatch=512");
+            let wrong = || {
+                format!(
+                    "{setting:?} is no setting; write flash-attention=on, cache=q8_0, mmap=off, repack=off or ubatch=512"
+                )
+            };
             let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
             let switch = || match value {
                 "on" => Ok(true),
@@ -125,10 +129,7 @@ mod tests {
     fn settings_are_read_and_what_is_none_is_refused() {
         let read = |text: &str| Settings::read(Dtype::I8, text).map(|settings| settings.in_words());
         let all = "flash-attention=on, cache=q8_0,mmap=off,repack=off,ubatch=64";
-        assert_eq!(
-            read(all).unwrap(),
-            "flash attention on, cache q8_0, mmap off, repacking off, micro-batch 64"
-        );
+        assert_eq!(read(all).unwrap(), "flash attention on, cache q8_0, mmap off, repacking off, micro-batch 64");
         for wrong in ["mmap=maybe", "ubatch=0", "threads=2", "mmap"] {
             assert!(read(wrong).unwrap_err().contains("is no setting"), "{wrong}");
         }
