@@ -289,6 +289,7 @@ impl Suite {
             boundaries: default_boundaries(),
             phases: None,
             seq_lens: None,
+            tokens: TokenTests::default(),
             dims: Sweep::default(),
             time_on: TimedOn::default(),
             effort: Effort::default(),

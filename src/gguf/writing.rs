@@ -14,8 +14,6 @@ use fs_err::File;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-use super::element::ElementKind;
-
 const ALIGNMENT: usize = 32;
 /// The file's own numbers of the types of values.
 const U32: u32 = 4;

@@ -215,10 +215,8 @@ functions! {
     llama_vocab_n_tokens: fn(*const Vocabulary) -> i32;
     llama_init_from_model: fn(*mut Model, ContextParameters) -> *mut LlamaContext;
     llama_free: fn(*mut LlamaContext);
-    llama_n_ctx_seq: fn(*const LlamaContext) -> u32;
     llama_n_threads: fn(*mut LlamaContext) -> i32;
     llama_get_memory: fn(*const LlamaContext) -> *mut Memory;
-    llama_memory_clear: fn(*mut Memory, bool);
     llama_memory_seq_rm: fn(*mut Memory, i32, i32, i32) -> bool;
     llama_attach_threadpool: fn(*mut LlamaContext, *mut ThreadPool, *mut ThreadPool);
     llama_detach_threadpool: fn(*mut LlamaContext);
