@@ -304,6 +304,8 @@ pub struct Placement {
     pub device_type: Option<String>,
     /// The dtype that is computed in, if the runtime says it.
     pub effective_dtype: Option<Dtype>,
+    /// The dtype to which a function within the model is rounded, if that is a coarser one: the errors are those of this dtype.
+    pub rounded_to: Option<Dtype>,
     /// ONNX Runtime's execution provider, or its counterpart in other runtimes.
     pub providers: String,
     /// Threads of one call, as the runtime says.

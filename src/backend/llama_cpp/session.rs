@@ -15,6 +15,9 @@ use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
 use crate::fixture::{HostTensor, RING, TensorData};
 
+/// Architectures whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
+const GELU: [&str; 9] = ["gpt2", "gemma", "gemma2", "gemma3", "starcoder", "falcon", "gptneox", "bloom", "phi2"];
+
 /// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
 const ROOM: usize = 64;
 
@@ -71,7 +74,12 @@ impl LlamaSession {
         let llama = llama()?;
         let is_cpu = device_kind(request.device) == "cpu";
         let kernels = llama.kernels.trim_start_matches("libggml-").split('.').next().unwrap_or_default().to_owned();
+        let has_table = is_cpu && GELU.contains(&&*request.model.family);
+        let rounded = if has_table { ", GELU from a table of f16" } else { "" };
+        let settings_in_words = settings.in_words();
+        let executor = format!("llama.cpp {}: {}, {settings_in_words}{rounded}", llama.version, model.description());
         let placement = Placement {
+            rounded_to: has_table.then_some(Dtype::F16),
             effective_device: request.device.into(),
             // The types of the products follow from those of the file, which was made or read for the dtype.
             effective_dtype: Some(request.dtype),
@@ -79,7 +87,7 @@ impl LlamaSession {
             threads: is_cpu.then_some(request.threads),
             parameters: Some(model.parameters()),
             artifacts: vec![file],
-            executor: Some(format!("llama.cpp {}: {}, {}", llama.version, model.description(), settings.in_words())),
+            executor: Some(executor),
             serves_other_sizes: true,
             ..Placement::default()
         };

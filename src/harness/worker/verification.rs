@@ -76,18 +76,20 @@ impl Verification<'_> {
     ) -> Result<Expectation, CaseFailure> {
         let outputs = (0..ring.len()).map(|binding| session.outputs(binding)).collect::<Result<Vec<_>, _>>()?;
         let own: Vec<NamedTensors> = outputs.iter().map(|outputs| self.named(outputs)).collect();
+        // A function of a coarser dtype within the model has the errors of that.
+        let rounded_to = session.placement().rounded_to.unwrap_or(self.case.dtype);
         // Of outputs that cannot be compared, nothing is known afterwards either.
         let itself = |bindings: Vec<NamedTensors>| Expectation {
             spread: Spread::of(&bindings, self.case.batch_size).unwrap_or_default(),
             bindings,
-            closeness: Closeness::to_reference(self.case.dtype, self.model.tolerance.of(self.case.dtype)),
+            closeness: Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to)),
             first_tokens: Vec::new(),
         };
         let has_outputs = outputs.iter().any(|outputs| !outputs.is_empty()) && self.case.backend != backend::NULL;
         if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(own));
         }
-        let expectation = self.expectation(ring)?.filter(|(expectation, _)| {
+        let expectation = self.expectation(ring, rounded_to)?.filter(|(expectation, _)| {
             !self.may_lengths_differ()
                 || expectation.bindings.iter().zip(&outputs).all(|it| have_same_shapes(it.0, it.1))
         });
@@ -124,7 +126,7 @@ impl Verification<'_> {
             let place = (binding, self.case.batch_size);
             let first = expectation.first_tokens.get(binding).map(Vec::as_slice);
             match self.gap_of_tokens(session, &ring[binding], (outputs, first), place, expected)? {
-                Some(gap) if gap <= most_gap(self.case.dtype) => {
+                Some(gap) if gap <= most_gap(rounded_to) => {
                     gap_of_tokens = Some(gap_of_tokens.map_or(gap, |before| before.max(gap)));
                     // After another token, all that follows is another text.
                     if self.case.phase == Phase::Prefill {
@@ -174,7 +176,7 @@ impl Verification<'_> {
         expected: &NamedTensors,
     ) -> Result<Option<f64>, CaseFailure> {
         match self.case.phase {
-            _ if self.case.dtype == Dtype::F32 => return Ok(None),
+            _ if most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) == 0.0 => return Ok(None),
             Phase::Prefill => return Ok(gap_of_first_tokens(outputs, expected)),
             Phase::Decode => {}
             Phase::Forward | Phase::Encoder => return Ok(None),
@@ -204,13 +206,17 @@ impl Verification<'_> {
 
     /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
     /// a reference nor another backend's outputs.
-    fn expectation(&self, ring: &[Vec<HostTensor>]) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    fn expectation(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
         let reference = (0..ring.len())
             .map(|binding| self.reference_outputs(binding, batch_size))
             .collect::<Result<Option<Vec<_>>, _>>()?;
         if let Some(bindings) = reference {
-            let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
+            let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
             return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
         }
         if let Some(expectation) = self.of_same_weights(ring)? {
