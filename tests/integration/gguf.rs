@@ -51,7 +51,10 @@ fn quantised_forms_are_right_on_llama_cpp_and_candle() {
     };
     assert!(size("q8_0") > 1.3 * size("q4_0"), "{} and {} MB", size("q8_0"), size("q4_0"));
     // A form whose blocks do not fit the rows is refused, and the others run.
-    workplace.inferbench(&["run", "--noplot", "--model", "llama-small", "--variant", "q4_k_m,q8_0"]).finish().with_code(0);
+    workplace
+        .inferbench(&["run", "--noplot", "--model", "llama-small", "--variant", "q4_k_m,q8_0"])
+        .finish()
+        .with_code(0);
     let refused = workplace.record("llama-small-q4_k_m-seq32-decode/llama-cpp-cpu-i8/1");
     assert_eq!(refused.status, Status::Unsupported);
     let message = refused.message.unwrap();

@@ -317,7 +317,7 @@ impl Verification<'_> {
         match self.reference_outputs(0, other)? {
             Some(expected) => expectation.compare(&others, &expected).or_else(|why| {
                 match self.gap_of_tokens(session, &inputs, (&others, None), (0, other), &expected)? {
-                    Some(gap) if gap <= most_gap(self.case.dtype) => Ok(()),
+                    Some(gap) if gap <= most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) => Ok(()),
                     _ => Err(in_batch(why)),
                 }
             }),
