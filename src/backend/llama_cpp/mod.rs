@@ -9,7 +9,7 @@ mod library;
 mod session;
 mod settings;
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -50,6 +50,11 @@ impl Backend for LlamaCpp {
             return Ok(found.description);
         }
         Ok(format!("{} ({}; {})", found.description, llama.kernels, llama.features()))
+    }
+
+    /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.
+    fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
+        vec![("GGML_NO_BACKTRACE", "1".into())]
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
