@@ -21,7 +21,7 @@ use crate::backend::artifact::names;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
 use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index, device_kind};
 use crate::fixture::{GgufForm, Reads};
-use crate::gguf::{Architecture, Header};
+use crate::gguf::Architecture;
 
 pub struct LlamaCpp;
 
@@ -95,10 +95,6 @@ impl Backend for LlamaCpp {
     /// The weights of the file, dequantised by llama.cpp.
     fn load_exact(&self, request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let file = file_of(request)?;
-        let bytes = Header::read(&file)?.parameters().saturating_mul(4);
-        if bytes > MOST_EXACT_BYTES {
-            return Ok(None);
-        }
         let folder = tempfile::tempdir().context("the folder of the weights in f32")?;
         let in_f32 = folder.path().join("f32.gguf");
         quantise(&file, &in_f32, GgufForm::F32)?;
@@ -107,9 +103,6 @@ impl Backend for LlamaCpp {
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
     }
 }
-
-/// Bytes of the largest file of f32 that is made for a comparison.
-const MOST_EXACT_BYTES: u64 = 8 << 30;
 
 fn file_of(request: &LoadRequest<'_>) -> Result<PathBuf, CaseFailure> {
     let missing = || CaseFailure::unsupported("there is no GGUF file of the model");
