@@ -114,8 +114,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
         }
         _ => match to_make(model.dtype)? {
             0 => {
-                let artifacts =
-                    fixture::prepare_and_hold(model, &paths.prepared(), model.dtype, Reads::Graphs).ok()?.artifacts;
+                let artifacts = fixture::prepare_and_hold(model, &paths.prepared(), model.dtype).ok()?.artifacts;
                 let graphs = artifacts.parts.iter().filter_map(|part| part.onnx.as_deref());
                 Some(artifacts.size_bytes(graphs.chain(artifacts.gguf.as_deref())))
             }

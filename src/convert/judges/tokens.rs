@@ -111,6 +111,16 @@ fn divergence(original: &[f32], own: &[f32]) -> f64 {
     original.iter().zip(own).map(part).sum::<f64>().max(0.0)
 }
 
+fn directed(figures: Vec<Figure>, is_recorded: bool) -> Vec<Figure> {
+    figures.into_iter().map(|figure| if is_recorded { figure } else { figure.undirected() }).collect()
+}
+
+fn agreeing(one: &ReadText, other: &ReadText) -> (f64, f64) {
+    let is_same = |(one, other): &(&i64, &i64)| one == other;
+    let same = one.likeliest.iter().zip(&other.likeliest).filter(is_same).count();
+    (same as f64, one.likeliest.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,14 +149,4 @@ mod tests {
         assert_eq!(of(&own, "kl_divergence_median").value, 0.0);
         assert_eq!(of(&original, "kl_divergence").value, 0.0);
     }
-}
-
-fn directed(figures: Vec<Figure>, is_recorded: bool) -> Vec<Figure> {
-    figures.into_iter().map(|figure| if is_recorded { figure } else { figure.undirected() }).collect()
-}
-
-fn agreeing(one: &ReadText, other: &ReadText) -> (f64, f64) {
-    let is_same = |(one, other): &(&i64, &i64)| one == other;
-    let same = one.likeliest.iter().zip(&other.likeliest).filter(is_same).count();
-    (same as f64, one.likeliest.len() as f64)
 }

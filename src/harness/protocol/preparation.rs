@@ -46,5 +46,5 @@ pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype, reads: Reads) -
             paths.prepared().display()
         );
     }
-    fixture::prepare_and_hold(model, &paths.prepared(), dtype, reads)
+    fixture::prepare_for(reads, model, &paths.prepared(), dtype)
 }
