@@ -58,6 +58,7 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
         return None;
     }
     let model = chosen.entry.model.as_ref().ok()?;
+    let reads = backend::find(&record.backend).ok()?.reads();
     let held = prepare_for(reads, model, &paths.prepared(), record.dtype).ok()?;
     let files = manifest.cases.first()?.files_sha256.clone()?;
     (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
