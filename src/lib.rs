@@ -73,6 +73,7 @@ mod rooms {
     pub mod exit_codes;
     pub mod fixture;
     pub mod fleet;
+    pub mod gguf;
     pub mod graph_dtype;
     pub mod harness;
     pub mod history;

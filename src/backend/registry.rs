@@ -16,8 +16,9 @@ use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
 use crate::definition::{
-    CaseFailure, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
+    CaseFailure, Dtype, Model, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
 };
+use crate::fixture::{Reads, check_gguf_scheme};
 use crate::paths::{Paths, variable};
 
 /// Makes a backend with the runtime of an environment, if one is named, and with settings that are a part of its name.
@@ -92,6 +93,8 @@ static ENTRIES: [Entry; 11] = [
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
             setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
             in_place: in_place!("openvino", super::openvino::OpenVino) },
+    Entry { name: "llama-cpp", version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
+            backend: with_feature!("llama-cpp", super::llama_cpp::LlamaCpp), in_place: None },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
     Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
@@ -289,6 +292,19 @@ pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
 /// `unavailable`: there is none, or this build does not have it.
 pub fn find(name: &str) -> Result<&'static dyn Backend, CaseFailure> {
     entry(name)?.backend()
+}
+
+/// Checks that a backend can load an artifact of the model in this dtype.
+///
+/// # Errors
+/// `unavailable`: there is no such backend. `unsupported`; the message says what is missing.
+pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+    let backend = find(name)?;
+    if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
+        return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
+    }
+    check_gguf_scheme(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
+    backend.check_model(model, dtype)
 }
 
 /// The field's name of a backend; its own name if the registry does not have it.

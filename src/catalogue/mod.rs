@@ -2,6 +2,7 @@
 
 mod decoders;
 mod entries;
+mod gguf_files;
 mod named_files;
 mod packaged;
 mod recorded_tensors;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::decoders::as_language_model;
+use super::gguf_files::{self, GGUF};
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
@@ -78,7 +79,12 @@ pub(super) fn configuration_of(folder: &Path) -> Option<PathBuf> {
 
 /// Whether a file of this name is read as a model.
 pub fn is_model_file(file: &Path) -> bool {
-    is_graph(file) || has_extension(file, WEIGHTS)
+    is_graph(file) || is_gguf(file) || has_extension(file, WEIGHTS)
+}
+
+/// Whether the name says that the file is a language model as a GGUF file.
+pub(super) fn is_gguf(file: &Path) -> bool {
+    has_extension(file, GGUF)
 }
 
 /// The folder of a file, if it is one as in `models/zoo`: a graph without weights, and its weights.
@@ -103,8 +109,8 @@ pub fn check_model_file(file: &Path) -> Result<()> {
     ensure!(
         is_model_file(file) || is_module(file) || packaged_folder(file).is_some(),
         "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
-         `torch.jit.save`), `.pt2` (of `torch.export.save`), `.py` (with a function `make` that returns a module and its inputs) and \
-         `.safetensors` (weights of a packaged model)",
+         `torch.jit.save`), `.pt2` (of `torch.export.save`), `.py` (with a function `make` that returns a module and its inputs), \
+         `.gguf` (a language model of llama.cpp) and `.safetensors` (weights of a packaged model)",
         file.display()
     );
     Ok(())
@@ -156,6 +162,15 @@ struct WeightsToml {
     tolerance: Option<Tolerance>,
 }
 
+/// What the TOML file beside a GGUF file says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GgufToml {
+    family: Option<String>,
+    modality: Option<String>,
+    tolerance: Option<Tolerance>,
+}
+
 /// # Errors
 /// The file cannot be read, lacks a key or has unknown ones.
 fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
@@ -172,6 +187,11 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     if let Some(folder) = files.first().and_then(|file| packaged_folder(file)) {
         let original = read_packaged(folder)?.models.into_iter().next().context("no model")?;
         return Ok(Model { name: name.into(), variant: variant.into(), ..original });
+    }
+    if let [file, ..] = files
+        && is_gguf(file)
+    {
+        return gguf_model(name, variant, files);
     }
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
@@ -232,6 +252,19 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let inputs = with_dimensions(model.inputs.clone(), &sidecar.dimensions);
     Ok(model.with_inputs(inputs))
+}
+
+/// The model of a GGUF file, with what a TOML file beside it says.
+fn gguf_model(name: &str, variant: &str, files: &[PathBuf]) -> Result<Model> {
+    let model = gguf_files::model_of(name, variant, &files[0])?;
+    let Some(path) = files.iter().find(|file| has_extension(file, TOML)) else { return Ok(model) };
+    let GgufToml { family, modality, tolerance } = read_toml(path)?;
+    Ok(Model {
+        family: family.unwrap_or(model.family),
+        modality: modality.unwrap_or(model.modality),
+        tolerance: tolerance.unwrap_or(model.tolerance),
+        ..model
+    })
 }
 
 fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model]) -> Result<Model> {

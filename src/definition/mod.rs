@@ -18,7 +18,7 @@ pub use case::{
 };
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dims::{Dims, Sweep};
-pub use dtype::{Dtype, Quantization};
+pub use dtype::{Dtype, Quantization, Scheme};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
@@ -29,6 +29,6 @@ pub use names::{
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};
-pub use suite::{Effort, Suite, SuiteModel};
+pub use suite::{Effort, Suite, SuiteModel, TokenTests};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};
 pub use text_inputs::TextInput;

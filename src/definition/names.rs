@@ -26,6 +26,7 @@ pub fn backend_name(name: &str) -> String {
         "onnxruntime-web" => "ort-web".into(),
         "libtorch" | "torchscript" => "tch".into(),
         "pytorch" => "torch".into(),
+        "llama.cpp" | "llamacpp" | "llama_cpp" => "llama-cpp".into(),
         _ => name,
     }
 }
@@ -135,12 +136,13 @@ pub fn backend_of_flag(text: &str) -> Result<String> {
 
 /// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number
 /// may choose one of several.
-const KINDS: [(&str, &str, bool); 15] = [
+const KINDS: [(&str, &str, bool); 16] = [
     ("cpu", "cpu", false),
     ("cuda", "gpu", true),
     ("tensorrt", "gpu", true),
     ("rocm", "gpu", true),
     ("mps", "gpu", false),
+    ("vulkan", "gpu", true),
     ("openvino", "cpu", false),
     ("qnn", "npu", false),
     ("webgpu", "gpu", false),

@@ -22,6 +22,7 @@
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
 //! | [`own_models`] | `models`, `import`, `prepare` | How to benchmark a file of your own, and how to write a suite |
+//! | [`language_models`] | | How to measure language models as GGUF files on llama.cpp and candle, and what quantisation loses |
 //! | [`variants`] | `variants` | Which variant of a model to ship: pruned, distilled, quantised |
 //!
 //! # Results
@@ -62,6 +63,9 @@ pub mod fleet {}
 
 #[doc = include_str!("history.md")]
 pub mod history {}
+
+#[doc = include_str!("language_models.md")]
+pub mod language_models {}
 
 #[doc = include_str!("measuring.md")]
 pub mod measuring {}

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
-    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, backend_and_settings, backend_of_flag,
+    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings, backend_of_flag,
     parse_device, with_settings,
 };
 use crate::paths::TRUST;
@@ -92,6 +92,15 @@ pub struct Selection {
     /// These sequence lengths instead of the suite's, for models that have one
     #[arg(long, env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
     pub seq_lens: Vec<usize>,
+    /// As llama-bench: read prompts of so many tokens, and no other lengths and phases of language models
+    #[arg(long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
+    pub pp: Vec<usize>,
+    /// As llama-bench: generate so many tokens, and no other lengths and phases of language models
+    #[arg(long, env = "INFERBENCH_TG", value_name = "N", conflicts_with_all = ["seq_lens", "phase"])]
+    pub tg: Option<usize>,
+    /// The tokens before those of `--tg`; one where it is 0, since something has to be read [default: 0]
+    #[arg(long, env = "INFERBENCH_DEPTH", value_delimiter = ',', value_name = "N,…", requires = "tg")]
+    pub depth: Vec<usize>,
 }
 
 /// The flags that change how much is measured.
@@ -297,6 +306,11 @@ impl Suite {
         if !selection.seq_lens.is_empty() {
             self.seq_lens = Some(selection.seq_lens.clone());
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
+        }
+        if !selection.pp.is_empty() || selection.tg.is_some() {
+            let Selection { pp, tg, depth, .. } = selection;
+            ensure!(!pp.contains(&0) && *tg != Some(0), "`--pp` and `--tg` are numbers of tokens above 0");
+            self.tokens = TokenTests { pp: pp.clone(), tg: *tg, depth: depth.clone() };
         }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;

@@ -13,6 +13,7 @@ mod duel;
 mod evaluation;
 mod fleet;
 mod fleet_page;
+mod gguf;
 mod harness;
 mod image_folder;
 mod import;

@@ -329,6 +329,15 @@ pub fn has_openvino() -> bool {
     is_there
 }
 
+/// Whether this build and machine have llama.cpp; says so where a test is therefore left out.
+pub fn has_llama_cpp() -> bool {
+    let is_there = cfg!(feature = "llama-cpp") && checkout().join(".native/llama-cpp").is_dir();
+    if !is_there {
+        eprintln!("left out: llama.cpp is not here; get it with `scripts/setup llama-cpp`");
+    }
+    is_there
+}
+
 fn openvino_library() -> PathBuf {
     let own = checkout().join(".native/openvino/libopenvino_c.so.2641");
     std::env::var_os("INFERBENCH_OPENVINO_LIBRARY").map_or(own, PathBuf::from)
