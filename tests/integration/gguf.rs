@@ -22,9 +22,14 @@ fn llama_cpp_in_f32_gives_the_tokens_of_pytorch() {
         let id = record.case().to_string();
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
         assert_eq!(record.verified_by.as_deref(), Some("reference"), "{id}");
-        assert!(record.max_rel_error.unwrap() < 1e-4, "{id}: {:?}", record.max_rel_error);
+        // ggml looks GELU up in a table of f16.
+        let has_table = record.model == "gpt2-tiny";
+        let most = if has_table { 1e-3 } else { 1e-5 };
+        assert!(record.max_rel_error.unwrap() < most, "{id}: {:?}", record.max_rel_error);
         assert_eq!((record.effective_dtype, record.threads), (Some(Dtype::F32), Some(1)), "{id}");
-        assert!(record.message.unwrap().contains("flash attention off, cache f32"), "{id}");
+        let message = record.message.unwrap();
+        assert!(message.contains("flash attention off, cache f32"), "{id}: {message}");
+        assert_eq!(message.contains("GELU from a table of f16"), has_table, "{id}: {message}");
         assert!(record.library_version.unwrap().starts_with("0.5.0"), "{id}");
         assert_eq!(record.new_tokens, (record.phase == Phase::Decode).then_some(16), "{id}");
     }
