@@ -83,7 +83,7 @@ mod tests {
         assert!(text.contains("the server adds 1.80 ms at p50 and -250 µs at p99 to digits/ort-cpu-f32/1"), "{text}");
         assert!(!text.contains("waited") && !text.contains("the client used"), "{text}");
         let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row.clone() });
-        assert!(text.contains("one of the 64 connections") && text.contains("the client used 90 %"), "{text}");
+        assert!(text.contains("one of the 64 connections") && text.contains("the client used 90.0 %"), "{text}");
         let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row };
         assert!(!of(&free).contains("waited"));
         assert!(sentences_of_server(&LoadResult::default()).is_empty());
