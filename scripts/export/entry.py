@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import onnx
 
 
+# Of the inputs of a reference.
+SAMPLES = 8
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of a model or of a part; a string in `shape` is a symbolic dimension.

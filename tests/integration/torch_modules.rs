@@ -4,7 +4,6 @@ use std::process::Command;
 
 use inferbench::definition::Status;
 use inferbench::run_data::Profile;
-use serde_json::Value;
 
 use crate::support::{Run, Workplace};
 use crate::workers::{environment, has_environment};
@@ -185,11 +184,10 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     git(&["add", "net.py", "parts.py"]);
     git(&["commit", "--quiet", "--message", "a"]);
     std::fs::write(workplace.path("parts.py"), NET.replace("relu()", "relu().sqrt().square()")).unwrap();
-    let arguments =
-        ["duel", "HEAD:net.py", "net.py:make", "--batch-sizes", "1", "--generations", "2", "--format", "json"];
+    let arguments = ["duel", "HEAD:net.py", "net.py:make", "--batch-sizes", "1", "--generations", "12"];
     let duel = workplace.inferbench(&arguments).finish();
-    let duel: Value = serde_json::from_str(&duel.stdout).unwrap_or_else(|why| panic!("{why}: {}", duel.stderr));
-    assert_eq!(duel["cases"][0]["case_id"], "net/torch-cpu-f32/1", "{duel}");
+    assert!(matches!(duel.code, Some(0 | 1 | 4)), "{}", duel.stderr);
+    assert!(duel.stdout.contains("net/torch-cpu-f32/1"), "{}", duel.stdout);
     let wrong = workplace.inferbench(&["duel", "HEAD:other.py", "net.py"]).finish().with_code(2);
     wrong.saying(&["the revision HEAD has no file other.py"]);
 }
