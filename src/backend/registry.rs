@@ -81,7 +81,7 @@ macro_rules! in_place {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 11] = [
+static ENTRIES: [Entry; 12] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
