@@ -32,7 +32,7 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
         let line = record.position().map_or(0, csv::Position::line);
         let value = |column: usize| record.get(column).unwrap_or_default();
         let seconds: f64 = value(time).parse().with_context(|| format!("line {line}: the time is no number"))?;
-        ensure!(seconds.is_finite() && seconds >= 0.0 && seconds < 1e9, "line {line}: the time is not from 0 on");
+        ensure!((0.0..1e9).contains(&seconds), "line {line}: the time is not from 0 on");
         let mut tokens = [0, 0];
         for (token, column) in tokens.iter_mut().zip(lengths.into_iter().flatten()) {
             *token = value(column).parse().with_context(|| format!("line {line}: the tokens are no number"))?;
