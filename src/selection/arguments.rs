@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
-    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings, backend_of_flag,
-    parse_device, with_settings,
+    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings,
+    backend_of_flag, parse_device, with_settings,
 };
 use crate::paths::TRUST;
 
