@@ -416,6 +416,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),
+        (cfg!(feature = "http-load"), "http-load"),
         (cfg!(feature = "serve"), "serve"),
         (cfg!(feature = "text"), "text"),
     ];
