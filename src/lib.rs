@@ -41,6 +41,8 @@
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
+//! `remote` puts servers under load that already run, by the same trials.
+//!
 //! `fleet` puts the parts of a suite together that many machines have measured, and starts them by Slurm or ssh.
 //!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
@@ -71,6 +73,7 @@ mod rooms {
     pub mod exit_codes;
     pub mod fixture;
     pub mod fleet;
+    pub mod gguf;
     pub mod graph_dtype;
     pub mod harness;
     pub mod history;
@@ -81,6 +84,8 @@ mod rooms {
     pub mod paths;
     pub mod pictures;
     pub mod profile;
+    #[cfg(feature = "http-load")]
+    pub mod remote;
     pub mod report;
     pub mod run_data;
     pub mod selection;

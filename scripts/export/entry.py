@@ -1,12 +1,22 @@
 """What a model of the zoo must say about itself to be exported."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import onnx
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    # Whoever only runs modules does not have it.
+    import onnx
+
+
+# Of the inputs of a reference.
+SAMPLES = 8
 
 
 @dataclass(frozen=True)

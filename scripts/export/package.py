@@ -13,10 +13,10 @@ import torch
 from safetensors.numpy import save
 
 import onnx_graph
+from entry import SAMPLES
 from layout import Layout
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-SAMPLES = 8
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import pickle
 from pathlib import Path
 
 import files
 import packaged
+import pretrained
 import source
 import text_masks
 import torch
@@ -16,7 +16,6 @@ from published import Published
 from source import Refused
 from zoo import bert, causal_lm, clip, t5, vit, wav2vec2, whisper
 
-transformers.utils.logging.disable_progress_bar()
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # A second copy of the weights, and forms for other runtimes.
 IGNORED = ["*/*.bin", "*/*.safetensors", "onnx/*", "openvino/*"]
@@ -40,18 +39,9 @@ def download(hub_id: str) -> Path:
 
 
 def convert(folder: Path, name: str, output: Path, say) -> None:
-    raw = source.read_config(folder)
-    architecture = raw["architectures"][0]
-    model_class = getattr(transformers, str(architecture), None)
-    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
-        raise Refused(f"{folder / 'config.json'}: transformers {transformers.__version__} has no architecture {architecture}")
-    config = transformers.AutoConfig.from_pretrained(folder)
-    if not isinstance(config, model_class.config_class):
-        raise Refused(f"{folder / 'config.json'}: the model_type {raw['model_type']} is not that of {architecture}")
-    for part in [config, *(getattr(config, key, None) for key in config.sub_configs)]:
-        if part is not None:
-            part.dtype = torch.float32
-    model, lacks_pooler = pretrained(model_class, config, folder)
+    model_class, config = pretrained.class_of(folder)
+    architecture = model_class.__name__
+    model, lacks_pooler = pretrained.load(model_class, config, folder, "eager")
     embedding = sentence_embedding(folder, say) if architecture == "BertModel" else None
     if lacks_pooler and not embedding:
         say("the weights have no pooler: the output is that of the states")
@@ -90,25 +80,6 @@ def zoo_entry(architecture: str, name: str, config, note: str, embedding: str | 
         case "Wav2Vec2ForCTC" if not config.do_stable_layer_norm and config.feat_extract_norm == "group":
             return wav2vec2.entry_of(name, config, note, [16000])
     return None
-
-
-def pretrained(model_class, config, folder: Path) -> tuple[torch.nn.Module, bool]:
-    """The model with the weights of the folder in f32, and whether only its pooler has none."""
-    options = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
-    reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
-    try:
-        model, said = model_class.from_pretrained(folder, config=config, **options, **reports)
-    except pickle.UnpicklingError:
-        raise source.runs_code(source.weight_files(folder)[0]) from None
-    if mismatched := sorted(said["mismatched_keys"]):
-        name, own, wanted = mismatched[0]
-        shapes = f"{name} is {list(own)}, and config.json makes it {list(wanted)}"
-        raise Refused(f"{folder}: {len(mismatched)} of the weights have other sizes than config.json says, such as {shapes}")
-    missing = sorted(said["missing_keys"])
-    lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
-    if missing and not lacks_pooler:
-        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of config.json, such as {missing[0]}")
-    return model.eval(), lacks_pooler
 
 
 def sentence_embedding(folder: Path, say) -> str | None:
@@ -179,7 +150,7 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, 
     """Any other architecture, by its own forward pass."""
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
-    ports, modality = ports_of(model, architecture, config)
+    ports, modality = pretrained.ports_of(type(model), config)
     example = [torch.from_numpy(files.value(port, {"batch": 2, "sequence": 8})) for port in ports]
     names = [port.name for port in ports]
     with torch.no_grad():
@@ -193,18 +164,3 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, 
     if not chosen:
         raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
     files.write(exportable(model, ports, chosen), ports, chosen, output, say, family=config.model_type, modality=modality)
-
-
-def ports_of(model, architecture: str, config) -> tuple[list[Port], str]:
-    # A model of several kinds of input has a configuration for each, and takes more than tokens.
-    is_text = hasattr(config, "vocab_size") and not config.is_encoder_decoder
-    if is_text and model.main_input_name == "input_ids":
-        tokens = Port("input_ids", "i64", ["batch", "sequence"], below=config.vocab_size)
-        return [tokens, Port("attention_mask", "i64", ["batch", "sequence"], constant=1)], "text"
-    if model.main_input_name == "pixel_values":
-        size = getattr(config, "image_size", 224)
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        return [Port("pixel_values", "f32", ["batch", getattr(config, "num_channels", 3), height, width])], "image"
-    if model.main_input_name == "input_values" and not config.is_encoder_decoder:
-        return [Port("input_values", "f32", ["batch", 16000])], "audio"
-    raise Refused(f"which inputs {architecture} takes is not known: export it to ONNX, and import or run that file")

@@ -294,7 +294,8 @@ pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseF
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest.
 pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
-    let mut next = NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new() };
+    let mut next =
+        NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
         let mut best = (0, f64::NEG_INFINITY);
         let mut sum = 0.0;
@@ -313,7 +314,9 @@ pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<
             CaseFailure::failed(format!("the text has a token that is not among the model's {}", row.len()))
         })?;
         next.likeliest.push(best.0 as i64);
-        next.losses.push(best.1 + sum.ln() - f64::from(logit));
+        let log_of_all = best.1 + sum.ln();
+        next.losses.push(log_of_all - f64::from(logit));
+        next.log_probabilities.push(row.iter().map(|&logit| (f64::from(logit) - log_of_all) as f32).collect());
         let largest = row.iter().fold(0.0_f64, |largest, &logit| largest.max(f64::from(logit).abs()));
         next.gaps.push((best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE));
     }
@@ -330,7 +333,7 @@ fn last_rows(logits: &HostTensor) -> Result<impl Iterator<Item = &[f32]>, CaseFa
 }
 
 /// Columns `[batch, 1]` to `[batch, columns]`.
-fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
+pub(super) fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     let columns = columns.iter().map(|column| match &column.data {
         TensorData::I64(tokens) => Ok(tokens),
         _ => Err(CaseFailure::failed("tokens that are not i64")),
@@ -373,11 +376,13 @@ mod tests {
     #[test]
     fn the_loss_is_that_of_the_token_that_is_given() {
         let logits = HostTensor { shape: vec![2, 3], data: TensorData::F32(vec![1.0, 2.0, 0.5, -100.0, 700.0, 700.0]) };
-        let NextTokens { likeliest, losses, gaps } = next_tokens(&logits, Some(&[2, 0])).unwrap();
+        let NextTokens { likeliest, losses, gaps, log_probabilities } = next_tokens(&logits, Some(&[2, 0])).unwrap();
         assert_eq!((likeliest, gaps), (vec![1, 1], vec![0.75, 800.0 / 700.0]));
         let sum = [1.0_f64, 2.0, 0.5].map(f64::exp).iter().sum::<f64>();
         assert!((losses[0] - (sum.ln() - 0.5)).abs() < 1e-12, "{losses:?}");
         assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");
+        let probabilities: f64 = log_probabilities[0].iter().map(|&it| f64::from(it).exp()).sum();
+        assert!((probabilities - 1.0).abs() < 1e-6, "{log_probabilities:?}");
         let own = next_tokens(&logits, None).unwrap().losses;
         assert!((own[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");
         let error = next_tokens(&logits, Some(&[3, 0])).unwrap_err().message;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
-use crate::fixture::{Artifacts, HostTensor};
+use crate::fixture::{Artifacts, HostTensor, Reads};
 use crate::run_data::RecordedCall;
 
 /// A runtime, or an engine of your own. What is not given here has a sensible default: an engine that computes on the CPU, in
@@ -60,6 +60,11 @@ pub trait Backend: Send + Sync {
     fn library_path(&self, _device: &str) -> Option<PathBuf> {
         None
     }
+    /// Which files of a packaged language model the backend loads, and whether it reads GGUF files. The default is graphs.
+    #[doc(hidden)]
+    fn reads(&self) -> Reads {
+        Reads::Graphs
+    }
     /// Checks that the backend can load an artifact of the model in this dtype. The default knows f32 and every model.
     ///
     /// # Errors
@@ -75,6 +80,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The session cannot be made; the failure has the status that the case gets.
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
+    /// Loads the same weights, computed in f32: what a session is compared with whose weights are quantised. Returns `None` if the backend
+    /// has no such form of the model.
+    ///
+    /// # Errors
+    /// As [`load`](Backend::load).
+    #[doc(hidden)]
+    fn load_exact(&self, _request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        Ok(None)
+    }
     /// Loads a model under a profiler, in the same way as [`load`](Backend::load) otherwise.
     ///
     /// # Errors
@@ -266,6 +280,8 @@ pub struct NextTokens {
     pub losses: Vec<f64>,
     /// How far the logit of the token that is taken is below the largest, as a fraction of the largest absolute logit.
     pub gaps: Vec<f64>,
+    /// The logarithms of the probabilities of all tokens; empty if they are not known.
+    pub log_probabilities: Vec<Vec<f32>>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.
@@ -288,6 +304,8 @@ pub struct Placement {
     pub device_type: Option<String>,
     /// The dtype that is computed in, if the runtime says it.
     pub effective_dtype: Option<Dtype>,
+    /// The dtype to which a function within the model is rounded, if that is a coarser one: the errors are those of this dtype.
+    pub rounded_to: Option<Dtype>,
     /// ONNX Runtime's execution provider, or its counterpart in other runtimes.
     pub providers: String,
     /// Threads of one call, as the runtime says.

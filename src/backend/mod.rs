@@ -22,6 +22,8 @@ mod graphs;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod installed;
 mod interface;
+#[cfg(feature = "llama-cpp")]
+mod llama_cpp;
 mod null;
 #[cfg(feature = "openvino")]
 mod openvino;
@@ -43,6 +45,7 @@ mod tract;
 use std::path::Path;
 
 use crate::definition::{CaseFailure, TensorSpec};
+use crate::fixture::GgufForm;
 
 /// The variable by which a worker is told that its runtime shall log what it does.
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
@@ -58,6 +61,17 @@ pub use interface::{
 pub use null::NullSession;
 pub use outside::conformance::{Check, check as check_program};
 pub use registry::{NULL, find};
+
+/// Makes a GGUF file of f32 into one of another form, as llama.cpp does.
+///
+/// # Errors
+/// llama.cpp is not here, or refuses the file; the message says why.
+pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::Result<()> {
+    #[cfg(feature = "llama-cpp")]
+    return llama_cpp::quantise(from, to, form);
+    #[cfg(not(feature = "llama-cpp"))]
+    anyhow::bail!("{} and {}: a build with `--features llama-cpp` makes {form:?} of it", from.display(), to.display());
+}
 
 /// The inputs of a `.py` or `.pt2`, which PyTorch is asked for.
 ///

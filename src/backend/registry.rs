@@ -4,9 +4,9 @@
 //! A new backend is its own file or folder here, one entry of `ENTRIES`, one module in `backend/mod.rs`, one Cargo
 //! feature of the same name, and its row in the README.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use indexmap::IndexMap;
@@ -15,11 +15,14 @@ use super::interface::Backend;
 use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
-use crate::definition::{CaseFailure, backend_name, backends_in_places, check_component};
+use crate::definition::{
+    CaseFailure, Dtype, Model, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
+};
+use crate::fixture::{Reads, check_gguf_scheme};
 use crate::paths::{Paths, variable};
 
-/// Makes a backend with the runtime of an environment.
-type InPlace = fn(&'static Path) -> Box<dyn Backend>;
+/// Makes a backend with the runtime of an environment, if one is named, and with settings that are a part of its name.
+type InPlace = fn(Option<&'static Path>, &'static str) -> Box<dyn Backend>;
 
 /// A backend, whether or not this build has it.
 pub struct Entry {
@@ -54,10 +57,20 @@ macro_rules! with_feature {
 
 /// The constructor of a backend with the runtime of one environment, if this build has the feature.
 macro_rules! in_place {
-    ($feature:literal, $($backend:ident)::+ $(, $field:ident: $value:expr)?) => {{
+    ($feature:literal, $($backend:ident)::+) => {{
         #[cfg(feature = $feature)]
         {
-            Some(|place| Box::new($($backend)::+ { place: Some(place) $(, $field: $value)? }) as Box<dyn Backend>)
+            Some(|place, _| Box::new($($backend)::+ { place }) as Box<dyn Backend>)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            None
+        }
+    }};
+    ($feature:literal, $($backend:ident)::+, mode: $mode:expr) => {{
+        #[cfg(feature = $feature)]
+        {
+            Some(|place, settings| Box::new($($backend)::+ { place, settings, mode: $mode }) as Box<dyn Backend>)
         }
         #[cfg(not(feature = $feature))]
         {
@@ -68,7 +81,7 @@ macro_rules! in_place {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 10] = [
+static ENTRIES: [Entry; 12] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
@@ -80,14 +93,19 @@ static ENTRIES: [Entry; 10] = [
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
             setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
             in_place: in_place!("openvino", super::openvino::OpenVino) },
+    Entry { name: "llama-cpp", version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
+            backend: with_feature!("llama-cpp", super::llama_cpp::LlamaCpp), in_place: None },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
     Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
-            backend: with_feature!("torch", super::outside::torch::Torch { place: None, mode: super::outside::torch::Mode::Eager }),
+            backend: with_feature!("torch", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Eager }),
             in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Eager) },
     Entry { name: "torch-compile", version: "protocol 1", framework: "pytorch", colour: ["#862e9c", "#da77f2"], setup: None,
-            backend: with_feature!("torch", super::outside::torch::Torch { place: None, mode: super::outside::torch::Mode::Compile }),
+            backend: with_feature!("torch", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Compile }),
             in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Compile) },
+    Entry { name: "torch-aot", version: "protocol 1", framework: "pytorch", colour: ["#364fc7", "#748ffc"], setup: None,
+            backend: with_feature!("torch-aot", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Aot }),
+            in_place: in_place!("torch-aot", super::outside::torch::Torch, mode: super::outside::torch::Mode::Aot) },
     Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
             backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb), in_place: None },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
@@ -151,20 +169,43 @@ fn outside() -> Result<&'static [Entry], &'static str> {
 fn in_places() -> Result<&'static [Entry], &'static str> {
     static IN_PLACES: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
     let entry = |(number, (name, place)): (usize, (String, PathBuf))| -> Result<Entry> {
-        let base = name.split('@').next().unwrap_or_default();
+        let (base, settings) = backend_and_settings(name.split('@').next().unwrap_or_default());
         let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
         let in_place = of.in_place.with_context(|| {
             format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have")
         })?;
         let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
         let place: &'static Path = Box::leak(place.into_boxed_path());
-        let backend: &'static dyn Backend = Box::leak(in_place(place));
+        let backend: &'static dyn Backend = Box::leak(in_place(Some(place), settings.to_owned().leak()));
         let (version, framework, in_place) = (of.version, of.framework, None);
         Ok(Entry { name: name.leak(), version, framework, colour, setup: None, backend: Some(backend), in_place })
     };
     let read = || backends_in_places().into_iter().enumerate().map(entry).collect::<Result<Vec<Entry>>>();
     let in_places = IN_PLACES.get_or_init(|| read().map_err(|error| format!("{error:#}")));
     in_places.as_deref().map_err(String::as_str)
+}
+
+/// A backend of this package with settings in its name, such as `torch-compile.max-autotune`, if there is one of that name. It is
+/// made when it is asked for first.
+fn with_own_settings(name: &str) -> Option<&'static Entry> {
+    static MADE: Mutex<BTreeMap<String, &'static Entry>> = Mutex::new(BTreeMap::new());
+    let (base, settings) = backend_and_settings(name);
+    // The order of the settings is that of the name that a flag gets.
+    if settings.is_empty() || with_settings(base, settings).ok()??.as_str() != name {
+        return None;
+    }
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(entry) = made.get(name) {
+        return Some(entry);
+    }
+    let of = ENTRIES.iter().find(|entry| entry.name == base)?;
+    let colour = OWN_COLOURS[made.len() % OWN_COLOURS.len()];
+    let (version, framework, setup) = (of.version, of.framework, of.setup);
+    let backend = of.in_place.map(|make| &*Box::leak(make(None, settings.to_owned().leak())));
+    let entry = Entry { name: name.to_owned().leak(), version, framework, colour, setup, backend, in_place: None };
+    let entry: &'static Entry = Box::leak(Box::new(entry));
+    made.insert(name.to_owned(), entry);
+    Some(entry)
 }
 
 /// Checks the variables that name programs outside and environments.
@@ -239,7 +280,7 @@ pub fn features() -> Vec<&'static str> {
 /// # Errors
 /// `unavailable`: there is none; the message lists the names.
 pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
-    entries().find(|entry| entry.name == name).ok_or_else(|| {
+    entries().find(|entry| entry.name == name).or_else(|| with_own_settings(name)).ok_or_else(|| {
         let names: Vec<&str> = real().map(|entry| entry.name).collect();
         CaseFailure::unavailable(format!("no backend {name:?}; there are {}", names.join(", ")))
     })
@@ -251,6 +292,19 @@ pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
 /// `unavailable`: there is none, or this build does not have it.
 pub fn find(name: &str) -> Result<&'static dyn Backend, CaseFailure> {
     entry(name)?.backend()
+}
+
+/// Checks that a backend can load an artifact of the model in this dtype.
+///
+/// # Errors
+/// `unavailable`: there is no such backend. `unsupported`; the message says what is missing.
+pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+    let backend = find(name)?;
+    if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
+        return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
+    }
+    check_gguf_scheme(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
+    backend.check_model(model, dtype)
 }
 
 /// The field's name of a backend; its own name if the registry does not have it.

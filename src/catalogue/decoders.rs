@@ -22,8 +22,8 @@ const DECODER: &str = "decoder_model";
 const ENCODER: &str = "encoder_model";
 
 /// Tokens of a prompt, if nobody says another number, and new ones after it.
-const PROMPT: usize = 128;
-const NEW_TOKENS: usize = 256;
+pub(super) const PROMPT: usize = 128;
+pub(super) const NEW_TOKENS: usize = 256;
 
 const LOGITS: &str = "logits";
 /// The tokens of a decoder after an encoder, which has `input_ids` of its own.

@@ -19,6 +19,7 @@ use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
 use crate::definition::{
     CaseFailure, DataSource, Dims, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name,
 };
+use crate::gguf::Architecture;
 
 /// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]
@@ -138,7 +139,11 @@ fn models_of_folder(folder: &Path) -> Result<Vec<(String, String, PathBuf)>> {
 /// Adds the variants that can be made of users' files, where there is no file with the variant's name.
 pub(super) fn add_derived(entries: &mut Vec<Entry>) {
     let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
-    let derived: Vec<Model> = models.flat_map(Model::derived_variants).collect();
+    let gguf = |model: &Model| match &model.origin {
+        Origin::Packaged { folder, .. } if Architecture::of_folder(folder).is_some() => model.gguf_variants(),
+        _ => Vec::new(),
+    };
+    let derived: Vec<Model> = models.flat_map(|model| [model.derived_variants(), gguf(model)].concat()).collect();
     for model in derived {
         if !entries.iter().any(|entry| entry.name == model.name && entry.variant == model.variant) {
             let (name, variant) = (model.name.clone(), model.variant.clone());
@@ -177,6 +182,7 @@ fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     let of_origin = match &model.origin {
         Origin::Packaged { weights, .. } => vec![weights],
         Origin::Files { onnx, torchscript, .. } => vec![onnx, torchscript],
+        Origin::Gguf { .. } => Vec::new(),
     };
     let samples = match &model.data_source {
         DataSource::Recorded(path) => Some(path),

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use walkdir::WalkDir;
 
 use super::decoders::{are_of_one_model, file_kind};
-use super::user_files::{check_model_file, is_graph, is_weights_with_toml, standing_for};
+use super::user_files::{check_model_file, configuration_of, is_gguf, is_graph, is_weights_with_toml, standing_for};
 use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
 
 /// A word of a command line without the name before it: `NAME=FILE` or `FILE`.
@@ -25,7 +25,7 @@ fn named(word: &str) -> (Option<String>, PathBuf) {
 }
 
 /// Stems that do not describe a model, which is then named by its folder.
-const NAMELESS: [&str; 3] = ["model", "onnx", "network"];
+const NAMELESS: [&str; 4] = ["model", "onnx", "network", "config"];
 
 /// The stem of a file; `model` for a part of a language model, and `model.quantized` if its name ends so.
 fn stem(path: &Path) -> String {
@@ -39,7 +39,7 @@ fn stem(path: &Path) -> String {
 /// The files of models in and below a folder, by name.
 pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let files = WalkDir::new(folder).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
-    files.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect()
+    files.filter(|file| is_graph(file) || is_gguf(file) || is_weights_with_toml(file)).collect()
 }
 
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
@@ -54,7 +54,15 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     for (name, path) in words.iter().map(|word| named(word)) {
         if path.is_dir() {
             let found = files_below(&path);
-            ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`", path.display());
+            if let Some(configuration) = configuration_of(&path).filter(|_| found.is_empty()) {
+                files.push((name, configuration));
+                continue;
+            }
+            ensure!(
+                !found.is_empty(),
+                "{} has no model: files of models end with `.onnx`, `.pt` or `.gguf`, and a model hub's folder has config.json and weights",
+                path.display()
+            );
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
             let word = path.to_string_lossy();

@@ -241,6 +241,7 @@ fn is_of_file(entry: &Entry, path: &Path) -> bool {
     let files = match &model.origin {
         Origin::Files { onnx, torchscript, .. } => [onnx.clone(), torchscript.clone()],
         Origin::Packaged { folder, .. } => [Some(folder.join(MODEL_TOML)), None],
+        Origin::Gguf { file } => [Some(file.clone()), None],
     };
     let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
     entry.place == Place::Folder && files.iter().flatten().any(|file| is_same(file))

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::decoders::as_language_model;
+use super::gguf_files::{self, GGUF};
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
@@ -18,12 +19,15 @@ use crate::definition::{
     PhasePlan, SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
+use crate::paths::is_trusted;
 
 /// Extensions of files that are read as graphs.
 const GRAPHS: [&str; 2] = ["onnx", "pt"];
 /// Extensions of files whose inputs only PyTorch knows: it exports one, and runs the other. They are models where a user names them, and
 /// not where they merely lie in a folder.
 const MODULES: [&str; 2] = ["py", "pt2"];
+/// What says the class of the weights in a folder as a model hub has it, and stands for that folder.
+const CONFIGURATION: &str = "config.json";
 /// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
@@ -58,12 +62,29 @@ fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
 
 /// Whether PyTorch has to say the inputs of a file of this name.
 pub fn is_module(file: &Path) -> bool {
-    MODULES.iter().any(|extension| has_extension(file, extension))
+    is_configuration(file) || MODULES.iter().any(|extension| has_extension(file, extension))
+}
+
+fn is_configuration(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == CONFIGURATION)
+}
+
+/// The configuration of a folder as a model hub has it, with weights beside it. Returns `None` for other folders.
+pub(super) fn configuration_of(folder: &Path) -> Option<PathBuf> {
+    let has_weights = ["model.safetensors", "pytorch_model.bin"]
+        .iter()
+        .any(|weights| folder.join(weights).is_file() || folder.join(format!("{weights}.index.json")).is_file());
+    Some(folder.join(CONFIGURATION)).filter(|file| file.is_file() && has_weights)
 }
 
 /// Whether a file of this name is read as a model.
 pub fn is_model_file(file: &Path) -> bool {
-    is_graph(file) || has_extension(file, WEIGHTS)
+    is_graph(file) || is_gguf(file) || has_extension(file, WEIGHTS)
+}
+
+/// Whether the name says that the file is a language model as a GGUF file.
+pub(super) fn is_gguf(file: &Path) -> bool {
+    has_extension(file, GGUF)
 }
 
 /// The folder of a file, if it is one as in `models/zoo`: a graph without weights, and its weights.
@@ -88,8 +109,8 @@ pub fn check_model_file(file: &Path) -> Result<()> {
     ensure!(
         is_model_file(file) || is_module(file) || packaged_folder(file).is_some(),
         "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
-         `torch.jit.save`), `.pt2` (of `torch.export.save`), `.py` (with a function `make` that returns a module and its inputs) and \
-         `.safetensors` (weights of a packaged model)",
+         `torch.jit.save`), `.pt2` (of `torch.export.save`), `.py` (with a function `make` that returns a module and its inputs), \
+         `.gguf` (a language model of llama.cpp) and `.safetensors` (weights of a packaged model)",
         file.display()
     );
     Ok(())
@@ -99,6 +120,7 @@ pub fn check_model_file(file: &Path) -> Result<()> {
 pub fn files_of(named: &Path) -> Vec<PathBuf> {
     let formats: &[&str] = match named {
         _ if is_graph(named) || has_extension(named, TOML) => &GRAPHS,
+        _ if is_configuration(named) => return vec![named.to_owned()],
         _ if is_module(named) => &GRAPHS[..1],
         _ => &[],
     };
@@ -140,6 +162,15 @@ struct WeightsToml {
     tolerance: Option<Tolerance>,
 }
 
+/// What the TOML file beside a GGUF file says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GgufToml {
+    family: Option<String>,
+    modality: Option<String>,
+    tolerance: Option<Tolerance>,
+}
+
 /// # Errors
 /// The file cannot be read, lacks a key or has unknown ones.
 fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
@@ -157,9 +188,15 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         let original = read_packaged(folder)?.models.into_iter().next().context("no model")?;
         return Ok(Model { name: name.into(), variant: variant.into(), ..original });
     }
+    if let [file, ..] = files
+        && is_gguf(file)
+    {
+        return gguf_model(name, variant, files);
+    }
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
-    let module = MODULES.into_iter().find_map(with_extension);
+    let configuration = || files.iter().find(|file| is_configuration(file)).cloned();
+    let module = MODULES.into_iter().find_map(with_extension).or_else(configuration);
     let torchscript = module.clone().or(torchscript);
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
         let weights = with_extension(WEIGHTS).context("no model file")?;
@@ -181,6 +218,8 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         (Some(inputs), _) => inputs,
         (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
         (None, None) if module.is_some() => inputs_of_module(graph)?,
+        // A pickle of a module.
+        (None, None) if is_trusted() && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
@@ -213,6 +252,19 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let inputs = with_dimensions(model.inputs.clone(), &sidecar.dimensions);
     Ok(model.with_inputs(inputs))
+}
+
+/// The model of a GGUF file, with what a TOML file beside it says.
+fn gguf_model(name: &str, variant: &str, files: &[PathBuf]) -> Result<Model> {
+    let model = gguf_files::model_of(name, variant, &files[0])?;
+    let Some(path) = files.iter().find(|file| has_extension(file, TOML)) else { return Ok(model) };
+    let GgufToml { family, modality, tolerance } = read_toml(path)?;
+    Ok(Model {
+        family: family.unwrap_or(model.family),
+        modality: modality.unwrap_or(model.modality),
+        tolerance: tolerance.unwrap_or(model.tolerance),
+        ..model
+    })
 }
 
 fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model]) -> Result<Model> {

@@ -9,6 +9,7 @@ use super::Listing;
 use crate::backend::{self, Check, DeviceReport, LoadRequest, registry};
 use crate::catalogue::read_catalogue;
 use crate::definition::{Dtype, ORIGINAL, Sizes};
+use crate::fixture::Reads;
 use crate::harness::{Conditions, examine, keep_others_out, prepare_model};
 use crate::machine::Machine;
 use crate::measurement::peaks::calibrate;
@@ -71,7 +72,7 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
     let catalogue = read_catalogue(&paths.models()?)?;
     let entry = catalogue.iter().find(|entry| entry.name == model && entry.variant == ORIGINAL);
     let model = entry.with_context(|| format!("there is no packaged model {model:?}"))?.model.clone()?;
-    let held = prepare_model(&model, paths, Dtype::F32)?;
+    let held = prepare_model(&model, paths, Dtype::F32, Reads::Graphs)?;
     let sizes = Sizes { batch: 2, sequence: model.sequence_lengths.first().copied() };
     let ring: Vec<_> = (0..2).map(|index| fixture::batch(&model, None, index, sizes)).collect::<anyhow::Result<_>>()?;
     let plan = model.phases.first().context("the model has no phase")?;

@@ -6,8 +6,10 @@ use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser};
 
 use super::load_terms::TermArguments;
+use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
 use crate::compare::rate_changes;
+use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
 use crate::harness::{self, Request};
@@ -32,6 +34,7 @@ const SEARCH: &str = "search";
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
         inferbench load search digits/ort --p99 5ms --max-batch 8 --max-delay 2ms\n  \
         inferbench load --model llama-small --prompt-tokens lognormal:32,0.5 --output-tokens 16 --rate 5/s --ttft 200ms --tpot 50ms\n  \
+        inferbench load --url http://127.0.0.1:8080 --model digits --rate 300/s --p99 20ms\n  \
         inferbench load 20260101T120000Z 20260102T120000Z\n  \
         inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3"
 )]
@@ -46,6 +49,8 @@ pub struct Arguments {
     effort: EffortArguments,
     #[command(flatten)]
     terms: TermArguments,
+    #[command(flatten)]
+    server: UrlArguments,
     /// How much lower the highest rate of a search may be than that of the base
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction)]
     tolerance: f64,
@@ -86,8 +91,15 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
         return of_kept(arguments, kept.into_iter().flatten().collect());
     }
     let is_search = arguments.words.first().is_some_and(|word| word == SEARCH);
+    let prices = arguments.price.as_deref().map(read_prices).transpose()?;
     let suite = harness::asked_suite(&paths, own_suite, &arguments.selection)?;
     let asked = arguments.terms.clone().over_suite(&suite, is_search)?;
+    if arguments.server.url.is_some() {
+        let other = arguments.words.get(usize::from(is_search));
+        ensure!(other.is_none(), "a server has no cases to choose: leave {:?} out", other.map_or("", |word| word));
+        let run = load_url::load(&arguments.server, &paths, &arguments.selection, &asked, is_search)?;
+        return finish(arguments, run, is_search, prices.as_ref(), &reports);
+    }
     let terms = asked.terms(&arguments.selection, is_search)?;
     let mut selection = arguments.selection.clone();
     if selection.batch_sizes.is_empty() {
@@ -106,15 +118,25 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
         ..Request::default()
     };
     let _lock = harness::keep_others_out(&paths)?;
-    let prices = arguments.price.as_deref().map(read_prices).transpose()?;
-    let mut run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
+    let run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
+    finish(arguments, run, is_search, prices.as_ref(), &reports)
+}
+
+/// Keeps the load test and shows it.
+fn finish(
+    arguments: &Arguments,
+    mut run: LoadRun,
+    is_search: bool,
+    prices: Option<&Prices>,
+    reports: &Path,
+) -> Result<u8> {
     for row in run.results.iter_mut().filter(|row| row.completed_per_s > 0.0) {
-        let Some(prices) = &prices else { break };
+        let Some(prices) = prices else { break };
         let per_hour = prices.per_hour_of(&row.host_id, &row.device);
         row.cost_per_million = per_hour.map(|price| price / 3600.0 / row.completed_per_s * 1e6);
         row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
     }
-    eprintln!("load test   {}", write_load(&reports, &run)?.display());
+    eprintln!("load test   {}", write_load(reports, &run)?.display());
     write(arguments, &render(&run, arguments.format, arguments.all)?)?;
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
 }

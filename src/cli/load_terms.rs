@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, Parser};
 
 use crate::definition::{NULL, Suite};
 use crate::harness::{Split, splits};
-use crate::load::{parse_lengths, parse_service, parse_token_length};
+use crate::load::{Arrivals, parse_lengths, parse_service, parse_token_length, parse_trace};
 use crate::run_data::{LoadTerms, RequestLengths, Scenario, ServiceTime, TokenLength};
 use crate::selection::Selection;
 use crate::selection::values::{duration, megabytes, rate};
@@ -46,6 +46,9 @@ pub struct TermArguments {
     /// A file with a line per request to a language model: the tokens of the prompt, a tab, and those of the answer
     #[arg(long, value_name = "FILE")]
     lengths: Option<PathBuf>,
+    /// A CSV file of arrivals: a header with `time` in seconds, and `input` and `output` in tokens for language models
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lengths", "prompt_tokens", "output_tokens"])]
+    trace: Option<PathBuf>,
     /// The time to the first token that a good request does not exceed: `200ms`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttft: Option<f64>,
@@ -149,6 +152,11 @@ impl TermArguments {
         } else if own.rate.is_some() {
             (suite.scenario, suite.concurrency) = (None, None);
         }
+        if own.trace.is_some() {
+            (suite.rate, suite.lengths, suite.prompt_tokens, suite.output_tokens) = (None, None, None, None);
+        } else if own.rate.or(own.concurrency.map(f64::from)).is_some() {
+            suite.trace = None;
+        }
         if own.callers.is_some() {
             suite.instances = None;
         } else if own.instances.is_some() {
@@ -166,6 +174,7 @@ impl TermArguments {
             prompt_tokens: own.prompt_tokens.or(suite.prompt_tokens),
             output_tokens: own.output_tokens.or(suite.output_tokens),
             lengths: own.lengths.or(suite.lengths),
+            trace: own.trace.or(suite.trace).filter(|_| !is_search),
             ttft: own.ttft.or(suite.ttft),
             tpot: own.tpot.or(suite.tpot),
             percentile: own.percentile.or(suite.percentile),
@@ -214,10 +223,16 @@ impl TermArguments {
         ensure!(is_server || self.rate.is_none() && !is_search, "only the server scenario has a rate");
         ensure!(!is_search || has_bound, "a search needs a bound, such as `--p99 20ms`");
         ensure!(is_search || self.searches.is_none(), "`--searches` is for a search: `inferbench load search`");
+        let trace = self.trace()?;
+        ensure!(
+            is_server && !is_search || trace.is_none(),
+            "`--trace` is for the server scenario, and not for a search"
+        );
+        let arrivals = trace.map(|it| it.arrivals_ns);
         ensure!(!is_search || self.rate.is_none(), "a search finds the rate: leave `--rate` out");
         ensure!(
-            !is_server || is_search || self.rate.is_some(),
-            "the server scenario needs a rate, such as `--rate 300/s`"
+            !is_server || is_search || self.rate.is_some() || arrivals.is_some(),
+            "the server scenario needs a rate, such as `--rate 300/s`, or a trace: `--trace FILE`"
         );
         let is_concurrent = scenario == Scenario::Concurrent;
         ensure!(
@@ -264,9 +279,16 @@ impl TermArguments {
         let queries = queries.unwrap_or(usual_queries).max(1);
         let in_all = (queries as f64).max(seconds * self.rate.unwrap_or(0.0));
         ensure!(in_all <= MOST_QUERIES, "a trial of {in_all:.0} queries is more than {MOST_QUERIES} queries");
+        let last_s = |arrivals: &Vec<u64>| arrivals.last().map_or(0.0, |last| *last as f64 / 1e9);
+        let rate_of = |arrivals: &Vec<u64>| (arrivals.len() - 1).max(1) as f64 / last_s(arrivals).max(1e-9);
+        let (seconds, queries) = match &arrivals {
+            Some(arrivals) => (last_s(arrivals), arrivals.len()),
+            None => (seconds, queries),
+        };
         Ok(LoadTerms {
             scenario,
-            rate: self.rate,
+            rate: self.rate.or(arrivals.as_ref().map(rate_of)),
+            arrivals,
             percentile,
             bound_ms: bound.map(|seconds| 1e3 * seconds),
             ttft_bound_ms: self.ttft.map(|seconds| 1e3 * seconds),
@@ -290,8 +312,71 @@ impl TermArguments {
         })
     }
 
+    fn trace(&self) -> Result<Option<Arrivals>> {
+        let Some(file) = &self.trace else { return Ok(None) };
+        let read = parse_trace(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
+        ensure!(read.arrivals_ns.len() as f64 <= MOST_QUERIES, "{}: more than {MOST_QUERIES} requests", file.display());
+        Ok(Some(read))
+    }
+
+    /// What is about sessions of this program does not go with a server.
+    ///
+    /// # Errors
+    /// One of these flags is there.
+    #[cfg(feature = "http-load")]
+    pub fn check_for_server(&self) -> Result<()> {
+        let of_sessions = [
+            ("--instances", self.instances.is_some()),
+            ("--callers", self.callers.is_some()),
+            ("--max-batch", self.max_batch.is_some()),
+            ("--max-delay", self.max_delay.is_some()),
+            ("--max-growth", self.max_growth.is_some()),
+            ("--service-time", self.service_time.is_some()),
+        ];
+        let given = of_sessions.iter().find(|(_, is_given)| *is_given);
+        ensure!(given.is_none(), "a server has its own sessions: leave {} out", given.map_or("", |(flag, _)| flag));
+        Ok(())
+    }
+
+    #[cfg(feature = "http-load")]
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
+    #[cfg(feature = "http-load")]
+    pub fn users(&self) -> Option<usize> {
+        self.concurrency.map(|users| users as usize)
+    }
+
+    /// The same with these tokens of prompts and answers, where nothing else is said.
+    #[cfg(feature = "http-load")]
+    #[must_use]
+    pub fn with_usual_lengths(self, [prompt, output]: [usize; 2]) -> Self {
+        let is_listed = self.lengths.is_some() || self.trace.is_some();
+        let or_usual = |own: Option<TokenLength>, usual| own.or((!is_listed).then_some(TokenLength::Fixed(usual)));
+        TermArguments {
+            prompt_tokens: or_usual(self.prompt_tokens, prompt),
+            output_tokens: or_usual(self.output_tokens, output),
+            ..self
+        }
+    }
+
+    /// The same without bounds of tokens.
+    #[cfg(feature = "http-load")]
+    #[must_use]
+    pub fn without_tokens(self) -> Self {
+        let bound = self.bound.or(self.ttft).or(self.tpot);
+        TermArguments { bound, ttft: None, tpot: None, ..self }
+    }
+
     /// The lengths of requests that are answered with tokens. Returns `None` if requests are calls.
-    fn lengths(&self) -> Result<Option<RequestLengths>> {
+    ///
+    /// # Errors
+    /// The file that lists them cannot be read.
+    pub fn lengths(&self) -> Result<Option<RequestLengths>> {
+        if let Some(lengths) = self.trace()?.and_then(|trace| trace.lengths) {
+            return Ok(Some(RequestLengths::Listed(lengths)));
+        }
         if let Some(file) = &self.lengths {
             let lengths = parse_lengths(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
             return Ok(Some(RequestLengths::Listed(lengths)));

@@ -10,6 +10,7 @@ mod history_arguments;
 mod import;
 mod load;
 mod load_terms;
+mod load_url;
 mod machines;
 mod merge;
 mod models;

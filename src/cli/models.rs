@@ -10,7 +10,7 @@ use super::Listing;
 use crate::backend;
 use crate::definition::{Case, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
 use crate::exit_codes;
-use crate::fixture;
+use crate::fixture::{self, Reads};
 use crate::harness::{Plan, make_plan};
 use crate::onnx::cost;
 use crate::paths::Paths;
@@ -106,15 +106,17 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
 
 /// Bytes of the weights, made or still to make.
 fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
-    let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).ok();
+    let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype, Reads::Graphs).ok();
     match &model.origin {
+        Origin::Gguf { file } => Some(fixture::Artifacts::default().size_bytes([file.as_path()])),
         Origin::Files { onnx, torchscript, .. } if model.generation.is_none() => {
             Some(fixture::Artifacts::default().size_bytes([onnx.as_deref().or(torchscript.as_deref())?]))
         }
         _ => match to_make(model.dtype)? {
             0 => {
                 let artifacts = fixture::prepare_and_hold(model, &paths.prepared(), model.dtype).ok()?.artifacts;
-                Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
+                let graphs = artifacts.parts.iter().filter_map(|part| part.onnx.as_deref());
+                Some(artifacts.size_bytes(graphs.chain(artifacts.gguf.as_deref())))
             }
             bytes if model.dtype == Dtype::F32 => Some(bytes),
             // Without the f32 weights that it is made from.
@@ -124,7 +126,6 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
 }
 
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
-    let has_artifact =
-        |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, model.dtype).is_ok());
+    let has_artifact = |name: &&str| backend::registry::check_model(name, model, model.dtype).is_ok();
     backend::registry::real().map(|entry| entry.name).filter(has_artifact).collect()
 }

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use clap::Args;
 
+use crate::backend;
 use crate::definition::{Dtype, Model};
 use crate::exit_codes;
+use crate::fixture::Reads;
 use crate::harness::{Plan, make_plan, prepare_model};
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
@@ -28,12 +30,16 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
     let Plan { cases, .. } = make_plan(&paths, None, &selection, &EffortArguments::default())?;
-    let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
-    let models: BTreeMap<(String, &str, Dtype), &Model> =
-        usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();
+    let usable = cases.iter().filter_map(|planned| {
+        let reads = backend::find(&planned.case.backend).map_or(Reads::Graphs, |backend| backend.reads());
+        Some((planned.definition.as_ref().ok()?, planned.case.dtype, reads))
+    });
+    let key = |model: &Model| model.artifact_folder_name();
+    let models: BTreeMap<(String, &str, Dtype, Reads), &Model> =
+        usable.map(|(model, dtype, reads)| ((key(model), model.variant.as_str(), dtype, reads), model)).collect();
     let mut exit_code = exit_codes::OK;
-    for ((name, _, dtype), model) in &models {
-        if let Err(error) = prepare_model(model, &paths, *dtype) {
+    for ((name, _, dtype, reads), model) in &models {
+        if let Err(error) = prepare_model(model, &paths, *dtype, *reads) {
             eprintln!("inferbench: {name} in {dtype}: {error:#}");
             exit_code = exit_codes::USAGE;
         }

@@ -21,7 +21,7 @@ use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::{Format, json};
 use crate::run_data::{Manifest, Metric, Peaks, Record};
-use crate::selection::values::{duration, fraction_below_one, megabytes, rate};
+use crate::selection::values::{above_zero, duration, factor, fraction_below_one, megabytes, rate};
 use crate::selftest::known_noise;
 
 /// Say what to deploy of a model for a goal within limits
@@ -33,6 +33,7 @@ use crate::selftest::known_noise;
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
         inferbench recommend digits --max-accuracy-loss 2% --goal size\n  \
+        inferbench recommend tinyllama-1.1b --max-memory 1GB --max-kl 0.02\n  \
         inferbench recommend resnet50 --min-rate 100/s --goal cost --price prices.toml\n  \
         inferbench recommend resnet50 --per device\n  inferbench recommend --per model --goal throughput --backend ort\n  \
         inferbench recommend bert-base --last 5 --history /mnt/share/reports --format json"
@@ -59,6 +60,12 @@ pub struct Arguments {
     /// The largest loss of accuracy, which labelled samples have to show that a variant does not exceed
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
     max_accuracy_loss: f64,
+    /// The largest divergence of a language model's next token from the original's, the mean in nats; its upper bound has to be below, too
+    #[arg(long, value_name = "NATS", value_parser = above_zero)]
+    max_kl: Option<f64>,
+    /// The largest perplexity in times of the original's, as 1.02x; its upper bound has to be below, too
+    #[arg(long, value_name = "TIMES", value_parser = factor)]
+    max_perplexity: Option<f64>,
     /// Prices of machines, for the goal `cost`
     #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
     price: Option<PathBuf>,
@@ -113,6 +120,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             max_p99_ms: arguments.max_p99,
             max_memory_mb: arguments.max_memory,
             min_rate: arguments.min_rate,
+            max_kl: arguments.max_kl,
+            max_perplexity: arguments.max_perplexity,
             is_verified_only: true,
         },
         prices: arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
@@ -20,7 +20,7 @@ use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
-use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, llama_bench, records};
 use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
@@ -99,6 +99,8 @@ enum Form {
     Junit,
     /// Annotations of a GitHub workflow, a line for each failed case
     Github,
+    /// The tests of language models as llama-bench has them, in Markdown
+    LlamaBench,
     /// A short comment for a pull request: the verdict, the failed cases, and the rest folded
     MarkdownComment,
 }
@@ -124,6 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Form::Json => (arguments.text(Format::Json, &paths)?, None),
         Form::Junit => (arguments.checks(CheckFormat::Junit, &paths)?, None),
         Form::Github => (arguments.checks(CheckFormat::Github, &paths)?, None),
+        Form::LlamaBench => (arguments.llama_bench(&paths)?, None),
         Form::MarkdownComment => (arguments.checks(CheckFormat::MarkdownComment, &paths)?, None),
     };
     let file = arguments.output.as_ref().or(own_path.as_ref()).filter(|file| file.as_os_str() != "-");
@@ -193,6 +196,12 @@ impl Arguments {
         );
         let asked = self.read(paths)?;
         Ok(records::checks(&asked.runs).render(format))
+    }
+
+    /// The tests of language models.
+    fn llama_bench(&self, paths: &Paths) -> Result<String> {
+        let records: Vec<Record> = self.read(paths)?.runs.into_iter().flat_map(|run| run.records).collect();
+        llama_bench::render(&records).context("no language model was measured in these runs")
     }
 
     /// The page, and the path that it is written to if no other one is named.

@@ -13,6 +13,8 @@
 //! two processes of the same program are apart ([`Noise`]). An interval has both components, unless the row itself is of
 //! several processes: then their scatter has both.
 
+#[cfg(feature = "http-load")]
+mod added;
 mod changes;
 mod conditions;
 mod duel_result;
@@ -30,6 +32,8 @@ mod sides;
 mod tests;
 mod verdict;
 
+#[cfg(feature = "http-load")]
+pub use added::add_local;
 pub use changes::{Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::prediction::in_words;
 use super::repeated::{Repeated, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
+use super::served::served;
 use super::variants_output::{name, quality_text, ratio};
 use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
@@ -44,6 +45,8 @@ pub struct Advice {
     pub considered: usize,
     /// What was left out, a line for each reason.
     pub excluded: Vec<String>,
+    /// What servers of the model were measured to do under load, one per line. They are compared and not recommended: a server is no case.
+    pub served: Vec<String>,
     /// Changes of a limit or a measurement that would lead to another recommendation, one per line.
     pub would_change: Vec<String>,
     /// What larger batches bring there; absent if one batch size was measured.
@@ -181,6 +184,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         confidence,
         considered: found.rows.iter().filter(|row| row.is_acceptable()).count(),
         excluded: excluded(&found.rows, &names, options),
+        served: served(&options.loads, &work.case, options),
         would_change: would_change(&found.rows, chosen, &names, options),
         work,
     }

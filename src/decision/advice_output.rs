@@ -28,6 +28,7 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
     lines.extend(advice.largest_batch.clone().map(|text| ("largest batch", text)));
     lines.extend(advice.predicted.iter().map(|it| ("predicted", it.text())));
     lines.extend(of("excluded", &advice.excluded));
+    lines.extend(of("by a server", &advice.served));
     lines.extend(of("would change", &advice.would_change));
     lines.extend(decide.map(|command| (DECIDE, command.to_owned())));
     let title = title(advice);

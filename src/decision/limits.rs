@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{UnderLoad, own_memory};
+use super::{Quality, UnderLoad, own_memory};
 use crate::report::numbers::{latency, megabytes, three_digits};
-use crate::run_data::Record;
+use crate::run_data::{Metric, Record};
 use crate::selection::values;
 
 /// Bounds that a recommended case is within.
@@ -15,6 +15,10 @@ pub struct Limits {
     pub max_memory_mb: Option<f64>,
     /// Samples, or tokens, per second.
     pub min_rate: Option<f64>,
+    /// The most nats by which the next token may diverge from the original's on average.
+    pub max_kl: Option<f64>,
+    /// The most times the original's perplexity.
+    pub max_perplexity: Option<f64>,
     /// If true, a case counts only if its outputs were compared with a reference or with another backend.
     pub is_verified_only: bool,
 }
@@ -22,7 +26,7 @@ pub struct Limits {
 /// The limit that a row is beyond, and by what.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Excluded {
-    /// `max-p99`, `max-memory`, `min-rate` or `verified`.
+    /// `max-p99`, `max-memory`, `min-rate`, `max-kl`, `max-perplexity` or `verified`.
     pub limit: &'static str,
     /// `p99 31.0 ms is above 20.0 ms`.
     pub why: String,
@@ -30,10 +34,40 @@ pub struct Excluded {
     pub would_take: Option<String>,
 }
 
+/// What a row has lost against the original, as its metrics say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Losses {
+    kl: Option<Loss>,
+    /// In times of the original's.
+    perplexity: Option<Loss>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Loss {
+    value: f64,
+    upper: Option<f64>,
+}
+
+impl Losses {
+    /// Those of the original itself are none.
+    pub fn of(metrics: &[Metric], is_original: bool) -> Self {
+        let of = |name: &str, none: f64| {
+            let metric = metrics.iter().find(|metric| metric.metric == name);
+            let measured = metric.map(|it| Loss { value: none + it.value, upper: it.upper.map(|upper| none + upper) });
+            measured.or(is_original.then_some(Loss { value: none, upper: Some(none) }))
+        };
+        Losses { kl: of("kl_divergence", 0.0), perplexity: of("perplexity_change", 1.0) }
+    }
+}
+
+fn factor(ratio: f64) -> String {
+    format!("{ratio:.3} times the original's")
+}
+
 impl Limits {
     /// The first limit that the record is beyond. A figure that is not known is beyond its limit. Where a percentile has an
     /// upper bound, this is what counts. What was measured under load counts in place of calls one after the other.
-    pub fn excluding(&self, record: &Record, under_load: Option<&UnderLoad>) -> Option<Excluded> {
+    pub fn excluding(&self, record: &Record, losses: Losses, under_load: Option<&UnderLoad>) -> Option<Excluded> {
         let p99 = under_load.map(|it| it.p99_ms).or(record.latency_p99_upper_ms).or(record.latency_p99_ms);
         let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
         let rate = under_load.filter(|_| record.tokens_per_second.is_none()).map(|it| it.samples_per_s);
@@ -66,6 +100,30 @@ impl Limits {
             .or_else(|| above("max-p99", "p99", p99, self.max_p99_ms, latency, "ms"))
             .or_else(|| above("max-memory", "memory", memory, self.max_memory_mb, megabytes, "MB"))
             .or_else(too_few)
+            .or_else(|| {
+                let (kl, most) = (losses.kl.map(|it| it.value), self.max_kl);
+                above("max-kl", "the divergence of the next token", kl, most, three_digits, "")
+            })
+            .or_else(|| {
+                let (ratio, most) = (losses.perplexity.map(|it| it.value), self.max_perplexity);
+                above("max-perplexity", "the perplexity", ratio, most, factor, "x")
+            })
+    }
+
+    /// What is known of a row's quality by the limits of its losses. Returns `None` if there is no such limit.
+    pub fn quality(&self, losses: Losses) -> Option<Quality> {
+        let limits = [(self.max_kl, losses.kl), (self.max_perplexity, losses.perplexity)];
+        let mut asked = limits.into_iter().filter_map(|(most, loss)| Some((most?, loss))).peekable();
+        asked.peek()?;
+        let qualities = asked.map(|(most, loss)| match loss {
+            None => Quality::Unknown,
+            Some(Loss { value, .. }) if value > most => Quality::Lost,
+            Some(Loss { upper: Some(upper), .. }) if upper <= most => Quality::Kept,
+            Some(_) => Quality::Open,
+        });
+        let order = [Quality::Lost, Quality::Unknown, Quality::Open, Quality::Kept];
+        let rank = |quality: &Quality| order.iter().position(|it| it == quality);
+        qualities.min_by_key(rank)
     }
 }
 
@@ -77,6 +135,7 @@ fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
         let read = match unit {
             "ms" => values::duration(text).map(|seconds| 1e3 * seconds),
             "MB" => values::megabytes(text),
+            "x" => values::factor(text),
             _ => values::rate(text),
         };
         read.is_ok_and(|limit| if is_least { limit <= value } else { limit >= value })
@@ -116,7 +175,9 @@ mod tests {
             verified: Some(true),
             ..record("m", "ort", 1, Some(30.0))
         };
-        let excluding = |limits: Limits| limits.excluding(&slow, None).map(|it| (it.limit, it.why, it.would_take));
+        let excluding = |limits: Limits| {
+            limits.excluding(&slow, Losses::default(), None).map(|it| (it.limit, it.why, it.would_take))
+        };
         assert_eq!(excluding(Limits { max_p99_ms: Some(31.2), min_rate: Some(79.0), ..Limits::default() }), None);
         let (limit, why, would_take) = excluding(Limits { max_p99_ms: Some(20.0), ..Limits::default() }).unwrap();
         assert_eq!((limit, why.as_str()), ("max-p99", "p99 31.2 ms is above 20.0 ms"));
@@ -125,14 +186,18 @@ mod tests {
         assert_eq!((why.as_str(), would_take), ("memory is not known", None));
         let unverified = Record { verified: None, ..slow.clone() };
         let limits = Limits { is_verified_only: true, ..Limits::default() };
-        assert_eq!(limits.excluding(&unverified, None).unwrap().limit, "verified");
+        assert_eq!(limits.excluding(&unverified, Losses::default(), None).unwrap().limit, "verified");
     }
 
     #[test]
     fn a_bound_of_the_percentile_counts_instead_of_the_percentile() {
         let bounded =
             Record { latency_p99_ms: Some(18.0), latency_p99_upper_ms: Some(22.0), ..record("m", "ort", 1, Some(9.0)) };
-        assert!(Limits { max_p99_ms: Some(20.0), ..Limits::default() }.excluding(&bounded, None).is_some());
+        assert!(
+            Limits { max_p99_ms: Some(20.0), ..Limits::default() }
+                .excluding(&bounded, Losses::default(), None)
+                .is_some()
+        );
     }
 
     #[test]
@@ -170,7 +235,7 @@ mod tests {
                     "max-memory" => Limits { max_memory_mb: Some(values::megabytes(given).unwrap()), ..Limits::default() },
                     _ => Limits { min_rate: Some(values::rate(given).unwrap()), ..Limits::default() },
                 };
-                prop_assert!(limits.excluding(&record, None).is_none(), "{}", text);
+                prop_assert!(limits.excluding(&record, Losses::default(), None).is_none(), "{}", text);
             }
         }
     }

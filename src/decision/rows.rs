@@ -1,13 +1,15 @@
 //! Which cases are compared with which: a table for the same work on the same machine, at one batch size.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::advice::by_kind;
 use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
+use super::limits::Losses;
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
-use crate::definition::{Dtype, ORIGINAL, Status};
+use crate::definition::{Case, Dtype, ORIGINAL, Phase, Status};
 use crate::run_data::{Metric, Record};
 
 /// The tables in the order of host, inputs, boundary, phase, sequence length, shape and batch size.
@@ -37,6 +39,7 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
     let samples = samples_of(cases);
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
     // What is known of other samples cannot be compared.
+    let all_metrics = metrics;
     let of_record = |record: &Record| match record.data_source {
         Some(_) => Metric::all_of(metrics, record).into_iter().cloned().collect(),
         None => Vec::new(),
@@ -52,9 +55,12 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         let under_load = UnderLoad::of(&options.loads, record, options.limits.max_p99_ms);
-        let excluded = options.limits.excluding(record, under_load.as_ref());
+        let losses = Losses::of(of_decoding(record, metrics, all_metrics).as_ref(), is_original);
+        let excluded = options.limits.excluding(record, losses, under_load.as_ref());
+        let judged = measure.evaluate(record, metrics, is_original, options.accuracy_loss);
+        let is_settled = matches!(judged, Quality::Original | Quality::Wrong);
         Row {
-            quality: measure.evaluate(record, metrics, is_original, options.accuracy_loss),
+            quality: options.limits.quality(losses).filter(|_| !is_settled).unwrap_or(judged),
             excluded: excluded.filter(|_| record.status == Status::Ok),
             under_load,
             differences: original.map(|original| Differences::new(record, original)),
@@ -80,6 +86,15 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         rows[index].is_recommended = true;
     }
     Candidates { rows, measure, samples, spread, chosen }
+}
+
+/// The metrics of a row; of one that reads prompts, those of the same model's decoding, by which its answers are evaluated.
+fn of_decoding<'a>(record: &Record, own: &'a [Metric], all: &[Metric]) -> Cow<'a, [Metric]> {
+    if record.phase != Phase::Prefill || !own.is_empty() {
+        return own.into();
+    }
+    let decoding = Case { phase: Phase::Decode, ..record.case() }.to_string();
+    all.iter().filter(|metric| metric.case_id == decoding).cloned().collect::<Vec<Metric>>().into()
 }
 
 /// The row that others must be shown to be better than: the best original, or else, if none is within the limits, the best row

@@ -72,7 +72,8 @@ fn is_of_record(trial: &LoadResult, record: &Record) -> bool {
         && is_same(&trial.input_shape, &record.input_shape)
 }
 
-fn shows_its_rate(trial: &LoadResult) -> bool {
+/// Whether the trial says that its rate was served.
+pub(super) fn shows_its_rate(trial: &LoadResult) -> bool {
     let is_complete = trial.unanswered == 0 && !trial.ended_early;
     is_complete
         && match trial.verdict {

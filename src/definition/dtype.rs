@@ -37,6 +37,54 @@ impl Dtype {
     }
 }
 
+/// A form in which GGUF files have the weights of a language model, by llama.cpp's names: blocks of weights with scales, and for those with
+/// `m` at the end a mix, in which some tensors have more bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
+pub enum Scheme {
+    #[serde(rename = "q8_0")]
+    #[strum(serialize = "q8_0")]
+    Q8,
+    #[serde(rename = "q6_k")]
+    #[strum(serialize = "q6_k")]
+    Q6K,
+    #[serde(rename = "q5_k_m")]
+    #[strum(serialize = "q5_k_m")]
+    Q5KM,
+    #[serde(rename = "q4_k_m")]
+    #[strum(serialize = "q4_k_m")]
+    Q4KM,
+    #[serde(rename = "q4_0")]
+    #[strum(serialize = "q4_0")]
+    Q4,
+}
+
+impl Scheme {
+    /// The name, as variants have it.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Weights of a block, of which rows are multiples.
+    pub fn block(self) -> usize {
+        match self {
+            Scheme::Q8 | Scheme::Q4 => 32,
+            Scheme::Q6K | Scheme::Q5KM | Scheme::Q4KM => 256,
+        }
+    }
+
+    /// About how many bits of a file there are per weight.
+    pub fn bits(self) -> f64 {
+        match self {
+            Scheme::Q8 => 8.5,
+            Scheme::Q6K => 6.6,
+            Scheme::Q5KM => 5.7,
+            Scheme::Q4KM => 4.9,
+            Scheme::Q4 => 4.6,
+        }
+    }
+}
+
 /// The source of the ranges of activations in quantised products.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +93,8 @@ pub enum Quantization {
     Dynamic,
     /// From samples that were measured once: `calibration.toml`.
     Static,
+    /// Of each call, in the engines that read GGUF files: the weights are those of a GGUF file.
+    Gguf(Scheme),
 }
 
 #[cfg(test)]

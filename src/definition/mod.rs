@@ -18,17 +18,17 @@ pub use case::{
 };
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dims::{Dims, Sweep};
-pub use dtype::{Dtype, Quantization};
+pub use dtype::{Dtype, Quantization, Scheme};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };
 pub use names::{
-    AUTO, CLOSURE, NULL, PREFERRED, TORCHSCRIPT, backend_name, backend_of_flag, backends_in_places, device_index,
-    device_kind, device_type, own_dtype, parse_device,
+    AUTO, CLOSURE, MODULES, NULL, PREFERRED, TORCHSCRIPT, backend_and_settings, backend_name, backend_of_flag,
+    backends_in_places, device_index, device_kind, device_type, own_dtype, parse_device, with_settings,
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};
-pub use suite::{Effort, Suite, SuiteModel};
+pub use suite::{Effort, Suite, SuiteModel, TokenTests};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};
 pub use text_inputs::TextInput;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use strum::IntoEnumIterator;
 
 use super::case::{ORIGINAL, Phase};
 use super::data_source::DataSource;
-use super::dtype::{Dtype, Quantization};
+use super::dtype::{Dtype, Quantization, Scheme};
 use super::judge::Judge;
 use super::tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, TensorSpec};
 
@@ -137,6 +138,8 @@ pub enum Origin {
         /// How the products of the ONNX file are quantised during preparation; `None` for the file as it is.
         quantization: Option<Quantization>,
     },
+    /// A user's GGUF file of a language model.
+    Gguf { file: PathBuf },
 }
 
 /// The error of an output that counts as right in any case, as a part of what the outputs of different samples differ by.
@@ -218,6 +221,7 @@ impl Model {
             Origin::Packaged { folder, .. } => Some(folder.join(file)),
             Origin::Files { onnx, .. } if part.name == WHOLE => onnx.clone(),
             Origin::Files { onnx, .. } => onnx.as_ref().map(|named| named.with_file_name(file)),
+            Origin::Gguf { .. } => None,
         }
     }
 
@@ -275,8 +279,9 @@ impl Model {
     /// Whether there may be a reference for its outputs.
     pub(crate) fn has_reference(&self) -> bool {
         match &self.origin {
-            Origin::Packaged { has_reference, .. } => *has_reference,
+            Origin::Packaged { has_reference, .. } => *has_reference && self.gguf_scheme().is_none(),
             Origin::Files { reference, .. } => reference.is_some(),
+            Origin::Gguf { .. } => false,
         }
     }
 
@@ -292,6 +297,36 @@ impl Model {
         };
         let is_quantised = matches!(self.origin, Origin::Packaged { quantization: Some(_), .. });
         if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
+    }
+
+    /// The scheme of the GGUF file that is made of the model, if it is one.
+    pub(crate) fn gguf_scheme(&self) -> Option<Scheme> {
+        match self.origin {
+            Origin::Packaged { quantization: Some(Quantization::Gguf(scheme)), .. } => Some(scheme),
+            _ => None,
+        }
+    }
+
+    /// Whether the model is a GGUF file, or is made into one.
+    pub(crate) fn is_gguf(&self) -> bool {
+        matches!(self.origin, Origin::Gguf { .. }) || self.gguf_scheme().is_some()
+    }
+
+    /// The forms of a packaged or imported language model that are made as GGUF files. Their reference is no longer that of the weights.
+    pub(crate) fn gguf_variants(&self) -> Vec<Model> {
+        let Origin::Packaged { folder, weights, has_reference, quantization: None } = &self.origin else {
+            return Vec::new();
+        };
+        if self.variant != ORIGINAL || self.generation.is_none() {
+            return Vec::new();
+        }
+        let form = |scheme: Scheme| {
+            let (folder, weights, has_reference) = (folder.clone(), weights.clone(), *has_reference);
+            let quantization = Some(Quantization::Gguf(scheme));
+            let origin = Origin::Packaged { folder, weights, has_reference, quantization };
+            Model { variant: scheme.name().into(), dtype: Dtype::I8, origin, ..self.clone() }
+        };
+        Scheme::iter().map(form).collect()
     }
 
     /// The other forms that are made of a user's ONNX file of f32: in f16, and in i8 with ranges of activations that are found in

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::case::{check_component, usable_name};
 use super::dtype::Dtype;
@@ -26,8 +26,64 @@ pub fn backend_name(name: &str) -> String {
         "onnxruntime-web" => "ort-web".into(),
         "libtorch" | "torchscript" => "tch".into(),
         "pytorch" => "torch".into(),
+        "llama.cpp" | "llamacpp" | "llama_cpp" => "llama-cpp".into(),
         _ => name,
     }
+}
+
+/// The backends that run modules of PyTorch.
+pub const MODULES: [&str; 3] = ["torch", "torch-compile", "torch-aot"];
+
+/// What PyTorch's backends can be set to, and the backends that can: a setting is a part of the backend's name, as in
+/// `torch-compile.max-autotune`.
+const SETTINGS: [(&str, &[&str]); 9] = [
+    ("autocast", &MODULES),
+    ("channels-last", &MODULES),
+    ("sdpa", &MODULES),
+    ("static-cache", &["torch", "torch-compile"]),
+    ("freezing", &["torch-compile", "torch-aot"]),
+    ("cache", &["torch-compile", "torch-aot"]),
+    ("reduce-overhead", &["torch-compile"]),
+    ("max-autotune", &["torch-compile", "torch-aot"]),
+    ("max-autotune-no-cudagraphs", &["torch-compile"]),
+];
+
+/// Splits the name of a backend of PyTorch into the backend and its settings: `torch-compile` and `max-autotune`. Other names
+/// have no settings.
+pub fn backend_and_settings(name: &str) -> (&str, &str) {
+    match name.split_once('.') {
+        Some((backend, settings)) if MODULES.contains(&backend) => (backend, settings),
+        _ => (name, ""),
+    }
+}
+
+/// The name of a backend with these settings besides its own, separated by dots; `default` is none. Returns `None` if the
+/// backend has not got one of them.
+///
+/// # Errors
+/// No backend has such a setting, or settings exclude each other; the message lists the settings.
+pub fn with_settings(backend: &str, settings: &str) -> Result<Option<String>> {
+    let (base, own) = backend_and_settings(backend);
+    let mut all: Vec<&str> = own.split('.').filter(|setting| !setting.is_empty()).collect();
+    for setting in settings.split('.').filter(|setting| !matches!(*setting, "" | "default")) {
+        let known = SETTINGS.iter().find(|(name, _)| *name == setting).with_context(|| {
+            let names: Vec<&str> = SETTINGS.iter().map(|(name, _)| *name).collect();
+            format!("PyTorch has no setting {setting:?}; there are default, {}", names.join(", "))
+        })?;
+        if !known.1.contains(&base) {
+            return Ok(None);
+        }
+        if !all.contains(&setting) {
+            all.push(setting);
+        }
+    }
+    let modes = all
+        .iter()
+        .filter(|setting| matches!(**setting, "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs"));
+    ensure!(modes.count() <= 1, "{}: Inductor has one mode at a time", all.join("."));
+    // One name for one form, in whichever order its settings are given.
+    all.sort_unstable();
+    Ok(Some([&[base], all.as_slice()].concat().join(".")))
 }
 
 /// The variable with the environments of backends, one a line: `ort@old=/home/me/old`. All processes of a run inherit it.
@@ -45,9 +101,15 @@ pub fn backends_in_places() -> Vec<(String, PathBuf)> {
 /// # Errors
 /// There is no such folder, its name cannot be a part of an id, or another environment has the same name.
 pub fn backend_of_flag(text: &str) -> Result<String> {
-    let Some((backend, place)) = text.split_once('@') else { return Ok(backend_name(text)) };
+    let usual = |text: &str| -> Result<String> {
+        let name = backend_name(text);
+        let (base, settings) = backend_and_settings(&name);
+        with_settings(base, settings)?.with_context(|| format!("{base} has not got all of the settings {settings}"))
+    };
+    let Some((backend, place)) = text.split_once('@') else { return usual(text) };
+    let backend = &usual(backend)?;
     let mut known = backends_in_places();
-    let named = format!("{}@{place}", backend_name(backend));
+    let named = format!("{backend}@{place}");
     if known.iter().any(|(name, _)| *name == named) {
         return Ok(named);
     }
@@ -57,7 +119,7 @@ pub fn backend_of_flag(text: &str) -> Result<String> {
     let is_usual = |name: &&std::ffi::OsStr| [".venv", "venv", ".env", "env"].iter().any(|usual| *name == *usual);
     let last = folder.file_name().filter(|name| !is_usual(name));
     let last = last.or_else(|| folder.parent()?.file_name()).unwrap_or_default();
-    let name = format!("{}@{}", backend_name(backend), usable_name(&last.to_string_lossy()));
+    let name = format!("{backend}@{}", usable_name(&last.to_string_lossy()));
     check_component(&name)?;
     match known.iter().find(|(other, _)| *other == name) {
         Some((_, other)) if *other == folder => return Ok(name),
@@ -74,12 +136,13 @@ pub fn backend_of_flag(text: &str) -> Result<String> {
 
 /// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number
 /// may choose one of several.
-const KINDS: [(&str, &str, bool); 15] = [
+const KINDS: [(&str, &str, bool); 16] = [
     ("cpu", "cpu", false),
     ("cuda", "gpu", true),
     ("tensorrt", "gpu", true),
     ("rocm", "gpu", true),
     ("mps", "gpu", false),
+    ("vulkan", "gpu", true),
     ("openvino", "cpu", false),
     ("qnn", "npu", false),
     ("webgpu", "gpu", false),
@@ -151,6 +214,23 @@ mod tests {
         let names = ["ort", "OnnxRuntime", "onnx-runtime", "PyTorch", "libtorch", "torch", "Candle", "abacus"]
             .map(backend_name);
         assert_eq!(names, ["ort", "ort", "ort", "torch", "tch", "torch", "candle", "abacus"]);
+    }
+
+    #[test]
+    fn settings_of_pytorch_are_a_part_of_its_name() {
+        let named = |name: &str| backend_of_flag(name).map_err(|error| error.to_string());
+        assert_eq!(named("torch-compile.max-autotune.autocast").unwrap(), "torch-compile.autocast.max-autotune");
+        assert_eq!(named("PyTorch").unwrap(), "torch");
+        assert!(
+            named("torch.fast")
+                .unwrap_err()
+                .starts_with("PyTorch has no setting \"fast\"; there are default, autocast, ")
+        );
+        assert_eq!(named("torch.freezing").unwrap_err(), "torch has not got all of the settings freezing");
+        assert!(named("torch-compile.max-autotune.reduce-overhead").unwrap_err().ends_with("one mode at a time"));
+        assert_eq!(with_settings("torch", "max-autotune").unwrap(), None);
+        assert_eq!(with_settings("torch-aot.cache", "default").unwrap().as_deref(), Some("torch-aot.cache"));
+        assert_eq!(backend_and_settings("mine.v2"), ("mine.v2", ""));
     }
 
     #[test]

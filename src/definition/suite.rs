@@ -47,6 +47,9 @@ pub struct Suite {
     pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one. The default is the list in the model's definition.
     pub seq_lens: Option<Vec<usize>>,
+    /// Tests of language models as llama-bench has them, in place of phases and sequence lengths.
+    #[serde(default, skip_serializing_if = "TokenTests::is_empty")]
+    pub tokens: TokenTests,
     /// Sizes that models leave open, by their names, or as `x.2` for the third dimension of input `x`: one or a list for each.
     #[serde(default, skip_serializing_if = "Sweep::is_empty")]
     pub dims: Sweep,
@@ -58,6 +61,32 @@ pub struct Suite {
     /// The part that is measured of a suite which was divided among machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
+}
+
+/// Tests of language models by numbers of tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenTests {
+    /// Lengths of prompts that are read.
+    pub pp: Vec<usize>,
+    /// Tokens that are generated.
+    pub tg: Option<usize>,
+    /// The tokens before those that are generated.
+    pub depth: Vec<usize>,
+}
+
+impl TokenTests {
+    pub fn is_empty(&self) -> bool {
+        self.pp.is_empty() && self.tg.is_none()
+    }
+
+    /// The phases of the tests with their sequence lengths. Decoding needs at least one token before it.
+    pub fn cases(&self) -> Vec<(Option<usize>, Phase)> {
+        let depths: &[usize] = if self.depth.is_empty() { &[0] } else { &self.depth };
+        let prefill = self.pp.iter().map(|length| (Some(*length), Phase::Prefill));
+        let decode = depths.iter().filter(|_| self.tg.is_some()).map(|depth| (Some((*depth).max(1)), Phase::Decode));
+        prefill.chain(decode).collect()
+    }
 }
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
@@ -260,6 +289,7 @@ impl Suite {
             boundaries: default_boundaries(),
             phases: None,
             seq_lens: None,
+            tokens: TokenTests::default(),
             dims: Sweep::default(),
             time_on: TimedOn::default(),
             effort: Effort::default(),

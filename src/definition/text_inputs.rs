@@ -83,6 +83,7 @@ impl Model {
                 [Some(folder.clone()), beside(weights)].into_iter().flatten().collect()
             }
             Origin::Files { onnx, torchscript, .. } => [onnx, torchscript].into_iter().filter_map(beside).collect(),
+            Origin::Gguf { file } => file.parent().map(Path::to_owned).into_iter().collect(),
         };
         let above = folders.iter().filter(|folder| folder.ends_with("onnx")).filter_map(|folder| folder.parent());
         folders.extend(above.map(Path::to_owned).collect::<Vec<_>>());

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use super::build::{BuildFlags, build, build_bench, kept_copy, short_sha256};
-use super::worktree::{Worktree, find_commit};
+use super::worktree::{Worktree, find_commit, unpack};
 use crate::backend::{has_packages, registry};
-use crate::catalogue::is_graph;
+use crate::catalogue::{is_graph, is_module, path_of};
 use crate::compare::Program;
-use crate::definition::{Suite, SuiteModel, usable_name};
+use crate::definition::{MODULES, Suite, SuiteModel, usable_name};
 use crate::fixture::sha256_of_file;
 use crate::machine::files::is_executable;
 use crate::machine::processes::{CAN_SUSPEND, own_executable};
@@ -36,7 +36,8 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
     ensure!(CAN_SUSPEND, "unavailable: a duel stops its processes in turn, and this system has no means for that");
     let flags = &flags.with_file(paths.root())?;
     // Cases are paired by their names: all files of models have the name of the first.
-    let first = names.iter().map(Path::new).find(|path| is_graph(path)).and_then(Path::file_stem).unwrap_or_default();
+    let first = names.iter().map(|name| path_of(file_of(name))).find(|path| is_graph(path) || is_module(path));
+    let first = first.as_deref().and_then(Path::file_stem).unwrap_or_default();
     let model = usable_name(first.to_string_lossy().split('.').next().unwrap_or_default());
     // All names are looked up before a build that may take minutes.
     let meanings = names.iter().map(|name| meaning(paths, name, &model)).collect::<Result<Vec<Meaning>>>()?;
@@ -81,8 +82,10 @@ pub fn running(paths: &Paths) -> Result<Program> {
 
 /// Writes a suite of a model's file, and returns its path.
 fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
+    // Only PyTorch runs a module.
+    let is_run = |backend: &&str| !is_module(&file) || *backend == MODULES[0];
+    let backends = registry::built().into_iter().filter(is_run).map(str::to_owned).collect();
     let model = SuiteModel { path: Some(file), ..SuiteModel::from(name) };
-    let backends = registry::built().into_iter().map(str::to_owned).collect();
     let text = toml::to_string(&Suite { models: vec![model], ..Suite::new(name, backends) })?;
     let path = paths.duels().join("files").join(format!("{}.toml", short_sha256(&text)));
     fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
@@ -90,14 +93,41 @@ fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The file in git's name of one in a revision, `HEAD~1:net.py`, or the whole name.
+fn file_of(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((revision, file)) if !file.is_empty() && !revision.ends_with(".py") => file,
+        _ => name,
+    }
+}
+
+/// A file as it was in a revision of the repository of the current folder, `HEAD~1:net.py`, with all files of that revision around it.
+/// Returns `None` if the name has no such revision.
+fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
+    let file = file_of(name);
+    let Some(revision) = name.strip_suffix(file).and_then(|revision| revision.strip_suffix(':')) else {
+        return Ok(None);
+    };
+    let Some(commit) = find_commit(Path::new("."), revision)? else { return Ok(None) };
+    let folder = paths.duels().join("revisions").join(&commit);
+    if !folder.is_dir() {
+        unpack(Path::new("."), &commit, &folder)?;
+    }
+    let path = folder.join(path_of(file));
+    ensure!(path.is_file(), "the revision {revision} has no file {file}: its name is that from the repository's root");
+    Ok(Some(path))
+}
+
 fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
-    let path = Path::new(name);
+    let path = &path_of(name);
     if name == "." {
         return Ok(if paths.is_of_other_package() { Meaning::WorkingTree } else { Meaning::Running(None) });
     }
+    let of_revision = if path.is_file() { None } else { file_of_revision(paths, name)? };
+    let path = of_revision.as_ref().unwrap_or(path);
     if path.is_file() {
         let path = fs_err::canonicalize(path)?;
-        if is_graph(&path) {
+        if is_graph(&path) || is_module(&path) {
             return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
         }
         let is_suite = path.extension().is_some_and(|extension| extension == "toml" || extension == "json");
@@ -105,14 +135,16 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
             (true, _) => Ok(Meaning::Running(Some(path))),
             (false, true) => Ok(Meaning::Executable(path)),
             (false, false) => {
-                bail!("{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt)")
+                bail!(
+                    "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)"
+                )
             }
         };
     }
     if has_packages(path) {
         return Ok(Meaning::Environment(fs_err::canonicalize(path)?));
     }
-    ensure!(!is_graph(path), "there is no file {name}");
+    ensure!(!is_graph(path) && !is_module(path), "there is no file {name}");
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(

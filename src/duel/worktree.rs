@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::machine::files::link;
 use crate::paths::Paths;
@@ -27,6 +27,26 @@ pub fn find_commit(repository: &Path, revision: &str) -> Result<Option<String>> 
     }
     let name = format!("{revision}^{{commit}}");
     Ok(git(repository, &["rev-parse", "--verify", "--quiet", &name])?.ok())
+}
+
+/// Puts all files of a commit into a folder, which is made.
+///
+/// # Errors
+/// Git or tar does not start, or fails; then there is no folder.
+pub fn unpack(repository: &Path, commit: &str, folder: &Path) -> Result<()> {
+    let above = folder.parent().unwrap_or(folder);
+    fs_err::create_dir_all(above)?;
+    let unpacked = tempfile::tempdir_in(above)?;
+    let root = git(repository, &["rev-parse", "--show-toplevel"])?.map_err(|why| anyhow!("git: {why}"))?;
+    let archive = unpacked.path().join("archive.tar");
+    git(Path::new(&root), &["archive", "--output", &archive.to_string_lossy(), commit])?
+        .map_err(|why| anyhow!("git archive {commit}: {why}"))?;
+    let files = unpacked.path().join("files");
+    fs_err::create_dir(&files)?;
+    let status = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&files).status().context("tar")?;
+    ensure!(status.success(), "tar could not unpack the files of {commit}");
+    fs_err::rename(files, folder)?;
+    Ok(())
 }
 
 impl Worktree {

@@ -11,6 +11,7 @@
 //! | [`measuring`] | `run` | Which cases run, what their ids mean, how long they take, and from where to where the clock runs |
 //! | [`devices`] | `verify` | Which devices and dtypes there are, and what each of them needs |
 //! | [`serving`] | `load` | What users feel: latency under load, and how many requests a machine serves |
+//! | [`servers`] | | The same on a server that already runs: Triton, MLServer, vLLM, llama-server, Ollama |
 //! | [`profiles`] | `profile` | Where the time of a call goes, and why one case is slower than another |
 //! | [`paired_benchmarks`] | `duel` | How to gate a pull request: a paired (duet) benchmark of two revisions |
 //! | [`workers`] | | How to benchmark PyTorch, JAX, a browser, and a runtime of yours in any language |
@@ -21,6 +22,7 @@
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
 //! | [`own_models`] | `models`, `import`, `prepare` | How to benchmark a file of your own, and how to write a suite |
+//! | [`language_models`] | | How to measure language models as GGUF files on llama.cpp and candle, and what quantisation loses |
 //! | [`variants`] | `variants` | Which variant of a model to ship: pruned, distilled, quantised |
 //!
 //! # Results
@@ -62,6 +64,9 @@ pub mod fleet {}
 #[doc = include_str!("history.md")]
 pub mod history {}
 
+#[doc = include_str!("language_models.md")]
+pub mod language_models {}
+
 #[doc = include_str!("measuring.md")]
 pub mod measuring {}
 
@@ -82,6 +87,9 @@ pub mod profiles {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}
+
+#[doc = include_str!("servers.md")]
+pub mod servers {}
 
 #[doc = include_str!("service.md")]
 pub mod service {}

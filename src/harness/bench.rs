@@ -12,6 +12,7 @@ use super::worker;
 use crate::backend;
 use crate::catalogue::ask_for_module_inputs;
 use crate::exit_codes;
+use crate::fixture;
 use crate::paths::{OUTPUT_DIR, Paths};
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, Selection, parse_with_variables};
@@ -20,6 +21,7 @@ use crate::selection::{EffortArguments, Selection, parse_with_variables};
 /// that a user has started. Every `main` begins with it.
 pub fn run_as_worker() -> Option<u8> {
     ask_for_module_inputs(backend::inputs_of_module);
+    fixture::quantise_gguf_by(backend::quantise_gguf);
     if let Some(asked) = backend::asked_by_probe() {
         return Some(backend::answer_probe(&asked));
     }
@@ -38,7 +40,7 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 14] = [
+pub const PATH_VARIABLES: [(&str, &str); 16] = [
     (
         "INFERBENCH_ROOT",
         "The project's folder [default: the next one from the current folder upwards that is a checkout of inferbench or a package that uses it, or else the current folder]",
@@ -55,6 +57,8 @@ pub const PATH_VARIABLES: [(&str, &str); 14] = [
         "The Python environment whose runtimes are used, or `none` [default: the active one, or the one of `python3`]",
     ),
     ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of one that is found"),
+    ("INFERBENCH_LLAMA_LIBRARY", "A folder with the libraries of llama.cpp, instead of that of `inferbench setup`"),
+    ("INFERBENCH_LLAMA_SETTINGS", "Settings of llama.cpp, as cache=q8_0,flash-attention=on"),
     ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of one that is found"),
     ("INFERBENCH_TORCH_PYTHON", "A Python that has torch, instead of one that is found"),
     ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `inferbench setup browser`"),

@@ -157,5 +157,6 @@ fn path_of(model: &Model) -> PathBuf {
     match &model.origin {
         Origin::Files { onnx, torchscript, .. } => onnx.clone().or_else(|| torchscript.clone()).unwrap_or_default(),
         Origin::Packaged { folder, .. } => folder.clone(),
+        Origin::Gguf { file } => file.clone(),
     }
 }

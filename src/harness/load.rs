@@ -89,7 +89,7 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
 }
 
 /// Notes what the searches of a split have found together.
-fn note_found(rows: &mut [LoadResult]) {
+pub fn note_found(rows: &mut [LoadResult]) {
     let searches: BTreeSet<usize> = rows.iter().filter(|row| row.is_of_search).map(|row| row.search).collect();
     let rates: Vec<f64> = rows.iter().filter(|row| row.is_highest).filter_map(|row| row.rate).collect();
     let Some((rate, interval)) = found_rate(&rates) else { return };

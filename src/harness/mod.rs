@@ -27,7 +27,7 @@ pub use arm_plan::{ArmRequest, plan_arms};
 pub use bench::{PATH_VARIABLES, bench_main, bench_request, load_main, run_as_worker};
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
-pub use load::{Split, load, splits};
+pub use load::{Split, load, note_found, splits};
 pub use lock::{BUSY, keep_others_out};
 pub use plan::{Plan, Request, asked_suite, make_plan};
 pub use profile::profile;

@@ -215,6 +215,7 @@ fn say_short_names(selected: &[&PlannedCase]) {
         if is_shortened(&group) && said.insert((&case.model, &case.variant)) {
             let file = model.as_ref().ok().and_then(|model| match &model.origin {
                 Origin::Files { onnx, torchscript, .. } => onnx.as_ref().or(torchscript.as_ref()),
+                Origin::Gguf { file } => Some(file),
                 Origin::Packaged { .. } => None,
             });
             let what = file.map_or_else(|| case.model.clone(), |file| file.display().to_string());

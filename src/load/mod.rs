@@ -14,6 +14,7 @@ mod service;
 mod simulation;
 mod soak;
 mod tokens;
+mod trace;
 
 pub use arrivals::poisson;
 pub use curve::{front, knee};
@@ -24,3 +25,4 @@ pub use served::{Bounds, Generator, Served, Trial};
 pub use service::{Draws, parse_service};
 pub use soak::{LOOKS, Moment, growth, windows, with_changes};
 pub use tokens::DEFINITIONS;
+pub use trace::{Arrivals, parse_trace};

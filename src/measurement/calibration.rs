@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::peaks::{SIZES, copied_bytes, copy, matrix, multiply};
+use super::peaks::{SIZES, arrays, copied_bytes, copy, matrix, multiply};
 use crate::machine::{Machine, ProcessorTime, last_level_cache_bytes, own_ticks, throttled};
 use crate::run_data::{Calibration, Manifest, Probe, ProcessSpread};
 
@@ -54,9 +54,9 @@ fn look(threads: usize, machine: &Machine) -> Probe {
     let size = SIZES[0];
     let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
     let elements = copied_bytes(last_level_cache_bytes(), machine.memory_bytes).div_ceil(size_of::<u64>()).max(threads);
-    let (source, mut target) = (vec![1_u64; elements], vec![2_u64; elements]);
+    let [source, mut target] = arrays(elements);
     let (giga_operations, gigabytes) =
-        (2.0 * (size as f64).powi(3) / 1e9, 2.0 * (elements * size_of::<u64>()) as f64 / 1e9);
+        (2.0 * (size as f64).powi(3) / 1e9, 2.0 * size_of_val(source.as_slice()) as f64 / 1e9);
     // The first of each touches the memory.
     multiply(size, threads, &left, &right, black_box(&mut result));
     copy(threads, &source, black_box(&mut target));

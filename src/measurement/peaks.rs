@@ -117,10 +117,9 @@ fn measure(threads: usize, copied_bytes: usize) -> Peaks {
         let seconds = best(PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
         product_gflops_per_second = product_gflops_per_second.max(giga_operations / seconds);
     }
-    let elements = copied_bytes.div_ceil(size_of::<u64>()).max(threads);
-    let (source, mut target) = (vec![1_u64; elements], vec![2_u64; elements]);
+    let [source, mut target] = arrays(copied_bytes.div_ceil(size_of::<u64>()).max(threads));
     let seconds = best(COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
-    let copied_bytes = elements * size_of::<u64>();
+    let copied_bytes = size_of_val(source.as_slice());
     let copy_gb_per_second = 2.0 * copied_bytes as f64 / 1e9 / seconds;
     let end = ProcessorTime::now().zip(own_ticks());
     let disturbed_share = begin.zip(end).map(|((before, own_before), (after, own_after))| {
@@ -129,6 +128,18 @@ fn measure(threads: usize, copied_bytes: usize) -> Peaks {
         others as f64 / after.total.saturating_sub(before.total).max(1) as f64
     });
     Peaks { threads, product_gflops_per_second, copy_gb_per_second, copied_bytes, disturbed_share }
+}
+
+/// Two arrays of so many numbers, or of half as many and so on where a limit of this process leaves less memory.
+pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
+    loop {
+        let mut arrays = [Vec::new(), Vec::new()];
+        if arrays.iter_mut().all(|array| array.try_reserve_exact(elements).is_ok()) || elements <= 1 << 20 {
+            arrays.iter_mut().zip(1..).for_each(|(array, value)| array.resize(elements, value));
+            return arrays;
+        }
+        elements /= 2;
+    }
 }
 
 /// The shortest, in seconds, of as many as fit into the time; the first one counts where there are no others.

@@ -23,7 +23,7 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
         let pickle = read_entry(&mut archive, "/data.pkl")?;
         let class = class_name(&pickle).context(
             "not a TorchScript archive but a pickle, as `torch.save` writes it, which would run code when it is read: save it by \
-             `torch.jit.save` or `torch.export.save`, or write a `.py` whose function `make` returns the module",
+             `torch.jit.save` or `torch.export.save`, write a `.py` whose function `make` returns the module, or allow it by `--trust`",
         )?;
         let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
         let code = read_entry(&mut archive, &format!("/code/{}.py", module.replace('.', "/")))?;

@@ -28,6 +28,15 @@ enum Place {
     Elsewhere,
 }
 
+/// The variable of `--trust`. All processes of a run inherit it.
+pub const TRUST: &str = "INFERBENCH_TRUST";
+
+/// Whether pickles may run code when they are read.
+pub(crate) fn is_trusted() -> bool {
+    let is_off = |value: OsString| ["0", "false", "no", "off", ""].iter().any(|off| value.eq_ignore_ascii_case(off));
+    std::env::var_os(TRUST).is_some_and(|value| !is_off(value))
+}
+
 /// The value of an environment variable. Returns `None` if it is not set or empty.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())

@@ -11,6 +11,7 @@ pub mod escape;
 pub mod fleet;
 pub mod html;
 pub mod index;
+pub mod llama_bench;
 pub mod load;
 mod machine_facts;
 pub mod metrics;

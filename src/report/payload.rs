@@ -23,6 +23,9 @@ use crate::definition::{BenchmarkId, Case, Dims, Status};
 use crate::load::DEFINITIONS;
 use crate::run_data::Record;
 
+/// In the ids of cases that a server computes.
+const OF_A_SERVER: &str = "/http-";
+
 /// The columns of records that the program reads; cells of the table have the others as text.
 const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
                        max_rel_error,latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,\
@@ -123,6 +126,15 @@ impl Payload {
             if let Some(curve) = case["id"].as_str().and_then(|id| curves.get(id)) {
                 case["load"] = json!(curve);
             }
+        }
+        // The curve of a server is beside that of the first case which does the same work here.
+        for (id, points) in curves.iter().filter(|(id, _)| id.contains(OF_A_SERVER)) {
+            let work = |id: &str| Some((id.split_once('/')?.0.to_owned(), id.rsplit_once('/')?.1.to_owned()));
+            let is_same = |case: &&mut Value| case["id"].as_str().and_then(work) == work(id);
+            let Some(case) = self.cases.iter_mut().find(is_same) else { continue };
+            let mut all = case["load"].as_array().cloned().unwrap_or_default();
+            all.extend(points.iter().map(|point| json!(point)));
+            case["load"] = Value::Array(all);
         }
     }
 

@@ -111,6 +111,9 @@ pub struct ReadText {
     pub likeliest: Vec<i64>,
     /// The sum over these places of the negative logarithm of the probability of the text's own token.
     pub loss: f64,
+    /// The logarithms of the probabilities of all tokens, at some of the places; the same ones in every case of a model.
+    #[serde(default)]
+    pub log_probabilities: Vec<(u32, Vec<f32>)>,
 }
 
 impl Evaluation {

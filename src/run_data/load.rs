@@ -133,6 +133,9 @@ pub struct LoadTerms {
     pub tpot_bound_ms: Option<f64>,
     /// The lengths of requests to language models. Without them a request is a call of the case.
     pub lengths: Option<RequestLengths>,
+    /// When requests of the server scenario arrive, in nanoseconds, if a trace says it.
+    #[serde(default)]
+    pub arrivals: Option<Vec<u64>>,
     /// Users of the concurrent scenario.
     pub users: usize,
     pub seed: u64,
@@ -180,6 +183,7 @@ impl Default for LoadTerms {
             ttft_bound_ms: None,
             tpot_bound_ms: None,
             lengths: None,
+            arrivals: None,
             users: 1,
             seed: 1,
             seconds: 10.0,
@@ -374,6 +378,40 @@ pub struct LoadResult {
     pub searches_with_rate: Option<usize>,
     /// In a search: whether latency begins to rise steeply from here on.
     pub is_knee: bool,
+    /// Of a server that was asked over HTTP: its address without what is secret, and the protocol.
+    pub url: Option<String>,
+    pub protocol: Option<String>,
+    /// The name and version that the server gives itself.
+    pub server: Option<String>,
+    /// Connections that could be open at the same time, and how often one was opened during the trial.
+    pub connections: Option<usize>,
+    /// How many of them were in use at the same time, at most.
+    pub connections_used: Option<usize>,
+    pub connects: Option<usize>,
+    /// How long it took to open one, with TLS.
+    pub connect_p50_ms: Option<f64>,
+    pub connect_max_ms: Option<f64>,
+    /// From sending a request to the head of its answer.
+    pub first_byte_p50_ms: Option<f64>,
+    pub first_byte_p99_ms: Option<f64>,
+    /// Bytes of the bodies of requests and answers.
+    pub sent_bytes: Option<u64>,
+    pub received_bytes: Option<u64>,
+    /// The answers by HTTP status: `200 × 1500, 503 × 2`.
+    pub statuses: Option<String>,
+    /// The requests without a right answer by the kind of error: `timeout × 3, wrong-values × 1`.
+    pub errors: Option<String>,
+    /// The longest time that the server asked to wait for (`Retry-After`), in seconds.
+    pub retry_after_s: Option<f64>,
+    /// What the tokens were counted by: `usage`, which the server says, or `events` of the stream.
+    pub tokens_by: Option<String>,
+    /// Processors that the whole process used on average which sent the requests: 1 is one of them all the time.
+    pub client_processors: Option<f64>,
+    /// The case without a server that the latency is compared with, its load test, and the differences.
+    pub local_case: Option<String>,
+    pub local_run: Option<String>,
+    pub server_adds_p50_ms: Option<f64>,
+    pub server_adds_p99_ms: Option<f64>,
 }
 
 impl LoadResult {

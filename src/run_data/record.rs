@@ -29,7 +29,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 14 | 0.1.0 | `matrix_products` |
 /// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256`, `library_path` |
 /// | 16 | 0.1.0 | `dims` |
-pub const SCHEMA_VERSION: u32 = 16;
+/// | 17 | 0.1.0 | `new_tokens` |
+pub const SCHEMA_VERSION: u32 = 17;
 
 /// One row: the result of a case in a run.
 ///
@@ -71,6 +72,8 @@ pub struct Record {
     #[serde(default)]
     pub dims: Option<String>,
     pub sequence_length: Option<usize>,
+    /// Steps of decoding after a prompt, before it begins again after the prompt.
+    pub new_tokens: Option<usize>,
     pub input_shape: Option<String>,
     /// As the runtime says, not as it was asked for.
     pub threads: Option<usize>,

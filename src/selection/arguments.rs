@@ -8,7 +8,11 @@ use clap::{Args, Command, Parser};
 use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, Sweep, TimedOn, backend_of_flag, parse_device};
+use crate::definition::{
+    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings,
+    backend_of_flag, parse_device, with_settings,
+};
+use crate::paths::TRUST;
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
@@ -60,6 +64,16 @@ pub struct Selection {
     /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …; `ort@FOLDER` is ONNX Runtime of the Python environment in that folder
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = backend_of_flag)]
     pub backend: Vec<String>,
+    /// How PyTorch's backends compute, each as a backend of its own: default, max-autotune, reduce-overhead, freezing, channels-last,
+    /// autocast, sdpa, static-cache, cache; several at once with dots between them
+    #[arg(long, env = "INFERBENCH_TORCH_MODE", value_delimiter = ',', value_name = "MODE,…")]
+    pub torch_mode: Vec<String>,
+    /// Let pickles of PyTorch run code when they are read: for files that you trust
+    #[arg(long, env = TRUST, action = clap::ArgAction::Set, value_parser = trusted, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", value_name = "BOOL", hide_possible_values = true)]
+    // Arms of a duel have the variable.
+    #[serde(skip)]
+    pub trust: bool,
     /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
     #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_device)]
     pub device: Vec<String>,
@@ -78,6 +92,15 @@ pub struct Selection {
     /// These sequence lengths instead of the suite's, for models that have one
     #[arg(long, env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
     pub seq_lens: Vec<usize>,
+    /// As llama-bench: read prompts of so many tokens, and no other lengths and phases of language models
+    #[arg(long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
+    pub pp: Vec<usize>,
+    /// As llama-bench: generate so many tokens, and no other lengths and phases of language models
+    #[arg(long, env = "INFERBENCH_TG", value_name = "N", conflicts_with_all = ["seq_lens", "phase"])]
+    pub tg: Option<usize>,
+    /// The tokens before those of `--tg`; one where it is 0, since something has to be read [default: 0]
+    #[arg(long, env = "INFERBENCH_DEPTH", value_delimiter = ',', value_name = "N,…", requires = "tg")]
+    pub depth: Vec<usize>,
 }
 
 /// The flags that change how much is measured.
@@ -119,6 +142,20 @@ pub struct EffortArguments {
     pub debug: bool,
 }
 
+/// All processes of a run learn it by the variable.
+fn trusted(text: &str) -> Result<bool, String> {
+    let is_trusted = match text.to_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => true,
+        "0" | "false" | "no" | "off" => false,
+        _ => return Err("neither true nor false".into()),
+    };
+    if is_trusted {
+        // SAFETY: `main` reads its flags before it starts a thread.
+        unsafe { std::env::set_var(TRUST, "true") };
+    }
+    Ok(is_trusted)
+}
+
 fn shuffle_seed(text: &str) -> Result<u64, String> {
     match text {
         "new" => Ok(jiff::Timestamp::now().as_microsecond().unsigned_abs()),
@@ -143,6 +180,37 @@ fn without_empty_variables(command: Command) -> Command {
     command
         .mut_args(|arg| if arg.get_env().is_some_and(is_empty) { arg.env(None::<&str>) } else { arg })
         .mut_subcommands(without_empty_variables)
+}
+
+/// The backends, and in place of those of PyTorch one for each mode that it has.
+///
+/// # Errors
+/// No backend has a mode, or none of these has one of them.
+fn in_modes(backends: &[String], modes: &[String]) -> Result<Vec<String>> {
+    let mut all: Vec<String> = Vec::new();
+    let mut is_used = vec![false; modes.len()];
+    for backend in backends {
+        let (backend_name, place) =
+            backend.split_once('@').map_or((backend.as_str(), None), |(name, place)| (name, Some(place)));
+        if !MODULES.contains(&backend_and_settings(backend_name).0) {
+            all.push(backend.clone());
+            continue;
+        }
+        ensure!(
+            place.is_none(),
+            "`--torch-mode` is for backends without an environment: write `torch-compile.max-autotune@FOLDER`"
+        );
+        for (mode, is_used) in modes.iter().zip(&mut is_used) {
+            if let Some(name) = with_settings(backend_name, mode)? {
+                *is_used = true;
+                all.push(name);
+            }
+        }
+    }
+    if let Some((mode, _)) = modes.iter().zip(is_used).find(|(_, is_used)| !is_used) {
+        bail!("no backend here has the mode {mode:?}: add one by `--backend torch-compile`");
+    }
+    Ok(all)
 }
 
 /// Replaces `own` by what flags say, if they say anything.
@@ -218,6 +286,12 @@ impl Suite {
             let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
             of_models.for_each(|own| own.retain(|name| selection.backend.contains(name)));
         }
+        if !selection.torch_mode.is_empty() {
+            self.backends = in_modes(&self.backends, &selection.torch_mode)?;
+            for own in self.models.iter_mut().filter_map(|model| model.backends.as_mut()) {
+                *own = in_modes(own, &selection.torch_mode)?;
+            }
+        }
         replace(&mut self.devices, &selection.device);
         replace(&mut self.dtypes, &selection.dtype);
         replace(&mut self.boundaries, &selection.boundary);
@@ -232,6 +306,11 @@ impl Suite {
         if !selection.seq_lens.is_empty() {
             self.seq_lens = Some(selection.seq_lens.clone());
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
+        }
+        if !selection.pp.is_empty() || selection.tg.is_some() {
+            let Selection { pp, tg, depth, .. } = selection;
+            ensure!(!pp.contains(&0) && *tg != Some(0), "`--pp` and `--tg` are numbers of tokens above 0");
+            self.tokens = TokenTests { pp: pp.clone(), tg: *tg, depth: depth.clone() };
         }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
@@ -288,6 +367,22 @@ mod tests {
         let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
         assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
         assert_eq!(selection.backend, ["torch", "tch", "ort"]);
+    }
+
+    #[test]
+    fn each_mode_of_pytorch_is_a_backend() {
+        let backends = ["ort", "torch", "torch-compile"].map(str::to_owned);
+        let modes = |modes: &[&str]| {
+            let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
+            in_modes(&backends, &modes).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            modes(&["default", "max-autotune.autocast"]).unwrap(),
+            ["ort", "torch", "torch-compile", "torch-compile.autocast.max-autotune"]
+        );
+        assert!(modes(&["fast"]).unwrap_err().starts_with("PyTorch has no setting \"fast\""));
+        let error = in_modes(&backends[..2], &["freezing".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("no backend here has the mode \"freezing\""), "{error}");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite,
-    SuiteModel, TimedOn, own_dtype,
+    AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Generation, Model, Origin, PREFERRED, Phase,
+    Status, Suite, SuiteModel, TimedOn, own_dtype,
 };
 use crate::texts::Texts;
 
@@ -84,8 +84,13 @@ pub fn plan(
                 }
                 (model, _) => (sequence_lengths.clone(), model.clone()),
             };
-            let lengths_and_phases: Vec<_> = product(&lengths, &phases).collect();
-            for (&(&sequence_length, &phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
+            let with_tests = entry.model.as_ref().is_ok_and(|own| own.generation.is_some() && own.has_sequence());
+            let with_tests = with_tests && timed_on == TimedOn::Seeded && !suite.tokens.is_empty();
+            let (model, lengths_and_phases) = match with_tests {
+                true => (model.map(|own| with_new_tokens(own, suite.tokens.tg)), suite.tokens.cases()),
+                false => (model, product(&lengths, &phases).map(|(length, phase)| (*length, *phase)).collect()),
+            };
+            for (&(sequence_length, phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
                 for (&boundary, &((backend, device), dtype)) in product(&boundaries, &targets) {
                     let case = Case {
                         model: entry.name.clone(),
@@ -153,6 +158,12 @@ fn check_sizes(suite: &Suite, cases: &[PlannedCase]) -> Result<()> {
 
 fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
     first.iter().flat_map(|a| second.iter().map(move |b| (a, b)))
+}
+
+/// The same model with so many tokens after a prompt.
+fn with_new_tokens(model: Model, count: Option<usize>) -> Model {
+    let generation = model.generation.map(|own| Generation { new_tokens: count.or(own.new_tokens), ..own });
+    Model { generation, ..model }
 }
 
 /// The device that `auto` stands for; others as they are.

@@ -59,6 +59,20 @@ pub fn rate(text: &str) -> Result<f64> {
     Ok(number)
 }
 
+/// Reads a factor from 1 on: `1.02x` or `1.02`.
+pub fn factor(text: &str) -> Result<f64> {
+    let number: f64 = text.strip_suffix('x').unwrap_or(text).parse().ok().context("not a number; write 1.02x")?;
+    ensure!(number.is_finite() && number >= 1.0, "not from 1 on");
+    Ok(number)
+}
+
+/// Reads a number above 0.
+pub fn above_zero(text: &str) -> Result<f64> {
+    let number: f64 = text.parse().ok().context("not a number; write 0.02")?;
+    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    Ok(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

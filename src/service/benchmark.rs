@@ -117,10 +117,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
             ..Failure::new(StatusCode::CONFLICT, format!("{device} is not available: {}", why.join("; ")))
         });
     }
-    let runs = |backend: &&&String| {
-        let backend = backend::find(backend);
-        backend.is_ok_and(|backend| backend.check_model(model, dtype.unwrap_or(model.dtype)).is_ok())
-    };
+    let runs = |name: &&&String| backend::registry::check_model(name, model, dtype.unwrap_or(model.dtype)).is_ok();
     // Where none runs it, the run says why.
     let backend = there.iter().find(runs).or(there.first()).map(|name| (*name).clone()).unwrap_or_default();
     let asked = Asked {

@@ -168,6 +168,7 @@ fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) ->
 fn files(entry: &Entry) -> Vec<PathBuf> {
     match entry.model.as_ref().map(|Model { origin, .. }| origin) {
         Ok(Origin::Files { onnx, torchscript, .. }) => [onnx, torchscript].into_iter().flatten().cloned().collect(),
+        Ok(Origin::Gguf { file }) => vec![file.clone()],
         Ok(Origin::Packaged { weights, .. }) => weights.iter().cloned().collect(),
         Err(_) => Vec::new(),
     }

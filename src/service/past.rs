@@ -8,8 +8,9 @@ use super::devices::Found;
 use super::failure::Failure;
 use super::models::Chosen;
 use super::queue::since;
+use crate::backend;
 use crate::definition::Status;
-use crate::fixture::prepare_and_hold;
+use crate::fixture::prepare_for;
 use crate::history::{History, Run};
 use crate::paths::Paths;
 use crate::run_data::Record;
@@ -57,7 +58,8 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
         return None;
     }
     let model = chosen.entry.model.as_ref().ok()?;
-    let held = prepare_and_hold(model, &paths.prepared(), record.dtype).ok()?;
+    let reads = backend::find(&record.backend).ok()?.reads();
+    let held = prepare_for(reads, model, &paths.prepared(), record.dtype).ok()?;
     let files = manifest.cases.first()?.files_sha256.clone()?;
     (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
 }

@@ -167,6 +167,7 @@ fn needed(arguments: &[String], variables: &[String]) -> BTreeSet<String> {
     let others = [
         ("serve", arguments.first().is_some_and(|it| it == "serve")),
         ("charts", has("--charts")),
+        ("http-load", has("--url")),
         ("duckdb", is_sql || arguments.iter().any(|argument| argument.ends_with(".duckdb"))),
         ("cpu-stacks", has("--cpu") || has("--profile-time")),
     ];
@@ -290,7 +291,7 @@ fn variables_in(path: &Path) -> BTreeSet<String> {
 #[test]
 fn the_help_of_cargo_bench_names_every_variable() {
     let help = help_of_bench();
-    // Set for a process by the process that starts it, or by the compiler; the others are for `inferbench serve` and `inferbench fleet`.
+    // Set for a process by the process that starts it, or by the compiler; the others are for `inferbench serve`, `inferbench fleet` and `inferbench load --url`.
     let internal = [
         "INFERBENCH_JOB",
         "INFERBENCH_FOUND",
@@ -302,6 +303,7 @@ fn the_help_of_cargo_bench_names_every_variable() {
         "INFERBENCH_RUSTC",
         "INFERBENCH_STARTED_FOR",
         "INFERBENCH_TOKEN",
+        "INFERBENCH_LOAD_TOKEN",
         "INFERBENCH_SSH",
         "INFERBENCH_EXECUTABLE",
         "INFERBENCH_PLAN",

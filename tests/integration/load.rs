@@ -369,7 +369,7 @@ fn what_cannot_be_asked_for_is_said() {
 
 /// A backend that is here, and not in a process outside: the protocol of these has no prompts of other lengths.
 fn answers_requests((name, is_here): &(&str, bool)) -> bool {
-    *is_here && !["jax", "torch", "torch-compile"].contains(name)
+    *is_here && !["jax", "torch", "torch-compile", "torch-aot"].contains(name)
 }
 
 /// Prompts that are longer and shorter than those that a session was loaded for.

@@ -13,6 +13,7 @@ mod duel;
 mod evaluation;
 mod fleet;
 mod fleet_page;
+mod gguf;
 mod harness;
 mod image_folder;
 mod import;
@@ -37,6 +38,8 @@ mod profiled_sessions;
 mod quality;
 mod recommend;
 mod references;
+#[cfg(feature = "http-load")]
+mod remote;
 mod report;
 mod rooms;
 mod same_work;
@@ -46,6 +49,8 @@ mod store;
 mod support;
 mod threads;
 mod timed_samples;
+#[cfg(feature = "torch")]
+mod torch_modules;
 mod user_models;
 mod variants;
 mod workers;

@@ -7,7 +7,8 @@ use crate::support::{Run, Workplace, real_backends};
 
 /// The backends that are in this build and here.
 fn backends() -> Vec<&'static str> {
-    let can_be_profiled = |(name, is_here): &(&str, bool)| *is_here && !["jax", "torch-compile"].contains(name);
+    let can_be_profiled =
+        |(name, is_here): &(&str, bool)| *is_here && !["jax", "torch-compile", "torch-aot"].contains(name);
     real_backends().into_iter().filter(can_be_profiled).map(|(name, _)| name).collect()
 }
 

@@ -8,13 +8,13 @@ use crate::support::checkout;
 /// The rooms by level: each may import those of lower levels only.
 const LEVELS: [&[&str]; 9] = [
     &["definition", "exit_codes", "machine", "paths", "printing", "statistics"],
-    &["criterion_dir", "onnx", "pictures", "run_data", "texts"],
+    &["criterion_dir", "gguf", "onnx", "pictures", "run_data", "texts"],
     &["catalogue", "convert", "graph_dtype"],
     &["fixture", "history", "profile", "selection"],
     &["backend", "compare", "load"],
     &["fleet", "measurement", "report"],
     &["decision", "harness"],
-    &["duel", "selftest", "service"],
+    &["duel", "remote", "selftest", "service"],
     &["cli"],
 ];
 

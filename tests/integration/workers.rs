@@ -212,12 +212,18 @@ fn a_program_is_put_through_the_protocol() {
     }
 }
 
-/// Whether the environment of an external worker is here; says so where a test is therefore left out.
+/// The environment of an external worker.
 #[cfg(any(feature = "jax", feature = "torch"))]
-fn has_environment(name: &str) -> bool {
+pub fn environment(name: &str) -> std::path::PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
     let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
-    let is_there = cache.join("inferbench").join(name).join("requirements").is_file();
+    cache.join("inferbench").join(name)
+}
+
+/// Whether the environment of an external worker is here; says so where a test is therefore left out.
+#[cfg(any(feature = "jax", feature = "torch"))]
+pub fn has_environment(name: &str) -> bool {
+    let is_there = environment(name).join("requirements").is_file();
     if !is_there {
         eprintln!("left out: {name} is not here; get it with `scripts/setup {name}`");
     }
@@ -346,144 +352,6 @@ mod jax {
                 workplace.inferbench(&["run"]).env("INFERBENCH_JAX_PYTHON", "/usr/bin/python3").finish().with_code(3);
             other.saying(&["unavailable: ", "No module named"]);
         }
-    }
-}
-
-#[cfg(feature = "torch")]
-mod torch {
-    use inferbench::run_data::Profile;
-
-    use super::*;
-
-    #[test]
-    fn modules_of_all_kinds_are_right_and_decoding_says_which_cache_it_has() {
-        if !has_environment("torch") {
-            return;
-        }
-        let workplace = Workplace::new(&["digits", "llama-small", "t5-tiny"], &["torch"], &[1, 3]);
-        workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-        let records = workplace.records();
-        assert_eq!(records.len(), 12, "digits, prefill and decode of llama-small, all phases of t5-tiny");
-        for record in records {
-            let id = record.case().to_string();
-            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
-            assert!(record.max_rel_error.unwrap() < 1e-4, "{id}");
-            assert_eq!((record.threads, record.providers.as_deref()), (Some(1), Some("PyTorch eager")), "{id}");
-            assert!(record.library_version.unwrap().starts_with("torch 2."), "{id}");
-            let says = record.message.unwrap_or_default();
-            assert_eq!(says.contains("growing cache"), id.contains("decode"), "{id}: {says}");
-        }
-    }
-
-    #[test]
-    fn a_compiled_module_says_how_long_it_was_compiled_and_of_how_many_graphs_it_is() {
-        if !has_environment("torch") {
-            return;
-        }
-        let workplace = Workplace::new(&["digits"], &["torch-compile"], &[1]);
-        workplace.inferbench(&["run", "--noplot", "--timeout", "600"]).finish().with_code(0);
-        let record = workplace.record("digits/torch-compile-cpu-f32/1");
-        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
-        assert!(record.compilation_time_ms.unwrap() > 0.0 && record.trace_time_ms.unwrap() > 0.0);
-        assert!(record.message.unwrap().contains("1 graph, 0 graph breaks, 0 recompilations"));
-    }
-
-    /// A module whose outputs are nested, in training mode.
-    const NET: &str = "import torch
-from dataclasses import dataclass
-
-@dataclass
-class Out:
-    logits: torch.Tensor
-    hidden: torch.Tensor
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.drop, self.fc = torch.nn.Conv2d(3, 8, 3), torch.nn.Dropout(0.5), torch.nn.Linear(8, 4)
-
-    def forward(self, pixels, ids):
-        hidden = self.conv(pixels).relu().mean((2, 3)) + ids.float().mean(1, keepdim=True)
-        return {'out': Out(self.fc(self.drop(hidden)), hidden), 'pair': (hidden, hidden + 1)}
-
-def make():
-    return Net(), (torch.randn(2, 3, 16, 16), torch.randint(100, (2, 7)))
-";
-
-    #[test]
-    fn a_python_file_is_a_model_whose_modules_are_profiled() {
-        if !has_environment("torch") {
-            return;
-        }
-        let workplace = Workplace::new(&[], &["torch"], &[1]);
-        std::fs::write(workplace.path("net.py"), NET).unwrap();
-        workplace.inferbench(&["run", "net.py:make", "--noplot", "--batch-sizes", "1,3"]).finish().with_code(0);
-        let records = workplace.records();
-        assert_eq!(records.len(), 2);
-        for record in records {
-            assert_eq!(record.status, Status::Ok, "{:?}", record.message);
-            let batch = record.batch_size;
-            assert_eq!(record.input_shape, Some(format!("{batch}x3x16x16 {batch}x7")));
-            assert!(record.message.unwrap().contains("returned in training mode"));
-        }
-        let arguments = ["profile", "net.py", "--format", "json"];
-        let profile = workplace.inferbench(&arguments).finish().with_code(0);
-        let profile: Profile = serde_json::from_str(&profile.stdout).unwrap();
-        let rows = &profile.cases[0].rows;
-        let conv = rows.iter().find(|row| row.module.as_deref() == Some("conv")).unwrap();
-        assert!(conv.operator == "aten::conv2d" && conv.kernel.as_ref().unwrap().contains("8×3×3×3"), "{conv:?}");
-        // Two for each weight at each of 14 × 14 places.
-        assert_eq!(conv.flops, Some(2 * 8 * 27 * 14 * 14));
-    }
-
-    #[test]
-    fn archives_compute_what_libtorch_computes() {
-        if !has_environment("torch") {
-            return;
-        }
-        let backends: &[&str] = if cfg!(feature = "tch") { &["torch", "tch"] } else { &["torch"] };
-        let workplace = Workplace::new(&[], backends, &[1, 2]);
-        workplace.add_model("scaled.pt", "scaled.pt");
-        let input = ["scaled.pt", "--input", "x:f32[batch,3];scale:f32[1,1]"];
-        workplace.inferbench(&[&["run", "--noplot"], &input[..]].concat()).finish().with_code(0);
-        let records = workplace.records();
-        assert_eq!(records.len(), 2 * backends.len());
-        for record in records {
-            assert_eq!(record.status, Status::Ok, "{}: {:?}", record.case_id, record.message);
-        }
-    }
-
-    #[test]
-    fn what_is_no_module_is_said_in_a_sentence() {
-        if !has_environment("torch") {
-            return;
-        }
-        let workplace = Workplace::new(&[], &["torch"], &[1]);
-        let refused = |name: &str, text: &str, message: &str| {
-            std::fs::write(workplace.path(name), text).unwrap();
-            workplace.inferbench(&["run", name]).finish().with_code(2).saying(&[message]);
-        };
-        let raises = "def inner():\n    raise ValueError('no such layer')\ndef make():\n    return inner()\n";
-        refused("raises.py", raises, "line 4, in make (`return inner()`): raises.py, line 2, in inner");
-        refused("three.py", "def make(): return 3\n", "`make` of three.py returns int, and not a torch.nn.Module");
-        refused("none.py", "", "none.py has no function `make`");
-        refused("wrong.pt2", "text", "wrong.pt2 is not what torch.export.save writes");
-        let other = workplace.inferbench(&["run", "three.py:net"]).finish().with_code(2);
-        other.saying(&["the function of a Python file is called `make`"]);
-    }
-
-    #[test]
-    fn without_its_environment_it_says_what_adds_it() {
-        let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
-        std::fs::write(workplace.path("net.py"), NET).unwrap();
-        let mut command = workplace.inferbench(&["run", "net.py"]);
-        let absent = command.env("XDG_CACHE_HOME", workplace.path("")).env("INFERBENCH_ENVIRONMENT", "none");
-        absent.finish().with_code(3).saying(&["PyTorch is not here; get it with"]);
-        let mut command = workplace.inferbench(&["run"]);
-        let absent = command.env("XDG_CACHE_HOME", workplace.path("")).env("INFERBENCH_ENVIRONMENT", "none");
-        absent.finish().with_code(3).saying(&[
-            "left out: torch on cpu (1 case): unavailable: PyTorch is not here; get it with `scripts/setup torch`",
-        ]);
     }
 }
 

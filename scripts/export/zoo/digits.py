@@ -9,16 +9,23 @@ Input: [batch, 1, 8, 8] with values 0..1. Output: 10 classes.
 Its variants are the same network with fewer weights, or with weights of 8 bits.
 """
 
+import importlib
+import re
 from functools import partial
+from pathlib import Path
 
-import onnxruntime
 import torch
 from torch import nn
 
-import distil_digits
-import prune_digits
-import quantize_digits
 from entry import Entry, Port, QuantizedVariant, TrainedVariant
+
+
+def _by(module: str, name: str):
+    """A function of a module that needs packages which whoever only runs the network does not have."""
+    return lambda *given: getattr(importlib.import_module(module), name)(*given)
+
+
+ONNXRUNTIME = re.search(r"onnxruntime==(\S+)", (Path(__file__).parent.parent / "requirements.txt").read_text())[1]
 
 
 def _network(conv1: int = 16, conv2: int = 32, fc1: int = 64) -> nn.Module:
@@ -57,38 +64,38 @@ DIGITS = Entry(
         TrainedVariant(
             "pruned-unstructured",
             _network,
-            prune_digits.unstructured,
+            _by("prune_digits", "unstructured"),
             "70 % of the weights 0 by magnitude, fine-tuned",
         ),
         TrainedVariant(
             "pruned-structured",
             partial(_network, 8, 16, 32),
-            prune_digits.structured,
+            _by("prune_digits", "structured"),
             "half of the channels and neurons removed, those with the smallest weights, fine-tuned",
         ),
         TrainedVariant(
             "distilled",
             partial(_network, 6, 12, 24),
-            distil_digits.distil,
+            _by("distil_digits", "distil"),
             "a smaller network, trained with the original's outputs and the labels",
         ),
         QuantizedVariant(
             "int8-dynamic",
             "onnx",
-            quantize_digits.onnx_dynamic,
-            f"ONNX Runtime {onnxruntime.__version__}, quantize_dynamic",
+            _by("quantize_digits", "onnx_dynamic"),
+            f"ONNX Runtime {ONNXRUNTIME}, quantize_dynamic",
         ),
         QuantizedVariant(
             "int8-static",
             "onnx",
-            quantize_digits.onnx_static,
-            f"ONNX Runtime {onnxruntime.__version__}, quantize_static, one scale per channel, "
+            _by("quantize_digits", "onnx_static"),
+            f"ONNX Runtime {ONNXRUNTIME}, quantize_static, one scale per channel, "
             "calibrated on training pictures",
         ),
         QuantizedVariant(
             "int8-torch",
             "torchscript",
-            quantize_digits.torch_static,
+            _by("quantize_digits", "torch_static"),
             f"PyTorch {torch.__version__.split('+')[0]}, torch.ao.quantization, static, one scale per channel, "
             "calibrated on training pictures",
         ),

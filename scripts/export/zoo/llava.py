@@ -15,9 +15,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-import package
 from attention import attend, decoder_ports, merge_heads, split_heads
-from entry import Generative, Part, Port, Prompt
+from entry import SAMPLES, Generative, Part, Port, Prompt
 from transformer_init import fan_in, transformer_init
 from zoo.causal_lm import QWEN2_05B_CONFIG, decode, past_ports, rope
 
@@ -127,7 +126,7 @@ def _entry(
         features, places = partial(_grid, order), len(order)
     else:
         model_class, pixels, features, places = LlavaForConditionalGeneration, [3, size, size], _patches, side**2
-    every = places // SAMPLE if places * width * 4 * package.SAMPLES > LARGE else 1
+    every = places // SAMPLE if places * width * 4 * SAMPLES > LARGE else 1
     image = Port("image_features", "f32", ["batch", places, width])
     sample = Port("image_sample", "f32", ["batch", -(-places // every), width])
     pictures = Port("pixel_values", "f32", ["batch", *pixels])

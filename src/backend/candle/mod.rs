@@ -20,6 +20,7 @@ mod native;
 mod operator;
 #[cfg(feature = "candle-onnx")]
 mod plan;
+mod quantised;
 mod tensor;
 
 use candle_core::Device;
@@ -29,6 +30,7 @@ use crate::backend::artifact::{Format, check_artifact};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::definition::{CaseFailure, Dtype, Model};
+use crate::fixture::Reads;
 
 pub struct Candle;
 
@@ -45,11 +47,27 @@ impl Backend for Candle {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        if model.is_gguf() {
+            return Ok(());
+        }
         check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::GraphsOrGguf
+    }
+
+    /// The weights of a GGUF file, dequantised by candle.
+    fn load_exact(&self, request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let Some(file) = &request.artifacts.gguf else { return Ok(None) };
+        quantised::open_session(request, &device_of(request.device)?, file, true).map(Some)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
+        if let Some(file) = &request.artifacts.gguf {
+            return quantised::open_session(request, &device, file, false);
+        }
         if let Some(session) = native::open_session(request, &device, None)? {
             return Ok(session);
         }
@@ -58,6 +76,9 @@ impl Backend for Candle {
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         let device = device_of(request.device)?;
+        if request.artifacts.gguf.is_some() {
+            return Err(CaseFailure::unsupported("candle's module of GGUF files has no spans around its layers"));
+        }
         if !device.is_cpu() {
             return Err(CaseFailure::unsupported("candle says when operators run on the CPU only"));
         }

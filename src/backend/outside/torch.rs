@@ -1,4 +1,4 @@
-//! PyTorch in its own Python: the module of a model's library, called as it is (eager), or compiled by `torch.compile`.
+//! PyTorch in its own Python: the module of a model's library, called as it is (eager), or compiled by `torch.compile` or AOTInductor.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,30 +12,37 @@ use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
 use crate::backend::installed::Environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
-use crate::definition::{CaseFailure, Dtype, Model, Origin, TensorSpec, backends_in_places, device_kind};
-use crate::paths::Paths;
+use crate::definition::{
+    CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
+    device_kind,
+};
+use crate::paths::{Paths, is_trusted};
 
-/// How a module is called: as it is, or compiled.
+/// How a module is called: as it is, compiled at its first call, or compiled ahead of time.
 #[derive(Clone, Copy, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Mode {
     Eager,
     Compile,
+    Aot,
 }
 
 /// PyTorch: the one that is used here, or that of one Python environment.
 pub struct Torch {
     pub place: Option<&'static Path>,
+    /// What is set besides, separated by dots, as in the backend's name: `channels-last.max-autotune`.
+    pub settings: &'static str,
     pub mode: Mode,
 }
 
-const MODULES: [Module; 7] = [
+const WORKER: [Module; 8] = [
     FRAMES,
     SERVING,
     ("networks", include_str!("torch/networks.py")),
     ("files", include_str!("torch/files.py")),
-    ("sessions", include_str!("torch/sessions.py")),
+    ("modes", include_str!("torch/modes.py")),
     ("profiles", include_str!("torch/profiles.py")),
+    ("sessions", include_str!("torch/sessions.py")),
     ("serve", include_str!("torch/serve.py")),
 ];
 
@@ -55,13 +62,20 @@ impl Torch {
         let mode: &str = self.mode.into();
         let export = Paths::find().script("scripts/export/entry.py");
         let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
-        python::start("torch", LIBRARY.python(self.place)?, &MODULES, |command| {
+        python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
+            command.env("TORCH_WORKER_SETTINGS", self.settings);
             // It defines the modules of packaged models.
             command.env("TORCH_WORKER_EXPORT", export.parent().unwrap_or(&export));
             command.env("OMP_NUM_THREADS", threads.to_string());
-            // Nothing is read from an earlier compilation, and nothing is asked of a model hub.
-            command.env("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1").env("HF_HUB_OFFLINE", "1");
+            // Nothing is asked of a model hub, and nothing is read from an earlier compilation unless a setting says so.
+            command.env("HF_HUB_OFFLINE", "1");
+            if !self.settings.split('.').any(|setting| setting == "cache") {
+                command.env("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1");
+            }
+            if is_trusted() {
+                command.env("TORCH_WORKER_TRUST", "1");
+            }
             if is_profiled {
                 command.env("TORCH_WORKER_PROFILED", "1");
             }
@@ -78,11 +92,12 @@ impl Torch {
 /// # Errors
 /// PyTorch is not here, or the file has no module that can be called; the message says why.
 pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
-    let is_of_torch = |name: &str| name.starts_with("torch@") || name.starts_with("torch-compile@");
+    let is_of_torch =
+        |name: &str| MODULES.contains(&backend_and_settings(name.split('@').next().unwrap_or_default()).0);
     let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
     // An environment that the command names has PyTorch, where the active one may have none.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
-    let mut process = Torch { place, mode: Mode::Eager }.start("cpu", 1, false)?;
+    let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false)?;
     let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file }, &[])?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
@@ -120,12 +135,23 @@ impl Backend for Torch {
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         match &model.origin {
+            _ if self.mode == Mode::Aot && model.generation.is_some() => Err(CaseFailure::unsupported(
+                "AOTInductor compiles forward passes, and no phases of generation: `torch-compile` compiles these",
+            )),
+            // torchao makes this form of a module.
+            Origin::Packaged { quantization: Some(Quantization::Dynamic), .. } => Ok(()),
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. } => {
                 Err(CaseFailure::unsupported("this variant is made from ONNX graphs, and there is no module of it"))
             }
             Origin::Files { torchscript: None, .. } => Err(CaseFailure::unsupported(
-                "an ONNX file is no module: name a `.py`, a `.pt2` or a TorchScript `.pt` file",
+                "an ONNX file is no module: name a `.py`, a `.pt2`, a TorchScript `.pt` file or a model hub's folder",
             )),
+            // Of a module in f32, torchao makes it.
+            Origin::Files { torchscript: Some(file), .. } if dtype == Dtype::I8 && model.dtype == Dtype::F32 => {
+                let is_of_classes = file.extension().is_some_and(|kind| kind == "py" || kind == "json");
+                let why = "i8 is made of the modules of a `.py` file or a model hub's folder";
+                if is_of_classes { Ok(()) } else { Err(CaseFailure::unsupported(why)) }
+            }
             // A quantised archive.
             Origin::Files { .. } if dtype == model.dtype => Ok(()),
             _ if !DTYPES.contains(&dtype) => {

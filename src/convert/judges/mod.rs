@@ -190,6 +190,7 @@ mod tests {
         let known = known("texts");
         let evaluation = |key: &str| {
             let text = |it: &Value| ReadText {
+                log_probabilities: Vec::new(),
                 likeliest: it["likeliest"].as_array().unwrap().iter().map(|token| token.as_i64().unwrap()).collect(),
                 loss: it["loss"].as_f64().unwrap(),
             };

@@ -59,7 +59,56 @@ pub fn of_text(read: &[ReadText], is_recorded: bool, original: Option<&[ReadText
     figures.extend(change);
     let mut figures = directed(figures, is_recorded);
     figures.extend(agreement.map(Figure::compared));
+    figures.extend(divergences(read, original));
     figures
+}
+
+/// The Kullback-Leibler divergence of the next token's distribution from the original's, in nats (Kullback and Leibler 1951): the mean over
+/// places of texts, the median, and what 99 % of the places do not exceed.
+fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
+    let of_text = |(own, original): (&ReadText, &ReadText)| -> Vec<f64> {
+        let places = own.log_probabilities.iter().zip(&original.log_probabilities);
+        let same = places.filter(|(own, original)| own.0 == original.0 && own.1.len() == original.1.len());
+        same.map(|((_, own), (_, original))| divergence(original, own)).collect()
+    };
+    let by_text: Vec<Vec<f64>> = read.iter().zip(original).map(of_text).collect();
+    let count = by_text.iter().map(Vec::len).sum::<usize>();
+    if count == 0 {
+        return Vec::new();
+    }
+    let sums: Vec<(f64, f64)> = by_text.iter().map(|text| (text.iter().sum(), text.len() as f64)).collect();
+    let mean = |drawn: &[u32]| ratio(&sums, drawn);
+    // All places in ascending order, with their texts.
+    let mut ordered: Vec<(f64, usize)> =
+        by_text.iter().enumerate().flat_map(|(text, values)| values.iter().map(move |&value| (value, text))).collect();
+    ordered.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let quantile = |part: f64, drawn: &[u32]| {
+        let all: f64 = ordered.iter().map(|(_, text)| f64::from(drawn[*text])).sum();
+        let mut passed = 0.0;
+        let reached = ordered.iter().find(|(_, text)| {
+            passed += f64::from(drawn[*text]);
+            passed >= part * all
+        });
+        reached.map(|(value, _)| *value)
+    };
+    let (median, most) = (|drawn: &[u32]| quantile(0.5, drawn), |drawn: &[u32]| quantile(0.99, drawn));
+    let figures: [(&str, OfSamples<'_>); 3] =
+        [("kl_divergence", &mean), ("kl_divergence_median", &median), ("kl_divergence_p99", &most)];
+    let figure = |(name, of): (&str, OfSamples<'_>)| {
+        let figure = Figure::resampled(name, Better::Lower, by_text.len(), of)?;
+        // It has no largest value, so that it says nothing as a fraction.
+        Some(figure.in_unit("nats").compared())
+    };
+    figures.into_iter().filter_map(figure).collect()
+}
+
+/// The divergence of one distribution from an original, both as logarithms of probabilities: never below 0, but for rounding.
+fn divergence(original: &[f32], own: &[f32]) -> f64 {
+    let part = |(&original, &own): (&f32, &f32)| {
+        let (original, own) = (f64::from(original), f64::from(own));
+        if original == f64::NEG_INFINITY { 0.0 } else { original.exp() * (original - own) }
+    };
+    original.iter().zip(own).map(part).sum::<f64>().max(0.0)
 }
 
 fn directed(figures: Vec<Figure>, is_recorded: bool) -> Vec<Figure> {
@@ -70,4 +119,34 @@ fn agreeing(one: &ReadText, other: &ReadText) -> (f64, f64) {
     let is_same = |(one, other): &(&i64, &i64)| one == other;
     let same = one.likeliest.iter().zip(&other.likeliest).filter(is_same).count();
     (same as f64, one.likeliest.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(distributions: &[[f64; 2]]) -> ReadText {
+        let logarithms = |of: &[f64; 2]| of.iter().map(|it| it.ln() as f32).collect();
+        ReadText {
+            likeliest: vec![0; distributions.len()],
+            loss: 0.0,
+            log_probabilities: (0..).zip(distributions.iter().map(logarithms)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_divergence_is_that_of_its_formula_and_0_of_the_same() {
+        let original = vec![text(&[[0.5, 0.5], [0.25, 0.75]]); 8];
+        let own = vec![text(&[[0.25, 0.75], [0.25, 0.75]]); 8];
+        let of = |read: &[ReadText], name: &str| {
+            let figures = of_text(read, true, Some(&original));
+            figures.into_iter().find(|figure| figure.name == name).unwrap()
+        };
+        let first = 0.5 * (0.5_f64 / 0.25).ln() + 0.5 * (0.5_f64 / 0.75).ln();
+        let mean = of(&own, "kl_divergence");
+        assert!((mean.value - first / 2.0).abs() < 1e-6 && mean.is_compared && mean.unit == "nats", "{mean:?}");
+        assert!((of(&own, "kl_divergence_p99").value - first).abs() < 1e-6);
+        assert_eq!(of(&own, "kl_divergence_median").value, 0.0);
+        assert_eq!(of(&original, "kl_divergence").value, 0.0);
+    }
 }

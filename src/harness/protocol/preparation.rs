@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::job::WorkItem;
+use crate::backend;
 use crate::definition::{CaseFailure, Dtype, Model};
-use crate::fixture::{self, Held};
+use crate::fixture::{self, Held, Reads};
 use crate::paths::Paths;
 use crate::selection::PlannedCase;
 
@@ -12,8 +13,9 @@ use crate::selection::PlannedCase;
 #[derive(Debug, Default)]
 pub struct Preparations(BTreeMap<PreparedKey, Result<Held, String>>);
 
-/// Prepared artifacts are the same for all cases with the same folder, variant and dtype, and with a reference or without one.
-type PreparedKey = (String, String, Dtype, bool);
+/// Prepared artifacts are the same for all cases with the same folder, variant and dtype, with a reference or without one, for backends that
+/// load the same files.
+type PreparedKey = (String, String, Dtype, bool, Reads);
 
 impl Preparations {
     /// What a planned case is run with. Its artifacts are prepared, if they are not yet.
@@ -22,8 +24,9 @@ impl Preparations {
     /// Why it cannot run: as it was planned, or as [`fixture::prepare_and_hold`].
     pub fn work_item(&mut self, planned: &PlannedCase, paths: &Paths) -> Result<WorkItem, CaseFailure> {
         let (case, model) = (planned.case.clone(), planned.model.clone()?);
-        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype, model.has_reference());
-        let prepare = || prepare_model(&model, paths, case.dtype).map_err(|error| format!("{error:#}"));
+        let reads = backend::find(&case.backend)?.reads();
+        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype, model.has_reference(), reads);
+        let prepare = || prepare_model(&model, paths, case.dtype, reads).map_err(|error| format!("{error:#}"));
         let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
         Ok(WorkItem::new(case, model, held.artifacts.clone()))
     }
@@ -33,8 +36,8 @@ impl Preparations {
 ///
 /// # Errors
 /// As [`fixture::prepare_and_hold`].
-pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> anyhow::Result<Held> {
-    let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype)?;
+pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype, reads: Reads) -> anyhow::Result<Held> {
+    let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype, reads)?;
     if bytes > 0 {
         eprintln!(
             "preparing {} in {dtype} ({:.1} MB in {})",
@@ -43,5 +46,5 @@ pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> anyhow::Resu
             paths.prepared().display()
         );
     }
-    fixture::prepare_and_hold(model, &paths.prepared(), dtype)
+    fixture::prepare_for(reads, model, &paths.prepared(), dtype)
 }

@@ -40,6 +40,8 @@ pub fn stacked(batch: &[Sample], batch_size: usize) -> anyhow::Result<Vec<HostTe
 pub struct Following {
     judge: Judge,
     batch_size: usize,
+    /// All samples.
+    samples: usize,
     /// The tokens of each sample.
     tokens: usize,
     /// Seeded tokens are below this.
@@ -68,7 +70,8 @@ impl Following {
             _ => steps.min(MOST_TOKENS),
         };
         let (judge, batch_size) = (model.judged_by(), case.batch_size);
-        Ok(Following { judge, batch_size, tokens, vocabulary: vocabulary_of(model), is_recorded: labels > 0 })
+        let samples = count(model, samples);
+        Ok(Following { judge, batch_size, samples, tokens, vocabulary: vocabulary_of(model), is_recorded: labels > 0 })
     }
 
     /// Follows the model through a batch, which may have fewer samples than the session takes.
@@ -97,7 +100,10 @@ impl Following {
             let rows: Vec<Vec<i64>> = texts.iter().cycle().take(self.batch_size).map(filled).collect();
             let text = HostTensor { shape: vec![rows.len(), self.tokens], data: TensorData::I64(rows.concat()) };
             let next = session.follow(&inputs, Continuation::Given(&text))?;
-            let read = texts.iter().enumerate().map(|(row, text)| read_text(&next[..text.len()], row));
+            let places = self.samples * self.tokens;
+            let read = texts.iter().enumerate().map(|(row, text)| {
+                read_text(&next[..text.len()], row, places, (evaluation.samples + row) * self.tokens)
+            });
             let new = Judged::Texts { read: Vec::new(), is_recorded: self.is_recorded };
             if let Judged::Texts { read: all, .. } = evaluation.judged.get_or_insert(new) {
                 for text in read {
@@ -118,11 +124,19 @@ impl Following {
     }
 }
 
-/// How the text of a row is read.
-fn read_text(next: &[NextTokens], row: usize) -> ReadText {
+/// How many logarithms of probabilities of a case are kept: as many as are these numbers, at places that lie evenly among all.
+const KEPT_LOGARITHMS: usize = 16 << 20;
+
+/// How the text of a row is read, of `places` in all texts; its first is the place `first` of these.
+fn read_text(next: &[NextTokens], row: usize, places: usize, first: usize) -> ReadText {
+    let width = next.first().and_then(|next| next.log_probabilities.get(row)).map_or(0, Vec::len);
+    let every = places.div_ceil((KEPT_LOGARITHMS / width.max(1)).max(1)).max(1);
+    let kept = next.iter().enumerate().filter(|(place, _)| (first + place).is_multiple_of(every));
+    let logarithms = kept.filter_map(|(place, next)| Some((place as u32, next.log_probabilities.get(row)?.clone())));
     ReadText {
         likeliest: next.iter().map(|next| next.likeliest[row]).collect(),
         loss: next.iter().map(|next| next.losses[row]).sum(),
+        log_probabilities: logarithms.collect(),
     }
 }
 

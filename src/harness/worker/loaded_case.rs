@@ -205,6 +205,7 @@ impl<'a> Worker<'a> {
         for inputs in ring {
             session.bind(inputs)?;
         }
+        outcome.row.new_tokens = (case.phase == Phase::Decode).then(|| session.calls_in_a_row());
         let compiled_before = session.compilation().unwrap_or_default();
         let start = Instant::now();
         session.run(0)?;

@@ -157,7 +157,7 @@ impl TokenServer {
             }
             times.push(Instant::now());
         })?;
-        Ok(Answer { prompt_tokens: prompt, tokens: times })
+        Ok(Answer { prompt_tokens: prompt, tokens: times, ..Answer::default() })
     }
 }
 

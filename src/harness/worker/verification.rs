@@ -28,12 +28,14 @@ pub struct Expectation {
     bindings: Vec<NamedTensors>,
     spread: Spread,
     closeness: Closeness,
+    /// The tokens that follow the prompts, by binding, where no reference has them.
+    first_tokens: Vec<Vec<i64>>,
 }
 
 impl Expectation {
     fn new(bindings: Vec<NamedTensors>, batch: usize, closeness: Closeness) -> Result<Self, CaseFailure> {
         let spread = Spread::of(&bindings, batch)?;
-        Ok(Expectation { bindings, spread, closeness })
+        Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
     }
 
     /// Compares the outputs of one call with what they should be.
@@ -74,17 +76,20 @@ impl Verification<'_> {
     ) -> Result<Expectation, CaseFailure> {
         let outputs = (0..ring.len()).map(|binding| session.outputs(binding)).collect::<Result<Vec<_>, _>>()?;
         let own: Vec<NamedTensors> = outputs.iter().map(|outputs| self.named(outputs)).collect();
+        // A function of a coarser dtype within the model has the errors of that.
+        let rounded_to = session.placement().rounded_to.unwrap_or(self.case.dtype);
         // Of outputs that cannot be compared, nothing is known afterwards either.
         let itself = |bindings: Vec<NamedTensors>| Expectation {
             spread: Spread::of(&bindings, self.case.batch_size).unwrap_or_default(),
             bindings,
-            closeness: Closeness::to_reference(self.case.dtype, self.model.tolerance.of(self.case.dtype)),
+            closeness: Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to)),
+            first_tokens: Vec::new(),
         };
         let has_outputs = outputs.iter().any(|outputs| !outputs.is_empty()) && self.case.backend != backend::NULL;
         if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(own));
         }
-        let expectation = self.expectation(ring.len())?.filter(|(expectation, _)| {
+        let expectation = self.expectation(ring, rounded_to)?.filter(|(expectation, _)| {
             !self.may_lengths_differ()
                 || expectation.bindings.iter().zip(&outputs).all(|it| have_same_shapes(it.0, it.1))
         });
@@ -103,6 +108,7 @@ impl Verification<'_> {
         };
         let whose = match by.as_str() {
             REFERENCE => "the reference".to_owned(),
+            SAME_WEIGHTS => SAME_WEIGHTS.to_owned(),
             other if other.contains(" in ") => format!("the outputs of {other}"),
             other => format!("the outputs of {other} in {}", self.case.dtype),
         };
@@ -118,8 +124,9 @@ impl Verification<'_> {
                 continue;
             };
             let place = (binding, self.case.batch_size);
-            match self.gap_of_tokens(session, &ring[binding], outputs, place, expected)? {
-                Some(gap) if gap <= most_gap(self.case.dtype) => {
+            let first = expectation.first_tokens.get(binding).map(Vec::as_slice);
+            match self.gap_of_tokens(session, &ring[binding], (outputs, first), place, expected)? {
+                Some(gap) if gap <= most_gap(rounded_to) => {
                     gap_of_tokens = Some(gap_of_tokens.map_or(gap, |before| before.max(gap)));
                     // After another token, all that follows is another text.
                     if self.case.phase == Phase::Prefill {
@@ -164,20 +171,28 @@ impl Verification<'_> {
         &self,
         session: &mut dyn Session,
         inputs: &[HostTensor],
-        outputs: &[HostTensor],
+        (outputs, first): (&[HostTensor], Option<&[i64]>),
         (binding, batch_size): (usize, usize),
         expected: &NamedTensors,
     ) -> Result<Option<f64>, CaseFailure> {
         match self.case.phase {
-            _ if self.case.dtype == Dtype::F32 => return Ok(None),
-            Phase::Prefill => return Ok(gap_of_first_tokens(outputs, expected)),
+            _ if most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) == 0.0 => return Ok(None),
+            Phase::Prefill => {
+                let shown = outputs.get(1).and_then(|logits| logits.shape.last()).copied();
+                if shown.is_some() && shown == self.vocabulary() {
+                    return Ok(gap_of_first_tokens(outputs, expected));
+                }
+                // Where a session of the other phase cannot be had, nothing is known.
+                return Ok(self.gap_of_unseen_tokens(inputs, expected).unwrap_or(None));
+            }
             Phase::Decode => {}
             Phase::Forward | Phase::Encoder => return Ok(None),
         }
         let samples = fixture::sample_indices(binding, batch_size);
         let length = self.case.sequence_length;
-        let first = self.reference.and_then(|reference| reference.output(Phase::Prefill, "token", length));
-        let first = first.map(|first| first.rows(&samples).data);
+        let first_of_reference = self.reference.and_then(|reference| reference.output(Phase::Prefill, "token", length));
+        let first_of_other = first.map(|first| TensorData::I64(first.to_vec()));
+        let first = first_of_reference.map(|first| first.rows(&samples).data).or(first_of_other);
         let further = expected.iter().map(|(_, tensor)| &tensor.data).find(|data| matches!(data, TensorData::I64(_)));
         let (Some(TensorData::I64(first)), Some(TensorData::I64(further))) = (first, further) else { return Ok(None) };
         let steps = further.len() / first.len().max(1);
@@ -186,6 +201,22 @@ impl Verification<'_> {
             rows.flat_map(|(first, further)| std::iter::once(first).chain(further)).copied().collect();
         let tokens = HostTensor { shape: vec![first.len(), steps + 1], data: TensorData::I64(tokens) };
         let next = session.follow(inputs, Continuation::Given(&tokens))?;
+        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
+    }
+
+    /// The number of tokens that the model's logits are of, if its definition says it.
+    fn vocabulary(&self) -> Option<usize> {
+        let mut outputs = self.model.parts.iter().flat_map(|part| &part.outputs);
+        outputs.find(|output| output.name == "logits")?.shape.last()?.fixed()
+    }
+
+    /// The same for first tokens of a large vocabulary, of whose logits only some are among the outputs: a session that decodes says it.
+    fn gap_of_unseen_tokens(&self, inputs: &[HostTensor], expected: &NamedTensors) -> Result<Option<f64>, CaseFailure> {
+        let Some((_, HostTensor { data: TensorData::I64(tokens), .. })) = expected.first() else { return Ok(None) };
+        let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.clone()) };
+        let request = LoadRequest { phase: Phase::Decode, ..self.request };
+        let mut decoding = backend::find(&self.case.backend)?.load(&request)?;
+        let next = decoding.follow(inputs, Continuation::Given(&tokens))?;
         Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
     }
 
@@ -198,14 +229,21 @@ impl Verification<'_> {
 
     /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
     /// a reference nor another backend's outputs.
-    fn expectation(&self, bindings: usize) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    fn expectation(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
-        let reference = (0..bindings)
+        let reference = (0..ring.len())
             .map(|binding| self.reference_outputs(binding, batch_size))
             .collect::<Result<Option<Vec<_>>, _>>()?;
         if let Some(bindings) = reference {
-            let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
+            let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
             return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
+        }
+        if let Some(expectation) = self.of_same_weights(ring)? {
+            return Ok(Some((expectation, SAME_WEIGHTS.into())));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let PeerOutputs { backend, dtype: of_other, bindings } = other;
@@ -214,6 +252,28 @@ impl Verification<'_> {
         let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
         Ok(Some((Expectation::new(bindings, batch_size, closeness)?, by)))
+    }
+
+    /// The outputs of the same quantised weights, computed in f32. Returns `None` for weights that are not quantised, and where the backend has
+    /// no such form.
+    fn of_same_weights(&self, ring: &[Vec<HostTensor>]) -> Result<Option<Expectation>, CaseFailure> {
+        let Case { dtype, batch_size, .. } = *self.case;
+        let is_small = self.model.parameters.is_some_and(|count| count <= MOST_PARAMETERS);
+        if !self.model.is_gguf() || dtype == Dtype::F32 || !is_small {
+            return Ok(None);
+        }
+        let Some(mut exact) = backend::find(&self.case.backend)?.load_exact(&self.request)? else { return Ok(None) };
+        let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
+        for inputs in ring {
+            let binding = exact.bind(inputs)?;
+            bindings.push(self.named(&exact.outputs(binding)?));
+            if self.case.phase == Phase::Decode {
+                let next = exact.follow(inputs, Continuation::Likeliest { most: 1, ends: &[] })?;
+                first_tokens.extend(next.into_iter().map(|next| next.likeliest));
+            }
+        }
+        let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
+        Ok(Some(Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }))
     }
 
     /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
@@ -280,8 +340,8 @@ impl Verification<'_> {
         }
         match self.reference_outputs(0, other)? {
             Some(expected) => expectation.compare(&others, &expected).or_else(|why| {
-                match self.gap_of_tokens(session, &inputs, &others, (0, other), &expected)? {
-                    Some(gap) if gap <= most_gap(self.case.dtype) => Ok(()),
+                match self.gap_of_tokens(session, &inputs, (&others, None), (0, other), &expected)? {
+                    Some(gap) if gap <= most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) => Ok(()),
                     _ => Err(in_batch(why)),
                 }
             }),
@@ -289,6 +349,12 @@ impl Verification<'_> {
         }
     }
 }
+
+/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32.
+const MOST_PARAMETERS: u64 = 1 << 31;
+
+/// Whose outputs quantised weights are compared with, where no reference is of them.
+const SAME_WEIGHTS: &str = "the same weights in f32";
 
 /// How far the logit of a token may be below the largest one, as a fraction of it, for the tokens to be nearly as likely: four times what
 /// ONNX Runtime's own arithmetic gave for most of the packaged models.

@@ -2,6 +2,7 @@
 
 mod generator;
 mod queue;
+mod trials;
 mod watch;
 
 use std::sync::mpsc;
@@ -9,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use self::queue::{Finished, Queue, Waiting, Work};
+pub use self::trials::{Observer, Trials};
 pub use self::watch::Watch;
 use crate::backend::caught;
 use crate::definition::CaseFailure;
@@ -35,6 +37,12 @@ pub struct Answer {
     pub prompt_tokens: usize,
     /// When each token was there. Empty if the answer does not consist of tokens.
     pub tokens: Vec<Instant>,
+    /// How many tokens there are, if they do not come one by one.
+    pub token_count: Option<usize>,
+    /// When the answer was there, if that was before the session had looked at it.
+    pub ended: Option<Instant>,
+    /// Whether there is no answer.
+    pub has_failed: bool,
 }
 
 /// Users, each of whom sends the next request when the answer is there.
@@ -135,7 +143,7 @@ fn serve_all(queue: &Queue, batching: Batching, server: &mut impl Serve) -> Resu
                 let first = requests.first().map_or(0, |request| request.number);
                 let started = Instant::now();
                 let answer = server.serve(first, requests.len())?;
-                let ended = Instant::now();
+                let ended = answer.ended.unwrap_or_else(Instant::now);
                 queue.finish(&requests, started, ended, &answer);
             }
             Work::Stream(stream) => queue.end_stream(serve_stream(queue, stream, batching.most, server)?),
@@ -170,7 +178,8 @@ fn serve_stream(
             left -= together;
         }
         let one = Waiting { number, due: started, since: started };
-        let finished = Finished::of(one, started, Instant::now(), 1, &answer);
+        let ended = answer.ended.unwrap_or_else(Instant::now);
+        let finished = Finished::of(one, started, ended, 1, &answer);
         trial.served.push(served(begin, &finished));
         trial.token_gaps_ns.extend(gaps(&answer.tokens));
     }
@@ -179,6 +188,11 @@ fn serve_stream(
 }
 
 impl Instances<'_> {
+    /// Ends the trial: no further request is taken up.
+    pub fn give_up(&self) {
+        self.queue.give_up();
+    }
+
     /// One session takes queries one after the other.
     ///
     /// # Errors
@@ -352,7 +366,11 @@ mod tests {
     impl Serve for Telling {
         fn serve(&mut self, first: usize, _: usize) -> Result<Answer, CaseFailure> {
             thread::sleep(Duration::from_micros(200));
-            Ok(Answer { prompt_tokens: 5, tokens: (0..=first % 3).map(|_| Instant::now()).collect() })
+            Ok(Answer {
+                prompt_tokens: 5,
+                tokens: (0..=first % 3).map(|_| Instant::now()).collect(),
+                ..Answer::default()
+            })
         }
     }
 

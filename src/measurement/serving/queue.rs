@@ -33,10 +33,12 @@ pub(super) struct Finished {
 
 impl Finished {
     pub(super) fn of(request: Waiting, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Self {
-        let Answer { prompt_tokens, tokens } = answer;
+        let Answer { prompt_tokens, tokens, token_count, has_failed, .. } = answer;
         let (first_token, ended) = (tokens.first().copied(), tokens.last().copied().unwrap_or(ended));
         let first_token = first_token.unwrap_or(ended);
-        Finished { request, started, ended, batch, first_token, prompt_tokens: *prompt_tokens, tokens: tokens.len() }
+        let (prompt_tokens, tokens) = (*prompt_tokens, token_count.unwrap_or(tokens.len()));
+        let batch = if *has_failed { 0 } else { batch };
+        Finished { request, started, ended, batch, first_token, prompt_tokens, tokens }
     }
 }
 

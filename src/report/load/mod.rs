@@ -1,6 +1,7 @@
 //! A load test to read: a row per trial, and what the searches have found in one sentence.
 
 mod comparison;
+mod server;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
 
+use server::sentences_of_server;
 use windows::{changes, sentence_of_changes};
 
 pub use comparison::{check_of_rate, checks_of_rates, rates, render_comparison};
@@ -63,9 +65,13 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 31] = [
+const COLUMNS: [TableColumn; 36] = [
     ("scenario", false, |row| row.scenario.to_string()),
-    ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
+    ("sessions × threads", false, |row| match row.instances {
+        0 => String::new(),
+        instances => format!("{instances} × {}", row.threads),
+    }),
+    ("connections", true, |row| connections(row).unwrap_or_default()),
     ("callers", true, |row| row.callers.map(|callers| callers.to_string()).unwrap_or_default()),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
     ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
@@ -85,12 +91,16 @@ const COLUMNS: [TableColumn; 31] = [
         row.output_tokens_per_s.map(|rate| three_digits(rate) + &per_user.unwrap_or_default()).unwrap_or_default()
     }),
     ("goodput", true, |row| row.goodput_per_s.map(per_second).unwrap_or_default()),
+    ("first byte p99", true, |row| row.first_byte_p99_ms.map(latency).unwrap_or_default()),
+    ("HTTP", false, |row| row.statuses.clone().filter(|_| row.errors.is_some()).unwrap_or_default()),
+    ("errors", false, |row| row.errors.clone().unwrap_or_default()),
     ("mean queue", true, |row| row.queue_mean_ms.map(latency).unwrap_or_default()),
     ("mean service", true, |row| of_calls(row, |row| latency(row.service_mean_ms))),
     ("per call", true, |row| if row.most_batch > 1 { three_digits(row.mean_batch) } else { String::new() }),
     ("busy", true, |row| of_measured(row, |row| percent(row.utilisation))),
     ("lag p99", true, |row| row.issue_lag_p99_us.map(|us| latency(us / 1e3)).unwrap_or_default()),
     ("generator", true, |row| row.generator_share.map(percent).unwrap_or_default()),
+    ("client", true, |row| row.client_processors.map(percent).unwrap_or_default()),
     ("backlog", true, |row| row.backlog_most.map(|most| most.to_string()).unwrap_or_default()),
     ("memory", true, |row| row.memory_mb.map(megabytes).unwrap_or_default()),
     ("energy", true, |row| row.energy_j_per_request.map(joules).unwrap_or_default()),
@@ -105,8 +115,20 @@ const COLUMNS: [TableColumn; 31] = [
 ];
 
 /// The columns of a search, unless all are asked for.
-const OF_A_SEARCH: [&str; 10] =
-    ["sessions × threads", "callers", "asked", "answered", "p99", "TTFT p99", "TPOT p99", "busy", "memory", "LoadGen"];
+const OF_A_SEARCH: [&str; 12] = [
+    "sessions × threads",
+    "connections",
+    "errors",
+    "callers",
+    "asked",
+    "answered",
+    "p99",
+    "TTFT p99",
+    "TPOT p99",
+    "busy",
+    "memory",
+    "LoadGen",
+];
 
 /// Whether the row is one of a search's answer: the highest rate, the knee, and the lowest rates that are not accepted.
 fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
@@ -118,6 +140,12 @@ fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
     let is_failure = || row.rate == limit() && row.loadgen_accepts == Some(false);
     // Without an answer every trial says why.
     !row.is_of_search || row.is_highest || row.is_knee || is_failure() || limit().is_none()
+}
+
+/// `3 of 64`: the most that were in use at the same time.
+fn connections(row: &LoadResult) -> Option<String> {
+    let used = row.connections_used.map(|used| format!("{used} of ")).unwrap_or_default();
+    Some(format!("{used}{}", row.connections?))
 }
 
 fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
@@ -165,7 +193,20 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)))
         .essential(&["p99", "verdict"])
         .or_below(&["why"])
-        .minor(&["samples", "mean queue", "mean service", "per call", "lag p99", "generator", "backlog", "energy"]);
+        .minor(&[
+            "samples",
+            "connections",
+            "first byte p99",
+            "client",
+            "HTTP",
+            "mean queue",
+            "mean service",
+            "per call",
+            "lag p99",
+            "generator",
+            "backlog",
+            "energy",
+        ]);
     for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
         let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));
@@ -207,7 +248,7 @@ pub struct CurvePoint {
     pub ttft_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
-    /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several.
+    /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several; or the name of a server.
     pub split: String,
     pub is_knee: bool,
 }
@@ -223,7 +264,10 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     for run in runs {
         let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
         for row in run.results.into_iter().filter(is_shown) {
-            let split = split(row.instances, row.threads, row.callers);
+            let split = match &row.url {
+                Some(_) => row.server.clone().unwrap_or_else(|| "server".to_owned()),
+                None => split(row.instances, row.threads, row.callers),
+            };
             let point = CurvePoint {
                 per_s: row.completed_per_s,
                 ms: row.latency_ms,
@@ -252,7 +296,8 @@ fn sentences(run: &LoadRun) -> Vec<String> {
         }
     }
     let changes = run.results.iter().filter_map(sentence_of_changes);
-    changes.chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
+    let servers = run.results.iter().filter(|row| !row.is_of_search || row.is_highest).flat_map(sentences_of_server);
+    changes.chain(servers).chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
 }
 
 /// Splits that another one beats in all that is known of rate, latency, memory, energy and cost are named as such.
@@ -276,6 +321,9 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
         let rate = per_second(rate(row)) + &interval(row);
         let (instances, threads_each) = (row.instances, row.threads);
         let callers = row.callers.map(|callers| format!(" with {callers} callers")).unwrap_or_default();
+        if let Some(server) = row.server.as_ref().or(row.url.as_ref()) {
+            return format!("{server} serves {rate}{}{cost}", bound.unwrap_or_default());
+        }
         format!(
             "{instances} × {threads_each}{threads}{callers} serve {rate}{}{memory}{energy}{cost}{beaten}",
             bound.unwrap_or_default()

@@ -329,6 +329,15 @@ pub fn has_openvino() -> bool {
     is_there
 }
 
+/// Whether this build and machine have llama.cpp; says so where a test is therefore left out.
+pub fn has_llama_cpp() -> bool {
+    let is_there = cfg!(feature = "llama-cpp") && checkout().join(".native/llama-cpp").is_dir();
+    if !is_there {
+        eprintln!("left out: llama.cpp is not here; get it with `scripts/setup llama-cpp`");
+    }
+    is_there
+}
+
 fn openvino_library() -> PathBuf {
     let own = checkout().join(".native/openvino/libopenvino_c.so.2641");
     std::env::var_os("INFERBENCH_OPENVINO_LIBRARY").map_or(own, PathBuf::from)
@@ -346,7 +355,7 @@ pub fn real_backends() -> Vec<(&'static str, bool)> {
 /// The real backends of this build and machine that run ONNX files.
 pub fn backends_of_graphs() -> Vec<&'static str> {
     let here = real_backends().into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
-    here.filter(|name| !["tch", "torch", "torch-compile"].contains(name)).collect()
+    here.filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name)).collect()
 }
 
 pub fn checkout() -> &'static Path {
@@ -407,6 +416,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),
+        (cfg!(feature = "http-load"), "http-load"),
         (cfg!(feature = "serve"), "serve"),
         (cfg!(feature = "text"), "text"),
     ];

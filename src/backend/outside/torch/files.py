@@ -1,17 +1,22 @@
-"""Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, or a TorchScript archive."""
+"""Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
+a folder as a model hub has it."""
 
+import contextlib
 import importlib.util
 import inspect
 import os
+import pathlib
 import pickle
 import sys
 import traceback
 import warnings
+import zipfile
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
+import networks
 from frames import Refused
 
 DTYPES = {
@@ -28,6 +33,9 @@ DTYPES = {
 }
 # The Python file that was loaded.
 OWN = []
+# Whether pickles may run code when they are read.
+IS_TRUSTED = "TORCH_WORKER_TRUST" in os.environ
+TRUSTED = "a pickle that `--trust` allowed to run code when it was read"
 
 
 class Loaded:
@@ -40,12 +48,16 @@ class Loaded:
 
 def load(path):
     kind = os.path.splitext(path)[1]
-    return {".py": made, ".pt2": exported, ".pt": scripted}[kind](path)
+    return {".py": made, ".pt2": exported, ".pt": archived, ".json": pretrained}[kind](path)
 
 
 def inputs(path):
     """The inputs of a file, each as `x:f32[batch,3,224,224]`."""
+    if path.endswith(".json"):
+        return [text_of_port(port) for port in ports_of(*class_of(path))]
     loaded = load(path)
+    if path.endswith(".pt"):
+        return [f"{name}:f32[...]" for name in names_of(loaded.module)]
     shapes = [shape for *_, shape in loaded.examples]
     if loaded.can_change_dtype:
         # A Python file's module takes any batch, which is what all inputs begin with.
@@ -73,8 +85,7 @@ def text_of(name, example, shape):
 
 def made(path):
     """What `make` of a Python file returns: a module, and a tuple of its inputs or a dictionary of them by name."""
-    OWN[:] = [os.path.abspath(path)]
-    sys.path.insert(0, os.path.dirname(OWN[0]))
+    own_code_of(path)
     # The file may draw its weights by chance, and each process has to draw the same.
     torch.manual_seed(0)
     name = os.path.splitext(os.path.basename(path))[0]
@@ -106,23 +117,34 @@ def made(path):
     return Loaded(module, path, zip(names, values, [list(value.shape) for value in values]), by_name, notes)
 
 
-def names_of(module, count):
+def own_code_of(path):
+    """Lets the modules beside a file be imported."""
+    OWN[:] = [os.path.abspath(path)]
+    sys.path.insert(0, os.path.dirname(OWN[0]))
+
+
+def names_of(module, count=None):
+    """The names of the first inputs; without a number, of those that have no default."""
     parameters = inspect.signature(module.forward).parameters.values()
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if count is None:
+        return [p.name for p in positional if p.default is p.empty]
+    positional = [p.name for p in positional]
     return [positional[place] if place < len(positional) else f"input_{place}" for place in range(count)]
 
 
 def exported(path):
-    """A program of torch.export. What is pickled in it may be tensors only."""
+    """A program of torch.export. What is pickled in it may be tensors only, unless it is trusted."""
     read = torch.load
-    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": True})
+    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": not IS_TRUSTED})
     shown = os.path.basename(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.load(path)
     except pickle.UnpicklingError as why:
-        raise Refused("failed", f"{shown} has a pickle that would run code when it is read; only tensors are read from it") from why
+        message = f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"
+        raise Refused("failed", message) from why
     except Exception as why:
         raise Refused("failed", f"{shown} is not what torch.export.save writes: {str(why).splitlines()[0] if str(why) else type(why).__name__}") from why
     finally:
@@ -141,7 +163,89 @@ def exported(path):
     for tensor in program.state_dict.values():
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
-    return Loaded(program.module(), path, zip(names, values, shapes), by_name, can_change_dtype=False)
+    notes = [TRUSTED] if IS_TRUSTED else []
+    return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def archived(path):
+    """What torch.jit.save has written, or torch.save of a module."""
+    with zipfile.ZipFile(path) as archive:
+        is_scripted = any(name.endswith("constants.pkl") for name in archive.namelist())
+    if is_scripted or not IS_TRUSTED:
+        return scripted(path)
+    # Its classes are found in modules beside it.
+    own_code_of(path)
+    with torch.inference_mode(False):
+        module = torch.load(path, map_location="cpu", weights_only=False)
+    if not isinstance(module, torch.nn.Module):
+        raise Refused("failed", f"{os.path.basename(path)} is a pickle of {type(module).__name__}, and not of a torch.nn.Module")
+    notes = [TRUSTED]
+    if module.training:
+        notes.append("a module in evaluation mode, which was saved in training mode")
+    return Loaded(module, path, notes=notes)
+
+
+def class_of(path):
+    """The class of transformers for the folder of a config.json, and its configuration."""
+    networks.scripts()
+    folder = pathlib.Path(path).parent
+    with scripts_refusals():
+        import pretrained as hub_folder
+
+        import source
+
+        source.check_folder(folder)
+        return hub_folder.class_of(folder)
+
+
+def ports_of(model_class, config):
+    with scripts_refusals():
+        import pretrained as hub_folder
+
+        return hub_folder.ports_of(model_class, config)[0]
+
+
+@contextlib.contextmanager
+def scripts_refusals():
+    """What the scripts of `inferbench import` refuse is a failure of the case."""
+    try:
+        yield
+    except ImportError as why:
+        raise Refused("unavailable", f"a model hub's folder needs a package that this Python lacks: {why}") from why
+    except Exception as why:
+        if type(why).__module__ == "source":
+            raise Refused("failed", str(why)) from why
+        raise
+
+
+def text_of_port(port):
+    end = f"<{port.below}" if port.below is not None else f"={port.constant}" if port.constant is not None else ""
+    return f"{port.name}:{port.dtype}[{','.join(map(str, port.shape))}]{end}"
+
+
+def pretrained(path):
+    """The model of a folder as a model hub has it, by its class in transformers; `path` is its config.json."""
+    model_class, config = class_of(path)
+    folder = pathlib.Path(path).parent
+    with scripts_refusals():
+        import pretrained as hub_folder
+
+        import source
+
+        # What has no weights in the folder is drawn by chance, in each process the same.
+        torch.manual_seed(0)
+        with torch.inference_mode(False):
+            model, lacks_pooler = hub_folder.load(model_class, config, folder, None)
+        weights = [str(file) for file in source.weight_files(folder)]
+    if hasattr(model.config, "use_cache"):
+        # A forward pass, and no step of decode.
+        model.config.use_cache = False
+    notes = [f"{model_class.__name__} in a forward pass"]
+    if lacks_pooler:
+        notes.append("the weights have no pooler, whose output is random")
+    loaded = Loaded(model, path, [(port.name, None, port.shape) for port in ports_of(model_class, config)], True, notes)
+    loaded.files += weights
+    return loaded
 
 
 def scripted(path):

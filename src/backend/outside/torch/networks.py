@@ -10,15 +10,32 @@ import torch
 from frames import Refused
 
 
-def packaged(request):
-    """What `scripts/export` says of a packaged model: its family's module has an `Entry` or a `Generative` of that name."""
+class Called(torch.nn.Module):
+    """`call(model, *inputs)`."""
+
+    def __init__(self, call, model):
+        super().__init__()
+        self.call, self.model = call, model
+
+    def forward(self, *inputs):
+        return self.call(self.model, *inputs)
+
+
+def scripts():
+    """Lets the modules of `scripts/export` and `scripts/import` be imported, and returns the folder of the first."""
     folder = os.environ["TORCH_WORKER_EXPORT"]
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path[:0] = [folder, os.path.join(os.path.dirname(folder), "import")]
         # The package itself would import what makes trained variants.
         package = type(sys)("zoo")
         package.__path__ = [os.path.join(folder, "zoo")]
         sys.modules["zoo"] = package
+    return folder
+
+
+def packaged(request):
+    """What `scripts/export` says of a packaged model: its family's module has an `Entry` or a `Generative` of that name."""
+    folder = scripts()
     needed = []
     for file in sorted(os.listdir(os.path.join(folder, "zoo"))):
         name, _, kind = file.partition(".")

@@ -5,9 +5,33 @@ import math
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from modes import MODE
+
 CALL, MODULE = "inferbench call", "inferbench module "
 # What torch.compile does around its kernels.
 AROUND = ("## Call", "Torch-Compiled", "TorchDynamo", "AOTDispatcher", "Pregraph bytecode")
+
+
+# The innermost operators of products, which say the type that they compute in.
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution", "_convolution_pointwise", "_linear_pointwise", "qlinear_pointwise")
+TYPES = {"float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8", "unsigned char": "i8"}
+
+
+def products(call):
+    """How many products one call computes in each type, by PyTorch's own profile of it."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+        call()
+    found = {}
+    for event in recorded.profiler.kineto_results.events():
+        kinds = [TYPES[own] for own in event.dtypes() if own in TYPES]
+        if "_int_mm" in event.name():
+            # AOTInductor's calls do not say the types of their inputs.
+            kinds = ["i8"]
+        elif event.name().split("::")[-1].partition(".")[0] not in PRODUCTS:
+            continue
+        for kind in kinds[:1]:
+            found[kind] = found.get(kind, 0) + 1
+    return found
 
 
 class Profiler:
@@ -15,7 +39,7 @@ class Profiler:
         self.session, self.hooks, self.open = session, [], []
         self.call = session.call
         for name, module in session.root().named_modules():
-            if not isinstance(module, torch.jit.ScriptModule) and session.mode == "eager":
+            if not isinstance(module, torch.jit.ScriptModule) and MODE == "eager":
                 self.hooks += [
                     module.register_forward_pre_hook(lambda *_, name=name: self.enter(name)),
                     module.register_forward_hook(lambda *_: self.leave(), always_call=True),

@@ -7,11 +7,12 @@ import torch
 import torch._dynamo
 
 import files
+from modes import MODE, SETTINGS, name
 from profiles import Profiler
 from serving import Worker, serve
 from sessions import open_session
 
-MODE, KIND = os.environ["TORCH_WORKER_MODE"], os.environ["TORCH_WORKER_DEVICE"]
+KIND = os.environ["TORCH_WORKER_DEVICE"]
 
 
 class Torch(Worker):
@@ -26,12 +27,12 @@ class Torch(Worker):
 
     def load(self, request):
         torch.set_num_threads(request["threads"])
-        session = open_session({**request, "mode": MODE})
+        session = open_session(request)
         return session, {
             "device": request["device"],
             "dtype": request["dtype"],
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
-            "provider": f"PyTorch {MODE}",
+            "provider": name(),
             "files": session.files,
         }
 
@@ -64,7 +65,7 @@ def described():
         return {"missing": f"PyTorch {torch.__version__} here has no {KIND}: {str(why).splitlines()[0]}"}
     if computed != [2, -2, 6, -4]:
         return {"missing": f"{KIND} computes {computed} for x + relu(x) of [1, -2, 3, -4]"}
-    detail = f"PyTorch {torch.__version__}, {MODE}"
+    detail = " ".join([f"PyTorch {torch.__version__},", MODE, *SETTINGS])
     return {"detail": detail if KIND == "cpu" else f"{detail}; not verified on such a device"}
 
 

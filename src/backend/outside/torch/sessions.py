@@ -1,24 +1,19 @@
 """Sessions: a model's module on a device, and the batches that are bound to it."""
 
 import copy
-import os
 import time
 
 import numpy as np
 import torch
-import torch._dynamo
-import torch._inductor.config
 
 import files
 import networks
 from frames import Refused
+from modes import MODE, SETTINGS, mode_of, plural
+from profiles import products
 
 # Modules of other types, which are those of quantised archives, take and give f32.
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-# Where Dynamo would give up and call a module as it is, the case says so.
-torch._dynamo.config.fail_on_recompile_limit_hit = True
-# Kernels that Inductor makes are seen by the profiler only if they tell it.
-torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
 
 
 class Session:
@@ -26,23 +21,71 @@ class Session:
         kind, _, number = request["device"].partition(":")
         self.device = torch.device(kind, int(number or 0)) if kind != "cpu" else torch.device("cpu")
         self.dtype = DTYPES.get(request["dtype"], torch.float32)
-        self.mode = request["mode"]
+        self.autocast = None
+        if "autocast" in SETTINGS:
+            if request["dtype"] not in DTYPES:
+                raise Refused("unsupported", "autocast computes in bf16 or f16: name one by `--dtype bf16`")
+            # The module and its inputs are in f32.
+            self.autocast, self.dtype = self.dtype, torch.float32
+        self.is_channels_last = "channels-last" in SETTINGS
+        self.mode = mode_of(self.device)
         self.names = request["outputs"]
         self.files = [request["weights"]] if request.get("weights") else []
         self.bound, self.notes = {}, []
+        self.asked_dtype, self.proof = request["dtype"], None
 
     def placed(self, module):
         # TorchScript's modules have this only for each of their parameters.
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        return module.eval().to(self.device, self.dtype)
+        module = module.eval().to(self.device, self.dtype)
+        if self.is_channels_last:
+            module = module.to(memory_format=torch.channels_last)
+        self.attention(module)
+        if self.asked_dtype == "i8":
+            self.notes.append(quantized(module))
+        return module
+
+    def attention(self, module):
+        """Notes by which of its functions a model of transformers attends, after it was given another one if that is asked for."""
+        models = [it for it in module.modules() if hasattr(it, "set_attn_implementation")][:1]
+        if "sdpa" in SETTINGS and not models:
+            raise Refused("unsupported", "the setting sdpa is for models of transformers")
+        for model in models:
+            if "sdpa" in SETTINGS:
+                model.set_attn_implementation("sdpa")
+            self.notes.append(f"transformers with attention {model.config._attn_implementation}")
+
+    def prove(self, call):
+        """Shows by a profile that a call computes products in the type that was asked for."""
+        if self.asked_dtype == "f32" or self.proof is not None:
+            return
+        found = products(call)
+        count, total = found.get(self.asked_dtype, 0), sum(found.values())
+        if total and not count:
+            others = ", ".join(found)
+            raise Refused("unsupported", f"PyTorch computes the products of this module in {others}, and none in {self.asked_dtype}")
+        seen = f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"
+        self.proof = seen if total else "Inductor's kernels alone, whose types no profile tells"
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        tensor = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        return tensor.contiguous(memory_format=torch.channels_last) if self.is_channels_last and tensor.ndim == 4 else tensor
 
     def compiled(self, function):
-        return torch.compile(function) if self.mode == "compile" else function
+        return self.mode.made(function, self.cast, outputs_of)
+
+    def cast(self, function):
+        """The function in autocast, which each call enters, if the form has it."""
+        if self.autocast is None:
+            return function
+
+        def inside(*arguments, **named):
+            with torch.autocast(self.device.type, dtype=self.autocast):
+                return function(*arguments, **named)
+
+        return inside
 
     def wait(self):
         if self.device.type == "cuda":
@@ -51,26 +94,10 @@ class Session:
             getattr(torch, self.device.type).synchronize()
 
     def note(self):
-        parts = [*self.notes]
-        if self.mode == "compile":
-            counters = torch._dynamo.utils.counters
-            # The first compilation of a function has the number 0.
-            compilations = [it.compile_id or "/0" for it in torch._dynamo.utils.get_compilation_metrics()]
-            counts = {
-                "graph": counters["stats"]["unique_graphs"],
-                "graph break": sum(counters["graph_break"].values()),
-                "recompilation": sum(not name.endswith("/0") for name in compilations),
-            }
-            parts.append(", ".join(f"{count} {what}{'s' if count != 1 else ''}" for what, count in counts.items()))
-        return "; ".join(parts) or None
+        return "; ".join([*self.notes, *self.mode.notes(), *([self.proof] if self.proof else [])]) or None
 
     def progress(self):
-        if self.mode != "compile":
-            return {"note": self.note()}
-        spent = torch._dynamo.utils.compilation_time_metrics
-        total = 1e3 * sum(spent.get("_compile.compile_inner", []))
-        compiling = 1e3 * sum(spent.get("compile_fx_inner", []))
-        return {"trace_ms": max(total - compiling, 0.0), "compile_ms": compiling, "note": self.note()}
+        return {**self.mode.times(), "note": self.note()}
 
     def rewind(self, binding):
         pass
@@ -89,6 +116,20 @@ class Session:
         times.append(time.perf_counter_ns())
         stages = ("to_device_ns", "compute_ns", "to_host_ns")
         return {stage: end - begin for stage, begin, end in zip(stages, times, times[1:])}, outputs
+
+
+def quantized(module):
+    """Quantises the weights of linear layers, and their inputs in each call, and says by what."""
+    try:
+        import torchao
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    except ImportError as why:
+        raise Refused("unavailable", "i8 needs torchao: `pip install torchao` in PyTorch's environment") from why
+    layers = sum(isinstance(it, torch.nn.Linear) for it in module.modules())
+    if not layers:
+        raise Refused("unsupported", "torchao quantises linear layers, and the module has none")
+    quantize_(module, Int8DynamicActivationInt8WeightConfig())
+    return f"torchao {torchao.__version__}: {plural(layers, 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
 
 
 def array(tensor):
@@ -118,6 +159,8 @@ class Forward(Session):
 
     def __init__(self, request, taken):
         super().__init__(request)
+        if "static-cache" in SETTINGS:
+            raise Refused("unsupported", "a static cache is for the phases prefill and decode")
         self.taken, self.by_name = taken, False
 
     def of(self, module):
@@ -140,10 +183,11 @@ class Forward(Session):
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
         self.call(binding)
+        self.prove(lambda: self.call(binding))
 
     def computed(self, inputs):
         result = self.call_module(inputs)
-        found = outputs_of(result)
+        found = self.mode.named(result, outputs_of)
         if not found:
             raise Refused("failed", f"the module returns no tensor, but {type(result).__name__}")
         given = dict(found)
@@ -167,23 +211,26 @@ def packaged(request, entry):
     session = Forward(request, [port.name for port in entry.inputs])
     module = entry.original().eval()
     networks.load_state(module, networks.weights(request))
-    module = session.placed(module)
     # A module of transformers is no submodule of the one that has its weights under their published names.
     if hasattr(module, "_call"):
-        inner = module._call[1].to(session.device, session.dtype).eval()
-        session.root = lambda: inner
-    return session.of(module)
+        module = networks.Called(*module._call)
+        session.root = lambda: module.model
+    return session.of(session.placed(module))
 
 
 def of_file(request, path):
     """The module of a user's file."""
     loaded = files.load(path)
-    if isinstance(loaded.module, torch.jit.ScriptModule) and request["mode"] == "compile":
-        raise Refused("unsupported", "torch.compile takes Python modules, and a TorchScript archive has none")
+    is_archive = isinstance(loaded.module, torch.jit.ScriptModule)
+    if is_archive and MODE != "eager":
+        raise Refused("unsupported", f"torch.{'compile' if MODE == 'compile' else 'export'} takes Python modules, and a TorchScript archive has none")
     if not loaded.can_change_dtype and request["dtype"] != "f32":
         raise Refused("unsupported", "a `.pt2` computes in the dtype in which it was exported: f32")
     session = Forward(request, [given["name"] for given in request["inputs"]])
     session.by_name, session.files, session.notes = loaded.by_name, loaded.files, loaded.notes
+    if is_archive and request["dtype"] == "i8":
+        # It was quantised before it was saved.
+        session.asked_dtype = "f32"
     if loaded.can_change_dtype:
         return session.of(session.placed(loaded.module))
     return session.of(loaded.module.to(session.device))
@@ -204,8 +251,9 @@ class Generation(Session):
         self.model = self.placed(self.model)
         self.run = self.compiled(self.model.forward)
         self.taken = [port.name for port in entry.inputs]
-        if self.phase == "decode":
-            self.notes.append("a module with transformers' growing cache")
+        self.is_static, self.positions = "static-cache" in SETTINGS, 0
+        # Compilations before the first step, and since then.
+        self.before, self.of_steps = 0, 0
 
     def root(self):
         return self.model
@@ -215,6 +263,27 @@ class Generation(Session):
 
     def prompt(self, inputs):
         return self.entry.prompt(self.model, *inputs)
+
+    def cache(self, prompt, steps):
+        """An empty cache with room for the prompt and so many steps; `None` for one that grows, which transformers makes itself."""
+        if not self.is_static:
+            return None
+        from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+
+        config = self.model.config
+        tokens = prompt.prefill["decoder_input_ids" if config.is_encoder_decoder else "input_ids"]
+        # The timed calls come first. What is compiled for their cache serves shorter rows, too.
+        self.positions = max(self.positions, tokens.shape[1] + steps)
+        cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=self.positions)
+        return EncoderDecoderCache(cache, DynamicCache()) if config.is_encoder_decoder else cache
+
+    def note(self):
+        own = []
+        if self.phase == "decode":
+            own.append(f"a module with transformers' static cache of {self.positions} positions" if self.is_static else "a module with transformers' growing cache")
+            if MODE == "compile":
+                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.plan['steps'], 'step')}")
+        return "; ".join([*own, *filter(None, [super().note()])]) or None
 
     def step(self, more, cache=None):
         given = {"past_key_values": cache} if cache is not None else {}
@@ -228,16 +297,20 @@ class Generation(Session):
         if self.phase == "decode":
             bound["start"] = self.start(inputs)
             self.rewind(binding)
-            for _ in range(self.plan["steps"] if self.mode == "compile" else 1):
+            self.before = self.before or self.mode.compilations()
+            for _ in range(self.plan["steps"] if MODE == "compile" else 1):
                 self.call(binding)
+            self.of_steps = self.mode.compilations() - self.before
+            self.prove(lambda: self.call(binding))
             self.rewind(binding)
         else:
             self.call(binding)
+            self.prove(lambda: self.call(binding))
 
     def start(self, inputs):
         """The state after the prefill, from which steps go on."""
         prompt = self.prompt(inputs)
-        _, token, cache = self.step(prompt.prefill)
+        _, token, cache = self.step(prompt.prefill, self.cache(prompt, self.plan["steps"] + 1))
         return {"token": token, "cache": cache, "decode": prompt.decode}
 
     def rewind(self, binding):
@@ -251,7 +324,7 @@ class Generation(Session):
         prompt = self.prompt(inputs)
         if self.phase == "encoder":
             return list(zip(self.names, prompt.encoded))
-        return [("token", self.step(prompt.prefill)[1])]
+        return [("token", self.step(prompt.prefill, self.cache(prompt, 0))[1])]
 
     def call(self, binding):
         bound = self.bound[binding]
@@ -260,7 +333,8 @@ class Generation(Session):
             result = self.step({**now["decode"], self.entry.tokens: now["token"]}, now["cache"])
             now["token"], now["cache"] = result[1], result[2]
         elif self.phase == "prefill":
-            result = self.step(self.prompt(bound["inputs"]).prefill)
+            prompt = self.prompt(bound["inputs"])
+            result = self.step(prompt.prefill, self.cache(prompt, 0))
         else:
             result = self.prompt(bound["inputs"])
         self.wait()
@@ -283,7 +357,7 @@ class Generation(Session):
         text = tensors.pop("text", None)
         state = self.start(self.inputs(tensors))
         prompt = self.prompt(self.inputs(tensors))
-        logits, token, cache = self.step(prompt.prefill)
+        logits, token, cache = self.step(prompt.prefill, self.cache(prompt, count))
         found = [logits]
         for number in range(count - 1):
             token = self.put(text[:, number : number + 1]) if text is not None else token

@@ -1,0 +1,67 @@
+"""A model of transformers in a folder as a model hub has it: config.json with safetensors or pytorch_model.bin."""
+
+import pickle
+from pathlib import Path
+
+import source
+import torch
+import transformers
+from entry import Port
+from source import Refused
+
+transformers.utils.logging.disable_progress_bar()
+
+
+def class_of(folder: Path):
+    """The class of the architecture, and its configuration in f32."""
+    raw = source.read_config(folder)
+    architecture = raw["architectures"][0]
+    model_class = getattr(transformers, str(architecture), None)
+    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
+        raise Refused(f"{folder / 'config.json'}: transformers {transformers.__version__} has no architecture {architecture}")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if not isinstance(config, model_class.config_class):
+        raise Refused(f"{folder / 'config.json'}: the model_type {raw['model_type']} is not that of {architecture}")
+    for part in [config, *(getattr(config, key, None) for key in config.sub_configs)]:
+        if part is not None:
+            part.dtype = torch.float32
+    return model_class, config
+
+
+def load(model_class, config, folder: Path, attention: str | None) -> tuple[torch.nn.Module, bool]:
+    """The model with the weights of the folder in f32, and whether only its pooler has none.
+
+    `attention` is the implementation of transformers; `None` for the one that it takes itself.
+    """
+    options = {"dtype": torch.float32, "attn_implementation": attention, "local_files_only": True}
+    reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    try:
+        model, said = model_class.from_pretrained(folder, config=config, **options, **reports)
+    except pickle.UnpicklingError:
+        raise source.runs_code(source.weight_files(folder)[0]) from None
+    if mismatched := sorted(said["mismatched_keys"]):
+        name, own, wanted = mismatched[0]
+        shapes = f"{name} is {list(own)}, and config.json makes it {list(wanted)}"
+        raise Refused(f"{folder}: {len(mismatched)} of the weights have other sizes than config.json says, such as {shapes}")
+    missing = sorted(said["missing_keys"])
+    lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
+    if missing and not lacks_pooler:
+        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of config.json, such as {missing[0]}")
+    return model.eval(), lacks_pooler
+
+
+def ports_of(model_class, config) -> tuple[list[Port], str]:
+    """The inputs of a forward pass, and the modality."""
+    name = model_class.main_input_name
+    # A model of several kinds of input has a configuration for each, and takes more than tokens.
+    is_text = hasattr(config, "vocab_size") and not config.is_encoder_decoder
+    if is_text and name == "input_ids":
+        tokens = Port("input_ids", "i64", ["batch", "sequence"], below=config.vocab_size)
+        return [tokens, Port("attention_mask", "i64", ["batch", "sequence"], constant=1)], "text"
+    if name == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        return [Port("pixel_values", "f32", ["batch", getattr(config, "num_channels", 3), height, width])], "image"
+    if name == "input_values" and not config.is_encoder_decoder:
+        return [Port("input_values", "f32", ["batch", 16000])], "audio"
+    raise Refused(f"which inputs {model_class.__name__} takes is not known: export it to ONNX, and import or run that file")

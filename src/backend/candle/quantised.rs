@@ -1,0 +1,338 @@
+//! Language models of GGUF files: Llama and Qwen2 on candle's quantised products.
+//!
+//! The modules of `candle-transformers` take batches of one only, so this one is of the package's own, after the same architectures. Products of
+//! quantised weights are candle's; norms, rotations and attention are of f32.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
+use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
+use candle_core::{D, DType, Device, Module, Result, Tensor, bail};
+use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
+use candle_nn::rotary_emb::{rope, rope_i};
+use memmap2::Mmap;
+
+use super::tensor::{Place, placement};
+use crate::backend::generation::{GenerationSession, Generator};
+use crate::backend::interface::{LoadRequest, Placement, Session};
+use crate::backend::runtime::Runtime;
+use crate::definition::{CaseFailure, Dtype};
+use crate::fixture::HostTensor;
+use crate::gguf::{ElementKind, Header};
+
+/// The architectures that are computed here.
+pub const ARCHITECTURES: [&str; 2] = ["llama", "qwen2"];
+
+/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and all is computed in f32.
+///
+/// # Errors
+/// The file cannot be read, is of an architecture that is not computed here, or has tensors that candle does not know.
+pub fn open_session(
+    request: &LoadRequest<'_>,
+    device: &Device,
+    file: &Path,
+    is_exact: bool,
+) -> std::result::Result<Box<dyn Session>, CaseFailure> {
+    let header = Header::read(file)?;
+    let decoder = Decoder::load(file, &header, device, is_exact)?;
+    let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
+    // candle has no products of these: it computes in f32.
+    let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };
+    let executor = format!("candle's quantised products ({})", header.kinds_in_words());
+    let placement = Placement {
+        artifacts: vec![PathBuf::from(file)],
+        parameters: Some(header.parameters()),
+        ..placement(request, Some(dtype), executor)
+    };
+    let place = Place { device: device.clone(), dtype: DType::F32 };
+    Ok(Box::new(GenerationSession::new(request, place, decoder, placement)?))
+}
+
+/// The tensors of a file.
+struct Weights<'a> {
+    header: &'a Header,
+    map: Mmap,
+    device: &'a Device,
+    is_exact: bool,
+}
+
+impl Weights<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.header.tensors.iter().any(|tensor| tensor.name == name)
+    }
+
+    fn quantised(&self, name: &str) -> Result<QTensor> {
+        let Some(tensor) = self.header.tensors.iter().find(|tensor| tensor.name == name) else {
+            bail!("the file has no tensor {name:?}")
+        };
+        let Some(kind) = ggml_dtype(tensor.kind) else {
+            bail!("tensor {name:?} is of type {}, which is not supported by candle", tensor.kind.name())
+        };
+        let (begin, bytes) = (tensor.begin as usize, tensor.bytes as usize);
+        let shape = tensor.sizes.iter().rev().map(|&size| size as usize).collect();
+        qtensor_from_ggml(kind, &self.map[begin..begin + bytes], shape, self.device)
+    }
+
+    fn product(&self, name: &str) -> Result<QMatMul> {
+        let tensor = self.quantised(name)?;
+        if self.is_exact {
+            return Ok(QMatMul::Tensor(tensor.dequantize(self.device)?));
+        }
+        QMatMul::from_qtensor(tensor)
+    }
+
+    fn plain(&self, name: &str) -> Result<Tensor> {
+        self.quantised(name)?.dequantize(self.device)
+    }
+
+    fn linear(&self, name: &str) -> Result<Linear> {
+        let bias = format!("{name}.bias");
+        let bias = if self.has(&bias) { Some(self.plain(&bias)?) } else { None };
+        Ok(Linear { weight: self.product(&format!("{name}.weight"))?, bias })
+    }
+}
+
+fn ggml_dtype(kind: ElementKind) -> Option<GgmlDType> {
+    Some(match kind.name() {
+        "F32" => GgmlDType::F32,
+        "F16" => GgmlDType::F16,
+        "BF16" => GgmlDType::BF16,
+        "Q4_0" => GgmlDType::Q4_0,
+        "Q4_1" => GgmlDType::Q4_1,
+        "Q5_0" => GgmlDType::Q5_0,
+        "Q5_1" => GgmlDType::Q5_1,
+        "Q8_0" => GgmlDType::Q8_0,
+        "Q2_K" => GgmlDType::Q2K,
+        "Q3_K" => GgmlDType::Q3K,
+        "Q4_K" => GgmlDType::Q4K,
+        "Q5_K" => GgmlDType::Q5K,
+        "Q6_K" => GgmlDType::Q6K,
+        _ => return None,
+    })
+}
+
+struct Linear {
+    weight: QMatMul,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    fn forward(&self, states: &Tensor) -> Result<Tensor> {
+        let product = self.weight.forward(states)?;
+        match &self.bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
+        }
+    }
+}
+
+struct Layer {
+    attention_norm: Tensor,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    feed_forward_norm: Tensor,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+/// A decoder of Llama's kind.
+struct Decoder {
+    embeddings: QMatMul,
+    layers: Vec<Layer>,
+    norm: Tensor,
+    head: QMatMul,
+    heads: usize,
+    kv_heads: usize,
+    head_size: usize,
+    epsilon: f32,
+    /// Whether the pairs that are rotated lie side by side.
+    is_interleaved: bool,
+    /// Of positions and half the size of a head.
+    cos: Tensor,
+    sin: Tensor,
+    device: Device,
+}
+
+/// Keys and values of each layer, `[batch, kv heads, positions, head size]`; clones share them.
+type Cache = Vec<Option<(Tensor, Tensor)>>;
+
+impl Decoder {
+    fn load(file: &Path, header: &Header, device: &Device, is_exact: bool) -> std::result::Result<Self, CaseFailure> {
+        let architecture = header.architecture()?;
+        if !ARCHITECTURES.contains(&architecture) {
+            return Err(CaseFailure::unsupported(format!(
+                "candle computes the architectures {} of GGUF files here, and not {architecture}",
+                ARCHITECTURES.join(" and ")
+            )));
+        }
+        for key in ["rope.scaling.type", "attention.sliding_window", "expert_count"] {
+            let value = header.values.get(&format!("{architecture}.{key}"));
+            if value.is_some_and(|value| *value != crate::gguf::Value::Text("none".into())) {
+                return Err(CaseFailure::unsupported(format!("candle's module has no {key} of GGUF files")));
+            }
+        }
+        let handle = fs_err::File::open(file).map_err(anyhow::Error::from)?;
+        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
+        // weights.
+        let map = unsafe { Mmap::map(handle.file()) }.map_err(anyhow::Error::from)?;
+        let weights = Weights { header, map, device, is_exact };
+        Ok(Self::of_weights(&weights, architecture)?)
+    }
+
+    fn of_weights(weights: &Weights<'_>, architecture: &str) -> Result<Self> {
+        let Weights { header, device, .. } = weights;
+        let number = |key: &str| match header.of_architecture(key) {
+            Some(number) => Ok(number as usize),
+            None => bail!("the file does not say {architecture}.{key}"),
+        };
+        let (width, heads, layers) =
+            (number("embedding_length")?, number("attention.head_count")?, number("block_count")?);
+        let kv_heads = number("attention.head_count_kv").unwrap_or(heads);
+        if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) || layers > header.tensors.len() {
+            bail!("the file says {heads} heads, {kv_heads} of them of keys, and {layers} layers, which cannot be")
+        }
+        let head_size = number("attention.key_length").unwrap_or(width / heads);
+        let float = |key: &str| header.float(&format!("{architecture}.{key}"));
+        let epsilon = float("attention.layer_norm_rms_epsilon").unwrap_or(1e-5) as f32;
+        let base = float("rope.freq_base").unwrap_or(1e4) as f32;
+        let rotated = number("rope.dimension_count").unwrap_or(head_size);
+        if rotated != head_size || head_size == 0 || !head_size.is_multiple_of(2) {
+            bail!("a rotation of {rotated} of the {head_size} elements of a head is not supported by this module")
+        }
+        let positions = number("context_length")?.clamp(1, 1 << 17);
+        let mut frequencies: Vec<f32> =
+            (0..head_size).step_by(2).map(|place| 1.0 / base.powf(place as f32 / head_size as f32)).collect();
+        if weights.has("rope_freqs.weight") {
+            let factors: Vec<f32> = weights.plain("rope_freqs.weight")?.flatten_all()?.to_vec1()?;
+            frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        }
+        let frequencies = Tensor::from_vec(frequencies, (1, head_size / 2), device)?;
+        let places = Tensor::arange(0, positions as u32, device)?.to_dtype(DType::F32)?.reshape((positions, 1))?;
+        let angles = places.matmul(&frequencies)?;
+        let layer = |number: usize| -> Result<Layer> {
+            let name = |part: &str| format!("blk.{number}.{part}");
+            let linear = |part: &str| weights.linear(&name(part));
+            Ok(Layer {
+                attention_norm: weights.plain(&name("attn_norm.weight"))?,
+                query: linear("attn_q")?,
+                key: linear("attn_k")?,
+                value: linear("attn_v")?,
+                output: linear("attn_output")?,
+                feed_forward_norm: weights.plain(&name("ffn_norm.weight"))?,
+                gate: linear("ffn_gate")?,
+                up: linear("ffn_up")?,
+                down: linear("ffn_down")?,
+            })
+        };
+        let embeddings = weights.product("token_embd.weight")?;
+        let head = if weights.has("output.weight") { weights.product("output.weight")? } else { embeddings.clone() };
+        Ok(Decoder {
+            embeddings,
+            layers: (0..layers).map(layer).collect::<Result<_>>()?,
+            norm: weights.plain("output_norm.weight")?,
+            head,
+            heads,
+            kv_heads,
+            head_size,
+            epsilon,
+            is_interleaved: architecture == "llama",
+            cos: angles.cos()?,
+            sin: angles.sin()?,
+            device: (*device).clone(),
+        })
+    }
+
+    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, length]`, of which the first is at the position.
+    fn forward(&self, tokens: &Tensor, position: usize, cache: &mut Cache) -> Result<Tensor> {
+        let (batch, length) = tokens.dims2()?;
+        let mut states = self.embeddings.embedding(&tokens.to_dtype(DType::U32)?)?;
+        let mask = if length > 1 { Some(self.mask(length, position)?) } else { None };
+        for (layer, cache) in self.layers.iter().zip(cache) {
+            let normed = rms_norm(&states.contiguous()?, &layer.attention_norm, self.epsilon)?;
+            let attended = self.attend(layer, &normed, (batch, length, position), mask.as_ref(), cache)?;
+            states = (states + attended)?;
+            let normed = rms_norm(&states.contiguous()?, &layer.feed_forward_norm, self.epsilon)?;
+            let gated = (silu(&layer.gate.forward(&normed)?)? * layer.up.forward(&normed)?)?;
+            states = (states + layer.down.forward(&gated)?)?;
+        }
+        let last = states.narrow(1, length - 1, 1)?.contiguous()?;
+        self.head.forward(&rms_norm(&last, &self.norm, self.epsilon)?)?.squeeze(1)
+    }
+
+    fn attend(
+        &self,
+        layer: &Layer,
+        states: &Tensor,
+        (batch, length, position): (usize, usize, usize),
+        mask: Option<&Tensor>,
+        cache: &mut Option<(Tensor, Tensor)>,
+    ) -> Result<Tensor> {
+        let (heads, kv_heads, size) = (self.heads, self.kv_heads, self.head_size);
+        let by_head =
+            |states: Tensor, heads: usize| states.reshape((batch, length, heads, size))?.transpose(1, 2)?.contiguous();
+        let (cos, sin) = (self.cos.narrow(0, position, length)?, self.sin.narrow(0, position, length)?);
+        let rotated = |states: Tensor| {
+            if self.is_interleaved { rope_i(&states, &cos, &sin) } else { rope(&states, &cos, &sin) }
+        };
+        let query = rotated(by_head(layer.query.forward(states)?, heads)?)?;
+        let key = rotated(by_head(layer.key.forward(states)?, kv_heads)?)?;
+        let value = by_head(layer.value.forward(states)?, kv_heads)?;
+        let (key, value) = match cache.as_ref() {
+            Some((keys, values)) => (Tensor::cat(&[keys, &key], 2)?, Tensor::cat(&[values, &value], 2)?),
+            None => (key, value),
+        };
+        *cache = Some((key.clone(), value.clone()));
+        // The heads of one key lie side by side, and are more rows of the same product.
+        let rows = heads / kv_heads * length;
+        let query = (query.reshape((batch, kv_heads, rows, size))? / (size as f64).sqrt())?;
+        let scores = query.matmul(&key.t()?)?;
+        let all = scores.dim(D::Minus1)?;
+        let scores = match mask {
+            Some(mask) => scores
+                .reshape((batch, heads, length, all))?
+                .broadcast_add(mask)?
+                .reshape((batch, kv_heads, rows, all))?,
+            None => scores,
+        };
+        let attended = softmax_last_dim(&scores)?.matmul(&value)?;
+        let attended = attended.reshape((batch, heads, length, size))?.transpose(1, 2)?;
+        layer.output.forward(&attended.reshape((batch, length, heads * size))?)
+    }
+
+    /// What is added to scores, `[1, 1, length, positions]`, so that a token sees those before it only.
+    fn mask(&self, length: usize, position: usize) -> Result<Tensor> {
+        let all = position + length;
+        let value = |place: usize| if place % all > position + place / all { f32::NEG_INFINITY } else { 0.0 };
+        Tensor::from_vec((0..length * all).map(value).collect::<Vec<f32>>(), (1, 1, length, all), &self.device)
+    }
+}
+
+impl Generator<Place> for Decoder {
+    type Inputs = Tensor;
+    type Cache = Rc<Cache>;
+
+    fn upload(&self, place: &Place, inputs: &[HostTensor]) -> std::result::Result<Tensor, CaseFailure> {
+        let [tokens] = inputs else { return Err(CaseFailure::failed("inputs that are not tokens alone")) };
+        place.upload(tokens)
+    }
+
+    fn prefill(&mut self, _: &Place, tokens: &Tensor) -> std::result::Result<(Tensor, Rc<Cache>), CaseFailure> {
+        let mut cache = vec![None; self.layers.len()];
+        let logits = self.forward(tokens, 0, &mut cache)?;
+        Ok((logits, Rc::new(cache)))
+    }
+
+    fn step(
+        &mut self,
+        _: &Place,
+        tokens: &Tensor,
+        position: usize,
+        cache: &mut Rc<Cache>,
+    ) -> std::result::Result<Tensor, CaseFailure> {
+        Ok(self.forward(tokens, position, Rc::make_mut(cache))?)
+    }
+}

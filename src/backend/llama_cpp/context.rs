@@ -1,0 +1,305 @@
+//! A model of llama.cpp and its contexts: which tokens are in which sequence of the cache, and what follows them.
+
+use std::ffi::{CString, c_int};
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use super::library::{self, Batch, Llama, LlamaContext, ThreadPool, Token, llama, told};
+use super::settings::Settings;
+use crate::definition::{CaseFailure, device_index, device_kind};
+
+/// Sequences that a context of the release has at most.
+pub(super) const MOST_SEQUENCES: usize = 256;
+
+/// Loaded weights.
+pub(super) struct LoadedModel {
+    llama: &'static Llama,
+    model: *mut library::Model,
+    pub vocabulary: usize,
+}
+
+// SAFETY: llama.cpp's contexts only read a loaded model, and several may do so at the same time.
+unsafe impl Send for LoadedModel {}
+unsafe impl Sync for LoadedModel {}
+
+impl LoadedModel {
+    /// Loads a file for a device.
+    ///
+    /// # Errors
+    /// The library or the device is not here, or llama.cpp refuses the file; the message is its own.
+    pub fn load(file: &Path, device: &str, settings: &Settings) -> Result<Self, CaseFailure> {
+        let llama = llama()?;
+        let functions = &llama.functions;
+        let path = file.to_str().and_then(|path| CString::new(path).ok());
+        let path = path.ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", file.display())))?;
+        let is_cpu = device_kind(device) == "cpu";
+        let mut devices = vec![ptr::null_mut()];
+        if !is_cpu {
+            let found = llama.devices(device_kind(device));
+            let chosen = found.get(device_index(device));
+            let missing = || CaseFailure::unavailable(format!("llama.cpp finds no {device} here"));
+            devices.insert(0, chosen.ok_or_else(missing)?.device);
+        }
+        let load = || {
+            // SAFETY: the parameters are the library's own but for what is set here; the list of devices ends with a null pointer, and the
+            // list and the path live as long as the call.
+            unsafe {
+                let mut parameters = (functions.llama_model_default_params)();
+                parameters.devices = devices.as_ptr();
+                parameters.n_gpu_layers = if is_cpu { 0 } else { -1 };
+                // One GPU, if any.
+                parameters.split_mode = 0;
+                parameters.load_mode = c_int::from(settings.maps_file);
+                parameters.use_extra_bufts = settings.repacks;
+                let model = (functions.llama_model_load_from_file)(path.as_ptr(), parameters);
+                (!model.is_null()).then_some(model)
+            }
+        };
+        let model = told(load, "it does not load the file")?;
+        // SAFETY: the model was loaded.
+        let vocabulary = unsafe { (functions.llama_vocab_n_tokens)((functions.llama_model_get_vocab)(model)) };
+        let loaded = LoadedModel { llama, model, vocabulary: usize::try_from(vocabulary).unwrap_or(0) };
+        // SAFETY: the model was loaded.
+        let is_decoder =
+            unsafe { (functions.llama_model_has_decoder)(model) && !(functions.llama_model_has_encoder)(model) };
+        if !is_decoder || loaded.vocabulary == 0 {
+            return Err(CaseFailure::unsupported(
+                "the file has an encoder or no vocabulary, and only decoders of texts are run",
+            ));
+        }
+        Ok(loaded)
+    }
+
+    pub fn parameters(&self) -> u64 {
+        // SAFETY: the model is loaded as long as this is here.
+        unsafe { (self.llama.functions.llama_model_n_params)(self.model) }
+    }
+
+    /// What llama.cpp calls it: `llama 1B Q4_K - Medium`.
+    pub fn description(&self) -> String {
+        let mut text = [0_u8; 128];
+        // SAFETY: the buffer has the length that is said.
+        let length =
+            unsafe { (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len()) };
+        let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    }
+}
+
+impl Drop for LoadedModel {
+    fn drop(&mut self) {
+        // SAFETY: contexts hold the model, so that none is left.
+        unsafe { (self.llama.functions.llama_model_free)(self.model) };
+    }
+}
+
+/// A token at a place of a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Placed {
+    pub token: Token,
+    pub position: usize,
+    pub sequence: usize,
+    /// Whether what follows it is asked for.
+    pub is_asked: bool,
+}
+
+/// A cache of so many sequences, and the threads that compute with it.
+pub(super) struct Context {
+    pub model: Arc<LoadedModel>,
+    context: *mut LlamaContext,
+    threads: Option<*mut ThreadPool>,
+    pub sequences: usize,
+    /// Positions of a sequence.
+    pub length: usize,
+    /// What is passed for a call; they keep their memory.
+    tokens: Vec<Token>,
+    positions: Vec<i32>,
+    counts: Vec<i32>,
+    of_token: Vec<i32>,
+    pointers: Vec<*mut i32>,
+    asked: Vec<i8>,
+}
+
+impl Context {
+    /// A context for so many sequences of so many positions.
+    ///
+    /// # Errors
+    /// There is no memory for it, or llama.cpp refuses a setting; the message is its own.
+    pub fn new(
+        model: Arc<LoadedModel>,
+        (device, threads): (&str, usize),
+        settings: &Settings,
+        (sequences, length): (usize, usize),
+    ) -> Result<Self, CaseFailure> {
+        let functions = &model.llama.functions;
+        let sizes = (u32::try_from(sequences), u32::try_from(length.next_multiple_of(256)));
+        let (Ok(count), Ok(positions)) = sizes else {
+            return Err(CaseFailure::failed("more positions than llama.cpp counts"));
+        };
+        let all =
+            count.checked_mul(positions).ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX).min(512);
+        let is_cpu = device_kind(device) == "cpu";
+        let open = || {
+            // SAFETY: the parameters are the library's own but for what is set here.
+            unsafe {
+                let mut parameters = (functions.llama_context_default_params)();
+                parameters.n_ctx = all;
+                // All that a call passes is one batch, which llama.cpp cuts into micro-batches.
+                parameters.n_batch = all.max(2048);
+                parameters.n_ubatch = settings.micro_batch;
+                parameters.n_seq_max = count;
+                parameters.n_threads = threads;
+                parameters.n_threads_batch = threads;
+                parameters.flash_attn_type = settings.flash_attention as c_int;
+                parameters.type_k = settings.cache_number();
+                parameters.type_v = settings.cache_number();
+                parameters.offload_kqv = !is_cpu;
+                parameters.op_offload = !is_cpu;
+                let context = (functions.llama_init_from_model)(model.model, parameters);
+                (!context.is_null()).then_some(context)
+            }
+        };
+        let context = told(open, "it makes no context")?;
+        // SAFETY: the context was made.
+        let memory = unsafe { (functions.llama_get_memory)(context) };
+        let mut made = Context {
+            model: Arc::clone(&model),
+            context,
+            threads: None,
+            sequences,
+            length: length.next_multiple_of(256),
+            tokens: Vec::new(),
+            positions: Vec::new(),
+            counts: Vec::new(),
+            of_token: Vec::new(),
+            pointers: Vec::new(),
+            asked: Vec::new(),
+        };
+        if memory.is_null() {
+            return Err(CaseFailure::unsupported("the model has no cache: it makes no tokens one after the other"));
+        }
+        // One pool for all calls, as llama-bench has it: otherwise threads are started for each.
+        if let Some(pools) = &model.llama.thread_pools {
+            // SAFETY: the parameters are the library's own; the pool outlives its use by the context, which is freed first.
+            unsafe {
+                let mut parameters = (functions.ggml_threadpool_params_default)(threads);
+                let pool = (pools.new)(&raw mut parameters);
+                if !pool.is_null() {
+                    (functions.llama_attach_threadpool)(context, pool, ptr::null_mut());
+                    made.threads = Some(pool);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Threads of a call, as the library says.
+    pub fn thread_count(&self) -> Option<usize> {
+        // SAFETY: the context is there as long as this.
+        usize::try_from(unsafe { (self.model.llama.functions.llama_n_threads)(self.context) }).ok()
+    }
+
+    /// Forgets what a sequence has from a position on.
+    ///
+    /// # Errors
+    /// The model's memory cannot forget a part of a sequence.
+    pub fn forget(&mut self, sequence: usize, from: usize) -> Result<(), CaseFailure> {
+        let functions = &self.model.llama.functions;
+        let (sequence, from) = (number(sequence)?, number(from)?);
+        // SAFETY: the context is there as long as this.
+        let is_done =
+            unsafe { (functions.llama_memory_seq_rm)((functions.llama_get_memory)(self.context), sequence, from, -1) };
+        if is_done {
+            return Ok(());
+        }
+        Err(CaseFailure::unsupported("the model's memory cannot go back to the prompt, which decoding begins at again"))
+    }
+
+    /// Computes these tokens after those that their sequences have.
+    ///
+    /// # Errors
+    /// A token is none of the vocabulary, the cache has no room, or llama.cpp fails.
+    pub fn decode(&mut self, placed: impl Iterator<Item = Placed>) -> Result<(), CaseFailure> {
+        self.tokens.clear();
+        self.positions.clear();
+        self.of_token.clear();
+        self.asked.clear();
+        for Placed { token, position, sequence, is_asked } in placed {
+            if usize::try_from(token).map_or(true, |token| token >= self.model.vocabulary) {
+                return Err(CaseFailure::failed(format!(
+                    "the token {token} is none of the model's {}",
+                    self.model.vocabulary
+                )));
+            }
+            if position >= self.length || sequence >= self.sequences {
+                return Err(CaseFailure::failed(format!("a sequence has {} positions", self.length)));
+            }
+            self.tokens.push(token);
+            self.positions.push(number(position)?);
+            self.of_token.push(number(sequence)?);
+            self.asked.push(i8::from(is_asked));
+        }
+        self.counts.resize(self.tokens.len(), 1);
+        self.pointers.clear();
+        self.pointers.extend(self.of_token.iter_mut().map(ptr::from_mut));
+        let batch = Batch {
+            n_tokens: number(self.tokens.len())?,
+            token: self.tokens.as_mut_ptr(),
+            embd: ptr::null_mut(),
+            pos: self.positions.as_mut_ptr(),
+            n_seq_id: self.counts.as_mut_ptr(),
+            seq_id: self.pointers.as_mut_ptr(),
+            logits: self.asked.as_mut_ptr(),
+        };
+        // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and sequences are in range.
+        match unsafe { (self.model.llama.functions.llama_decode)(self.context, batch) } {
+            0 => Ok(()),
+            1 => Err(CaseFailure::failed("llama.cpp's cache has no room for the tokens of a call")),
+            code => {
+                let failed = format!("llama_decode has failed with {code}");
+                told(|| None, &failed)
+            }
+        }
+    }
+
+    /// Waits until the device is idle.
+    pub fn synchronise(&mut self) {
+        // SAFETY: the context is there as long as this.
+        unsafe { (self.model.llama.functions.llama_synchronize)(self.context) };
+    }
+
+    /// What follows the token at a place of the last call, which has asked for it: f32 `[vocabulary]`.
+    ///
+    /// # Errors
+    /// llama.cpp has nothing there.
+    pub fn logits(&mut self, place: usize) -> Result<&[f32], CaseFailure> {
+        let place = number(place)?;
+        // SAFETY: the context is there as long as this; a row has as many numbers as the vocabulary has tokens, and stays until the next call.
+        unsafe {
+            let row = (self.model.llama.functions.llama_get_logits_ith)(self.context, place);
+            if row.is_null() {
+                return Err(CaseFailure::failed("llama.cpp gives no logits"));
+            }
+            Ok(std::slice::from_raw_parts(row, self.model.vocabulary))
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is not used any more, and its threads are freed after it.
+        unsafe {
+            (self.model.llama.functions.llama_detach_threadpool)(self.context);
+            (self.model.llama.functions.llama_free)(self.context);
+            if let (Some(pool), Some(pools)) = (self.threads, &self.model.llama.thread_pools) {
+                (pools.free)(pool);
+            }
+        }
+    }
+}
+
+fn number(count: usize) -> Result<i32, CaseFailure> {
+    i32::try_from(count).map_err(|_| CaseFailure::failed("more than llama.cpp counts"))
+}

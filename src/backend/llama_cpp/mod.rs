@@ -1,0 +1,156 @@
+//! llama.cpp: language models as GGUF files, on its own library, which is loaded at run time.
+//!
+//! A packaged or imported model is written as a GGUF file of f32, from which llama.cpp makes the other forms; a user's file is loaded as it is. In
+//! f32 attention is computed by its own products and the cache is of f32, as in the other backends; other forms run with llama.cpp's defaults. The
+//! record has all settings.
+
+mod context;
+mod library;
+mod session;
+mod settings;
+
+use std::ffi::{CString, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+
+use self::library::{ggml_name, llama, told};
+use self::session::{DTYPES, LlamaSession};
+use self::settings::Settings;
+use crate::backend::artifact::names;
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index, device_kind};
+use crate::fixture::{GgufForm, Reads};
+use crate::gguf::Architecture;
+
+pub struct LlamaCpp;
+
+impl Backend for LlamaCpp {
+    fn devices(&self) -> Vec<DeviceReport> {
+        let folder = library::folder().map(|folder| folder.path);
+        let report = |device: &str| DeviceReport {
+            device: device.into(),
+            availability: match &folder {
+                Ok(folder) if has_backend(folder, device) => Ok(folder.display().to_string()),
+                Ok(folder) => {
+                    Err(CaseFailure::unavailable(format!("{} has no library of ggml for {device}", folder.display())))
+                }
+                Err(failure) => Err(failure.clone()),
+            },
+            needs_probe: true,
+        };
+        ["cpu", "cuda", "mps", "vulkan"].map(report).into()
+    }
+
+    fn probe(&self, device: &str) -> Result<String, CaseFailure> {
+        let llama = llama()?;
+        let found = llama.devices(device_kind(device)).into_iter().nth(device_index(device));
+        let found = found.ok_or_else(|| CaseFailure::unavailable(format!("llama.cpp finds no {device} here")))?;
+        if device != "cpu" {
+            return Ok(found.description);
+        }
+        Ok(format!("{} ({}; {})", found.description, llama.kernels, llama.features()))
+    }
+
+    /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.
+    fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
+        vec![("GGML_NO_BACKTRACE", "1".into())]
+    }
+
+    fn library_version(&self, _device: &str) -> Option<String> {
+        Some(llama().map_or_else(|_| String::new(), |llama| llama.version.clone()))
+    }
+
+    fn library_path(&self, _device: &str) -> Option<PathBuf> {
+        library::file().ok()
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Gguf
+    }
+
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        let unsupported = |why: &str| Err(CaseFailure::unsupported(why));
+        match &model.origin {
+            Origin::Gguf { .. } => Ok(()),
+            Origin::Packaged { .. } if model.generation.is_none() => unsupported("it runs language models only"),
+            Origin::Packaged { folder, .. } if model.inputs.len() != 1 || Architecture::of_folder(folder).is_none() => {
+                unsupported("its weights are not written as GGUF; those of llama, qwen2 and gpt2 are")
+            }
+            Origin::Packaged { .. } if model.gguf_scheme().is_some() => Ok(()),
+            Origin::Packaged { quantization: Some(_), .. } => unsupported("this variant is made from ONNX graphs"),
+            Origin::Packaged { .. } if DTYPES.contains(&dtype) => Ok(()),
+            Origin::Packaged { .. } => {
+                unsupported(&format!("no {dtype} of GGUF files; there are {}, and `--variant q8_0`", names(&DTYPES)))
+            }
+            Origin::Files { .. } => unsupported("it reads GGUF files"),
+        }
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        let settings = Settings::of(request.dtype)?;
+        Ok(Box::new(LlamaSession::load(request, file_of(request)?, settings)?))
+    }
+
+    /// The weights of the file, dequantised by llama.cpp.
+    fn load_exact(&self, request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let file = file_of(request)?;
+        let folder = tempfile::tempdir().context("the folder of the weights in f32")?;
+        let in_f32 = folder.path().join("f32.gguf");
+        quantise(&file, &in_f32, GgufForm::F32)?;
+        let request = LoadRequest { dtype: Dtype::F32, instances: 1, ..*request };
+        // The file stays open as long as it is mapped.
+        Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
+    }
+}
+
+fn file_of(request: &LoadRequest<'_>) -> Result<PathBuf, CaseFailure> {
+    let missing = || CaseFailure::unsupported("there is no GGUF file of the model");
+    request.artifacts.gguf.clone().ok_or_else(missing)
+}
+
+/// Whether a folder has ggml's backend of a device, which may also be a part of ggml itself.
+fn has_backend(folder: &Path, device: &str) -> bool {
+    let Some(name) = ggml_name(device) else { return false };
+    let name = if device == "mps" { "metal".to_owned() } else { name.to_lowercase() };
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names = files.filter_map(|file| file.file_name().into_string().ok());
+    names.any(|file| file.trim_start_matches("lib").starts_with(&format!("ggml-{name}")))
+}
+
+/// llama.cpp's number of a form.
+fn form_number(form: GgufForm) -> i32 {
+    match form {
+        GgufForm::F32 => 0,
+        GgufForm::F16 => 1,
+        GgufForm::Bf16 => 32,
+        GgufForm::Quantised(Scheme::Q4) => 2,
+        GgufForm::Quantised(Scheme::Q8) => 7,
+        GgufForm::Quantised(Scheme::Q4KM) => 15,
+        GgufForm::Quantised(Scheme::Q5KM) => 17,
+        GgufForm::Quantised(Scheme::Q6K) => 18,
+    }
+}
+
+/// Makes a GGUF file into one of another form.
+///
+/// # Errors
+/// llama.cpp is not here, or refuses the file; the message says why.
+pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<()> {
+    let llama = llama().map_err(|failure| anyhow!(failure.message))?;
+    let path = |path: &Path| Ok::<_, anyhow::Error>(CString::new(path.to_str().context("a path is not UTF-8")?)?);
+    let (from, to) = (path(from)?, path(to)?);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()) as i32;
+    let quantise = || {
+        // SAFETY: the parameters are the library's own but for what is set here, and the paths live as long as the call.
+        let code = unsafe {
+            let mut parameters = (llama.functions.llama_model_quantize_default_params)();
+            parameters.nthread = threads;
+            parameters.ftype = form_number(form);
+            parameters.allow_requantize = true;
+            (llama.functions.llama_model_quantize)(from.as_ptr(), to.as_ptr(), &raw const parameters)
+        };
+        (code == 0).then_some(())
+    };
+    told(quantise, "it does not quantise the file").map_err(|failure| anyhow!(failure.message))
+}

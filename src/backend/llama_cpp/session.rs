@@ -1,0 +1,422 @@
+//! Prefill and decode: each row of a batch is a sequence of llama.cpp's cache, and each bound batch has sequences of its own, so that decoding
+//! begins again after a prompt without reading it again.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::context::{Context, LoadedModel, MOST_SEQUENCES, Placed};
+use super::library::{Token, llama};
+use super::settings::Settings;
+use crate::backend::generation::{STEPS, column, compared_logits, next_tokens, side_by_side, sizes};
+use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
+use crate::backend::shared::Shared;
+use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
+use crate::fixture::{HostTensor, RING, TensorData};
+
+/// Architectures whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
+const GELU: [&str; 9] = ["gpt2", "gemma", "gemma2", "gemma3", "starcoder", "falcon", "gptneox", "bloom", "phi2"];
+
+/// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
+const ROOM: usize = 64;
+
+pub(super) struct LlamaSession {
+    model: Arc<LoadedModel>,
+    /// Made when the first batch is bound, and anew when there is no room for another.
+    context: Option<Context>,
+    settings: Settings,
+    request: KeptRequest,
+    phase: Phase,
+    prompt: usize,
+    steps: usize,
+    bound: Vec<Bound>,
+    /// Tokens of a row of logits that are computed for the next one.
+    tokens: Vec<Token>,
+    placement: Placement,
+}
+
+/// What a context is made with again.
+#[derive(Clone)]
+struct KeptRequest {
+    device: String,
+    threads: usize,
+}
+
+/// A batch, and the state of its generation.
+struct Bound {
+    /// By row.
+    prompts: Vec<Vec<Token>>,
+    sequences: Range<usize>,
+    /// The tokens after the prompt, which is in the cache.
+    start: Vec<Token>,
+    /// The last tokens, and the steps so far; `None` if the next step is the first.
+    now: Option<(Vec<Token>, usize)>,
+}
+
+impl LlamaSession {
+    /// Loads the file of a request.
+    ///
+    /// # Errors
+    /// The request has no such file, or llama.cpp refuses it.
+    pub fn load(request: &LoadRequest<'_>, file: PathBuf, settings: Settings) -> Result<Self, CaseFailure> {
+        if request.model.inputs.len() != 1 {
+            return Err(CaseFailure::unsupported("only models whose one input is tokens are run as GGUF files"));
+        }
+        let (prompt, steps) = sizes(request)?;
+        let load = || LoadedModel::load(&file, request.device, &settings);
+        let model = if request.instances > 1 {
+            static MODELS: Shared<LoadedModel> = Shared::new();
+            MODELS.get(format!("{} {} {settings:?}", file.display(), request.device), load)?
+        } else {
+            Arc::new(load()?)
+        };
+        let llama = llama()?;
+        let is_cpu = device_kind(request.device) == "cpu";
+        let kernels = llama.kernels.trim_start_matches("libggml-").split('.').next().unwrap_or_default().to_owned();
+        let has_table = is_cpu && GELU.contains(&&*request.model.family);
+        let rounded = if has_table { ", GELU from a table of f16" } else { "" };
+        let settings_in_words = settings.in_words();
+        let executor = format!("llama.cpp {}: {}, {settings_in_words}{rounded}", llama.version, model.description());
+        let placement = Placement {
+            rounded_to: has_table.then_some(Dtype::F16),
+            effective_device: request.device.into(),
+            // The types of the products follow from those of the file, which was made or read for the dtype.
+            effective_dtype: Some(request.dtype),
+            providers: if is_cpu { kernels } else { request.device.to_owned() },
+            threads: is_cpu.then_some(request.threads),
+            parameters: Some(model.parameters()),
+            artifacts: vec![file],
+            executor: Some(executor),
+            serves_other_sizes: true,
+            ..Placement::default()
+        };
+        Ok(LlamaSession {
+            model,
+            context: None,
+            settings,
+            request: KeptRequest { device: request.device.into(), threads: request.threads },
+            phase: request.phase,
+            prompt,
+            steps,
+            bound: Vec::new(),
+            tokens: Vec::new(),
+            placement,
+        })
+    }
+
+    /// Makes room for so many sequences of so many positions. What was bound is read again into a new cache.
+    fn make_room(&mut self, sequences: usize, length: usize) -> Result<(), CaseFailure> {
+        let has_room = |context: &Context| context.sequences >= sequences && context.length >= length;
+        if self.context.as_ref().is_some_and(has_room) {
+            return Ok(());
+        }
+        if sequences > MOST_SEQUENCES {
+            return Err(CaseFailure::unsupported(format!(
+                "the batches of the case are {sequences} sequences, and llama.cpp keeps {MOST_SEQUENCES} at most: use smaller batches"
+            )));
+        }
+        let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
+        let size = (sequences.max(before.0), length.max(before.1));
+        let KeptRequest { device, threads } = &self.request;
+        self.context = Some(Context::new(Arc::clone(&self.model), (device, *threads), &self.settings, size)?);
+        if self.phase == Phase::Decode {
+            for binding in 0..self.bound.len() {
+                self.read_prompt(binding)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn context(&mut self) -> Result<&mut Context, CaseFailure> {
+        self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))
+    }
+
+    /// The sequences after those of all bound batches: for what is computed beside them.
+    fn free_sequences(&self, batch: usize) -> Range<usize> {
+        let begin =
+            if self.phase == Phase::Decode { self.bound.last().map_or(0, |bound| bound.sequences.end) } else { 0 };
+        begin..begin + batch
+    }
+
+    /// Reads prompts into these sequences, and leaves the tokens that follow them in `tokens`.
+    fn prefill(&mut self, prompts: &[Vec<Token>], sequences: Range<usize>) -> Result<(), CaseFailure> {
+        let context = self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))?;
+        for sequence in sequences.clone() {
+            context.forget(sequence, 0)?;
+        }
+        context.decode(prompts.iter().zip(sequences).flat_map(|(prompt, sequence)| {
+            prompt.iter().enumerate().map(move |(position, &token)| Placed {
+                token,
+                position,
+                sequence,
+                is_asked: position + 1 == prompt.len(),
+            })
+        }))?;
+        let ends = prompts.iter().scan(0, |end, prompt| {
+            *end += prompt.len();
+            Some(*end - 1)
+        });
+        self.tokens.clear();
+        for place in ends {
+            self.tokens.push(likeliest(context.logits(place)?));
+        }
+        Ok(())
+    }
+
+    /// Adds one token to each of these sequences, and leaves the tokens that follow in `tokens`.
+    fn step(&mut self, tokens: &[Token], position: usize, sequences: Range<usize>) -> Result<(), CaseFailure> {
+        let context = self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))?;
+        let placed = tokens.iter().zip(sequences);
+        context.decode(placed.map(|(&token, sequence)| Placed { token, position, sequence, is_asked: true }))?;
+        self.tokens.clear();
+        for place in 0..tokens.len() {
+            self.tokens.push(likeliest(context.logits(place)?));
+        }
+        Ok(())
+    }
+
+    /// The logits of the last call at these places, f32 `[rows, vocabulary]`.
+    fn logits(&mut self, places: impl Iterator<Item = usize>) -> Result<HostTensor, CaseFailure> {
+        let (mut values, mut rows) = (Vec::new(), 0);
+        let vocabulary = self.model.vocabulary;
+        let context = self.context()?;
+        for place in places {
+            values.extend_from_slice(context.logits(place)?);
+            rows += 1;
+        }
+        Ok(HostTensor { shape: vec![rows, vocabulary], data: TensorData::F32(values) })
+    }
+
+    /// Reads the prompt of a bound batch into its sequences.
+    fn read_prompt(&mut self, binding: usize) -> Result<(), CaseFailure> {
+        let prompts = std::mem::take(&mut self.bound[binding].prompts);
+        let sequences = self.bound[binding].sequences.clone();
+        let read = self.prefill(&prompts, sequences);
+        self.bound[binding].prompts = prompts;
+        read?;
+        self.bound[binding].start = self.tokens.clone();
+        self.bound[binding].now = None;
+        Ok(())
+    }
+
+    /// One step of the state that the binding is in; the tokens are in `tokens` then.
+    fn decode(&mut self, binding: usize) -> Result<(), CaseFailure> {
+        let sequences = self.bound[binding].sequences.clone();
+        let (tokens, steps) = match self.bound[binding].now.take() {
+            Some(now) => now,
+            None => {
+                let prompt = self.prompt_of(binding);
+                let context = self.context()?;
+                for sequence in sequences.clone() {
+                    context.forget(sequence, prompt)?;
+                }
+                (self.bound[binding].start.clone(), 0)
+            }
+        };
+        let position = self.prompt_of(binding) + steps;
+        self.step(&tokens, position, sequences)?;
+        self.bound[binding].now = Some((self.tokens.clone(), steps + 1));
+        Ok(())
+    }
+
+    fn prompt_of(&self, binding: usize) -> usize {
+        self.bound[binding].prompts.first().map_or(0, Vec::len)
+    }
+
+    /// Reads prompts beside the bound batches; returns their sequences and the number of tokens of a prompt.
+    fn read_beside(&mut self, inputs: &[HostTensor], more: usize) -> Result<(Range<usize>, usize), CaseFailure> {
+        let prompts = prompts(inputs)?;
+        let sequences = self.free_sequences(prompts.len());
+        let length = prompts.first().map_or(0, Vec::len);
+        self.make_room(sequences.end, length + more)?;
+        self.prefill(&prompts, sequences.clone())?;
+        Ok((sequences, length))
+    }
+
+    fn first_places(prompts: usize, length: usize) -> impl Iterator<Item = usize> {
+        (1..=prompts).map(move |row| row * length - 1)
+    }
+}
+
+/// The rows of i64 `[batch, length]`.
+fn prompts(inputs: &[HostTensor]) -> Result<Vec<Vec<Token>>, CaseFailure> {
+    let [HostTensor { shape, data: TensorData::I64(tokens) }] = inputs else {
+        return Err(CaseFailure::failed("an input that is not tokens, i64 [batch, length]"));
+    };
+    let &[rows, length] = shape.as_slice() else {
+        return Err(CaseFailure::failed("tokens that are not [batch, length]"));
+    };
+    if rows == 0 || length == 0 {
+        return Err(CaseFailure::failed("an empty prompt"));
+    }
+    let row = |row: &[i64]| row.iter().map(|&token| Token::try_from(token).unwrap_or(-1)).collect();
+    Ok(tokens.chunks_exact(length).map(row).collect())
+}
+
+/// The token with the largest logit, the first of several.
+fn likeliest(logits: &[f32]) -> Token {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, &logit) in logits.iter().enumerate() {
+        if logit > best.1 {
+            best = (token, logit);
+        }
+    }
+    best.0 as Token
+}
+
+fn as_column(tokens: &[Token]) -> HostTensor {
+    HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.iter().map(|&it| i64::from(it)).collect()) }
+}
+
+impl Session for LlamaSession {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
+        let prompts = prompts(inputs)?;
+        let (batch, length) = (prompts.len(), prompts[0].len());
+        let sequences = self.free_sequences(batch);
+        // The ring's batches are bound one after the other, and another one has room beside them.
+        let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
+        let room = if self.phase == Phase::Decode { self.steps.max(ROOM) } else { 1 };
+        self.make_room(all, length + room)?;
+        self.bound.push(Bound { prompts, sequences, start: Vec::new(), now: None });
+        let binding = self.bound.len() - 1;
+        if self.phase == Phase::Decode {
+            self.read_prompt(binding)?;
+        }
+        Ok(binding)
+    }
+
+    fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        (self.prompt, self.steps) = sizes(request)?;
+        self.phase = request.phase;
+        self.bound.clear();
+        self.context = None;
+        Ok(())
+    }
+
+    fn calls_in_a_row(&self) -> usize {
+        if self.phase == Phase::Decode { self.steps } else { 1 }
+    }
+
+    fn rewind(&mut self, binding: usize) {
+        self.bound[binding].now = None;
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
+        if self.phase == Phase::Decode {
+            return self.decode(binding);
+        }
+        let prompts = std::mem::take(&mut self.bound[binding].prompts);
+        let done = self.prefill(&prompts, 0..prompts.len());
+        self.bound[binding].prompts = prompts;
+        done
+    }
+
+    fn sync(&mut self) -> Result<(), CaseFailure> {
+        self.context()?.synchronise();
+        Ok(())
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+        let batch = self.bound[binding].prompts.len();
+        if self.phase != Phase::Decode {
+            self.run(binding)?;
+            let mut token = as_column(&self.tokens);
+            token.shape.truncate(1);
+            let places = Self::first_places(batch, self.prompt_of(binding));
+            return Ok(vec![token, compared_logits(&self.logits(places)?)?]);
+        }
+        self.rewind(binding);
+        let mut steps = Vec::new();
+        for _ in 0..self.steps.min(STEPS) {
+            self.decode(binding)?;
+            steps.push(as_column(&self.tokens));
+        }
+        let logits = self.logits(0..batch)?;
+        self.rewind(binding);
+        Ok(vec![side_by_side(&steps)?, compared_logits(&logits)?])
+    }
+
+    fn follow(
+        &mut self,
+        inputs: &[HostTensor],
+        continuation: Continuation<'_>,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        if self.phase != Phase::Decode {
+            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
+        }
+        let (text, count, ends): (_, _, &[i64]) = match continuation {
+            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
+            Continuation::Likeliest { most, ends } => (None, most, ends),
+        };
+        let (sequences, prompt) = self.read_beside(inputs, count)?;
+        let batch = sequences.len();
+        let mut logits = self.logits(Self::first_places(batch, prompt))?;
+        let mut all: Vec<NextTokens> = Vec::with_capacity(count);
+        let mut has_ended = vec![false; batch];
+        for number in 0..count {
+            let given = text.map(|text| column(text, number)).transpose()?;
+            let next = next_tokens(&logits, given.as_deref())?;
+            let tokens = given.unwrap_or_else(|| next.likeliest.clone());
+            has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
+            all.push(next);
+            if number + 1 == count || has_ended.iter().all(|ended| *ended) {
+                break;
+            }
+            let tokens: Vec<Token> = tokens.iter().map(|&token| Token::try_from(token).unwrap_or(-1)).collect();
+            self.step(&tokens, prompt + number, sequences.clone())?;
+            logits = self.logits(0..batch)?;
+        }
+        Ok(all)
+    }
+
+    fn generate(
+        &mut self,
+        inputs: &[HostTensor],
+        tokens: usize,
+        made: &mut dyn FnMut(&HostTensor),
+    ) -> Result<(), CaseFailure> {
+        if self.phase != Phase::Decode {
+            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
+        }
+        let (sequences, prompt) = self.read_beside(inputs, tokens)?;
+        for number in 0..tokens {
+            let token = self.tokens.clone();
+            made(&as_column(&token));
+            if number + 1 < tokens {
+                self.step(&token, prompt + number, sequences.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call of `prefill` goes from the inputs on the host to the first token on the host.
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
+        if self.phase == Phase::Decode {
+            return Err(CaseFailure::unsupported(
+                "a step of decode takes its token from the step before, on the device",
+            ));
+        }
+        let begin = Instant::now();
+        self.bound[binding].prompts = prompts(inputs)?;
+        let taken = Instant::now();
+        self.run(binding)?;
+        self.sync()?;
+        let computed = Instant::now();
+        let token = as_column(&self.tokens);
+        let to_host = computed.elapsed();
+        Ok((vec![token], Stages { to_device: taken - begin, compute: computed - taken, to_host }))
+    }
+
+    fn placement(&self) -> Placement {
+        let threads = self.context.as_ref().and_then(Context::thread_count);
+        Placement { threads: threads.filter(|_| self.placement.threads.is_some()), ..self.placement.clone() }
+    }
+}
+
+/// The dtypes in which weights of f32 are written.
+pub(super) const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];

@@ -1,0 +1,76 @@
+//! Makes a model of a user's GGUF file: a decoder whose header says how it is called, how large it is and what it is made of.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::decoders::{NEW_TOKENS, PROMPT};
+use crate::definition::{
+    BATCH, DataSource, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
+    Tolerance,
+};
+use crate::gguf::Header;
+
+/// The extension of such files.
+pub(super) const GGUF: &str = "gguf";
+
+const TOKENS: &str = "input_ids";
+const PART: &str = "lm";
+
+/// Architectures of files that are no language models.
+const OTHERS: [&str; 5] = ["clip", "bert", "nomic-bert", "t5encoder", "whisper"];
+
+/// The model of a file.
+///
+/// # Errors
+/// The header cannot be read, does not say what a language model has to, or is one of several parts.
+pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> {
+    let header = Header::read(file)?;
+    let of_file = || file.display().to_string();
+    let architecture = header.architecture().with_context(of_file)?.to_owned();
+    ensure!(
+        !OTHERS.contains(&&*architecture),
+        "{}: {architecture} makes no tokens one after the other, and only language models are run as GGUF files",
+        file.display()
+    );
+    let parts = header.number("split.count").unwrap_or(0);
+    ensure!(
+        parts <= 1,
+        "{} is one of {parts} parts: join them with `llama-gguf-split --merge`, and name the file that it makes",
+        file.display()
+    );
+    let vocabulary = header.vocabulary().filter(|size| *size > 0).context("the file does not say its vocabulary");
+    let vocabulary = vocabulary.with_context(of_file)?;
+    let positions = header.of_architecture("context_length").and_then(|length| usize::try_from(length).ok());
+    let prompt = positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1);
+    let symbol = |name: &str| Dimension::Symbol(name.into());
+    let tokens = |length: &str| TensorSpec {
+        below: Some(vocabulary),
+        ..TensorSpec::new(TOKENS, ElementType::I64, vec![symbol(BATCH), symbol(length)])
+    };
+    let vocabulary = usize::try_from(vocabulary).with_context(of_file)?;
+    let logits = TensorSpec::new("logits", ElementType::F32, vec![symbol(BATCH), Dimension::Fixed(vocabulary)]);
+    let plan = |phase| PhasePlan { phase, parts: vec![PART.into()], outputs: Vec::new() };
+    Ok(Model {
+        name: name.into(),
+        variant: variant.into(),
+        family: architecture,
+        modality: "text".into(),
+        parameters: Some(header.parameters()),
+        inputs: vec![tokens(SEQUENCE)],
+        parts: vec![Part { name: PART.into(), inputs: vec![tokens("tokens")], outputs: vec![logits] }],
+        phases: [Phase::Prefill, Phase::Decode].map(plan).into(),
+        generation: Some(Generation {
+            tokens: TOKENS.into(),
+            new_tokens: Some(NEW_TOKENS),
+            positions,
+            ..Generation::default()
+        }),
+        sequence_lengths: vec![prompt],
+        tolerance: Tolerance::default(),
+        dtype: header.dtype(),
+        data_source: DataSource::Synthetic,
+        judge: None,
+        origin: Origin::Gguf { file: file.to_owned() },
+    })
+}

@@ -1,0 +1,201 @@
+//! `inferbench load --url`: the flags about a server that already runs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::selection::values::{duration, rate};
+
+/// The flags about a server. None of them is of use without `--url`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Load on a server that already runs (--url)")]
+#[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
+pub struct UrlArguments {
+    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`
+    #[arg(long, value_name = "ADDRESS")]
+    pub url: Option<String>,
+    /// What the server speaks: v2 (Open Inference Protocol), chat, completions or embeddings (OpenAI), inferbench, template
+    /// [default: what the address or the server says]
+    #[arg(long, value_name = "NAME", requires = "url")]
+    protocol: Option<String>,
+    /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows
+    #[arg(long, requires = "url")]
+    binary: bool,
+    /// Ask a language model for whole answers and not for streams
+    #[arg(long, requires = "url")]
+    no_stream: bool,
+    /// A field that requests have besides: `ignore_eos=true`. May be repeated
+    #[arg(long, value_name = "NAME=VALUE", requires = "url")]
+    field: Vec<String>,
+    /// A TOML file that says how requests of another protocol look
+    #[arg(long, value_name = "FILE", requires = "url")]
+    template: Option<PathBuf>,
+    /// Compare the outputs with the reference of this packaged model, and the latency with load tests of it here; a case's id chooses the
+    /// case [default for the latency: the model of the same name]
+    #[arg(long, value_name = "MODEL|CASE", requires = "url")]
+    compare_with: Option<String>,
+    /// Speak HTTP/2, without TLS by prior knowledge
+    #[arg(long, requires = "url")]
+    http2: bool,
+    /// A PEM file of certificates that are trusted in place of the system's
+    #[arg(long, value_name = "FILE", requires = "url")]
+    certificates: Option<PathBuf>,
+    /// A file with the bearer token in its only line [default: INFERBENCH_LOAD_TOKEN]
+    #[arg(long, value_name = "FILE", requires = "url")]
+    token: Option<PathBuf>,
+    /// A file with further secret headers, one `name: value` per line
+    #[arg(long, value_name = "FILE", requires = "url")]
+    headers: Option<PathBuf>,
+    /// Another machine that may be put under load. May be repeated
+    #[arg(long = "allow-host", value_name = "NAME", requires = "url")]
+    allow_host: Vec<String>,
+    /// Connections at the same time, at most; requests at random times wait for a free one [default: 64, or as many as there are users]
+    #[arg(long, value_name = "N", requires = "url", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Option<u32>,
+    /// How long an answer may take [default: 60s]
+    #[arg(long, value_name = "TIME", requires = "url", value_parser = duration)]
+    patience: Option<f64>,
+    /// How long the whole load test may take [default: 10min]
+    #[arg(long, value_name = "TIME", requires = "url", value_parser = duration)]
+    max_time: Option<f64>,
+    /// How many requests the whole load test may send [default: 1000000]
+    #[arg(long, value_name = "N", requires = "url")]
+    max_requests: Option<usize>,
+    /// The highest rate that may be asked for [default: 50000/s]
+    #[arg(long, value_name = "RATE", requires = "url", value_parser = rate)]
+    max_rate: Option<f64>,
+}
+
+#[cfg(not(feature = "http-load"))]
+pub fn load(
+    _: &UrlArguments,
+    _: &crate::paths::Paths,
+    _: &crate::selection::Selection,
+    _: &super::load_terms::TermArguments,
+    _: bool,
+) -> anyhow::Result<crate::run_data::LoadRun> {
+    anyhow::bail!("this build cannot ask servers: build inferbench with `--features http-load`")
+}
+
+#[cfg(feature = "http-load")]
+pub use with_client::load;
+
+#[cfg(feature = "http-load")]
+mod with_client {
+    use std::time::Duration;
+
+    use anyhow::{Context, Result, bail, ensure};
+    use clap::ValueEnum;
+
+    use super::UrlArguments;
+    use crate::cli::load_terms::TermArguments;
+    use crate::compare::add_local;
+    use crate::harness::keep_others_out;
+    use crate::history::read_loads;
+    use crate::paths::Paths;
+    use crate::remote::{
+        self, Address, Limits, ProtocolName, Reference, Server, USUAL_TOKENS, Wishes, headers_of_file, parse_field,
+        token,
+    };
+    use crate::run_data::LoadRun;
+    use crate::selection::Selection;
+
+    /// The variable that has the token, if no file does.
+    const TOKEN: &str = "INFERBENCH_LOAD_TOKEN";
+
+    /// Puts the server under load.
+    pub fn load(
+        arguments: &UrlArguments,
+        paths: &Paths,
+        selection: &Selection,
+        terms: &TermArguments,
+        is_search: bool,
+    ) -> Result<LoadRun> {
+        let [batch_size, sequence_length] =
+            [&selection.batch_sizes, &selection.seq_lens].map(|sizes| match sizes.as_slice() {
+                [] => Ok(None),
+                [one] => Ok(Some(*one)),
+                _ => bail!("a load test of a server has one batch size and one sequence length"),
+            });
+        ensure!(selection.model.len() <= 1, "a load test of a server has one model: `--model NAME`");
+        terms.check_for_server()?;
+        let wishes = Wishes {
+            protocol: arguments.protocol.as_deref().map(protocol).transpose()?,
+            model: selection.model.first().cloned(),
+            batch_size: batch_size?.unwrap_or(1),
+            sequence_length: sequence_length?,
+            is_binary: arguments.binary,
+            is_whole: arguments.no_stream,
+            fields: arguments.field.iter().map(|field| parse_field(field)).collect::<Result<_>>()?,
+            inputs: selection.input.iter().map(|input| input.parse()).collect::<Result<_>>()?,
+            texts: selection.text.as_ref().map(|file| texts(file)).transpose()?,
+            template: arguments.template.clone(),
+            seed: terms.seed(),
+            lengths: terms.lengths()?,
+        };
+        let limits = arguments.limits(terms.users());
+        let headers = [
+            token(arguments.token.as_deref(), TOKEN)?.into_iter().collect(),
+            arguments.headers.as_deref().map(headers_of_file).transpose()?.unwrap_or_default(),
+        ];
+        let address = Address {
+            url: arguments.url.clone().unwrap_or_default(),
+            allowed_hosts: arguments.allow_host.clone(),
+            is_http2: arguments.http2,
+            certificates: arguments.certificates.clone(),
+        };
+        let compared = arguments.compare_with.as_deref();
+        let reference = match (&selection.reference, compared) {
+            (Some(file), _) => Some(Reference::File(file.clone())),
+            (None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
+            (None, None) => None,
+        };
+        let _lock = keep_others_out(paths)?;
+        let found = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
+        let makes_tokens = found.as_ref().is_ok_and(Server::makes_tokens);
+        let terms = match makes_tokens {
+            true => terms.clone().with_usual_lengths(USUAL_TOKENS),
+            false => terms.clone(),
+        };
+        // What a server that does not answer would have been asked for has no lengths.
+        let terms = if found.as_ref().is_ok_and(Server::is_found) { terms } else { terms.without_tokens() };
+        let mut run = remote::load(paths, found, &terms.terms(selection, is_search)?)?;
+        let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
+        add_local(&mut run.results, &loads, compared);
+        Ok(run)
+    }
+
+    /// `digits` of `digits/ort-cpu-f32/1`.
+    fn model_of(text: &str) -> &str {
+        text.split_once('/').map_or(text, |(model, _)| model)
+    }
+
+    fn protocol(name: &str) -> Result<ProtocolName> {
+        let names = || ProtocolName::value_variants().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        ProtocolName::from_str(name, true).ok().with_context(|| format!("--protocol: the protocols are {}", names()))
+    }
+
+    fn texts(file: &std::path::Path) -> Result<Vec<String>> {
+        let text = fs_err::read_to_string(file)?;
+        let texts: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        ensure!(!texts.is_empty(), "{} has no text", file.display());
+        Ok(texts)
+    }
+
+    impl UrlArguments {
+        fn limits(&self, users: Option<usize>) -> Limits {
+            let usual = Limits::default();
+            let connections = self.connections.map(|connections| connections as usize);
+            Limits {
+                time: self.max_time.map_or(usual.time, Duration::from_secs_f64),
+                requests: self.max_requests.unwrap_or(usual.requests),
+                rate: self.max_rate.unwrap_or(usual.rate),
+                connections: connections.or(users.map(|users| users.min(MOST_USERS))).unwrap_or(usual.connections),
+                patience: self.patience.map_or(usual.patience, Duration::from_secs_f64),
+            }
+        }
+    }
+
+    /// Users that have a connection each without a flag that allows it.
+    const MOST_USERS: usize = 1024;
+}

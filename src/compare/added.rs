@@ -1,0 +1,90 @@
+//! What a server adds to the latency of a model: its load tests beside those of the same model without a server.
+
+use crate::definition::Status;
+use crate::run_data::{LoadResult, LoadRun, Scenario};
+
+/// Rates count as equal up to this ratio.
+const NEAR: f64 = 1.1;
+
+/// Adds to the rows of a server's load test how its latency differs from that of the newest load test of the same model here, without a
+/// server and by the same terms. `wanted` is the model or the case to compare with, if it has another name.
+pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str>) {
+    for row in rows.iter_mut().filter(|row| row.status == Status::Ok && row.url.is_some() && row.queries > 0) {
+        let trials = loads.iter().rev().map(|load| &load.results);
+        let Some(local) = trials.filter_map(|trials| nearest(row, trials, wanted)).next() else { continue };
+        row.local_case = Some(local.case_id.clone());
+        row.local_run = Some(local.run_id.clone());
+        row.server_adds_p50_ms = Some(row.latency_p50_ms - local.latency_p50_ms);
+        row.server_adds_p99_ms = Some(row.latency_p99_ms - local.latency_p99_ms);
+    }
+}
+
+/// The quickest case of a load test that did the same work under the same load.
+fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>) -> Option<&'a LoadResult> {
+    let wanted = wanted.unwrap_or(&row.model);
+    let is_near = |local: &&LoadResult| {
+        let is_meant = local.case_id == wanted || local.model == wanted;
+        let is_measured = local.status == Status::Ok && local.url.is_none() && local.unanswered == 0;
+        let is_equal_load = match row.scenario {
+            Scenario::Server => ratio(row.rate, local.rate).is_some_and(|ratio| ratio <= NEAR),
+            _ => row.users == local.users,
+        };
+        is_meant
+            && is_measured
+            && is_equal_load
+            && local.queries > 0
+            && (local.scenario, local.batch_size, &local.host_id) == (row.scenario, row.batch_size, &row.host_id)
+            && local.lengths == row.lengths
+    };
+    trials.iter().filter(is_near).min_by(|one, other| one.latency_p50_ms.total_cmp(&other.latency_p50_ms))
+}
+
+fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    let (one, other) = one.zip(other)?;
+    Some((one / other).max(other / one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(model: &str, backend: &str, rate: f64, p50: f64) -> LoadResult {
+        LoadResult {
+            case_id: format!("{model}/{backend}-cpu-f32/1"),
+            model: model.into(),
+            status: Status::Ok,
+            rate: Some(rate),
+            queries: 10,
+            batch_size: 1,
+            latency_p50_ms: p50,
+            latency_p99_ms: 2.0 * p50,
+            ..LoadResult::default()
+        }
+    }
+
+    #[test]
+    fn a_server_is_compared_with_the_newest_equal_load_without_one() {
+        let run = |run_id: &str, results: Vec<LoadResult>| {
+            let results = results.into_iter().map(|row| LoadResult { run_id: run_id.into(), ..row }).collect();
+            LoadRun { run_id: run_id.into(), results, ..LoadRun::default() }
+        };
+        let loads = [
+            run("old", vec![trial("digits", "ort", 300.0, 0.5)]),
+            run("new", vec![trial("digits", "tract", 300.0, 2.0), trial("digits", "ort", 310.0, 1.0)]),
+            run("other", vec![trial("digits", "ort", 900.0, 0.1), trial("bert", "ort", 300.0, 0.1)]),
+        ];
+        let served = || LoadResult { url: Some("http://127.0.0.1:1".into()), ..trial("digits", "http", 300.0, 3.0) };
+        let of = |row: LoadResult, wanted: Option<&str>| {
+            let mut rows = [row];
+            add_local(&mut rows, &loads, wanted);
+            let [row] = rows;
+            row.local_run.zip(row.server_adds_p50_ms).zip(row.server_adds_p99_ms)
+        };
+        assert_eq!(of(served(), None), Some((("new".into(), 2.0), 4.0)));
+        assert_eq!(of(served(), Some("digits/tract-cpu-f32/1")), Some((("new".into(), 1.0), 2.0)));
+        assert_eq!(of(LoadResult { rate: Some(500.0), ..served() }, None), None);
+        assert_eq!(of(LoadResult { model: "gpt2".into(), ..served() }, None), None);
+        assert_eq!(of(LoadResult { status: Status::WrongOutput, ..served() }, None), None);
+        assert_eq!(of(LoadResult { users: Some(2), scenario: Scenario::Concurrent, ..served() }, None), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Arrivals that were recorded: when requests came, and how long their prompts and answers were.
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The requests of a trace, in the order of their arrival.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arrivals {
+    /// From the first request on, in nanoseconds.
+    pub arrivals_ns: Vec<u64>,
+    /// The tokens of prompts and answers, if the trace has them.
+    pub lengths: Option<Vec<[usize; 2]>>,
+}
+
+/// Reads CSV with a header: `time` in seconds, and for language models `input` and `output` in tokens. Other columns are left out, and the first
+/// request comes at once.
+///
+/// # Errors
+/// A column or a value is missing or wrong; the message has the number of the line.
+pub fn parse_trace(text: &str) -> Result<Arrivals> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
+    let header = reader.headers()?.clone();
+    let column = |name: &str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
+    let time = column("time").context("the header has no column `time`")?;
+    let lengths = match (column("input"), column("output")) {
+        (Some(input), Some(output)) => Some([input, output]),
+        (None, None) => None,
+        _ => bail!("the header has one of the columns `input` and `output`, and not both"),
+    };
+    let mut requests: Vec<(f64, [usize; 2])> = Vec::new();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let value = |column: usize| record.get(column).unwrap_or_default();
+        let seconds: f64 = value(time).parse().with_context(|| format!("line {line}: the time is no number"))?;
+        ensure!((0.0..1e9).contains(&seconds), "line {line}: the time is not from 0 on");
+        let mut tokens = [0, 0];
+        for (token, column) in tokens.iter_mut().zip(lengths.into_iter().flatten()) {
+            *token = value(column).parse().with_context(|| format!("line {line}: the tokens are no number"))?;
+            ensure!((1..=1 << 20).contains(token), "line {line}: the number of tokens is from 1 to {}", 1 << 20);
+        }
+        requests.push((seconds, tokens));
+    }
+    ensure!(!requests.is_empty(), "there is no request");
+    requests.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let first = requests[0].0;
+    Ok(Arrivals {
+        arrivals_ns: requests.iter().map(|(seconds, _)| ((seconds - first) * 1e9).round() as u64).collect(),
+        lengths: lengths.map(|_| requests.iter().map(|(_, tokens)| *tokens).collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_says_when_requests_come_and_how_long_they_are() {
+        let read = parse_trace("# of a day\nTime, user, input, output\n2.5,a,10,3\n2,b,20,4\n4.25,a,30,5\n").unwrap();
+        assert_eq!(read.arrivals_ns, [0, 500_000_000, 2_250_000_000]);
+        assert_eq!(read.lengths, Some(vec![[20, 4], [10, 3], [30, 5]]));
+        assert_eq!(
+            parse_trace("time\n0\n1\n").unwrap(),
+            Arrivals { arrivals_ns: vec![0, 1_000_000_000], lengths: None }
+        );
+        for (text, why) in [
+            ("seconds\n1\n", "no column `time`"),
+            ("time,input\n1,2\n", "not both"),
+            ("time\nx\n", "line 2"),
+            ("time\n1\n-1\n", "line 3"),
+            ("time,input,output\n1,0,4\n", "line 2"),
+            ("time\n", "no request"),
+        ] {
+            let error = format!("{:#}", parse_trace(text).unwrap_err());
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Why a request has no right answer: a kind that is counted, and words for a reader.
+
+use std::error::Error;
+use std::io;
+
+use strum::Display;
+
+/// The kinds of errors, as the column `errors` counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Kind {
+    /// The name of the server has no address.
+    Unresolved,
+    /// Nothing listens at the address.
+    Refused,
+    /// No connection for another reason.
+    Unreachable,
+    /// The certificate is not one of this server, or nobody who is trusted has signed it.
+    Certificate,
+    /// TLS could not begin for another reason.
+    Tls,
+    /// The answer was not there in time.
+    Timeout,
+    /// The server has reset the connection.
+    Reset,
+    /// The server has closed the connection before it answered.
+    Closed,
+    /// The answer ended in its middle.
+    Truncated,
+    /// The head of the answer is no HTTP, or too large.
+    Head,
+    /// The answer is larger than what is read.
+    TooLarge,
+    /// The server names another address. Redirects are not followed.
+    Redirect,
+    /// Status 429 or 503: the server has too much to do.
+    Busy,
+    /// Another status from 400 to 499.
+    ClientError,
+    /// Another status from 500 on, or an error in a stream.
+    ServerError,
+    /// The answer is not of the type that the protocol says.
+    WrongType,
+    /// An output is missing, or has another shape.
+    WrongShape,
+    /// An output has a value that is not a number or is infinite.
+    NotFinite,
+    /// The outputs are not those of the reference.
+    WrongValues,
+    /// A stream ended without saying so.
+    NoEnd,
+    /// The load test has ended before the answer was there.
+    Interrupted,
+}
+
+impl Kind {
+    /// Whether the server has answered, and wrongly.
+    pub fn is_wrong_answer(self) -> bool {
+        matches!(self, Kind::WrongType | Kind::WrongShape | Kind::NotFinite | Kind::WrongValues)
+    }
+
+    /// Whether there is no server to talk to.
+    pub fn is_absence(self) -> bool {
+        matches!(
+            self,
+            Kind::Unresolved
+                | Kind::Refused
+                | Kind::Unreachable
+                | Kind::Certificate
+                | Kind::Tls
+                | Kind::Reset
+                | Kind::Closed
+        )
+    }
+}
+
+/// Why a request has no right answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{kind}: {detail}")]
+pub struct Fault {
+    pub kind: Kind,
+    pub detail: String,
+}
+
+impl Fault {
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Fault { kind, detail: detail.into() }
+    }
+
+    /// Why there is no connection.
+    pub fn of_connecting(error: &io::Error) -> Self {
+        use tokio_rustls::rustls;
+        if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            let kind = if matches!(tls, rustls::Error::InvalidCertificate(_)) { Kind::Certificate } else { Kind::Tls };
+            return Fault::new(kind, tls.to_string());
+        }
+        let kind = match error.kind() {
+            io::ErrorKind::ConnectionRefused => Kind::Refused,
+            io::ErrorKind::ConnectionReset => Kind::Reset,
+            io::ErrorKind::TimedOut => Kind::Timeout,
+            io::ErrorKind::InvalidData => Kind::Tls,
+            _ => Kind::Unreachable,
+        };
+        Fault::new(kind, error.to_string())
+    }
+
+    /// Why an answer did not come; `has_head` if its head was there.
+    pub fn of_http(error: &hyper::Error, has_head: bool) -> Self {
+        let detail = in_words(error);
+        let unfinished = if has_head { Kind::Truncated } else { Kind::Closed };
+        if error.is_parse() || error.is_parse_too_large() {
+            return Fault::new(if has_head { Kind::Truncated } else { Kind::Head }, detail);
+        }
+        let kind = match io_kind(error) {
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted) => {
+                Kind::Reset
+            }
+            Some(io::ErrorKind::TimedOut) => Kind::Timeout,
+            _ => unfinished,
+        };
+        Fault::new(kind, detail)
+    }
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind).next()
+}
+
+/// The error and its causes.
+fn in_words(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,191 @@
+//! What is noted of requests besides their times, and the columns that it makes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hyper::header::{HeaderMap, RETRY_AFTER};
+
+use super::connection::Seen;
+use super::fault::{Fault, Kind};
+use crate::definition::Status;
+use crate::machine::{TICKS_PER_SECOND, own_ticks};
+use crate::run_data::{LoadResult, Verdict};
+use crate::statistics::SortedCalls;
+
+/// What a server may ask to wait for, at most.
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+
+/// What one connection has noted in a trial.
+#[derive(Default)]
+pub struct Notes {
+    connects_ns: Vec<u64>,
+    statuses: BTreeMap<u16, usize>,
+    /// By their kinds: how many, and the words of the first.
+    faults: BTreeMap<Kind, (usize, String)>,
+    first_bytes_ns: Vec<u64>,
+    sent_bytes: u64,
+    received_bytes: u64,
+    retry_after: Option<Duration>,
+    /// Tokens of answers that came as a whole.
+    prompt_tokens: usize,
+    output_tokens: usize,
+    tokens_by: Option<&'static str>,
+}
+
+/// Tokens of an answer that came as a whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WholeTokens {
+    pub prompt: usize,
+    pub output: usize,
+}
+
+impl Notes {
+    pub fn add(&mut self, seen: &Seen, fault: Option<&Fault>) {
+        let connects = seen.connects.iter().map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.connects_ns.extend(connects);
+        if let Some(status) = seen.status {
+            *self.statuses.entry(status.as_u16()).or_default() += 1;
+        }
+        if let Some(first_byte) = seen.first_byte {
+            self.first_bytes_ns.push(u64::try_from(first_byte.as_nanos()).unwrap_or(u64::MAX));
+        }
+        self.sent_bytes += seen.sent_bytes;
+        self.received_bytes += seen.received_bytes;
+        self.retry_after = self.retry_after.max(retry_after(&seen.headers));
+        if let Some(fault) = fault {
+            self.faults.entry(fault.kind).or_insert_with(|| (0, fault.detail.clone())).0 += 1;
+        }
+    }
+
+    /// Notes tokens that did not come one by one, and by what tokens were counted.
+    pub fn add_tokens(&mut self, whole: Option<WholeTokens>, by: Option<&'static str>) {
+        self.tokens_by = by.or(self.tokens_by);
+        if let Some(WholeTokens { prompt, output }) = whole {
+            self.prompt_tokens += prompt;
+            self.output_tokens += output;
+        }
+    }
+
+    pub fn merge(&mut self, other: Notes) {
+        self.connects_ns.extend(other.connects_ns);
+        other.statuses.into_iter().for_each(|(status, count)| *self.statuses.entry(status).or_default() += count);
+        for (kind, (count, words)) in other.faults {
+            self.faults.entry(kind).or_insert((0, words)).0 += count;
+        }
+        self.first_bytes_ns.extend(other.first_bytes_ns);
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.retry_after = self.retry_after.max(other.retry_after);
+        self.prompt_tokens += other.prompt_tokens;
+        self.output_tokens += other.output_tokens;
+        self.tokens_by = self.tokens_by.or(other.tokens_by);
+    }
+
+    /// The row of a trial with these notes. Wrong answers are never measured, whatever their times are.
+    pub fn into_row(self, mut row: LoadResult) -> LoadResult {
+        let list = |counts: Vec<(String, usize)>| {
+            let words: Vec<String> = counts.into_iter().map(|(what, count)| format!("{what} × {count}")).collect();
+            Some(words.join(", ")).filter(|words| !words.is_empty())
+        };
+        row.connects = Some(self.connects_ns.len());
+        if let Some(times) = SortedCalls::new(self.connects_ns) {
+            row.connect_p50_ms = Some(times.percentile(0.5) as f64 / 1e6);
+            row.connect_max_ms = Some(times.max() as f64 / 1e6);
+        }
+        row.statuses = list(self.statuses.into_iter().map(|(status, count)| (status.to_string(), count)).collect());
+        row.errors = list(self.faults.iter().map(|(kind, (count, _))| (kind.to_string(), *count)).collect());
+        if let Some(times) = SortedCalls::new(self.first_bytes_ns) {
+            row.first_byte_p50_ms = Some(times.percentile(0.5) as f64 / 1e6);
+            row.first_byte_p99_ms = Some(times.percentile(0.99) as f64 / 1e6);
+        }
+        row.sent_bytes = Some(self.sent_bytes);
+        row.received_bytes = Some(self.received_bytes);
+        row.retry_after_s = self.retry_after.map(|time| time.as_secs_f64());
+        row.tokens_by = self.tokens_by.map(str::to_owned);
+        if self.output_tokens > 0 {
+            row.prompt_tokens = Some(self.prompt_tokens);
+            row.output_tokens = Some(self.output_tokens);
+            row.output_tokens_per_s = Some(self.output_tokens as f64 / row.seconds).filter(|rate| rate.is_finite());
+        }
+        if let Some(worst) = self.faults.iter().max_by_key(|(kind, (count, _))| (kind.is_wrong_answer(), *count)) {
+            let (kind, (count, words)) = worst;
+            let first = format!("{kind} × {count}, the first: {words}");
+            row.message = Some(row.message.map_or_else(|| first.clone(), |message| format!("{message}; {first}")));
+            if kind.is_wrong_answer() {
+                row.status = Status::WrongOutput;
+                row.verdict = Some(Verdict::Failed);
+            }
+        }
+        row
+    }
+}
+
+/// What `Retry-After` asks for, in seconds. A date is not read.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY))
+}
+
+/// The processor time of this process over a trial.
+pub struct ProcessorClock {
+    begin: Instant,
+    ticks: Option<u64>,
+}
+
+impl ProcessorClock {
+    pub fn start() -> Self {
+        ProcessorClock { begin: Instant::now(), ticks: own_ticks() }
+    }
+
+    /// Processors that were used on average.
+    pub fn processors(&self) -> Option<f64> {
+        let used = own_ticks()?.saturating_sub(self.ticks?) as f64 / TICKS_PER_SECOND as f64;
+        Some(used / self.begin.elapsed().as_secs_f64()).filter(|processors| processors.is_finite())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::StatusCode;
+
+    #[test]
+    fn errors_are_counted_by_their_kinds_and_wrong_answers_are_not_measured() {
+        let mut notes = Notes::default();
+        let seen =
+            |status: u16| Seen { status: StatusCode::from_u16(status).ok(), received_bytes: 10, ..Seen::default() };
+        notes.add(&seen(200), None);
+        let mut busy = seen(503);
+        busy.headers.insert(RETRY_AFTER, "3".parse().unwrap());
+        notes.add(&busy, Some(&Fault::new(Kind::Busy, "status 503")));
+        let mut others = Notes::default();
+        others.add(&seen(200), None);
+        others.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer")));
+        others.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer again")));
+        notes.merge(others);
+        let row = notes.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
+        assert_eq!(row.statuses.as_deref(), Some("200 × 2, 503 × 1"));
+        assert_eq!(row.errors.as_deref(), Some("timeout × 2, busy × 1"));
+        assert_eq!((row.retry_after_s, row.received_bytes, row.status), (Some(3.0), Some(30), Status::Ok));
+        assert_eq!(row.message.as_deref(), Some("timeout × 2, the first: no answer"));
+        let mut wrong = Notes::default();
+        wrong.add(&seen(200), Some(&Fault::new(Kind::WrongValues, "output logits is off")));
+        (0..5).for_each(|_| wrong.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer"))));
+        let row = wrong.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
+        assert_eq!((row.status, row.verdict), (Status::WrongOutput, Some(Verdict::Failed)));
+        assert!(row.message.unwrap().contains("wrong-values × 1, the first: output logits is off"));
+    }
+
+    #[test]
+    fn a_retry_after_is_seconds() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers).map(|time| time.as_secs())
+        };
+        assert_eq!(
+            [of("2"), of("99999999"), of("Wed, 21 Oct 2026 07:28:00 GMT"), of("-1")],
+            [Some(2), Some(3600), None, None]
+        );
+    }
+}

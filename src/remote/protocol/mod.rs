@@ -1,0 +1,263 @@
+//! How a server is spoken to: which requests it gets, and what a right answer is.
+
+mod measurement;
+mod openai;
+mod template;
+mod tensors;
+mod v2;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use strum::Display;
+
+use super::connection::{Call, Connection, Reader, Seen};
+use super::fault::{Fault, Kind};
+use super::notes::WholeTokens;
+use super::target::Target;
+use crate::definition::{Dtype, Model, Phase, TensorSpec};
+use crate::run_data::RequestLengths;
+
+pub use openai::USUAL_TOKENS;
+pub use tensors::Right;
+
+/// The protocols by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, ValueEnum)]
+#[strum(serialize_all = "kebab-case")]
+pub enum ProtocolName {
+    /// The Open Inference Protocol v2: KServe, Triton, MLServer, OpenVINO Model Server
+    V2,
+    /// OpenAI's chat completions: vLLM, SGLang, llama-server, Ollama
+    Chat,
+    /// OpenAI's completions
+    Completions,
+    /// OpenAI's embeddings
+    Embeddings,
+    /// A measurement by `inferbench serve`
+    Inferbench,
+    /// Any other: `--template` says how
+    Template,
+}
+
+/// How requests are made, as a user says it.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub protocol: Option<ProtocolName>,
+    /// The model's name on the server.
+    pub model: Option<String>,
+    pub batch_size: usize,
+    pub sequence_length: Option<usize>,
+    pub is_binary: bool,
+    pub is_whole: bool,
+    /// Fields that requests have besides, as JSON.
+    pub fields: Vec<(String, serde_json::Value)>,
+    /// Inputs in place of what the server says of them.
+    pub inputs: Vec<TensorSpec>,
+    pub texts: Option<Vec<String>>,
+    pub template: Option<PathBuf>,
+    pub seed: u64,
+    pub lengths: Option<RequestLengths>,
+}
+
+/// A model behind a server.
+pub trait Protocol: Send + Sync {
+    /// The protocol with its form: `v2 json`, `chat stream`.
+    fn name(&self) -> String;
+
+    /// The request of this number. The same number is the same request.
+    fn call(&self, number: usize) -> Call;
+
+    /// What reads the answer to the request of this number.
+    fn reader(&self, number: usize) -> Box<dyn AnswerReader>;
+}
+
+/// Reads one answer.
+pub trait AnswerReader: Reader {
+    /// Checks the answer when it is whole.
+    ///
+    /// # Errors
+    /// It is not a right one.
+    fn check(&mut self, seen: &Seen) -> Result<Checked, Fault>;
+}
+
+/// What is known of a right answer besides its time.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    pub prompt_tokens: usize,
+    /// When parts of the answer with tokens were there, and how many tokens they have together.
+    pub tokens: Vec<Instant>,
+    pub token_count: Option<usize>,
+    /// Tokens of an answer that came as a whole.
+    pub whole: Option<WholeTokens>,
+    pub tokens_by: Option<&'static str>,
+}
+
+/// What a server says about itself and its model.
+pub struct Described {
+    pub protocol: Box<dyn Protocol>,
+    /// The model's name on the server.
+    pub model: String,
+    pub server: Option<String>,
+    pub dtype: Dtype,
+    pub phase: Phase,
+    pub input_shape: Option<String>,
+    /// Whether answers consist of tokens.
+    pub makes_tokens: bool,
+}
+
+/// Asks the server which protocol it speaks, unless that is known, and describes the model.
+///
+/// # Errors
+/// The outer error is about what was asked for, and the inner one about the server.
+pub fn describe(
+    connection: &mut Connection,
+    target: &Target,
+    wishes: &Wishes,
+    right: impl FnOnce(&Model) -> Result<Option<Right>>,
+) -> Result<Result<Described, Fault>> {
+    let protocol = match wishes.protocol.or_else(|| by_path(&target.path)) {
+        Some(protocol) => protocol,
+        None if wishes.template.is_some() => ProtocolName::Template,
+        None => match by_asking(connection, target) {
+            Ok(Some(protocol)) => protocol,
+            Ok(None) => bail!(
+                "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: say what it speaks by `--protocol`",
+                target.shown()
+            ),
+            Err(fault) => return Ok(Err(fault)),
+        },
+    };
+    match protocol {
+        ProtocolName::V2 => v2::describe(connection, target, wishes, right),
+        ProtocolName::Chat | ProtocolName::Completions | ProtocolName::Embeddings => {
+            openai::describe(connection, target, wishes, protocol)
+        }
+        ProtocolName::Inferbench => measurement::describe(connection, target, wishes),
+        ProtocolName::Template => template::describe(target, wishes),
+    }
+}
+
+/// The path says it, if it is the whole path of a request.
+fn by_path(path: &str) -> Option<ProtocolName> {
+    const ENDS: [(&str, ProtocolName); 3] = [
+        ("/chat/completions", ProtocolName::Chat),
+        ("/completions", ProtocolName::Completions),
+        ("/embeddings", ProtocolName::Embeddings),
+    ];
+    let of_end = ENDS.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, protocol)| protocol);
+    let is_within = |part: &str| path.contains(part);
+    of_end
+        .or_else(|| is_within("/v2/models/").then_some(ProtocolName::V2))
+        .or_else(|| is_within("/api/v1/benchmark/").then_some(ProtocolName::Inferbench))
+}
+
+fn by_asking(connection: &mut Connection, target: &Target) -> Result<Option<ProtocolName>, Fault> {
+    let base = base_of(&target.path, &["/v1", "/v2"]);
+    for (path, protocol) in [
+        ("/v2", ProtocolName::V2),
+        ("/v1/models", ProtocolName::Chat),
+        ("/api/v1/openapi.json", ProtocolName::Inferbench),
+    ] {
+        if get_json(connection, &format!("{base}{path}"))?.is_some() {
+            return Ok(Some(protocol));
+        }
+    }
+    Ok(None)
+}
+
+/// The path before the first of these.
+fn base_of<'a>(path: &'a str, parts: &[&str]) -> &'a str {
+    let ends = parts.iter().filter_map(|part| {
+        path.find(&format!("{part}/")).or_else(|| path.len().checked_sub(part.len()).filter(|_| path.ends_with(part)))
+    });
+    &path[..ends.min().unwrap_or(path.len())]
+}
+
+/// The bytes of a whole body.
+#[derive(Debug, Default)]
+pub struct Whole(pub Vec<u8>);
+
+impl Reader for Whole {
+    fn part(&mut self, bytes: &[u8], _: Instant) -> Result<(), Fault> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The JSON at a path. Returns `None` if the server has nothing there.
+fn get_json(connection: &mut Connection, path: &str) -> Result<Option<serde_json::Value>, Fault> {
+    json_of(connection, &Call::get(path))
+}
+
+fn json_of(connection: &mut Connection, call: &Call) -> Result<Option<serde_json::Value>, Fault> {
+    let (mut seen, mut body) = (Seen::default(), Whole::default());
+    match connection.exchange(call, &mut seen, &mut body) {
+        Ok(()) => Ok(serde_json::from_slice(&body.0).ok()),
+        Err(fault) if matches!(fault.kind, Kind::ClientError | Kind::ServerError | Kind::Redirect) => {
+            // Who may not ask is told so, and not that there is nothing.
+            let is_refused = seen.status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
+            if is_refused { Err(fault) } else { Ok(None) }
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Texts that differ for each number, of so many words; a word of this list is one token in most vocabularies.
+pub fn seeded_words(seed: u64, number: usize, words: usize) -> String {
+    const WORDS: [&str; 64] = [
+        "time", "people", "water", "house", "world", "school", "family", "city", "hand", "day", "night", "year",
+        "book", "story", "music", "light", "street", "river", "garden", "window", "table", "letter", "friend", "child",
+        "mother", "father", "morning", "summer", "winter", "market", "train", "ship", "road", "field", "forest",
+        "mountain", "sea", "king", "war", "peace", "law", "power", "money", "work", "game", "team", "food", "bread",
+        "fish", "horse", "dog", "bird", "tree", "stone", "fire", "wind", "rain", "snow", "gold", "paper", "door",
+        "wall", "bridge", "tower",
+    ];
+    let stream = crate::fixture::seeded::Stream::new(seed, "prompt");
+    let first = (number as u64) << 24;
+    let word = |place: usize| WORDS[(stream.at(first + place as u64) % WORDS.len() as u64) as usize];
+    (0..words.max(1)).map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads a field of requests as a user writes it: `ignore_eos=true`, `stop="."`. What is no JSON is a text.
+///
+/// # Errors
+/// It has no `=`.
+pub fn parse_field(text: &str) -> Result<(String, serde_json::Value)> {
+    let (name, value) = text.split_once('=').context("write it as NAME=VALUE, such as ignore_eos=true")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
+    Ok((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_an_address_may_say_the_protocol() {
+        assert_eq!(by_path("/v1/chat/completions"), Some(ProtocolName::Chat));
+        assert_eq!(by_path("/v1/completions"), Some(ProtocolName::Completions));
+        assert_eq!(by_path("/x/v2/models/digits/infer"), Some(ProtocolName::V2));
+        assert_eq!(by_path("/api/v1/benchmark/digits"), Some(ProtocolName::Inferbench));
+        assert_eq!(by_path("/v1"), None);
+        let bases = ["", "/v1", "/x/v1/models", "/x", "/v2/models/a"].map(|path| base_of(path, &["/v1", "/v2"]));
+        assert_eq!(bases, ["", "", "/x", "/x", ""]);
+    }
+
+    #[test]
+    fn prompts_differ_and_are_those_of_the_seed() {
+        let prompts: std::collections::BTreeSet<String> = (0..500).map(|number| seeded_words(1, number, 8)).collect();
+        assert_eq!(prompts.len(), 500);
+        assert_eq!(seeded_words(1, 3, 8), seeded_words(1, 3, 8));
+        assert_ne!(seeded_words(1, 3, 8), seeded_words(2, 3, 8));
+        assert_eq!(seeded_words(1, 0, 5).split(' ').count(), 5);
+    }
+
+    #[test]
+    fn a_field_is_json_or_a_text() {
+        assert_eq!(parse_field("ignore_eos=true").unwrap(), ("ignore_eos".into(), true.into()));
+        assert_eq!(parse_field("stop=end").unwrap(), ("stop".into(), "end".into()));
+        assert!(parse_field("x").is_err());
+    }
+}

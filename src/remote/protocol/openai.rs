@@ -1,0 +1,432 @@
+//! OpenAI's completions, chat and embeddings, streamed as server-sent events or whole.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{AnswerReader, Checked, Described, Protocol, ProtocolName, Whole, Wishes, base_of, get_json, seeded_words};
+use crate::definition::{Dtype, Phase};
+use crate::load::lengths_of;
+use crate::remote::connection::{Call, Connection, Reader, Seen};
+use crate::remote::fault::{Fault, Kind};
+use crate::remote::notes::WholeTokens;
+use crate::remote::target::Target;
+use crate::run_data::RequestLengths;
+
+/// Tokens of prompts and answers, unless something else is said.
+pub const USUAL_TOKENS: [usize; 2] = [32, 16];
+
+struct OpenAi {
+    name: ProtocolName,
+    path: String,
+    model: String,
+    is_stream: bool,
+    batch_size: usize,
+    fields: Vec<(String, Value)>,
+    texts: Option<Vec<String>>,
+    lengths: Option<RequestLengths>,
+    seed: u64,
+}
+
+/// Finds the model and what serves it.
+///
+/// # Errors
+/// The outer error is about what was asked for, and the inner one about the server.
+pub fn describe(
+    connection: &mut Connection,
+    target: &Target,
+    wishes: &Wishes,
+    name: ProtocolName,
+) -> Result<Result<Described, Fault>> {
+    let end = match name {
+        ProtocolName::Completions => "/completions",
+        ProtocolName::Embeddings => "/embeddings",
+        _ => "/chat/completions",
+    };
+    let (base, path) = match target.path.strip_suffix(end) {
+        Some(base) => (base.trim_end_matches("/v1").to_owned(), target.path.clone()),
+        None => {
+            let base = base_of(&target.path, &["/v1"]).to_owned();
+            (base.clone(), format!("{base}/v1{end}"))
+        }
+    };
+    let listed = match get_json(connection, &format!("{base}/v1/models")) {
+        Ok(listed) => listed.unwrap_or_default(),
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let models = listed.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
+    let ids: Vec<String> = models.iter().filter_map(|model| text(model, "id")).collect();
+    let model = match (&wishes.model, ids.as_slice()) {
+        (Some(model), _) => model.clone(),
+        (None, [only]) => only.clone(),
+        (None, []) => bail!("the server lists no model: name one by `--model`"),
+        (None, several) => bail!("the server has several models: name one by `--model`: {}", several.join(", ")),
+    };
+    let owner = models.iter().find(|it| text(it, "id").as_ref() == Some(&model)).or(models.first());
+    let server = server_of(connection, &base, owner.and_then(|model| text(model, "owned_by")).as_deref());
+    let makes_tokens = name != ProtocolName::Embeddings;
+    let protocol = OpenAi {
+        name,
+        path,
+        model: model.clone(),
+        is_stream: makes_tokens && !wishes.is_whole,
+        batch_size: wishes.batch_size,
+        fields: wishes.fields.clone(),
+        texts: wishes.texts.clone(),
+        lengths: wishes.lengths.clone(),
+        seed: wishes.seed,
+    };
+    if makes_tokens && wishes.batch_size != 1 {
+        bail!("a request to a language model is one prompt: leave `--batch-sizes` out");
+    }
+    Ok(Ok(Described {
+        protocol: Box::new(protocol),
+        model,
+        server,
+        dtype: Dtype::default(),
+        phase: if makes_tokens { Phase::Decode } else { Phase::Forward },
+        input_shape: None,
+        makes_tokens,
+    }))
+}
+
+/// The server's name by who owns its models, and its version where this server tells it.
+fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Option<String> {
+    let (name, path, key) = match owner? {
+        "llamacpp" => ("llama.cpp", "/props", "build_info"),
+        "vllm" => ("vllm", "/version", "version"),
+        "sglang" => ("sglang", "/get_server_info", "version"),
+        "library" => ("ollama", "/api/version", "version"),
+        other => return Some(other.to_owned()),
+    };
+    let told = get_json(connection, &format!("{base}{path}")).ok().flatten();
+    let version = told.and_then(|told| Some(told.get(key)?.as_str()?.to_owned()));
+    Some(version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}")))
+}
+
+impl OpenAi {
+    fn text(&self, number: usize, words: usize) -> String {
+        match &self.texts {
+            Some(texts) => texts[number % texts.len()].clone(),
+            None => seeded_words(self.seed, number, words),
+        }
+    }
+}
+
+impl Protocol for OpenAi {
+    fn name(&self) -> String {
+        format!("openai {}{}", self.name, if self.is_stream { " stream" } else { "" })
+    }
+
+    fn call(&self, number: usize) -> Call {
+        let [prompt, output] = match &self.lengths {
+            Some(lengths) => lengths_of(lengths, self.seed, number, USUAL_TOKENS),
+            None => USUAL_TOKENS,
+        };
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(self.model));
+        match self.name {
+            ProtocolName::Embeddings => {
+                let texts = (0..self.batch_size).map(|place| self.text(number * self.batch_size + place, prompt));
+                body.insert("input".to_owned(), json!(texts.collect::<Vec<_>>()));
+            }
+            ProtocolName::Completions => {
+                body.insert("prompt".to_owned(), json!(self.text(number, prompt)));
+            }
+            _ => {
+                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(number, prompt)}]));
+            }
+        }
+        if self.name != ProtocolName::Embeddings {
+            body.insert("max_tokens".to_owned(), json!(output));
+            body.insert("temperature".to_owned(), json!(0));
+        }
+        if self.is_stream {
+            body.insert("stream".to_owned(), json!(true));
+            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+        }
+        body.extend(self.fields.iter().cloned());
+        Call::json(&self.path, Value::Object(body).to_string())
+    }
+
+    fn reader(&self, _: usize) -> Box<dyn AnswerReader> {
+        if self.is_stream {
+            Box::new(Stream::default())
+        } else {
+            Box::new(WholeAnswer { body: Whole::default(), name: self.name, batch_size: self.batch_size })
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Event {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Choice {
+    text: Option<String>,
+    delta: Option<Message>,
+    message: Option<Message>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    content: Option<String>,
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+    tool_calls: Option<Value>,
+}
+
+impl Choice {
+    /// Whether it has a part of the answer. The first event of a chat often has only its role.
+    fn has_content(&self) -> bool {
+        let is_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let of_message = |message: &Message| {
+            [&message.content, &message.reasoning_content, &message.reasoning].into_iter().any(is_text)
+                || message.tool_calls.as_ref().is_some_and(|calls| !calls.is_null())
+        };
+        is_text(&self.text) || self.delta.iter().chain(&self.message).any(of_message)
+    }
+}
+
+/// Reads server-sent events.
+#[derive(Default)]
+struct Stream {
+    /// The line that has not ended yet.
+    line: Vec<u8>,
+    tokens: Vec<Instant>,
+    usage: Option<Usage>,
+    has_finished: bool,
+    is_done: bool,
+}
+
+/// Bytes of a line of a stream.
+const MOST_LINE: usize = 1 << 20;
+
+impl Stream {
+    fn line(&mut self, line: &[u8], at: Instant) -> Result<(), Fault> {
+        let Some(data) = line.strip_prefix(b"data:") else { return Ok(()) };
+        let data = data.trim_ascii();
+        if data == b"[DONE]" {
+            self.is_done = true;
+            return Ok(());
+        }
+        let event: Event = serde_json::from_slice(data).map_err(|error| {
+            let start = String::from_utf8_lossy(&data[..data.len().min(80)]).into_owned();
+            Fault::new(Kind::WrongType, format!("an event of the stream is no answer: {error}: {start}"))
+        })?;
+        if let Some(error) = event.error {
+            return Err(Fault::new(Kind::ServerError, format!("the stream says: {error}")));
+        }
+        if event.choices.iter().any(Choice::has_content) {
+            self.tokens.push(at);
+        }
+        self.has_finished |= event.choices.iter().any(|choice| choice.finish_reason.is_some());
+        self.usage = event.usage.or(self.usage);
+        Ok(())
+    }
+}
+
+impl Reader for Stream {
+    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            let line = match self.line.is_empty() {
+                true => rest[..end].to_vec(),
+                false => {
+                    self.line.extend_from_slice(&rest[..end]);
+                    std::mem::take(&mut self.line)
+                }
+            };
+            self.line(&line, at)?;
+            rest = &rest[end + 1..];
+        }
+        self.line.extend_from_slice(rest);
+        match self.line.len() {
+            0..=MOST_LINE => Ok(()),
+            _ => Err(Fault::new(Kind::TooLarge, "an event of the stream has more than a megabyte")),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_done
+    }
+}
+
+impl AnswerReader for Stream {
+    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
+        if !self.is_done && !self.has_finished {
+            return Err(Fault::new(Kind::NoEnd, "the stream ended without `[DONE]` or a reason"));
+        }
+        if self.tokens.is_empty() {
+            return Err(Fault::new(Kind::WrongShape, "the stream has no content"));
+        }
+        let count = self.usage.and_then(|usage| usage.completion_tokens).filter(|tokens| *tokens > 0);
+        Ok(Checked {
+            prompt_tokens: self.usage.map_or(0, |usage| usage.prompt_tokens),
+            tokens: std::mem::take(&mut self.tokens),
+            token_count: count,
+            whole: None,
+            tokens_by: Some(if count.is_some() { "usage" } else { "events" }),
+        })
+    }
+}
+
+struct WholeAnswer {
+    body: Whole,
+    name: ProtocolName,
+    batch_size: usize,
+}
+
+impl Reader for WholeAnswer {
+    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
+        self.body.part(bytes, at)
+    }
+}
+
+#[derive(Deserialize)]
+struct Embeddings {
+    data: Vec<Embedding>,
+    #[serde(default)]
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    embedding: Vec<f64>,
+}
+
+impl AnswerReader for WholeAnswer {
+    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
+        let body = self.body.0.as_slice();
+        let no_answer = |error: serde_json::Error| match String::from_utf8_lossy(body).contains("NaN") {
+            true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
+            false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
+        };
+        if self.name == ProtocolName::Embeddings {
+            let answer: Embeddings = serde_json::from_slice(body).map_err(no_answer)?;
+            if answer.data.len() != self.batch_size || answer.data.iter().any(|it| it.embedding.is_empty()) {
+                let why = format!("{} embeddings for {} texts", answer.data.len(), self.batch_size);
+                return Err(Fault::new(Kind::WrongShape, why));
+            }
+            if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
+                return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
+            }
+            let prompt_tokens = answer.usage.map_or(0, |usage| usage.prompt_tokens);
+            return Ok(Checked { prompt_tokens, ..Checked::default() });
+        }
+        let answer: Event = serde_json::from_slice(body).map_err(no_answer)?;
+        if let Some(error) = answer.error {
+            return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
+        }
+        if !answer.choices.iter().any(Choice::has_content) {
+            return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
+        }
+        let usage = answer.usage.and_then(|usage| Some((usage.prompt_tokens, usage.completion_tokens?)));
+        let whole = usage.map(|(prompt, output)| WholeTokens { prompt, output });
+        Ok(Checked { whole, tokens_by: whole.map(|_| "usage"), ..Checked::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(parts: &[&str]) -> Result<Checked, Kind> {
+        let mut stream = Stream::default();
+        let all = parts.iter().try_for_each(|part| stream.part(part.as_bytes(), Instant::now()));
+        all.and_then(|()| stream.check(&Seen::default())).map_err(|fault| fault.kind)
+    }
+
+    #[test]
+    fn a_stream_is_read_however_it_is_cut() {
+        let text = concat!(
+            ": a comment\n\n",
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\r\n\r\n",
+            "data: {\"choices\":[{\"delta\":{\"content\":\"b c\"},\"finish_reason\":null}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\n",
+            "data: [DONE]\n\n"
+        );
+        for size in [1, 7, 64, text.len()] {
+            let bytes: Vec<&str> =
+                text.as_bytes().chunks(size).map(|part| std::str::from_utf8(part).unwrap()).collect();
+            let checked = read(&bytes).unwrap();
+            assert_eq!((checked.prompt_tokens, checked.tokens.len(), checked.token_count), (7, 2, Some(3)), "{size}");
+            assert_eq!(checked.tokens_by, Some("usage"));
+        }
+    }
+
+    #[test]
+    fn a_stream_says_that_it_has_ended() {
+        let token = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
+        assert_eq!(read(&[token]).unwrap_err(), Kind::NoEnd);
+        assert_eq!(read(&[token, "data: [DONE]\n\n"]).unwrap().tokens_by, Some("events"));
+        assert!(read(&[token, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"]).is_ok());
+        assert_eq!(read(&["data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
+        assert_eq!(read(&[token, "data: {\"error\":{\"message\":\"no memory\"}}\n"]).unwrap_err(), Kind::ServerError);
+        assert_eq!(read(&["data: <html>\n"]).unwrap_err(), Kind::WrongType);
+        let long = format!("data: {}", "x".repeat(MOST_LINE));
+        assert_eq!(read(&[&long]).unwrap_err(), Kind::TooLarge);
+    }
+
+    #[test]
+    fn whole_answers_are_checked() {
+        let of = |name, body: &str| {
+            let mut answer = WholeAnswer { body: Whole(body.as_bytes().to_vec()), name, batch_size: 1 };
+            answer.check(&Seen::default()).map_err(|fault| fault.kind)
+        };
+        let chat = |body: &str| of(ProtocolName::Chat, body);
+        let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#;
+        let answer = format!(r#"{{"choices":[{{"message":{{"content":"hi"}}}}],{usage}}}"#);
+        let whole = chat(&answer).unwrap().whole.unwrap();
+        assert_eq!((whole.prompt, whole.output), (5, 2));
+        assert_eq!(chat(r#"{"choices":[]}"#).unwrap_err(), Kind::WrongShape);
+        assert_eq!(chat(r#"{"error":"no"}"#).unwrap_err(), Kind::ServerError);
+        assert_eq!(chat("hello").unwrap_err(), Kind::WrongType);
+        let embeddings = |body: &str| of(ProtocolName::Embeddings, body);
+        assert!(embeddings(r#"{"data":[{"embedding":[0.1,0.2]}]}"#).is_ok());
+        assert_eq!(embeddings(r#"{"data":[]}"#).unwrap_err(), Kind::WrongShape);
+        assert_eq!(embeddings(r#"{"data":[{"embedding":[NaN]}]}"#).unwrap_err(), Kind::NotFinite);
+    }
+
+    #[test]
+    fn requests_say_their_lengths_and_the_fields_of_the_user() {
+        let lengths = crate::load::parse_token_length("5").unwrap();
+        let protocol = OpenAi {
+            name: ProtocolName::Chat,
+            path: "/v1/chat/completions".into(),
+            model: "m".into(),
+            is_stream: true,
+            batch_size: 1,
+            fields: vec![("ignore_eos".into(), true.into()), ("temperature".into(), json!(1))],
+            texts: None,
+            lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
+            seed: 1,
+        };
+        let body: Value = serde_json::from_slice(&protocol.call(3).body).unwrap();
+        assert_eq!(body["messages"][0]["content"].as_str().unwrap().split(' ').count(), 5);
+        assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(16), &json!(1)));
+        assert_eq!((&body["ignore_eos"], &body["stream_options"]["include_usage"]), (&json!(true), &json!(true)));
+        assert_eq!(protocol.call(3).body, protocol.call(3).body);
+        assert_ne!(protocol.call(3).body, protocol.call(4).body);
+    }
+}

@@ -1,0 +1,221 @@
+//! Any other protocol over HTTP: a file says how a request looks and where the answer is.
+//!
+//! ```toml
+//! method = "POST"
+//! path = "/predict"
+//! body = '{"instances": {{tensor}}, "id": {{number}}}'
+//! tensor = "x:f32[batch,3]"
+//! answer = "/predictions"
+//!
+//! [headers]
+//! content-type = "application/json"
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
+use hyper::body::Bytes;
+use serde::Deserialize;
+
+use super::tensors::{Numbers, json_of, tensors_of};
+use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, seeded_words};
+use crate::definition::{Dtype, Phase, Sizes, TensorSpec};
+use crate::fixture::{RING, TensorData, batch};
+use crate::remote::connection::{Call, Reader, Seen};
+use crate::remote::fault::{Fault, Kind};
+use crate::remote::target::{Headers, Target};
+
+const TENSOR: &str = "{{tensor}}";
+const TEXT: &str = "{{text}}";
+const NUMBER: &str = "{{number}}";
+/// Words of a text that is made.
+const WORDS: usize = 16;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default = "post")]
+    method: String,
+    path: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    body: String,
+    /// The shape and type of `{{tensor}}`.
+    tensor: Option<String>,
+    /// A JSON pointer (RFC 6901) to the part of the answer that has to be there.
+    answer: Option<String>,
+    /// The model's and the server's names in the results.
+    model: Option<String>,
+    server: Option<String>,
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+
+struct Template {
+    method: Method,
+    path: String,
+    headers: Headers,
+    body: String,
+    tensors: Vec<String>,
+    texts: Option<Vec<String>>,
+    words: usize,
+    seed: u64,
+    answer: Option<Arc<str>>,
+}
+
+/// # Errors
+/// The file cannot be read, or says something that no request can be made of.
+pub fn describe(target: &Target, wishes: &Wishes) -> Result<Result<Described, Fault>> {
+    let file = wishes.template.as_ref().context("the protocol `template` needs a file: `--template FILE`")?;
+    let read: File = toml::from_str(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
+    let described = template(target, wishes, read).with_context(|| file.display().to_string())?;
+    Ok(Ok(described))
+}
+
+fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
+    let method: Method = file.method.parse().ok().context("`method` is none of HTTP")?;
+    ensure!(file.path.starts_with('/'), "`path` begins with a slash");
+    let header = |(name, value): (&String, &String)| {
+        Ok((name.parse()?, value.parse().with_context(|| format!("the header {name}"))?))
+    };
+    let headers = file.headers.iter().map(header).collect::<Result<Headers>>()?;
+    ensure!(
+        file.body.contains(TENSOR) == file.tensor.is_some(),
+        "`tensor` says the shape of {TENSOR} in `body`: both are there, or none"
+    );
+    ensure!(file.answer.as_ref().is_none_or(|it| it.is_empty() || it.starts_with('/')), "`answer` begins with a slash");
+    let (mut tensors, mut input_shape) = (Vec::new(), None);
+    if let Some(tensor) = &file.tensor {
+        let spec: TensorSpec = tensor.parse()?;
+        let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
+        let shape = spec.concrete_shape(sizes)?;
+        input_shape = Some(shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"));
+        let model = tensors_of("template", vec![spec], Vec::new(), Dtype::default());
+        for place in 0..RING {
+            let made = batch(&model, None, place, sizes)?.remove(0);
+            tensors.push(nested(&made.data, &made.shape));
+        }
+    }
+    let protocol = Template {
+        method,
+        path: format!("{}{}", target.path, file.path),
+        headers,
+        body: file.body,
+        tensors,
+        texts: wishes.texts.clone(),
+        words: wishes.sequence_length.unwrap_or(WORDS),
+        seed: wishes.seed,
+        answer: file.answer.map(Arc::from),
+    };
+    Ok(Described {
+        protocol: Box::new(protocol),
+        model: wishes.model.clone().or(file.model).unwrap_or_else(|| "template".to_owned()),
+        server: file.server,
+        dtype: Dtype::default(),
+        phase: Phase::Forward,
+        input_shape,
+        makes_tokens: false,
+    })
+}
+
+/// A list of lists, as deep as the shape.
+fn nested(data: &TensorData, shape: &[usize]) -> String {
+    let flat = json_of(data);
+    let mut items: Vec<String> = flat.trim_matches(['[', ']']).split(',').map(str::to_owned).collect();
+    for &size in shape.iter().rev() {
+        items = items.chunks(size.max(1)).map(|chunk| format!("[{}]", chunk.join(","))).collect();
+    }
+    items.into_iter().next().unwrap_or(flat)
+}
+
+impl Protocol for Template {
+    fn name(&self) -> String {
+        "template".to_owned()
+    }
+
+    fn call(&self, number: usize) -> Call {
+        let text = || match &self.texts {
+            Some(texts) => texts[number % texts.len()].clone(),
+            None => seeded_words(self.seed, number, self.words),
+        };
+        let mut body = self.body.clone();
+        if !self.tensors.is_empty() {
+            body = body.replace(TENSOR, &self.tensors[number % self.tensors.len()]);
+        }
+        if body.contains(TEXT) {
+            // The quotes around it are those of the template.
+            let quoted = serde_json::Value::String(text()).to_string();
+            body = body.replace(TEXT, &quoted[1..quoted.len() - 1]);
+        }
+        body = body.replace(NUMBER, &number.to_string());
+        let path = self.path.replace(NUMBER, &number.to_string());
+        Call { method: self.method.clone(), path, headers: self.headers.clone(), body: Bytes::from(body) }
+    }
+
+    fn reader(&self, _: usize) -> Box<dyn AnswerReader> {
+        Box::new(Answer { body: Whole::default(), answer: self.answer.clone() })
+    }
+}
+
+struct Answer {
+    body: Whole,
+    answer: Option<Arc<str>>,
+}
+
+impl Reader for Answer {
+    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
+        self.body.part(bytes, at)
+    }
+}
+
+impl AnswerReader for Answer {
+    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
+        let Some(pointer) = &self.answer else { return Ok(Checked::default()) };
+        let answer: serde_json::Value = serde_json::from_slice(&self.body.0).map_err(|error| {
+            let is_number = String::from_utf8_lossy(&self.body.0).contains("NaN");
+            let kind = if is_number { Kind::NotFinite } else { Kind::WrongType };
+            Fault::new(kind, format!("the answer is no JSON: {error}"))
+        })?;
+        let Some(found) = answer.pointer(pointer) else {
+            return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
+        };
+        if let Ok(numbers) = Numbers::deserialize(found)
+            && numbers.values.iter().any(|value| !value.is_finite())
+        {
+            return Err(Fault::new(Kind::NotFinite, format!("{pointer} has a value that is not finite")));
+        }
+        Ok(Checked::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_nested_as_its_shape() {
+        let data = TensorData::I32((1..=6).collect());
+        assert_eq!(nested(&data, &[2, 3]), "[[1,2,3],[4,5,6]]");
+        assert_eq!(nested(&data, &[1, 6]), "[[1,2,3,4,5,6]]");
+        assert_eq!(nested(&data, &[6]), "[1,2,3,4,5,6]");
+    }
+
+    #[test]
+    fn an_answer_is_where_the_pointer_says() {
+        let of = |pointer: Option<&str>, body: &str| {
+            let mut answer = Answer { body: Whole(body.as_bytes().to_vec()), answer: pointer.map(Arc::from) };
+            answer.check(&Seen::default()).map(|_| ()).map_err(|fault| fault.kind)
+        };
+        assert_eq!(of(Some("/a/0"), r#"{"a":[1]}"#), Ok(()));
+        assert_eq!(of(Some("/b"), r#"{"a":[1]}"#), Err(Kind::WrongShape));
+        assert_eq!(of(Some("/a"), r#"{"a":[null]}"#), Err(Kind::NotFinite));
+        assert_eq!(of(Some("/a"), "text"), Err(Kind::WrongType));
+        assert_eq!(of(None, "text"), Ok(()));
+    }
+}

@@ -1,0 +1,90 @@
+//! A connection as a session of a trial.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, Seen};
+use super::fault::{Fault, Kind};
+use super::limits::Spent;
+use super::notes::{Notes, retry_after};
+use super::protocol::{Checked, Protocol};
+use crate::definition::CaseFailure;
+use crate::measurement::serving::{Answer, Serve};
+
+/// How long a user of a closed loop waits at most because the server asks for it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A connection that answers requests.
+pub struct Session<'a> {
+    /// Connections that no request is on. The one that was used last is taken first, so that there are no more than are needed: some servers
+    /// have a thread for each, which waits for its next request.
+    pub idle: &'a Mutex<Vec<Connection>>,
+    /// Makes a connection that is not open yet.
+    pub connection: &'a (dyn Fn() -> io::Result<Connection> + Sync),
+    pub protocol: &'a dyn Protocol,
+    pub spent: &'a Spent,
+    pub notes: Arc<Mutex<Notes>>,
+    /// Whether requests follow answers, so that one may wait as long as the server asks.
+    pub is_closed_loop: bool,
+}
+
+impl Session<'_> {
+    /// Sends the request of this number, and checks the answer.
+    ///
+    /// # Errors
+    /// There is no right answer.
+    pub fn ask(&mut self, number: usize, seen: &mut Seen) -> Result<Checked, Fault> {
+        let call = self.protocol.call(number);
+        let mut reader = self.protocol.reader(number);
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut connection = match taken {
+            Some(connection) => connection,
+            None => (self.connection)().map_err(|error| Fault::new(Kind::Unreachable, error.to_string()))?,
+        };
+        let answered = connection.exchange(&call, seen, reader.as_mut());
+        idle().push(connection);
+        answered?;
+        reader.check(seen)
+    }
+}
+
+impl Serve for Session<'_> {
+    fn serve(&mut self, first: usize, _: usize) -> Result<Answer, CaseFailure> {
+        let mut seen = Seen::default();
+        let begin = Instant::now();
+        let checked = match self.spent.take_request() {
+            true => {
+                self.spent.begin();
+                let asked = self.ask(first, &mut seen);
+                self.spent.end();
+                asked
+            }
+            false => Err(Fault::new(Kind::Interrupted, "the limit of requests is reached")),
+        };
+        let fault = checked.as_ref().err();
+        self.spent.note(fault.is_some_and(|fault| fault.kind.is_absence()));
+        let ended = seen.ended;
+        {
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.add(&seen, fault);
+            if let Ok(checked) = &checked {
+                notes.add_tokens(checked.whole, checked.tokens_by);
+            }
+        }
+        match checked {
+            Ok(Checked { prompt_tokens, tokens, token_count, .. }) => {
+                Ok(Answer { prompt_tokens, tokens, token_count, ended, has_failed: false })
+            }
+            Err(fault) => {
+                let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy);
+                if let Some(asked) = asked.filter(|_| self.is_closed_loop) {
+                    self.spent.rest(asked.min(LONGEST_PAUSE));
+                }
+                let ended = Some(ended.unwrap_or_else(Instant::now).max(begin));
+                Ok(Answer { ended, has_failed: true, ..Answer::default() })
+            }
+        }
+    }
+}

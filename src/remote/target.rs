@@ -1,0 +1,234 @@
+//! The server that is asked: its address, whether it may be, and what is secret about asking it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::fault::{Fault, Kind};
+
+/// Headers in the order in which they are sent.
+pub type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// What is known about a server before it is asked. It has no `Debug`: its headers may be secret.
+pub struct Target {
+    /// The host with its port, as the header `Host` has it.
+    pub authority: String,
+    pub is_tls: bool,
+    /// The path of the address, without a `/` at its end.
+    pub path: String,
+    pub query: Option<String>,
+    pub addresses: Vec<SocketAddr>,
+    pub tls: Option<Tls>,
+    pub is_http2: bool,
+    /// What every request carries besides: credentials among them, which are kept nowhere else.
+    pub headers: Headers,
+}
+
+/// How a connection is made secret.
+pub struct Tls {
+    pub config: Arc<ClientConfig>,
+    pub name: ServerName<'static>,
+}
+
+/// What a user says about a server.
+#[derive(Clone, Debug, Default)]
+pub struct Address {
+    pub url: String,
+    /// Hosts besides this machine that may be asked.
+    pub allowed_hosts: Vec<String>,
+    pub is_http2: bool,
+    /// A file of PEM certificates that are trusted in place of the system's.
+    pub certificates: Option<std::path::PathBuf>,
+}
+
+impl Target {
+    /// Reads the address and finds the server. A name that has no address is a fault, which is counted.
+    ///
+    /// # Errors
+    /// It is no address, its host is another machine that is not allowed, or what is secret would be sent in plain text.
+    pub fn find(address: &Address, headers: Headers) -> Result<Result<Self, Fault>> {
+        let Address { url, allowed_hosts, is_http2, certificates } = address;
+        let uri: Uri = url.parse().ok().context("--url is no address; write http://127.0.0.1:8000")?;
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => bail!("--url begins with http:// or https://"),
+        };
+        let authority = uri.authority().context("--url has no host; write http://127.0.0.1:8000")?;
+        ensure!(
+            !authority.as_str().contains('@'),
+            "--url has a name or a password, which would be seen in lists of processes: put the token into a file, and name it by `--token`"
+        );
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let is_here = is_this_machine(&host);
+        ensure!(
+            is_here || allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&host)),
+            "{host} is another machine, and a load test may harm it: `--allow-host {host}` says that it may be put under load"
+        );
+        ensure!(is_tls || is_here || headers.is_empty(), "what is secret is sent to other machines over https only");
+        let addresses: Vec<SocketAddr> = match (host.as_str(), port).to_socket_addrs() {
+            Ok(addresses) => addresses.collect(),
+            Err(error) => return Ok(Err(Fault::new(Kind::Unresolved, format!("{host}: {error}")))),
+        };
+        ensure!(
+            !is_here || addresses.iter().all(|address| address.ip().is_loopback()),
+            "{host} is not an address of this machine alone: name 127.0.0.1"
+        );
+        let tls = is_tls.then(|| tls(&host, certificates.as_deref(), *is_http2)).transpose()?;
+        Ok(Ok(Target {
+            authority: authority.as_str().to_owned(),
+            path: uri.path().trim_end_matches('/').to_owned(),
+            query: uri.query().map(str::to_owned),
+            is_http2: *is_http2,
+            is_tls,
+            addresses,
+            tls,
+            headers,
+        }))
+    }
+
+    /// The address as results show it: without its query, which may be secret.
+    pub fn shown(&self) -> String {
+        format!("{}://{}{}", if self.is_tls { "https" } else { "http" }, self.authority, self.path)
+    }
+}
+
+/// Whether a name or an address is certainly that of this machine.
+fn is_this_machine(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn tls(host: &str, certificates: Option<&Path>, is_http2: bool) -> Result<Tls> {
+    let mut roots = RootCertStore::empty();
+    match certificates {
+        Some(file) => {
+            let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let read = read.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+            ensure!(!read.is_empty(), "{} has no certificate in PEM", file.display());
+            for certificate in read {
+                roots.add(certificate).with_context(|| file.display().to_string())?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            ensure!(
+                !roots.is_empty(),
+                "the system has no certificates that are trusted: name a file by `--certificates`"
+            );
+        }
+    }
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host} cannot have a certificate"))?;
+    Ok(Tls { config: Arc::new(config), name })
+}
+
+/// Reads a file of a token, or the variable that has it, as the header that carries it.
+///
+/// # Errors
+/// The file cannot be read, or has no token in its only line.
+pub fn token(file: Option<&Path>, variable: &str) -> Result<Option<(HeaderName, HeaderValue)>> {
+    let text = match file {
+        Some(file) => {
+            Some(fs_err::read_to_string(file).context("`--token` names a file that has the token in its only line")?)
+        }
+        None => std::env::var(variable).ok(),
+    };
+    let text = text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty() || file.is_some());
+    let Some(text) = text else { return Ok(None) };
+    ensure!(
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic()),
+        "a token is characters of ASCII without spaces, in one line"
+    );
+    Ok(Some((hyper::header::AUTHORIZATION, secret(&format!("Bearer {text}"))?)))
+}
+
+/// Reads a file with a header per line, such as `x-api-key: …`.
+///
+/// # Errors
+/// The file cannot be read, or a line is no header; the message has its number and not its text.
+pub fn headers_of_file(file: &Path) -> Result<Headers> {
+    let text = fs_err::read_to_string(file)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let header = |(place, line): (usize, &str)| {
+        let read =
+            || Some((line.split_once(':')?.0.trim().parse().ok()?, secret(line.split_once(':')?.1.trim()).ok()?));
+        read().with_context(|| format!("{}: line {} is no header, as `name: value` is", file.display(), place + 1))
+    };
+    lines.map(header).collect()
+}
+
+fn secret(text: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok().context("a header has characters that HTTP does not allow")?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(url: &str, allowed: &[&str], headers: Headers) -> Result<Result<Target, Fault>> {
+        let allowed_hosts = allowed.iter().map(|&host| host.to_owned()).collect();
+        Target::find(&Address { url: url.to_owned(), allowed_hosts, ..Address::default() }, headers)
+    }
+
+    #[test]
+    fn other_machines_need_a_permission_and_secrets_need_tls() {
+        let target = find("http://127.0.0.1:8080/prefix/?key=1", &[], Vec::new()).unwrap().unwrap();
+        assert_eq!((target.shown().as_str(), target.path.as_str()), ("http://127.0.0.1:8080/prefix", "/prefix"));
+        assert_eq!(find("http://localhost", &[], Vec::new()).unwrap().unwrap().addresses[0].port(), 80);
+        assert!(find("http://[::1]:9", &[], Vec::new()).unwrap().is_ok());
+        let secret = || vec![(hyper::header::AUTHORIZATION, secret("Bearer s3cret").unwrap())];
+        assert!(find("http://127.0.0.1:1", &[], secret()).unwrap().is_ok());
+        for (url, allowed, headers, why) in [
+            ("http://192.0.2.1:80", vec![], Vec::new(), "--allow-host 192.0.2.1"),
+            ("http://example.invalid", vec!["other"], Vec::new(), "--allow-host example.invalid"),
+            ("http://192.0.2.1", vec!["192.0.2.1"], secret(), "over https only"),
+            ("http://me:word@127.0.0.1", vec![], Vec::new(), "--token"),
+            ("ftp://127.0.0.1", vec![], Vec::new(), "http://"),
+            ("127.0.0.1:80", vec![], Vec::new(), "http://"),
+            ("", vec![], Vec::new(), "no address"),
+        ] {
+            let error = find(url, &allowed, headers).err().unwrap().to_string();
+            assert!(error.contains(why) && !error.contains("s3cret") && !error.contains("word@"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_a_counted_kind_of_error() {
+        // A label of more than 63 characters is no name, so that nobody is asked for it.
+        let name = format!("{}.invalid", "a".repeat(64));
+        let fault = find(&format!("http://{name}"), &[&name], Vec::new()).unwrap().err().unwrap();
+        assert_eq!(fault.kind, Kind::Unresolved);
+    }
+
+    #[test]
+    fn files_of_secrets_are_read_and_never_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("headers");
+        fs_err::write(&file, "x-api-key: abc\n\nX-Other: d e\n").unwrap();
+        let headers = headers_of_file(&file).unwrap();
+        assert_eq!(headers.len(), 2);
+        assert!(headers.iter().all(|(_, value)| value.is_sensitive() && !format!("{value:?}").contains("abc")));
+        fs_err::write(&file, "x-api-key: abc\nhunter2\n").unwrap();
+        let error = headers_of_file(&file).unwrap_err().to_string();
+        assert!(error.contains("line 2") && !error.contains("hunter2"), "{error}");
+        fs_err::write(&file, " t0ken \n").unwrap();
+        let (_, value) = token(Some(&file), "NO_SUCH_VARIABLE").unwrap().unwrap();
+        assert_eq!(value.to_str().unwrap(), "Bearer t0ken");
+        assert!(token(None, "NO_SUCH_VARIABLE").unwrap().is_none());
+        fs_err::write(&file, "two words").unwrap();
+        assert!(token(Some(&file), "NO_SUCH_VARIABLE").is_err());
+    }
+}

@@ -1,0 +1,378 @@
+//! A load test of a server, from its description to the rows.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+
+use super::connection::{Connection, Seen};
+use super::fault::{Fault, Kind};
+use super::limits::{Limits, Spent};
+use super::notes::{Notes, ProcessorClock};
+use super::protocol::{Described, Right, Wishes, describe};
+use super::session::Session;
+use super::target::{Address, Headers, Target};
+use crate::catalogue::read_catalogue;
+use crate::definition::{Case, CaseFailure, Dtype, Model, ORIGINAL, Phase, Sizes, Status, usable_name};
+use crate::fixture::{
+    Allowed, HostTensor, NamedTensors, RING, Reference as Recorded, batch, prepare_and_hold, read_reference_of,
+    sample_indices,
+};
+use crate::harness::note_found;
+use crate::machine::{Machine, Revision};
+use crate::measurement::serving::{Batching, Observer, Trials, with_instances};
+use crate::paths::Paths;
+use crate::run_data::files::unused_name;
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, Scenario};
+use crate::statistics::SortedCalls;
+
+/// The backend of cases that a server computes.
+pub const HTTP: &str = "http";
+/// Requests before the first trial.
+const WARM_UP: usize = 3;
+/// Part of what samples differ by that a server's outputs may be off by: its model may be in another dtype or runtime.
+const TOLERANCE: f64 = 1e-2;
+
+/// What the outputs are compared with.
+#[derive(Clone, Debug)]
+pub enum Reference {
+    /// A file with inputs and outputs, as those of a model's reference.
+    File(PathBuf),
+    /// The reference of a packaged model.
+    Model(String),
+}
+
+/// A server that was found, with its model.
+pub struct Server {
+    target: Arc<Target>,
+    described: Result<Described, Fault>,
+    wishes: Wishes,
+    limits: Limits,
+}
+
+impl Server {
+    /// Finds the server and asks it about its model. A server that does not answer is found, too: its row says why.
+    ///
+    /// # Errors
+    /// What was asked for is wrong, or does not fit what the server says.
+    pub fn find(
+        address: &Address,
+        headers: Headers,
+        wishes: Wishes,
+        limits: Limits,
+        reference: Option<&Reference>,
+        paths: &Paths,
+    ) -> Result<Result<Self, (Fault, Wishes)>> {
+        let target = match Target::find(address, headers)? {
+            Ok(target) => Arc::new(target),
+            Err(fault) => return Ok(Err((fault, wishes))),
+        };
+        let spent = Spent::new(limits);
+        let mut connection = Connection::new(target.clone(), limits.patience, spent.stop())?;
+        let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
+        let right = |model: &Model| reference.map(|reference| right_of(reference, model, sizes, paths)).transpose();
+        let described = describe(&mut connection, &target, &wishes, right)?;
+        Ok(Ok(Server { target, described, wishes, limits }))
+    }
+
+    /// Whether it answers.
+    pub fn is_found(&self) -> bool {
+        self.described.is_ok()
+    }
+
+    /// Whether answers consist of tokens.
+    pub fn makes_tokens(&self) -> bool {
+        self.described.as_ref().is_ok_and(|described| described.makes_tokens)
+    }
+}
+
+/// Inputs with the outputs that are right for them.
+fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) -> Result<Right> {
+    let (model, reference) = match reference {
+        Reference::File(file) => (served.clone(), read_reference_of(served, file)?),
+        Reference::Model(name) => {
+            let entries = read_catalogue(&paths.models()?)?;
+            let is_meant = |model: &&Model| model.name == *name && model.variant == ORIGINAL;
+            let model = entries.iter().filter_map(|entry| entry.model.as_ref().ok()).find(is_meant);
+            let model = model.with_context(|| format!("there is no packaged model {name:?} to compare with"))?;
+            ensure!(model.generation.is_none(), "{name} makes tokens, whose values are not compared");
+            let held = prepare_and_hold(model, &paths.prepared(), Dtype::F32)?;
+            let file = held.artifacts.reference.as_ref().with_context(|| format!("{name} has no reference"))?;
+            (model.clone(), read_reference_of(model, file)?)
+        }
+    };
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for place in 0..RING {
+        let of_place = batch(&model, Some(&reference), place, sizes)?;
+        // In the order in which the server names them, where the names are the same.
+        let of_name = |name: &str| model.inputs.iter().position(|input| input.name == name);
+        let ordered = served.inputs.iter().enumerate().map(|(position, input)| {
+            let place = of_name(&input.name).unwrap_or(position);
+            of_place.get(place).cloned().context("the reference has fewer inputs than the server's model")
+        });
+        inputs.push(ordered.collect::<Result<Vec<HostTensor>>>()?);
+        outputs.push(outputs_of(&model, &reference, place, sizes)?);
+    }
+    let allowed = Allowed {
+        part_of_spread: TOLERANCE,
+        without_rounding: TOLERANCE,
+        unit_roundoff: 2.0_f64.powi(-11),
+        times_rounding: 1.0,
+        largest: f64::from(f32::MAX),
+        may_flip: 0.0,
+    };
+    Right::new(inputs, outputs, sizes.batch, allowed)
+}
+
+fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -> Result<NamedTensors> {
+    if let Some(set) = reference.set(place) {
+        return Ok(set.outputs.clone());
+    }
+    let rows = sample_indices(place, sizes.batch);
+    let of_name =
+        |name: String| Some((name.clone(), reference.output(Phase::Forward, &name, sizes.sequence)?.rows(&rows)));
+    let outputs: NamedTensors = model.output_names(Phase::Forward).into_iter().filter_map(of_name).collect();
+    ensure!(!outputs.is_empty(), "the reference of {} has no outputs", model.name);
+    Ok(outputs)
+}
+
+/// What the sessions of a load test note, as columns.
+struct Noting<'a> {
+    notes: &'a [Arc<Mutex<Notes>>],
+    spent: &'a Spent,
+    clock: Mutex<ProcessorClock>,
+}
+
+impl Noting<'_> {
+    fn taken(&self) -> Notes {
+        let mut all = Notes::default();
+        for notes in self.notes {
+            all.merge(std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner)));
+        }
+        all
+    }
+}
+
+impl Observer for Noting<'_> {
+    fn begin(&self) {
+        drop(self.taken());
+        self.spent.take_most();
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = ProcessorClock::start();
+    }
+
+    fn finish(&self, mut row: LoadResult) -> LoadResult {
+        row.client_processors = self.clock.lock().unwrap_or_else(PoisonError::into_inner).processors();
+        row.connections_used = Some(self.spent.take_most());
+        let mut row = self.taken().into_row(row);
+        if let Some(why) = self.spent.why_over() {
+            row.message = Some(row.message.map_or_else(|| why.clone(), |message| format!("{message}; {why}")));
+            row.ended_early = true;
+        }
+        row
+    }
+
+    fn is_over(&self) -> bool {
+        self.spent.is_over()
+    }
+}
+
+/// Puts the server under load by these terms. A server that does not answer has a row that says so.
+///
+/// # Errors
+/// The terms go beyond a limit.
+pub fn load(paths: &Paths, server: Result<Server, (Fault, Wishes)>, terms: &LoadTerms) -> Result<LoadRun> {
+    let (timestamp, machine) = (Timestamp::now(), Machine::read());
+    let run_id = unused_name(&paths.loads(), timestamp);
+    let mut answer = match server {
+        Ok(server) => served(server, terms)?,
+        Err((fault, wishes)) => {
+            LoadAnswer { results: vec![without_server(&wishes, &fault, terms)], ..LoadAnswer::default() }
+        }
+    };
+    note_found(&mut answer.results);
+    for row in &mut answer.results {
+        row.run_id.clone_from(&run_id);
+        row.host_id.clone_from(&machine.host_id);
+        row.timestamp = timestamp;
+    }
+    let git_commit = Revision::read(paths.root()).commit;
+    let LoadAnswer { results, windows } = answer;
+    Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, windows, results })
+}
+
+fn without_server(wishes: &Wishes, fault: &Fault, terms: &LoadTerms) -> LoadResult {
+    let name = wishes.model.as_deref().map(name_in_ids).filter(|name| !name.is_empty());
+    let case =
+        case_of(&name.unwrap_or_else(|| "server".to_owned()), None, Dtype::F32, Phase::Forward, wishes.batch_size);
+    let status = if fault.kind.is_absence() { Status::Unavailable } else { Status::Failed };
+    let row = LoadResult::about(&case, terms, 0).failed(CaseFailure::new(status, fault.to_string()));
+    LoadResult { instances: 0, errors: Some(format!("{} × 1", fault.kind)), ..row }
+}
+
+/// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder.
+fn name_in_ids(model: &str) -> String {
+    let last = model.rsplit('/').next().unwrap_or(model);
+    usable_name(last.trim_end_matches(".gguf"))
+}
+
+/// The case of a server's model. Its device is the server, by the name that it gives itself.
+fn case_of(model: &str, server: Option<&str>, dtype: Dtype, phase: Phase, batch_size: usize) -> Case {
+    let server = server.and_then(|server| server.split_whitespace().next()).map(usable_name);
+    let device = server.filter(|name| !name.is_empty()).unwrap_or_else(|| "server".to_owned());
+    Case { device, dtype, phase, ..Case::new(model, HTTP, batch_size) }
+}
+
+fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
+    let Server { target, described, wishes, limits } = server;
+    let described = match described {
+        Ok(described) => described,
+        Err(fault) => {
+            let row = LoadResult { url: Some(target.shown()), ..without_server(&wishes, &fault, terms) };
+            return Ok(LoadAnswer { results: vec![row], ..LoadAnswer::default() });
+        }
+    };
+    let connections = match terms.scenario {
+        Scenario::Single | Scenario::Multi => 1,
+        Scenario::Concurrent => terms.users,
+        Scenario::Offline | Scenario::Server => limits.connections,
+    };
+    ensure!(
+        connections <= limits.connections,
+        "{connections} users are more than {} connections; `--connections` raises the limit",
+        limits.connections
+    );
+    ensure!(
+        terms.rate.is_none_or(|rate| rate <= limits.rate),
+        "a rate of {}/s is above the limit of {}/s; `--max-rate` raises it",
+        terms.rate.unwrap_or_default(),
+        limits.rate
+    );
+    ensure!(
+        terms.seconds <= limits.time.as_secs_f64(),
+        "a trial of {} s is longer than the limit of {} s; `--max-time` raises it",
+        terms.seconds,
+        limits.time.as_secs_f64()
+    );
+    let requests = (terms.queries as f64).max(terms.seconds * terms.rate.unwrap_or(0.0));
+    ensure!(
+        requests <= limits.requests as f64,
+        "a trial of {requests:.0} requests is above the limit of {}; `--max-requests` raises it",
+        limits.requests
+    );
+    let terms = LoadTerms { callers: connections, ..terms.clone() };
+    let Described { protocol, model, server, dtype, phase, input_shape, .. } = described;
+    let case = case_of(&name_in_ids(&model), server.as_deref(), dtype, phase, wishes.batch_size);
+    let row = LoadResult {
+        callers: None,
+        instances: 0,
+        input_shape,
+        library_version: server.clone(),
+        url: Some(target.shown()),
+        protocol: Some(protocol.name() + if target.is_http2 { ", HTTP/2" } else { "" }),
+        server,
+        connections: Some(connections),
+        ..LoadResult::about(&case, &terms, 0)
+    };
+    eprintln!("load on {} by {} with {connections} connections: {case}", target.shown(), protocol.name());
+    let spent = Spent::new(limits);
+    let notes: Vec<Arc<Mutex<Notes>>> = (0..connections).map(|_| Arc::default()).collect();
+    let connect_times = Mutex::new(Vec::new());
+    let first_fault = Mutex::new(None);
+    let is_closed_loop = matches!(terms.scenario, Scenario::Single | Scenario::Multi | Scenario::Concurrent);
+    // Users have a connection each, and so have requests that come all at once.
+    let opens_all = terms.scenario != Scenario::Server;
+    let idle = Mutex::new(Vec::new());
+    let connection = || Connection::new(target.clone(), limits.patience, spent.stop());
+    let open = |number: usize| -> Result<Session<'_>, CaseFailure> {
+        let (protocol, notes) = (protocol.as_ref(), notes[number].clone());
+        let mut session =
+            Session { idle: &idle, connection: &connection, protocol, spent: &spent, notes, is_closed_loop };
+        if number > 0 && !opens_all {
+            return Ok(session);
+        }
+        let mut own = connection().map_err(|error| CaseFailure::failed(format!("no connection more: {error}")))?;
+        let mut seen = Seen::default();
+        let opened = own.open(&mut seen);
+        idle.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        let times = seen.connects.iter().map(Duration::as_nanos);
+        connect_times.lock().unwrap_or_else(PoisonError::into_inner).extend(times);
+        // One that cannot be opened is tried again by its first request.
+        if number == 0 {
+            let warm_up =
+                |()| (0..WARM_UP).try_for_each(|request| session.ask(request, &mut Seen::default()).map(drop));
+            opened.and_then(warm_up).map_err(|fault| {
+                *first_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.kind);
+                failure_of(&fault)
+            })?;
+        }
+        Ok(session)
+    };
+    let batching = Batching { most: 1, delay: Duration::ZERO };
+    let has_ended = AtomicBool::new(false);
+    let noting = Noting { notes: &notes, spent: &spent, clock: Mutex::new(ProcessorClock::start()) };
+    let answer = with_instances(connections, batching, open, |instances| {
+        thread::scope(|scope| {
+            scope.spawn(|| spent.watch(&has_ended, || instances.give_up()));
+            let _ending = Ending(&has_ended);
+            let mut answer = LoadAnswer::default();
+            let mut terms = terms.clone();
+            for search in 0..terms.searches.max(1) {
+                terms.search = search;
+                let mut row = row.clone();
+                row.search = search;
+                let trials = Trials { instances, terms: &terms, row, meter: None, observer: Some(&noting) };
+                match trials.all() {
+                    Ok(found) => {
+                        let highest = found.results.iter().find(|row| row.is_highest);
+                        terms.first_rate = highest.and_then(|row| row.rate).or(terms.first_rate);
+                        answer.results.extend(found.results);
+                        answer.windows.extend(found.windows);
+                    }
+                    Err(failure) if answer.results.is_empty() => return Err(failure),
+                    Err(_) => break,
+                }
+                if noting.is_over() {
+                    break;
+                }
+            }
+            Ok(answer)
+        })
+    });
+    let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut answer = answer.unwrap_or_else(|failure| {
+        let errors = first_fault.map(|kind: Kind| format!("{kind} × 1"));
+        let row = LoadResult { errors, ..row.failed(failure) };
+        LoadAnswer { results: vec![row], ..LoadAnswer::default() }
+    });
+    let times = connect_times.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let times = SortedCalls::new(times.into_iter().map(|ns| u64::try_from(ns).unwrap_or(u64::MAX)).collect());
+    for row in &mut answer.results {
+        // Of trials that found all of their connections open.
+        row.connect_p50_ms = row.connect_p50_ms.or(times.as_ref().map(|times| times.percentile(0.5) as f64 / 1e6));
+        row.connect_max_ms = row.connect_max_ms.or(times.as_ref().map(|times| times.max() as f64 / 1e6));
+    }
+    Ok(answer)
+}
+
+/// Says that a load test is over when it is dropped.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn failure_of(fault: &Fault) -> CaseFailure {
+    let status = match fault.kind {
+        kind if kind.is_wrong_answer() => Status::WrongOutput,
+        kind if kind.is_absence() => Status::Unavailable,
+        Kind::Timeout => Status::Timeout,
+        _ => Status::Failed,
+    };
+    CaseFailure::new(status, fault.to_string())
+}

@@ -1,0 +1,91 @@
+//! What a load test of a server says besides its figures.
+
+use crate::report::numbers::{latency, percent};
+use crate::run_data::LoadResult;
+
+/// Requests that waited for a free connection for more than this part of the latency are told of.
+const PART_OF_WAIT: f64 = 0.05;
+/// A wait that is shorter is that of a thread for a processor.
+const LEAST_WAIT_MS: f64 = 2.0;
+/// A client that uses so many processors may have slowed the server down, if that is on the same machine.
+const BUSY_CLIENT: f64 = 0.5;
+
+/// What asked what, what the server adds to the latency, and what the client's own limits were.
+pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
+    let Some(url) = &row.url else { return Vec::new() };
+    let case = &row.case_id;
+    let mut sentences = Vec::new();
+    let protocol = row.protocol.as_deref().unwrap_or("an unknown protocol");
+    let server = row.server.as_deref().unwrap_or("a server that does not say its name");
+    sentences.push(format!("{case}: {server} at {url} by {protocol}"));
+    if let Some(((local, added), p99)) = row.local_case.as_ref().zip(row.server_adds_p50_ms).zip(row.server_adds_p99_ms)
+    {
+        let run = row.local_run.as_deref().unwrap_or_default();
+        let [p50, p99] = [added, p99].map(signed);
+        sentences.push(format!("{case}: the server adds {p50} at p50 and {p99} at p99 to {local} (load test {run})"));
+    }
+    let least_ms = (PART_OF_WAIT * row.latency_p99_ms).max(LEAST_WAIT_MS);
+    let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms);
+    let all_used =
+        row.connections.filter(|connections| row.connections_used >= Some(*connections) && row.rate.is_some());
+    if let Some((wait, connections)) = waits.zip(all_used) {
+        sentences.push(format!(
+            "{case}: requests waited for one of the {connections} connections, {} at p99; `--connections` raises their number",
+            latency(wait)
+        ));
+    }
+    if let Some(client) = row.client_processors.filter(|client| *client > BUSY_CLIENT) {
+        sentences.push(format!(
+            "{case}: the client used {} of a processor, which a server on the same machine did not have",
+            percent(client)
+        ));
+    }
+    if let Some(seconds) = row.retry_after_s {
+        sentences.push(format!("{case}: the server asked to wait for up to {seconds} s (Retry-After)"));
+    }
+    if row.tokens_by.as_deref() == Some("events") {
+        sentences.push(format!(
+            "{case}: the server does not say how many tokens there are; each event of a stream counts as one"
+        ));
+    }
+    sentences
+}
+
+fn signed(ms: f64) -> String {
+    if ms < 0.0 { format!("-{}", latency(-ms)) } else { latency(ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_a_line_for_what_it_adds() {
+        let row = LoadResult {
+            case_id: "digits/http-mlserver-f32/1".into(),
+            url: Some("http://127.0.0.1:8080".into()),
+            server: Some("mlserver 1.7.1".into()),
+            protocol: Some("v2 json".into()),
+            rate: Some(300.0),
+            connections: Some(64),
+            connections_used: Some(64),
+            queue_p99_ms: Some(0.1),
+            latency_p99_ms: 9.0,
+            local_case: Some("digits/ort-cpu-f32/1".into()),
+            local_run: Some("20260101T000000Z".into()),
+            server_adds_p50_ms: Some(1.8),
+            server_adds_p99_ms: Some(-0.25),
+            client_processors: Some(0.2),
+            ..LoadResult::default()
+        };
+        let of = |row: &LoadResult| sentences_of_server(row).join("\n");
+        let text = of(&row);
+        assert!(text.contains("the server adds 1.80 ms at p50 and -250 µs at p99 to digits/ort-cpu-f32/1"), "{text}");
+        assert!(!text.contains("waited") && !text.contains("the client used"), "{text}");
+        let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row.clone() });
+        assert!(text.contains("one of the 64 connections") && text.contains("the client used 90.0 %"), "{text}");
+        let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row };
+        assert!(!of(&free).contains("waited"));
+        assert!(sentences_of_server(&LoadResult::default()).is_empty());
+    }
+}

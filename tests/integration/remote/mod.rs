@@ -1,0 +1,386 @@
+//! Load tests of servers over HTTP, from the command to the history. Nothing leaves the loopback interface.
+
+mod secure;
+mod server;
+
+use std::time::Duration;
+
+use inferbench::load::{Draws, poisson};
+use inferbench::run_data::{LoadResult, LoadRun, ServiceTime, Verdict};
+use inferbench::statistics::SortedCalls;
+
+use self::server::{Server, Wrong};
+use crate::support::{Finished, Run, Workplace, wait_for};
+
+fn workplace() -> Workplace {
+    Workplace::new(&["digits"], &["null"], &[1])
+}
+
+fn run(workplace: &Workplace, url: &str, arguments: &[&str]) -> Finished {
+    let fixed = ["load", "--format", "json", "--url", url];
+    // Beside other tests the generator is late now and then, by less than a part of this bound.
+    let has_bound = arguments.iter().any(|argument| ["--ttft", "--p99", "--bound"].contains(argument));
+    let bound: &[&str] = if has_bound { &[] } else { &["--p99", "60s"] };
+    workplace.inferbench(&[&fixed, arguments, bound].concat()).finish()
+}
+
+fn rows(finished: &Finished) -> Vec<LoadResult> {
+    assert!(!finished.stdout.is_empty(), "{}", finished.stderr);
+    serde_json::from_str::<LoadRun>(&finished.stdout).unwrap().results
+}
+
+fn load(url: &str, arguments: &[&str]) -> LoadResult {
+    rows(&run(&workplace(), url, arguments)).remove(0)
+}
+
+#[test]
+fn a_server_of_protocol_v2_is_put_under_load_in_every_scenario() {
+    let server = Server::start();
+    let workplace = workplace();
+    for (arguments, queries) in [
+        (&["--rate", "200/s", "--queries", "60"] as &[&str], 60),
+        (&["--rate", "200/s", "--queries", "60", "--binary"], 60),
+        (&["--rate", "100/s", "--queries", "20", "--batch-sizes", "4"], 20),
+        (&["--scenario", "single", "--queries", "20"], 20),
+        (&["--scenario", "offline", "--queries", "40", "--duration", "0.1ms"], 40),
+        (&["--concurrency", "3", "--queries", "30"], 30),
+    ] {
+        let finished = run(&workplace, &server.url, arguments).with_code(0);
+        let row = rows(&finished).remove(0);
+        assert_eq!((row.status.to_string().as_str(), row.unanswered), ("ok", 0), "{arguments:?}: {row:?}");
+        assert!(row.queries >= queries, "{arguments:?}: {row:?}");
+        assert_eq!(row.errors, None);
+        assert_eq!(row.statuses, Some(format!("200 × {}", row.queries)), "{arguments:?}");
+        assert_eq!(row.server.as_deref(), Some("tests 1.2"));
+        assert_eq!(row.library_version.as_deref(), Some("tests 1.2"));
+        assert_eq!((row.backend.as_str(), row.model.as_str(), row.device.as_str()), ("http", "double", "tests"));
+        assert_eq!(row.case_id, format!("double/http-tests-f32/{}", row.batch_size));
+        assert_eq!(row.url.as_deref(), Some(server.url.as_str()));
+        let protocol = if arguments.contains(&"--binary") { "v2 binary" } else { "v2 json" };
+        assert_eq!(row.protocol.as_deref(), Some(protocol));
+        assert!(row.connect_p50_ms.unwrap() > 0.0 && row.first_byte_p99_ms.unwrap() > 0.0, "{row:?}");
+        assert!(row.sent_bytes.unwrap() > 0 && row.received_bytes.unwrap() > 0, "{row:?}");
+        assert!(row.latency_p50_ms <= row.latency_p99_ms && row.latency_p50_ms >= row.first_byte_p50_ms.unwrap() * 0.5);
+    }
+    // The history has them, as those of this program's own cases.
+    let reports = workplace.path("target-reports/loads");
+    let name = std::fs::read_dir(reports).unwrap().next().unwrap().unwrap().file_name().into_string().unwrap();
+    let shown = workplace.inferbench(&["load", &name]).finish().with_code(0);
+    assert!(shown.stdout.contains("tests 1.2 at http://127.0.0.1:"), "{}", shown.stdout);
+}
+
+#[test]
+fn the_highest_rate_of_a_server_is_searched_for() {
+    let server = Server::with_service(Some((ServiceTime::Constant(0.004), 1)));
+    let arguments =
+        ["--percentile", "90", "--bound", "40ms", "--searches", "1", "--duration", "0.5s", "--connections", "32"];
+    let finished = {
+        let fixed = ["load", "search", "--format", "json", "--url", &server.url];
+        workplace().inferbench(&[&fixed, &arguments[..]].concat()).finish()
+    };
+    let rows = rows(&finished);
+    let highest = rows.iter().find(|row| row.is_highest).unwrap_or_else(|| panic!("{}", finished.stderr));
+    // One request after the other takes 4 ms.
+    assert!((60.0..255.0).contains(&highest.rate.unwrap()), "{highest:?}");
+    assert!(rows.iter().all(|row| row.url.is_some() && row.is_of_search));
+}
+
+#[test]
+fn every_fault_of_a_server_is_counted_by_its_kind() {
+    for (wrong, kind) in [
+        (Wrong::Dies, "refused"),
+        (Wrong::Hangs, "timeout"),
+        (Wrong::Resets, "reset"),
+        (Wrong::Closes, "closed"),
+        (Wrong::Status(429), "busy"),
+        (Wrong::Status(503), "busy"),
+        (Wrong::Status(404), "client-error"),
+        (Wrong::Status(500), "server-error"),
+        (Wrong::HalfAnswer, "truncated"),
+        (Wrong::Slow, "timeout"),
+        (Wrong::HugeHeader, "head"),
+        (Wrong::Redirects, "redirect"),
+        (Wrong::NoJson, "wrong-type"),
+        (Wrong::NotFinite, "not-finite"),
+        (Wrong::OtherShape, "wrong-shape"),
+    ] {
+        let server = Server::doing(wrong);
+        let arguments = ["--rate", "100/s", "--queries", "20", "--patience", "300ms", "--connections", "8"];
+        let finished = run(&workplace(), &server.url, &arguments);
+        let row = rows(&finished).remove(0);
+        let errors = row.errors.clone().unwrap_or_default();
+        assert!(errors.contains(&format!("{kind} × ")), "{wrong:?}: {errors}: {row:?}");
+        assert_eq!(row.unanswered, 20, "{wrong:?}: {row:?}");
+        assert!(row.message.as_ref().unwrap().contains("the first: "), "{wrong:?}: {row:?}");
+        let is_wrong_answer = ["wrong-type", "not-finite", "wrong-shape"].contains(&kind);
+        assert_eq!(row.status.to_string(), if is_wrong_answer { "wrong-output" } else { "failed" }, "{wrong:?}");
+        if let Wrong::Status(status) = wrong {
+            assert_eq!(row.statuses, Some(format!("{status} × 20")), "{wrong:?}");
+            assert_eq!(row.retry_after_s, Some(1.0), "{wrong:?}");
+        }
+        assert_ne!(finished.code, Some(0), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_few_errors_fail_a_trial_and_leave_its_figures() {
+    let server = Server::start();
+    let wrong = server.wrong.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        *wrong.lock().unwrap() = Wrong::Status(503);
+    });
+    let row = load(&server.url, &["--rate", "100/s", "--queries", "300"]);
+    assert_eq!((row.status.to_string().as_str(), row.verdict), ("ok", Some(Verdict::Failed)), "{row:?}");
+    assert!(row.unanswered > 0 && row.unanswered < 300 && row.latency_p50_ms > 0.0, "{row:?}");
+    assert!(row.message.unwrap().contains("busy × "));
+}
+
+#[test]
+fn no_server_is_a_row_that_says_why() {
+    for (url, arguments, kind) in
+        [("http://127.0.0.1:9", &[] as &[&str], "refused"), ("http://127.0.0.1:9", &["--concurrency", "2"], "refused")]
+    {
+        let rate: &[&str] = if arguments.is_empty() { &["--rate", "10/s"] } else { &[] };
+        let finished = run(&workplace(), url, &[arguments, rate].concat()).with_code(3);
+        let row = rows(&finished).remove(0);
+        assert_eq!(row.status.to_string(), "unavailable", "{row:?}");
+        assert_eq!(row.errors, Some(format!("{kind} × 1")));
+    }
+}
+
+#[test]
+fn language_models_stream_their_tokens() {
+    let server = Server::start();
+    let lengths = ["--prompt-tokens", "20", "--output-tokens", "12"];
+    for (path, protocol) in [("", "openai chat stream"), ("/v1/completions", "openai completions stream")] {
+        let url = format!("{}{path}", server.url);
+        let arguments = ["--rate", "40/s", "--queries", "40", "--ttft", "1s", "--protocol"];
+        let name = if path.is_empty() { "chat" } else { "completions" };
+        let row = load(&url, &[&arguments[..], &[name], &lengths].concat());
+        assert_eq!((row.status.to_string().as_str(), row.unanswered), ("ok", 0), "{row:?}");
+        assert_eq!(row.protocol.as_deref(), Some(protocol));
+        assert_eq!((row.model.as_str(), row.server.as_deref()), ("tiny-lm", Some("vllm 0.9")));
+        // Two tokens come in an event: the server's count is right.
+        assert_eq!((row.output_tokens, row.prompt_tokens), (Some(40 * 12), Some(40 * 40)));
+        assert_eq!(row.tokens_by.as_deref(), Some("usage"));
+        let (ttft, tpot, itl) = (row.ttft_p50_ms.unwrap(), row.tpot_p50_ms.unwrap(), row.itl_p50_ms.unwrap());
+        // Six events are two milliseconds apart.
+        assert!(ttft >= 2.0 && tpot >= 5.0 * 2.0 / 11.0 && itl >= 1.8, "{ttft} {tpot} {itl}");
+        assert!(row.latency_p50_ms >= 12.0, "{row:?}");
+    }
+    let url = format!("{}/v1/completions", server.url);
+    let whole = load(&url, &["--concurrency", "2", "--queries", "10", "--no-stream"]);
+    assert_eq!((whole.output_tokens.unwrap() / whole.queries, whole.ttft_p50_ms), (3, None), "{whole:?}");
+    assert_eq!(whole.protocol.as_deref(), Some("openai completions"));
+    let embeddings =
+        load(&format!("{}/v1/embeddings", server.url), &["--rate", "50/s", "--queries", "10", "--batch-sizes", "3"]);
+    assert_eq!((embeddings.status.to_string().as_str(), embeddings.batch_size), ("ok", 3), "{embeddings:?}");
+}
+
+#[test]
+fn faults_of_streams_are_counted() {
+    for (wrong, kind) in
+        [(Wrong::NoEnd, "no-end"), (Wrong::HalfAnswer, "truncated"), (Wrong::ErrorInStream, "server-error")]
+    {
+        let server = Server::doing(wrong);
+        let row = load(&format!("{}/v1/chat/completions", server.url), &["--rate", "50/s", "--queries", "10"]);
+        assert_eq!(row.errors, Some(format!("{kind} × 10")), "{wrong:?}: {row:?}");
+        assert_eq!(row.unanswered, 10);
+    }
+}
+
+#[test]
+fn wrong_values_are_found_and_never_ranked() {
+    let workplace = workplace();
+    let tensors = |factor: f32| {
+        let values: Vec<f32> = (0..16).map(|value| 0.3 * value as f32 - 1.0).collect();
+        let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let (x, y) = (bytes(&values), bytes(&values.iter().map(|value| factor * value).collect::<Vec<_>>()));
+        let view = |bytes| safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![8, 2], bytes).unwrap();
+        let tensors = [("input.x".to_owned(), view(&x)), ("output.y".to_owned(), view(&y))];
+        safetensors::serialize(tensors, None).unwrap()
+    };
+    workplace.write("right.safetensors", tensors(2.0));
+    workplace.write("wrong.safetensors", tensors(2.2));
+    let server = Server::start();
+    let arguments = |file| ["--reference", file, "--rate", "100/s", "--queries", "20"];
+    run(&workplace, &server.url, &arguments("right.safetensors")).with_code(0);
+    let finished = run(&workplace, &server.url, &arguments("wrong.safetensors")).with_code(1);
+    let row = rows(&finished).remove(0);
+    assert_eq!(row.status.to_string(), "wrong-output");
+    assert!(row.message.unwrap().contains("wrong-values"));
+    // Answers that become wrong in the middle.
+    let server = Server::doing(Wrong::OtherValues);
+    let row = rows(&run(&workplace, &server.url, &arguments("right.safetensors")).with_code(1)).remove(0);
+    assert_eq!((row.status.to_string().as_str(), row.errors.as_deref()), ("wrong-output", Some("wrong-values × 20")));
+}
+
+#[test]
+fn limits_always_end_a_load_test() {
+    let server = Server::start();
+    let row = load(&server.url, &["--concurrency", "2", "--duration", "30s", "--max-requests", "50"]);
+    assert!(row.message.as_ref().unwrap().contains("the limit of 50 requests is reached"), "{row:?}");
+    assert!(row.ended_early && row.queries - row.unanswered == 50, "{row:?}");
+    let row = load(&server.url, &["--rate", "50/s", "--queries", "900", "--max-time", "500ms"]);
+    assert!(row.message.as_ref().unwrap().contains("the limit of 0.5 s is reached") && row.ended_early, "{row:?}");
+    assert!((5..200).contains(&row.queries), "{row:?}");
+    let workplace = workplace();
+    for (arguments, why) in [
+        (&["--rate", "60000/s", "--queries", "10"] as &[&str], "--max-rate"),
+        (&["--rate", "10/s", "--duration", "1h"], "--max-time"),
+        (&["--rate", "10/s", "--queries", "2000000"], "--max-requests"),
+        (&["--concurrency", "9", "--connections", "8"], "--connections"),
+        (&["--rate", "10/s", "--instances", "2"], "--instances"),
+        (&["--rate", "10/s", "--model", "other"], "no model"),
+        (&["--rate", "10/s", "--input", "z:f32[batch,2]"], "no input z"),
+        (&["--rate", "10/s", "digits"], "no cases to choose"),
+        (&["--rate", "10/s", "--ttft", "1s"], "--output-tokens"),
+    ] {
+        let finished = run(&workplace, &server.url, arguments);
+        let said = format!("{}{}", finished.stderr, finished.stdout);
+        assert!(finished.code != Some(0) && said.contains(why), "{arguments:?}: {said}");
+    }
+    let before = server.requests.load(std::sync::atomic::Ordering::SeqCst);
+    let elsewhere = run(&workplace, "http://192.0.2.7:80", &["--rate", "10/s"]).with_code(2);
+    elsewhere.saying(&["--allow-host 192.0.2.7"]);
+    assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), before);
+}
+
+#[test]
+fn what_is_secret_is_sent_and_kept_nowhere() {
+    let server = Server::start();
+    let workplace = workplace();
+    workplace.write("token", "s3cret-t0ken\n");
+    workplace.write("headers", "x-api-key: s3cret-k3y\n");
+    let url = format!("{}/?code=s3cret-query", server.url);
+    let arguments =
+        ["--rate", "100/s", "--queries", "10", "--token", "token", "--headers", "headers", "--model", "double"];
+    let finished = run(&workplace, &url, &arguments).with_code(0);
+    let heads = server.heads.lock().unwrap().join("\n");
+    for sent in ["authorization: Bearer s3cret-t0ken", "x-api-key: s3cret-k3y", "?code=s3cret-query"] {
+        assert!(heads.contains(sent), "{heads}");
+    }
+    assert!(!finished.stdout.contains("s3cret") && !finished.stderr.contains("s3cret"), "{}", finished.stderr);
+    for file in walkdir::WalkDir::new(workplace.path("target-reports")).into_iter().flatten() {
+        let content = std::fs::read(file.path()).unwrap_or_default();
+        assert!(!content.windows(6).any(|part| part == b"s3cret"), "{}", file.path().display());
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let server = Server::start();
+    let workplace = workplace();
+    let log = workplace.path("log");
+    let arguments = ["load", "--url", &server.url, "--rate", "50/s", "--duration", "60s"];
+    let mut running = workplace.inferbench(&arguments).start(&log);
+    wait_for("some requests", || (server.requests.load(std::sync::atomic::Ordering::SeqCst) > 30).then_some(()));
+    running.interrupt();
+    assert_eq!(running.wait().code(), Some(130));
+    let folder = std::fs::read_dir(workplace.path("target-reports/loads")).unwrap().next().unwrap().unwrap().path();
+    let kept: LoadRun = serde_json::from_slice(&std::fs::read(folder.join("load.json")).unwrap()).unwrap();
+    let row = &kept.results[0];
+    assert!(row.ended_early && row.queries > 20 && row.message.as_ref().unwrap().contains("interrupted"), "{row:?}");
+}
+
+#[test]
+fn any_other_protocol_is_described_by_a_template_and_arrivals_by_a_trace() {
+    let server = Server::start();
+    let workplace = workplace();
+    workplace.write(
+        "template.toml",
+        r#"
+            path = "/predict"
+            body = '{"instances": {{tensor}}, "text": "{{text}}", "id": {{number}}}'
+            tensor = "x:f32[batch,3]"
+            answer = "/predictions/0"
+            model = "linear"
+            [headers]
+            content-type = "application/json"
+        "#,
+    );
+    workplace.write("trace.csv", "time\n0\n0.05\n0.06\n0.30\n");
+    let arguments = ["--template", "template.toml", "--trace", "trace.csv"];
+    let row = rows(&run(&workplace, &server.url, &arguments).with_code(0)).remove(0);
+    assert_eq!((row.case_id.as_str(), row.queries), ("linear/http-server-f32/1", 4), "{row:?}");
+    assert!((row.rate.unwrap() - 10.0).abs() < 1e-6 && row.seconds >= 0.3, "{row:?}");
+    let wrong = workplace.path("template.toml");
+    std::fs::write(&wrong, std::fs::read_to_string(&wrong).unwrap().replace("/predictions/0", "/answers")).unwrap();
+    let row = rows(&run(&workplace, &server.url, &arguments).with_code(1)).remove(0);
+    assert_eq!(row.status.to_string(), "wrong-output", "{row:?}");
+    // A trace is for cases of this program, too.
+    let own = ["load", "--format", "json", "--model", "digits", "--backend", "null", "--trace", "trace.csv"];
+    let row = rows(&workplace.inferbench(&own).finish().with_code(0)).remove(0);
+    assert_eq!((row.queries, row.backend.as_str()), (4, "null"));
+    workplace.write("lengths.csv", "time,input,output\n0,8,4\n0.02,16,6\n");
+    let url = format!("{}/v1/chat/completions", server.url);
+    let row = rows(&run(&workplace, &url, &["--trace", "lengths.csv"]).with_code(0)).remove(0);
+    assert_eq!((row.queries, row.output_tokens), (2, Some(10)), "{row:?}");
+}
+
+/// Latencies of requests that arrive by this seed and are served one after the other (Lindley's recursion), in nanoseconds.
+fn of_queue(rate: f64, seed: u64, queries: usize, service: ServiceTime) -> SortedCalls {
+    let mut free = 0;
+    let mut draws = Draws::new(service, seed);
+    // The client warms up with three requests.
+    draws.by_ref().take(3).for_each(drop);
+    let latency = |arrival: u64| {
+        free = free.max(arrival) + draws.next().unwrap().as_nanos() as u64;
+        free - arrival
+    };
+    SortedCalls::new(poisson(rate, seed, queries).into_iter().map(latency).collect()).unwrap()
+}
+
+/// How far p50 and p99 are from those of the queue, with what HTTP takes in them.
+fn beside_queue(utilisation: f64, service: ServiceTime, seconds: f64, queries: usize) -> (LoadResult, [f64; 2]) {
+    let rate = utilisation / seconds;
+    let server = Server::with_service(Some((service, 1)));
+    let arguments =
+        ["--rate", &rate.to_string(), "--queries", &queries.to_string(), "--duration", "1ms", "--connections", "200"];
+    let row = load(&server.url, &arguments);
+    let queue = of_queue(rate, 1, queries, service);
+    let [p50, p99] = [0.5, 0.99].map(|p| queue.percentile(p) as f64 / 1e6);
+    let ratios = [row.latency_p50_ms / p50, row.latency_p99_ms / p99];
+    (row, ratios)
+}
+
+#[test]
+fn latencies_are_those_of_the_servers_queue() {
+    let service = ServiceTime::Constant(0.01);
+    // A machine that tests share pauses now and then.
+    let is_right = |_: usize| {
+        let (row, ratios) = beside_queue(0.6, service, 0.01, 150);
+        let is_right = ratios.iter().all(|ratio| (0.97..1.25).contains(ratio));
+        if !is_right {
+            eprintln!("{ratios:?}: {row:?}");
+        }
+        is_right
+    };
+    assert!((0..3).any(is_right));
+}
+
+#[test]
+#[ignore = "prints the table of the guide"]
+fn print_latencies_beside_those_of_queues() {
+    println!("| queue | busy | requests | p50 | p99 | p50 over that of the queue | p99 over that of the queue |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    let mean = 0.02;
+    for (name, service) in [("M/D/1", ServiceTime::Constant(mean)), ("M/M/1", ServiceTime::Exponential(mean))] {
+        for (utilisation, queries) in [(0.3, 1000), (0.6, 2000), (0.9, 3000)] {
+            let (row, [p50, p99]) = beside_queue(utilisation, service, mean, queries);
+            println!(
+                "| {name} | {:.0} % | {queries} | {:.2} ms | {:.2} ms | {p50:.4} | {p99:.4} |",
+                100.0 * utilisation,
+                row.latency_p50_ms,
+                row.latency_p99_ms
+            );
+        }
+    }
+    let stalling = ServiceTime::Stalling { seconds: 0.002, stall: 0.2, every: 500 };
+    let (row, [p50, p99]) = beside_queue(0.3, stalling, 0.002, 4000);
+    println!(
+        "| 2 ms, and 200 ms every 500 requests | 30 % | 4000 | {:.2} ms | {:.2} ms | {p50:.4} | {p99:.4} |",
+        row.latency_p50_ms, row.latency_p99_ms
+    );
+}
