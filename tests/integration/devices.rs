@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use crate::support::{Run, Workplace, has_device, has_onnxruntime, real_backends, wait_for};
+use crate::support::{Run, Workplace, backends_of_networks, has_device, has_onnxruntime, wait_for};
 use inferbench::definition::{Dtype, Status};
 use serde_json::Value;
 
@@ -139,7 +139,7 @@ fn an_empty_variable_of_a_library_is_no_path() {
 #[cfg(all(feature = "tch", target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn only_a_worker_that_uses_libtorch_has_it_in_its_memory() {
-    for (backend, _) in real_backends().into_iter().filter(|(_, is_built)| *is_built) {
+    for backend in backends_of_networks() {
         let workplace = Workplace::new(&["tenn_eeg"], &[backend], &[1]);
         let log = workplace.path("log.txt");
         // As many calls as fit into two seconds: the process is to be there when it is looked at.

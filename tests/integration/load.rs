@@ -7,7 +7,7 @@ use inferbench::definition::{Dtype, Phase, Sizes};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
 use inferbench::run_data::{LoadResult, LoadRun, Verdict};
 
-use crate::support::{Run, Workplace, on_one_thread, real_backends, wait_for};
+use crate::support::{Run, Workplace, backends_of_networks, on_one_thread, real_backends, wait_for};
 
 fn load(workplace: &Workplace, arguments: &[&str]) -> Vec<LoadResult> {
     let arguments: Vec<&str> = ["load", "--format", "json"].iter().chain(arguments).copied().collect();
@@ -24,7 +24,7 @@ fn of_null(service_time: &str, others: &[&str]) -> LoadResult {
 
 #[test]
 fn every_backend_answers_requests_that_arrive_by_a_schedule() {
-    let backends: Vec<_> = real_backends().into_iter().filter(|(_, is_here)| *is_here).map(|(name, _)| name).collect();
+    let backends = backends_of_networks();
     let workplace = Workplace::new(&["digits"], &backends, &[8]);
     let results = load(&workplace, &["--rate", "200/s", "--queries", "100", "--seed", "3", "--model", "digits"]);
     assert_eq!(results.len(), backends.len());
@@ -419,7 +419,7 @@ fn sessions_that_share_weights_or_are_one_compute_what_one_does_alone() {
     let sizes = Sizes { batch: 1, sequence: Some(16) };
     let inputs = batch(&model, None, 0, sizes).unwrap();
     let mut checked = 0;
-    for (backend, _) in real_backends().into_iter().filter(answers_requests) {
+    for backend in backends_of_networks().into_iter().filter(|name| answers_requests(&(name, true))) {
         let outputs = |instances: usize, callers: usize| {
             let (artifacts, phase) = (&held.artifacts, Phase::Forward);
             let (device, dtype, threads) = ("cpu", Dtype::F32, 1);

@@ -3,13 +3,12 @@
 
 use inferbench::run_data::{OUTSIDE, Profile, ProfileRow};
 
-use crate::support::{Run, Workplace, real_backends};
+use crate::support::{Run, Workplace, backends_of_networks};
 
 /// The backends that are in this build and here.
 fn backends() -> Vec<&'static str> {
-    let can_be_profiled =
-        |(name, is_here): &(&str, bool)| *is_here && !["jax", "torch-compile", "torch-aot"].contains(name);
-    real_backends().into_iter().filter(can_be_profiled).map(|(name, _)| name).collect()
+    let can_be_profiled = |name: &&str| !["jax", "torch-compile", "torch-aot"].contains(name);
+    backends_of_networks().into_iter().filter(can_be_profiled).collect()
 }
 
 fn profile(workplace: &Workplace, arguments: &[&str]) -> Profile {

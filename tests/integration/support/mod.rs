@@ -352,10 +352,15 @@ pub fn real_backends() -> Vec<(&'static str, bool)> {
     registry::real().map(|entry| (entry.name, has_cpu(entry))).collect()
 }
 
-/// The real backends of this build and machine that run ONNX files.
-pub fn backends_of_graphs() -> Vec<&'static str> {
+/// The real backends of this build and machine that run networks of any kind; llama.cpp has language models only.
+pub fn backends_of_networks() -> Vec<&'static str> {
     let here = real_backends().into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
-    here.filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name)).collect()
+    here.filter(|name| *name != "llama-cpp").collect()
+}
+
+/// Those that run ONNX files.
+pub fn backends_of_graphs() -> Vec<&'static str> {
+    backends_of_networks().into_iter().filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name)).collect()
 }
 
 pub fn checkout() -> &'static Path {
