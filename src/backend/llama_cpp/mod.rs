@@ -73,7 +73,9 @@ impl Backend for LlamaCpp {
         let unsupported = |why: &str| Err(CaseFailure::unsupported(why));
         match &model.origin {
             Origin::Gguf { .. } => Ok(()),
-            Origin::Packaged { .. } if model.generation.is_none() => unsupported("it runs language models only"),
+            Origin::Packaged { .. } if model.generation.is_none() => {
+                unsupported("it runs GGUF files of language models only")
+            }
             Origin::Packaged { folder, .. } if model.inputs.len() != 1 || Architecture::of_folder(folder).is_none() => {
                 unsupported("its weights are not written as GGUF; those of llama, qwen2 and gpt2 are")
             }

@@ -360,7 +360,10 @@ pub fn backends_of_networks() -> Vec<&'static str> {
 
 /// Those that run ONNX files.
 pub fn backends_of_graphs() -> Vec<&'static str> {
-    backends_of_networks().into_iter().filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name)).collect()
+    backends_of_networks()
+        .into_iter()
+        .filter(|name| !["tch", "torch", "torch-compile", "torch-aot"].contains(name))
+        .collect()
 }
 
 pub fn checkout() -> &'static Path {
