@@ -18,11 +18,12 @@ pub struct Arrivals {
 /// A column or a value is missing or wrong; the message has the number of the line.
 pub fn parse_trace(text: &str) -> Result<Arrivals> {
     const LONGEST: f64 = 1e9;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     ensure!(!text.trim().is_empty(), "the file is empty: the first line is a header with `time`");
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
     let header = reader.headers()?.clone();
     let column = |name: &str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
-    let line = |position: Option<&csv::Position>| position.map_or(1, csv::Position::line);
+    let line = |position: Option<&csv::Position>| line_of(text, position.map_or(0, csv::Position::byte));
     let time = column("time")
         .with_context(|| format!("line {}: the header has no column `time`, in seconds", line(header.position())))?;
     let lengths = match (column("input"), column("output")) {
@@ -62,6 +63,15 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
         arrivals_ns: requests.iter().map(|(seconds, _)| ((seconds - first) * 1e9).round() as u64).collect(),
         lengths: lengths.map(|_| requests.iter().map(|(_, tokens)| *tokens).collect()),
     })
+}
+
+/// The line of the record that is read from this place on: what is empty or a comment before it belongs to none.
+fn line_of(text: &str, byte: u64) -> usize {
+    let place = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
+    let (before, rest) = text.as_bytes().split_at(place);
+    let is_skipped = |line: &&[u8]| line.trim_ascii().is_empty() || line.starts_with(b"#");
+    let ends = before.iter().filter(|byte| **byte == b'\n').count();
+    1 + ends + rest.split(|byte| *byte == b'\n').take_while(is_skipped).count()
 }
 
 #[cfg(test)]

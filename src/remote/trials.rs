@@ -408,7 +408,10 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         with_instances(connections, batching, open, with_sessions)
     });
     let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut answer = answer.unwrap_or_else(|failure| {
+    let mut answer = answer.unwrap_or_else(|mut failure| {
+        if let Some(why) = spent.why_over().filter(|why| !failure.message.contains(why.as_str())) {
+            failure.message = format!("{}; {why}", failure.message);
+        }
         let errors = first_fault.map(|kind: Kind| format!("{kind} × 1"));
         let row = LoadResult { errors, ..row.failed(failure) };
         LoadAnswer { results: vec![row], ..LoadAnswer::default() }
