@@ -340,7 +340,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let connection = || Connection::new(target.clone(), shared.clone());
     let open = |number: usize| -> Result<Session<'_>, CaseFailure> {
         let (protocol, notes) = (protocol.as_ref(), notes[number].clone());
-        let (idle, connection, target): (_, _, &Target) = (&idle, &connection, &target);
+        let target: &Target = &target;
+        let (idle, connection) = (&idle, &connection);
         let mut session = Session { idle, connection, target, protocol, spent, notes, is_closed_loop };
         if number > 0 && !opens_all {
             return Ok(session);

@@ -185,7 +185,7 @@ impl Varied {
         let sizes = Sizes { batch: self.rows, sequence: None };
         // Its shape has no open size.
         let Ok(lead) = seeded_input(&self.lead, samples, sizes) else { return self.parts.concat() };
-        let mut made = Vec::with_capacity(self.parts.iter().map(|part| part.len() + 16).sum());
+        let mut made: Vec<u8> = Vec::with_capacity(self.parts.iter().map(|part| part.len() + 16).sum());
         let mut parts = self.parts.iter();
         made.extend(parts.next().into_iter().flatten());
         let mut add = |(element, part): (&[u8], &Vec<u8>)| {

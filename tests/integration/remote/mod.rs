@@ -378,7 +378,7 @@ fn a_limit_of_time_holds_before_the_first_request_and_between_requests() {
         let begin = std::time::Instant::now();
         let rate: &[&str] =
             if why.is_empty() { &["--rate", "0.01/s", "--queries", "3"] } else { &["--concurrency", "2"] };
-        let rate = if arguments.contains(&"--rate") { &[] } else { rate };
+        let rate: &[&str] = if arguments.contains(&"--rate") { &[] } else { rate };
         let finished =
             run(&workplace, &url, &[arguments, rate, &["--max-time", "500ms", "--duration", "300ms"]].concat());
         assert!(begin.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begin.elapsed());
