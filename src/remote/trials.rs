@@ -382,20 +382,25 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
                 row.search = search;
                 let of_row = row.clone();
                 let trials = Trials { instances, terms: &terms, row: of_row, meter: None, observer: Some(&noting) };
-                match trials.all() {
+                let failed = match trials.all() {
                     Ok(found) => {
                         let highest = found.results.iter().find(|row| row.is_highest);
                         terms.first_rate = highest.and_then(|row| row.rate).or(terms.first_rate);
                         answer.results.extend(found.results);
                         answer.windows.extend(found.windows);
+                        None
                     }
                     Err(failure) if answer.results.is_empty() => return Err(failure),
-                    Err(failure) => {
-                        let row = LoadResult { search, ..row.failed(failure) };
-                        answer.results.push(row);
-                    }
+                    Err(failure) => Some((search, failure)),
+                };
+                // A search that failed, or was not made, is seen, and those before it are kept.
+                let why_over = spent.why_over();
+                let missed = why_over.as_ref().filter(|_| search + 1 < terms.searches);
+                let missed = missed.map(|why| (search + 1, CaseFailure::failed(why.clone())));
+                if let Some((search, failure)) = failed.or(missed) {
+                    answer.results.push(LoadResult { search, ..row.failed(failure) });
                 }
-                if spent.is_over() {
+                if why_over.is_some() {
                     break;
                 }
             }

@@ -296,6 +296,19 @@ fn a_limit_of_the_rate_ends_a_search() {
 }
 
 #[test]
+fn a_search_that_a_limit_ends_says_so() {
+    let server = Server::start();
+    let arguments =
+        ["--percentile", "90", "--bound", "2s", "--searches", "3", "--duration", "0.2s", "--max-rate", "300/s"];
+    let arguments = [&arguments[..], &["--max-time", "6s"]].concat();
+    let search = [&["load", "search", "--format", "json", "--url", &server.url], &arguments[..]].concat();
+    let found = rows(&workplace().inferbench(&search).finish());
+    let ended =
+        found.iter().find(|row| row.message.as_ref().is_some_and(|it| it.contains("the limit of 6 s is reached")));
+    assert!(ended.is_some() && found.iter().any(|row| row.queries > 0), "{found:?}");
+}
+
+#[test]
 fn what_a_server_asks_to_wait_for_is_in_no_latency() {
     let server = Server::doing(Wrong::BusyAt(6));
     let row = load(&server.url, &["--concurrency", "1", "--queries", "10"]);
