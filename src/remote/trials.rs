@@ -116,7 +116,7 @@ impl Server {
 fn found_in_time(address: &Address, headers: Headers, time: Duration) -> Result<Result<Target, Fault>> {
     let (sender, found) = mpsc::channel();
     let address = address.clone();
-    thread::spawn(move || sender.send(Target::find(&address, headers)));
+    thread::spawn(move || drop(sender.send(Target::find(&address, headers))));
     let late = || Fault::new(Kind::Unresolved, format!("the name has no address within {} s", time.as_secs_f64()));
     found.recv_timeout(time).unwrap_or_else(|_| Ok(Err(late())))
 }
