@@ -280,14 +280,16 @@ impl TermArguments {
         let in_all = (queries as f64).max(seconds * self.rate.unwrap_or(0.0));
         ensure!(in_all <= MOST_QUERIES, "a trial of {in_all:.0} queries is more than {MOST_QUERIES} queries");
         let last_s = |arrivals: &Vec<u64>| arrivals.last().map_or(0.0, |last| *last as f64 / 1e9);
-        let rate_of = |arrivals: &Vec<u64>| (arrivals.len() - 1).max(1) as f64 / last_s(arrivals).max(1e-9);
+        // Requests that come all at once have no rate.
+        let rate_of =
+            |arrivals: &Vec<u64>| Some((arrivals.len() - 1) as f64 / last_s(arrivals)).filter(|it| it.is_finite());
         let (seconds, queries) = match &arrivals {
             Some(arrivals) => (last_s(arrivals), arrivals.len()),
             None => (seconds, queries),
         };
         Ok(LoadTerms {
             scenario,
-            rate: self.rate.or(arrivals.as_ref().map(rate_of)),
+            rate: self.rate.or(arrivals.as_ref().and_then(rate_of)),
             arrivals,
             percentile,
             bound_ms: bound.map(|seconds| 1e3 * seconds),
@@ -352,7 +354,8 @@ impl TermArguments {
     #[cfg(feature = "http-load")]
     #[must_use]
     pub fn with_usual_lengths(self, [prompt, output]: [usize; 2]) -> Self {
-        let is_listed = self.lengths.is_some() || self.trace.is_some();
+        // A trace that cannot be read says so later.
+        let is_listed = self.lengths().is_ok_and(|lengths| matches!(lengths, Some(RequestLengths::Listed(_))));
         let or_usual = |own: Option<TokenLength>, usual| own.or((!is_listed).then_some(TokenLength::Fixed(usual)));
         TermArguments {
             prompt_tokens: or_usual(self.prompt_tokens, prompt),

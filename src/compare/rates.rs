@@ -244,7 +244,7 @@ mod tests {
                 (poisson(1.0, seed + number, QUERIES), services.collect())
             })
             .collect();
-        let limits = search_rate::<()>(Begin::Guess(0.5 / service), |rate, number| {
+        let limits = search_rate::<()>(Begin::Guess(0.5 / service), f64::INFINITY, |rate, number| {
             let (arrivals, services) = &drawn[number as usize];
             let mut free = 0.0_f64;
             let waits = arrivals.iter().zip(services).map(|(arrival, service)| {

@@ -40,7 +40,8 @@ pub fn figures(
     let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
     let Certainty { dependence, latency_upper_ms } = Certainty::of(served, bounds, p);
     let unanswered = queries - answered.len();
-    let loadgen_accepts = over_bound.map(|over| {
+    // A trial that was cut is not the one that was asked for.
+    let loadgen_accepts = over_bound.filter(|_| !trial.is_cut).map(|over| {
         let is_allowed = most_over(p, queries as u64, 1.0).is_some_and(|most| over as u64 <= most);
         is_allowed && unanswered == 0 && !trial.ended_early
     });
@@ -93,7 +94,7 @@ pub fn figures(
         backlog_end: is_server.then_some(backlog_end),
         utilisation: busy_ns / (seconds * 1e9 * terms.served_at_once() as f64),
         mean_batch: answered.len() as f64 / calls.max(1.0),
-        ended_early: trial.ended_early,
+        ended_early: trial.ended_early || trial.is_cut,
         energy_j_per_request: trial
             .energy_j
             .filter(|_| !answered.is_empty())
@@ -105,7 +106,7 @@ pub fn figures(
     if terms.is_watched {
         result = with_changes(result, trial, &windows, (1e9 * terms.seconds) as u64);
     }
-    let (verdict, reason) = judge(&result, terms);
+    let (verdict, reason) = judge(&result, terms, trial.ended_early);
     result.verdict = Some(verdict);
     result.message = reason;
     Some((result, windows))
@@ -119,8 +120,8 @@ pub fn bounds_in_words(row: &LoadResult, time: impl Fn(f64) -> String) -> Option
     Some(words.collect::<Vec<_>>().join(" and ")).filter(|words| !words.is_empty())
 }
 
-/// Whether the percentile is within the bound, and why not.
-fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
+/// Whether the percentile is within the bound, and why not; `is_hopeless` if the trial ended because it could not pass any more.
+fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict, Option<String>) {
     let name = percentile_name(terms.percentile);
     let lag_ns = result.issue_lag_p99_us.unwrap_or(0.0) * 1e3;
     let allowed_ns =
@@ -157,7 +158,7 @@ fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
     };
     // The nearest rank of the percentile is over the bound.
     let are_too_many = over > of - (terms.percentile * of as f64).ceil().clamp(1.0, of as f64) as usize;
-    if result.ended_early || result.unanswered > 0 || are_too_many {
+    if is_hopeless || result.unanswered > 0 || are_too_many {
         let ended = if result.ended_early { "; ended early" } else { "" };
         let broken = match (terms.bound_ms, terms.ttft_bound_ms.or(terms.tpot_bound_ms)) {
             (Some(bound), None) => format!("were over {bound} ms"),
@@ -307,6 +308,18 @@ mod tests {
         let row = figures(LoadResult::default(), &trial, &terms(666.0, Some(20.0)), 2).unwrap().0;
         assert_eq!((row.over_bound, row.goodput_per_s, row.loadgen_accepts), (Some(174), Some(493.0), Some(false)));
         assert_eq!(row.verdict, Some(Verdict::Failed));
+    }
+
+    #[test]
+    fn a_trial_that_a_limit_cut_is_not_one_that_failed() {
+        let request = Served { ended_ns: 1_000_000, batch: 1, ..Served::default() };
+        let of = |is_cut, ended_early| {
+            let trial = Trial { served: vec![request; 50], is_cut, ended_early, ..Trial::default() };
+            let row = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap().0;
+            (row.verdict.unwrap(), row.loadgen_accepts, row.ended_early)
+        };
+        assert_eq!(of(true, false), (Verdict::Undecided, None, true));
+        assert_eq!(of(false, true), (Verdict::Failed, Some(false), true));
     }
 
     #[test]

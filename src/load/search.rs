@@ -44,19 +44,21 @@ pub enum Begin {
     Found(f64),
 }
 
-/// Finds the limit to 2 %. `passes` makes a trial with a rate and the number of a seed, and returns `None` if it says nothing, which is
+/// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and returns `None` if it says nothing, which is
 /// neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not known then.
 ///
 /// # Errors
 /// Those of `passes`.
 pub fn search<E>(
     begin: Begin,
+    most: f64,
     mut passes: impl FnMut(f64, u64) -> Result<Option<bool>, E>,
 ) -> Result<Option<Limits>, E> {
     let (first, step) = match begin {
         Begin::Guess(rate) => (rate, STEP),
         Begin::Found(rate) => (rate, STEP_NEARBY),
     };
+    let first = first.min(most);
     let (mut low, mut high): (Option<Judged>, Option<Judged>) = (None, None);
     let mut rate = first;
     // How often the rate has fallen since one passed.
@@ -70,7 +72,8 @@ pub fn search<E>(
             // What passed by one seed has failed by the majority: the limit is not far below.
             (None, high) => high.is_some_and(|high| high.is_sure || is_least(&high)),
             (Some(_), None) => false,
-        } || is_misled;
+        } || is_misled
+            || rate >= most;
         let answer = if is_near { majority(rate, &mut passes)? } else { passes(rate, 0)? };
         let Some(has_passed) = answer else { return Ok(None) };
         falls = if has_passed { 0 } else { falls + 1 };
@@ -90,7 +93,8 @@ pub fn search<E>(
             (Some(low), Some(_)) if !low.is_sure => low.rate,
             (Some(_), Some(high)) if !high.is_sure => high.rate,
             (Some(_), Some(_)) => break,
-            (Some(low), None) => low.rate * step,
+            (Some(low), None) if low.rate >= most => break,
+            (Some(low), None) => (low.rate * step).min(most),
             (None, Some(high)) if is_least(&high) && high.is_sure => break,
             (None, Some(high)) if is_least(&high) => high.rate,
             (None, Some(high)) => {
@@ -139,7 +143,7 @@ mod tests {
 
     fn limits(first: f64, limit: f64) -> (Limits, usize) {
         let mut trials = 0;
-        let found = search::<()>(Begin::Guess(first), |rate, _| {
+        let found = search::<()>(Begin::Guess(first), f64::INFINITY, |rate, _| {
             trials += 1;
             Ok(Some(rate <= limit))
         });
@@ -161,21 +165,39 @@ mod tests {
         let (found, _) = limits(300.0, 0.0);
         assert_eq!(found.highest_passing, None);
         assert!(found.lowest_failing.unwrap() < 30.0);
-        assert_eq!(search(Begin::Guess(300.0), |_, _| Err(7)), Err(7));
+        assert_eq!(search(Begin::Guess(300.0), f64::INFINITY, |_, _| Err(7)), Err(7));
     }
 
     #[test]
     fn a_seed_that_nothing_keeps_does_not_end_the_search() {
         let passes = |rate, seed| Ok(Some(seed != 0 && rate <= 431.7));
-        let found = search::<()>(Begin::Guess(400.0), passes).unwrap().unwrap();
+        let found = search::<()>(Begin::Guess(400.0), f64::INFINITY, passes).unwrap().unwrap();
         let (low, high) = (found.highest_passing.unwrap(), found.lowest_failing.unwrap());
         assert!(low <= 431.7 && high > 431.7 && high / low <= 1.02, "{found:?}");
     }
 
     #[test]
+    fn no_trial_has_a_higher_rate_than_is_allowed() {
+        for (first, limit) in [(40.0, 431.7), (900.0, 431.7), (40.0, 100.0), (900.0, 199.0)] {
+            let mut rates = Vec::new();
+            let found = search::<()>(Begin::Guess(first), 200.0, |rate, _| {
+                rates.push(rate);
+                Ok(Some(rate <= limit))
+            });
+            let found = found.unwrap().unwrap();
+            assert!(rates.iter().all(|rate| *rate <= 200.0), "{rates:?}");
+            let highest = found.highest_passing.unwrap();
+            match limit < 200.0 {
+                true => assert!(highest <= limit && found.lowest_failing.unwrap() / highest <= 1.02, "{found:?}"),
+                false => assert_eq!((highest, found.lowest_failing), (200.0, None)),
+            }
+        }
+    }
+
+    #[test]
     fn one_seed_of_three_does_not_decide() {
         let passes = |rate, seed| Ok(Some(if seed == 1 { rate > 431.7 } else { rate <= 431.7 }));
-        let found = search::<()>(Begin::Guess(400.0), passes).unwrap().unwrap();
+        let found = search::<()>(Begin::Guess(400.0), f64::INFINITY, passes).unwrap().unwrap();
         assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");
     }
 
@@ -183,17 +205,17 @@ mod tests {
     fn a_trial_that_says_nothing_is_neither_a_pass_nor_a_failure() {
         // One seed of three is silent everywhere.
         let silent = |rate: f64, seed: u64| Ok::<_, ()>((seed != 1).then_some(rate <= 431.7));
-        let found = search(Begin::Guess(400.0), silent).unwrap().unwrap();
+        let found = search(Begin::Guess(400.0), f64::INFINITY, silent).unwrap().unwrap();
         assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");
         let late = |rate: f64, _: u64| Ok::<_, ()>((rate < 430.0).then_some(true));
-        assert_eq!(search(Begin::Guess(400.0), late), Ok(None));
+        assert_eq!(search(Begin::Guess(400.0), f64::INFINITY, late), Ok(None));
     }
 
     #[test]
     fn a_search_that_begins_with_what_was_found_needs_fewer_trials() {
         let trials_from = |begin: Begin| {
             let mut trials = 0;
-            let found = search::<()>(begin, |rate, _| {
+            let found = search::<()>(begin, f64::INFINITY, |rate, _| {
                 trials += 1;
                 Ok(Some(rate <= 431.7))
             });

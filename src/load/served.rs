@@ -104,6 +104,8 @@ pub struct Trial {
     pub generator: Option<Generator>,
     /// Whether it was ended because it could not pass any more.
     pub ended_early: bool,
+    /// Whether a limit of the whole load test ended it, or its user.
+    pub is_cut: bool,
     /// Energy of the whole processor or GPU meanwhile, if that is known.
     pub energy_j: Option<f64>,
 }

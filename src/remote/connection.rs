@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
@@ -14,10 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::fault::{Fault, Kind};
+use super::limits::{Held, Spent};
 use super::target::{Headers, Target};
 
 /// How long opening a connection may take.
@@ -74,20 +76,34 @@ pub struct Seen {
     pub received_bytes: u64,
     /// When the last byte was there.
     pub ended: Option<Instant>,
+    /// The bytes of the answer count among those that are held until this is dropped.
+    pub held: Option<Held>,
 }
 
 /// A connection. No two requests are on it at the same time.
 pub struct Connection {
     runtime: Runtime,
-    sender: Option<Sender>,
+    open: Option<Open>,
     target: Arc<Target>,
-    patience: Duration,
+    spent: Arc<Spent>,
     stop: watch::Receiver<bool>,
+}
+
+/// A connection that is open, and the task that reads and writes while a request is on it.
+struct Open {
+    sender: Sender,
+    task: JoinHandle<()>,
 }
 
 enum Sender {
     One(http1::SendRequest<Full<Bytes>>),
     Two(http2::SendRequest<Full<Bytes>>),
+}
+
+/// Why a request has no head of an answer, and whether it was sent.
+struct Unanswered {
+    error: hyper::Error,
+    was_sent: bool,
 }
 
 impl Sender {
@@ -98,22 +114,36 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
-        match self {
-            Sender::One(sender) => sender.send_request(request).await,
-            Sender::Two(sender) => sender.send_request(request).await,
-        }
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unanswered> {
+        let sent = match self {
+            Sender::One(sender) => sender.try_send_request(request).await,
+            Sender::Two(sender) => sender.try_send_request(request).await,
+        };
+        // A request of which no byte was written is given back.
+        sent.map_err(|mut error| Unanswered { was_sent: error.take_message().is_none(), error: error.into_error() })
+    }
+}
+
+impl Open {
+    /// Whether a request may be sent. An idle connection may be closed meanwhile, which its task has not seen: nothing was read since the last
+    /// answer.
+    async fn is_usable(&mut self) -> bool {
+        // First the system is asked for what has come, and then the task takes it.
+        yield_now().await;
+        yield_now().await;
+        self.sender.ready().await.is_ok()
     }
 }
 
 impl Connection {
-    /// A connection that is not open yet. A request that takes longer than `patience` has no answer.
+    /// A connection that is not open yet.
     ///
     /// # Errors
     /// The system gives no more files.
-    pub fn new(target: Arc<Target>, patience: Duration, stop: watch::Receiver<bool>) -> io::Result<Self> {
+    pub fn new(target: Arc<Target>, spent: Arc<Spent>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Connection { runtime, sender: None, target, patience, stop })
+        let stop = spent.stop();
+        Ok(Connection { runtime, open: None, target, spent, stop })
     }
 
     /// Opens it, if it is not open.
@@ -121,80 +151,111 @@ impl Connection {
     /// # Errors
     /// There is no connection.
     pub fn open(&mut self, seen: &mut Seen) -> Result<(), Fault> {
-        let Connection { runtime, sender, target, .. } = self;
-        if sender.is_none() {
-            *sender = Some(runtime.block_on(connect(target, seen))?);
+        let Connection { runtime, open, target, stop, .. } = self;
+        if open.is_none() {
+            *open = Some(runtime.block_on(unless_stopped(stop, connect(target, seen)))?);
         }
         Ok(())
     }
 
-    /// Sends a request and lets the reader have the answer's body. `is_meant` says whether a status has such a body; one of another status is left
-    /// unread.
+    /// Sends a request and lets the reader have the body of the answer, if that is one of success.
     ///
     /// # Errors
     /// There is no answer, or the reader's.
     pub fn exchange(&mut self, call: &Call, seen: &mut Seen, reader: &mut dyn Reader) -> Result<(), Fault> {
-        let patience = self.patience;
-        let mut stop = self.stop.clone();
-        let Connection { runtime, sender, target, .. } = self;
-        let asked = ask(sender, target, call, seen, reader);
-        let answer = runtime.block_on(async {
-            tokio::select! {
-                answer = timeout(patience, asked) => {
-                    let late = || Fault::new(Kind::Timeout, format!("no answer within {} s", patience.as_secs_f64()));
-                    answer.unwrap_or_else(|_| Err(late()))
-                }
-                _ = stop.wait_for(|stop| *stop) => {
-                    Err(Fault::new(Kind::Interrupted, "the load test ended before the answer was there"))
-                }
-            }
-        });
+        let patience = self.spent.limits().patience;
+        let Connection { runtime, open, target, spent, stop } = self;
+        let asked = async {
+            let asked = timeout(patience, ask(open, target, spent, call, seen, reader)).await;
+            let late = || Fault::new(Kind::Timeout, format!("no answer within {} s", patience.as_secs_f64()));
+            asked.unwrap_or_else(|_| Err(late()))
+        };
+        let answer = runtime.block_on(unless_stopped(stop, asked));
         seen.ended.get_or_insert_with(Instant::now);
         if answer.is_err() {
             // What is left of the answer must not be that of the next request.
-            self.sender = None;
+            self.close();
         }
         answer
+    }
+
+    /// Closes it at once, and not with its next request: a server that does not answer has no more connections than are allowed.
+    fn close(&mut self) {
+        if let Some(Open { sender, task }) = self.open.take() {
+            drop(sender);
+            task.abort();
+            let _ = self.runtime.block_on(task);
+        }
+    }
+}
+
+/// What is done, unless the load test ends before.
+async fn unless_stopped<T>(
+    stop: &mut watch::Receiver<bool>,
+    done: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::select! {
+        done = done => done,
+        _ = stop.wait_for(|stop| *stop) => {
+            Err(Fault::new(Kind::Interrupted, "the load test ended before the answer was there"))
+        }
+    }
+}
+
+/// Sends a request on the open connection, or on a new one. It is never sent twice: what a server has received it may have processed.
+async fn sent(
+    open: &mut Option<Open>,
+    target: &Target,
+    call: &Call,
+    seen: &mut Seen,
+) -> Result<Response<Incoming>, Fault> {
+    if let Some(idle) = open
+        && !idle.is_usable().await
+    {
+        *open = None;
+    }
+    let mut is_used = open.is_some();
+    loop {
+        let open = match open {
+            Some(open) => open,
+            None => open.insert(connect(target, seen).await?),
+        };
+        let request = request(target, call)?;
+        let begin = Instant::now();
+        match open.sender.send(request).await {
+            Ok(response) => {
+                seen.first_byte = Some(begin.elapsed());
+                return Ok(response);
+            }
+            Err(Unanswered { was_sent: false, .. }) if is_used => {
+                is_used = false;
+                *open = connect(target, seen).await?;
+            }
+            Err(Unanswered { error, .. }) => return Err(Fault::of_http(&error, false).on_connection(is_used)),
+        }
     }
 }
 
 async fn ask(
-    sender: &mut Option<Sender>,
+    open: &mut Option<Open>,
     target: &Target,
+    spent: &Spent,
     call: &Call,
     seen: &mut Seen,
     reader: &mut dyn Reader,
 ) -> Result<(), Fault> {
-    let mut is_new = false;
-    let response = loop {
-        // An idle connection may be closed meanwhile.
-        let is_usable = match sender.as_mut() {
-            Some(sender) => sender.ready().await.is_ok(),
-            None => false,
-        };
-        if !is_usable {
-            *sender = Some(connect(target, seen).await?);
-            is_new = true;
-        }
-        let Some(open) = sender.as_mut() else { continue };
-        let request = request(target, call)?;
-        let begin = Instant::now();
-        match open.send(request).await {
-            Ok(response) => {
-                seen.first_byte = Some(begin.elapsed());
-                break response;
-            }
-            // The server has closed the connection after the answer before: a new one says whether there is an answer to this request.
-            Err(error) if !is_new && !error.is_parse() => *sender = None,
-            Err(error) => return Err(Fault::of_http(&error, false)),
-        }
-    };
+    let response = sent(open, target, call, seen).await?;
     seen.sent_bytes = call.body.len() as u64;
     let status = response.status();
     seen.status = Some(status);
     let is_last = response.headers().get(header::CONNECTION).is_some_and(|value| value.as_bytes() == b"close");
     let (head, mut body) = response.into_parts();
     seen.headers = head.headers;
+    let too_large = || Fault::new(Kind::TooLarge, format!("the answer has more than {MOST_BODY} bytes"));
+    if body.size_hint().lower() > MOST_BODY {
+        return Err(too_large());
+    }
+    let mut held = spent.hold();
     let mut excuse = Vec::new();
     while let Some(frame) = body.frame().await {
         let at = Instant::now();
@@ -202,26 +263,29 @@ async fn ask(
         let Some(bytes) = frame.data_ref() else { continue };
         seen.received_bytes += bytes.len() as u64;
         if seen.received_bytes > MOST_BODY {
-            return Err(Fault::new(Kind::TooLarge, format!("the answer has more than {MOST_BODY} bytes")));
+            return Err(too_large());
         }
         if status.is_success() {
+            held.add(bytes.len())?;
             reader.part(bytes, at)?;
-        } else if excuse.len() < MOST_EXCUSE {
-            excuse.extend_from_slice(&bytes[..bytes.len().min(MOST_EXCUSE)]);
+        } else {
+            let left = MOST_EXCUSE - excuse.len();
+            excuse.extend_from_slice(&bytes[..bytes.len().min(left)]);
         }
         if !reader.has_ended() {
             seen.ended = Some(at);
         }
     }
     seen.ended.get_or_insert_with(Instant::now);
+    seen.held = Some(held);
     if is_last {
-        *sender = None;
+        *open = None;
     }
     if status.is_success() { Ok(()) } else { Err(refusal(status, &excuse)) }
 }
 
-/// Bytes of an answer that says why there is none.
-const MOST_EXCUSE: usize = 300;
+/// Bytes of an answer that says why there is none. Fewer of them are shown, without what is secret: that must not be cut before it is found.
+const MOST_EXCUSE: usize = 4096;
 
 fn refusal(status: StatusCode, excuse: &[u8]) -> Fault {
     let kind = match status {
@@ -231,7 +295,6 @@ fn refusal(status: StatusCode, excuse: &[u8]) -> Fault {
         _ => Kind::ServerError,
     };
     let words = String::from_utf8_lossy(excuse);
-    let words: String = words.chars().filter(|c| !c.is_control()).collect();
     Fault::new(kind, format!("status {status} {words}").trim_end().to_owned())
 }
 
@@ -252,16 +315,16 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Fault> 
     builder.body(Full::new(call.body.clone())).map_err(|error| Fault::new(Kind::ClientError, error.to_string()))
 }
 
-async fn connect(target: &Target, seen: &mut Seen) -> Result<Sender, Fault> {
+async fn connect(target: &Target, seen: &mut Seen) -> Result<Open, Fault> {
     let begin = Instant::now();
     let opened = timeout(CONNECT, opened(target)).await;
     let late = || Fault::new(Kind::Unreachable, format!("no connection within {} s", CONNECT.as_secs()));
-    let sender = opened.unwrap_or_else(|_| Err(late()))?;
+    let open = opened.unwrap_or_else(|_| Err(late()))?;
     seen.connects.push(begin.elapsed());
-    Ok(sender)
+    Ok(open)
 }
 
-async fn opened(target: &Target) -> Result<Sender, Fault> {
+async fn opened(target: &Target) -> Result<Open, Fault> {
     let stream = TcpStream::connect(target.addresses.as_slice()).await.map_err(|error| Fault::of_connecting(&error))?;
     let _ = stream.set_nodelay(true);
     match &target.tls {
@@ -275,22 +338,19 @@ async fn opened(target: &Target) -> Result<Sender, Fault> {
 }
 
 /// The connection's own work is done while a request waits for its answer.
-async fn speaking(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    is_http2: bool,
-) -> Result<Sender, Fault> {
+async fn speaking(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_http2: bool) -> Result<Open, Fault> {
     let stream = TokioIo::new(stream);
     let failed = |error: hyper::Error| Fault::of_http(&error, false);
     if is_http2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).max_header_list_size(MOST_HEAD as u32);
         let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
-        tokio::spawn(connection);
-        return Ok(Sender::Two(sender));
+        let task = tokio::spawn(async { drop(connection.await) });
+        return Ok(Open { sender: Sender::Two(sender), task });
     }
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MOST_HEAD);
     let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
-    tokio::spawn(connection);
-    Ok(Sender::One(sender))
+    let task = tokio::spawn(async { drop(connection.await) });
+    Ok(Open { sender: Sender::One(sender), task })
 }

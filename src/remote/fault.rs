@@ -25,6 +25,8 @@ pub enum Kind {
     Reset,
     /// The server has closed the connection before it answered.
     Closed,
+    /// The same of a connection that has had answers before: the server may have closed it because it was idle, while the request was on its way.
+    Stale,
     /// The answer ended in its middle.
     Truncated,
     /// The head of the answer is no HTTP, or too large.
@@ -70,6 +72,7 @@ impl Kind {
                 | Kind::Tls
                 | Kind::Reset
                 | Kind::Closed
+                | Kind::Stale
         )
     }
 }
@@ -102,6 +105,17 @@ impl Fault {
             _ => Kind::Unreachable,
         };
         Fault::new(kind, error.to_string())
+    }
+
+    /// The same of a connection that had answers before, if it is: it may have ended because it was idle.
+    pub fn on_connection(self, is_used: bool) -> Self {
+        match self.kind {
+            Kind::Closed | Kind::Reset if is_used => Fault {
+                kind: Kind::Stale,
+                detail: format!("a connection that had answers before ended without one: {}", self.detail),
+            },
+            _ => self,
+        }
     }
 
     /// Why an answer did not come; `has_head` if its head was there.

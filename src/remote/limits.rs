@@ -1,17 +1,21 @@
 //! What a load test of a server may do at most. There is always a limit.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::fault::{Fault, Kind};
 use crate::harness::is_interrupted;
 
 /// So many requests in a row without a server to talk to end a load test.
 const MOST_IN_A_ROW: usize = 100;
 /// How often the limits are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long answers may take to come after the user has asked to stop.
+/// Bytes of answers that are held at the same time, of all connections.
+const MOST_HELD: usize = 1 << 30;
+/// How long answers may take to come after the load test is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The limits of a load test.
@@ -43,6 +47,11 @@ pub struct Spent {
     limits: Limits,
     begin: Instant,
     requests: AtomicUsize,
+    /// Whether more requests were wanted than are allowed.
+    wants_more: AtomicBool,
+    held: Arc<AtomicUsize>,
+    /// Trials that have begun.
+    trials: AtomicUsize,
     /// Requests in a row that had no server to talk to.
     absences: AtomicUsize,
     is_over: AtomicBool,
@@ -58,12 +67,19 @@ impl Spent {
             limits,
             begin: Instant::now(),
             requests: AtomicUsize::new(0),
+            wants_more: AtomicBool::new(false),
+            held: Arc::default(),
+            trials: AtomicUsize::new(0),
             absences: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             on_their_way: AtomicUsize::new(0),
             most_on_their_way: AtomicUsize::new(0),
             stop: watch::Sender::new(false),
         }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Is told when requests on their way are to end.
@@ -73,7 +89,35 @@ impl Spent {
 
     /// Takes a request from what is allowed. Returns whether there was one left.
     pub fn take_request(&self) -> bool {
-        self.requests.fetch_add(1, Ordering::Relaxed) < self.limits.requests
+        let is_left = |taken: usize| (taken < self.limits.requests).then_some(taken + 1);
+        let taken = self.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left);
+        self.wants_more.fetch_or(taken.is_err(), Ordering::Relaxed);
+        taken.is_ok()
+    }
+
+    /// The number of the trial: 0 before the first one.
+    pub fn trial(&self) -> usize {
+        self.trials.load(Ordering::Relaxed)
+    }
+
+    pub fn begin_trial(&self) {
+        self.trials.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that are left.
+    pub fn requests_left(&self) -> usize {
+        self.limits.requests.saturating_sub(self.requests.load(Ordering::Relaxed))
+    }
+
+    /// Whether there is no room for so many further requests; the load test is over then.
+    pub fn lacks(&self, requests: usize) -> bool {
+        self.wants_more.fetch_or(requests > self.requests_left(), Ordering::Relaxed);
+        self.is_over()
+    }
+
+    /// Counts bytes of an answer.
+    pub fn hold(&self) -> Held {
+        Held { of_all: self.held.clone(), own: 0 }
     }
 
     /// A request is on its way.
@@ -108,7 +152,7 @@ impl Spent {
             "interrupted".to_owned()
         } else if self.begin.elapsed() >= time {
             format!("the limit of {} s is reached; `--max-time` raises it", time.as_secs_f64())
-        } else if self.requests.load(Ordering::Relaxed) >= requests {
+        } else if self.wants_more.load(Ordering::Relaxed) {
             format!("the limit of {requests} requests is reached; `--max-requests` raises it")
         } else if self.absences.load(Ordering::Relaxed) >= MOST_IN_A_ROW {
             format!("{MOST_IN_A_ROW} requests in a row found no server")
@@ -147,6 +191,31 @@ impl Spent {
     }
 }
 
+/// The bytes of an answer among those that are held at the same time.
+#[derive(Debug)]
+pub struct Held {
+    of_all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Held {
+    /// # Errors
+    /// All connections together hold too many.
+    pub fn add(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.own += bytes;
+        if self.of_all.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST_HELD {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::TooLarge, format!("answers at the same time have more than {MOST_HELD} bytes together")))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of_all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,8 +226,13 @@ mod tests {
         let usual = of(Limits::default());
         assert!(usual.take_request() && usual.why_over().is_none());
         let few = of(Limits { requests: 2, ..Limits::default() });
-        assert!(few.take_request() && few.take_request() && !few.take_request());
+        assert!(few.take_request() && few.take_request());
+        // A load test that needs no more is not cut.
+        assert!(!few.is_over() && few.requests_left() == 0 && !few.lacks(0));
+        assert!(!few.take_request());
         assert!(few.why_over().unwrap().contains("2 requests") && few.is_over());
+        let fewer = of(Limits { requests: 2, ..Limits::default() });
+        assert!(!fewer.lacks(2) && fewer.lacks(3));
         let short = of(Limits { time: Duration::ZERO, ..Limits::default() });
         assert!(short.why_over().unwrap().contains("--max-time"));
         let dead = of(Limits::default());
@@ -167,5 +241,17 @@ mod tests {
         assert!(!dead.is_over());
         (0..MOST_IN_A_ROW).for_each(|_| dead.note(true));
         assert!(dead.why_over().unwrap().contains("found no server"));
+    }
+
+    #[test]
+    fn answers_share_the_memory() {
+        let spent = Spent::new(Limits::default());
+        let (mut one, mut other) = (spent.hold(), spent.hold());
+        assert!(one.add(MOST_HELD - 5).is_ok() && other.add(5).is_ok());
+        assert_eq!(other.add(1).unwrap_err().kind, Kind::TooLarge);
+        drop(other);
+        assert!(one.add(5).is_ok());
+        drop(one);
+        assert!(spent.hold().add(MOST_HELD).is_ok());
     }
 }

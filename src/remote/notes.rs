@@ -46,7 +46,8 @@ impl Notes {
         if let Some(status) = seen.status {
             *self.statuses.entry(status.as_u16()).or_default() += 1;
         }
-        if let Some(first_byte) = seen.first_byte {
+        // A refusal is there at once, which says nothing about answers.
+        if let Some(first_byte) = seen.first_byte.filter(|_| fault.is_none()) {
             self.first_bytes_ns.push(u64::try_from(first_byte.as_nanos()).unwrap_or(u64::MAX));
         }
         self.sent_bytes += seen.sent_bytes;
@@ -155,7 +156,7 @@ mod tests {
         let seen =
             |status: u16| Seen { status: StatusCode::from_u16(status).ok(), received_bytes: 10, ..Seen::default() };
         notes.add(&seen(200), None);
-        let mut busy = seen(503);
+        let mut busy = Seen { first_byte: Some(Duration::from_millis(1)), ..seen(503) };
         busy.headers.insert(RETRY_AFTER, "3".parse().unwrap());
         notes.add(&busy, Some(&Fault::new(Kind::Busy, "status 503")));
         let mut others = Notes::default();
@@ -165,7 +166,7 @@ mod tests {
         notes.merge(others);
         let row = notes.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
         assert_eq!(row.statuses.as_deref(), Some("200 × 2, 503 × 1"));
-        assert_eq!(row.errors.as_deref(), Some("timeout × 2, busy × 1"));
+        assert_eq!((row.errors.as_deref(), row.first_byte_p50_ms), (Some("timeout × 2, busy × 1"), None));
         assert_eq!((row.retry_after_s, row.received_bytes, row.status), (Some(3.0), Some(30), Status::Ok));
         assert_eq!(row.message.as_deref(), Some("timeout × 2, the first: no answer"));
         let mut wrong = Notes::default();

@@ -8,7 +8,8 @@ use super::connection::{Connection, Seen};
 use super::fault::{Fault, Kind};
 use super::limits::Spent;
 use super::notes::{Notes, retry_after};
-use super::protocol::{Checked, Protocol};
+use super::protocol::{Checked, Protocol, Turn};
+use super::target::Target;
 use crate::definition::CaseFailure;
 use crate::measurement::serving::{Answer, Serve};
 
@@ -22,6 +23,7 @@ pub struct Session<'a> {
     pub idle: &'a Mutex<Vec<Connection>>,
     /// Makes a connection that is not open yet.
     pub connection: &'a (dyn Fn() -> io::Result<Connection> + Sync),
+    pub target: &'a Target,
     pub protocol: &'a dyn Protocol,
     pub spent: &'a Spent,
     pub notes: Arc<Mutex<Notes>>,
@@ -33,10 +35,14 @@ impl Session<'_> {
     /// Sends the request of this number, and checks the answer.
     ///
     /// # Errors
-    /// There is no right answer.
+    /// There is no right answer; what the server says about it is shortened, and without what is secret.
     pub fn ask(&mut self, number: usize, seen: &mut Seen) -> Result<Checked, Fault> {
-        let call = self.protocol.call(number);
-        let mut reader = self.protocol.reader(number);
+        self.answer(Turn { trial: self.spent.trial(), number }, seen).map_err(|fault| self.target.cleaned(fault))
+    }
+
+    fn answer(&mut self, turn: Turn, seen: &mut Seen) -> Result<Checked, Fault> {
+        let call = self.protocol.call(turn);
+        let mut reader = self.protocol.reader(turn);
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
         let mut connection = match taken {
@@ -52,17 +58,14 @@ impl Session<'_> {
 
 impl Serve for Session<'_> {
     fn serve(&mut self, first: usize, _: usize) -> Result<Answer, CaseFailure> {
+        if !self.spent.take_request() {
+            return Ok(Answer { is_unsent: true, ..Answer::default() });
+        }
         let mut seen = Seen::default();
         let begin = Instant::now();
-        let checked = match self.spent.take_request() {
-            true => {
-                self.spent.begin();
-                let asked = self.ask(first, &mut seen);
-                self.spent.end();
-                asked
-            }
-            false => Err(Fault::new(Kind::Interrupted, "the limit of requests is reached")),
-        };
+        self.spent.begin();
+        let checked = self.ask(first, &mut seen);
+        self.spent.end();
         let fault = checked.as_ref().err();
         self.spent.note(fault.is_some_and(|fault| fault.kind.is_absence()));
         let ended = seen.ended;
@@ -75,7 +78,7 @@ impl Serve for Session<'_> {
         }
         match checked {
             Ok(Checked { prompt_tokens, tokens, token_count, .. }) => {
-                Ok(Answer { prompt_tokens, tokens, token_count, ended, has_failed: false })
+                Ok(Answer { prompt_tokens, tokens, token_count, ended, ..Answer::default() })
             }
             Err(fault) => {
                 let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy);

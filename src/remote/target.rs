@@ -95,10 +95,59 @@ impl Target {
         }))
     }
 
+    /// A fault in words that may be shown and kept.
+    pub fn cleaned(&self, fault: Fault) -> Fault {
+        Fault { detail: self.cleaned_text(&fault.detail, MOST_WORDS), ..fault }
+    }
+
+    /// What the server says, to be shown and kept: in one line of at most so many characters, and without what the user keeps secret, which the server
+    /// may repeat.
+    pub fn cleaned_text(&self, text: &str, most: usize) -> String {
+        let mut text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).filter(is_shown).collect();
+        for secret in self.secrets() {
+            text = text.replace(&secret, "***");
+        }
+        match text.char_indices().nth(most) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+
+    /// What must not be shown, the longest first: the values of headers and of the query, and their parts.
+    fn secrets(&self) -> Vec<String> {
+        const LEAST: usize = 4;
+        let headers = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
+        let parts = headers
+            .chain(self.query.as_deref())
+            .flat_map(|text| [text].into_iter().chain(text.split([' ', '&', ';', ',']).map(value_of)));
+        let is_secret = |part: &&str| part.chars().count() >= LEAST && !["Bearer", "Basic"].contains(part);
+        let mut secrets: Vec<String> = parts.filter(is_secret).map(str::to_owned).collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        secrets
+    }
+
     /// The address as results show it: without its query, which may be secret.
     pub fn shown(&self) -> String {
         format!("{}://{}{}", if self.is_tls { "https" } else { "http" }, self.authority, self.path)
     }
+}
+
+/// Characters of what a server says about an error.
+const MOST_WORDS: usize = 300;
+
+/// The value of `name=value`. An `=` that fills up the end of base64 is none.
+fn value_of(pair: &str) -> &str {
+    match pair.split_once('=') {
+        Some((_, value)) if !value.trim_start_matches('=').is_empty() => value,
+        _ => pair,
+    }
+}
+
+/// Whether a character is shown: neither one that controls a terminal nor one that changes the direction of writing.
+fn is_shown(c: &char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Whether a name or an address is certainly that of this machine.
@@ -203,6 +252,22 @@ mod tests {
             let error = find(url, &allowed, headers).err().unwrap().to_string();
             assert!(error.contains(why) && !error.contains("s3cret") && !error.contains("word@"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn what_a_server_says_is_shown_in_one_short_line_without_secrets() {
+        let headers = vec![
+            (hyper::header::AUTHORIZATION, secret("Bearer s3cret-t0ken").unwrap()),
+            (HeaderName::from_static("cookie"), secret("session=abcdef; b=1").unwrap()),
+        ];
+        let target = find("http://127.0.0.1:1/?key=hunter2&x=1", &[], headers).unwrap().unwrap();
+        let of = |text: &str| target.cleaned_text(text, 60);
+        assert_eq!(of("no \"s3cret-t0ken\"\u{1b}[31m\nfor\u{202e} hunter2, abcdef"), "no \"***\"[31m for ***, ***");
+        assert_eq!(of("Bearer s3cret-t0ken is wrong; key=hunter2&x=1"), "*** is wrong; ***");
+        // A control character does not hide it.
+        assert_eq!(of("s3cret\u{0}-t0ken, Bearer of 1"), "***, Bearer of 1");
+        assert_eq!(of(&"ü".repeat(61)), "ü".repeat(60) + "…");
+        assert_eq!(of(&"ü".repeat(60)), "ü".repeat(60));
     }
 
     #[test]

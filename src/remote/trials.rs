@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use jiff::Timestamp;
 
 use super::connection::{Connection, Seen};
@@ -24,7 +24,7 @@ use crate::fixture::{
 };
 use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
-use crate::measurement::serving::{Batching, Observer, Trials, with_instances};
+use crate::measurement::serving::{Batching, Instances, Observer, Trials, with_instances};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
 use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, Scenario};
@@ -34,6 +34,9 @@ use crate::statistics::SortedCalls;
 pub const HTTP: &str = "http";
 /// Requests before the first trial.
 const WARM_UP: usize = 3;
+/// Characters of a name that a server gives itself or its model, and of a message about it.
+const MOST_NAME: usize = 100;
+const MOST_MESSAGE: usize = 1000;
 /// Part of what samples differ by that a server's outputs may be off by: its model may be in another dtype or runtime.
 const TOLERANCE: f64 = 1e-2;
 
@@ -51,7 +54,7 @@ pub struct Server {
     target: Arc<Target>,
     described: Result<Described, Fault>,
     wishes: Wishes,
-    limits: Limits,
+    spent: Arc<Spent>,
 }
 
 impl Server {
@@ -67,16 +70,35 @@ impl Server {
         reference: Option<&Reference>,
         paths: &Paths,
     ) -> Result<Result<Self, (Fault, Wishes)>> {
-        let target = match Target::find(address, headers)? {
+        ensure!(
+            limits.requests > WARM_UP,
+            "`--max-requests {}` leaves no request after the {WARM_UP} that warm the server up",
+            limits.requests
+        );
+        let spent = Arc::new(Spent::new(limits));
+        let target = match found_in_time(address, headers, limits.time)? {
             Ok(target) => Arc::new(target),
             Err(fault) => return Ok(Err((fault, wishes))),
         };
-        let spent = Spent::new(limits);
-        let mut connection = Connection::new(target.clone(), limits.patience, spent.stop())?;
+        let mut connection = Connection::new(target.clone(), spent.clone())?;
         let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
         let right = |model: &Model| reference.map(|reference| right_of(reference, model, sizes, paths)).transpose();
-        let described = describe(&mut connection, &target, &wishes, right)?;
-        Ok(Ok(Server { target, described, wishes, limits }))
+        let has_ended = AtomicBool::new(false);
+        let described = thread::scope(|scope| {
+            scope.spawn(|| spent.watch(&has_ended, || {}));
+            let _ending = Ending(&has_ended);
+            describe(&mut connection, &target, &wishes, right)
+        });
+        let cleaned = |text: &str| target.cleaned_text(text, MOST_NAME);
+        let described = described.map_err(|error| anyhow!(target.cleaned_text(&format!("{error:#}"), MOST_MESSAGE)))?;
+        let described =
+            described.map_err(|fault| with_reason(target.cleaned(fault), &spent)).map(|described| Described {
+                model: cleaned(&described.model),
+                server: described.server.as_deref().map(cleaned),
+                input_shape: described.input_shape.as_deref().map(cleaned),
+                ..described
+            });
+        Ok(Ok(Server { target, described, wishes, spent }))
     }
 
     /// Whether it answers.
@@ -87,6 +109,23 @@ impl Server {
     /// Whether answers consist of tokens.
     pub fn makes_tokens(&self) -> bool {
         self.described.as_ref().is_ok_and(|described| described.makes_tokens)
+    }
+}
+
+/// Finds the server, within this time: a name may take long to be resolved.
+fn found_in_time(address: &Address, headers: Headers, time: Duration) -> Result<Result<Target, Fault>> {
+    let (sender, found) = mpsc::channel();
+    let address = address.clone();
+    thread::spawn(move || drop(sender.send(Target::find(&address, headers))));
+    let late = || Fault::new(Kind::Unresolved, format!("the name has no address within {} s", time.as_secs_f64()));
+    found.recv_timeout(time).unwrap_or_else(|_| Ok(Err(late())))
+}
+
+/// The fault of a request that the load test did not wait for any more, with why it did not.
+fn with_reason(fault: Fault, spent: &Spent) -> Fault {
+    match spent.why_over().filter(|_| fault.kind == Kind::Interrupted) {
+        Some(why) => Fault::new(fault.kind, format!("{}: {why}", fault.detail)),
+        None => fault,
     }
 }
 
@@ -160,6 +199,7 @@ impl Noting<'_> {
 impl Observer for Noting<'_> {
     fn begin(&self) {
         drop(self.taken());
+        self.spent.begin_trial();
         self.spent.take_most();
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = ProcessorClock::start();
     }
@@ -168,15 +208,25 @@ impl Observer for Noting<'_> {
         row.client_processors = self.clock.lock().unwrap_or_else(PoisonError::into_inner).processors();
         row.connections_used = Some(self.spent.take_most());
         let mut row = self.taken().into_row(row);
-        if let Some(why) = self.spent.why_over() {
+        // A trial that has ended by itself is whole, also if nothing may follow it.
+        if let Some(why) = self.spent.why_over().filter(|_| row.ended_early || row.unanswered > 0) {
             row.message = Some(row.message.map_or_else(|| why.clone(), |message| format!("{message}; {why}")));
             row.ended_early = true;
         }
         row
     }
 
-    fn is_over(&self) -> bool {
-        self.spent.is_over()
+    fn why_over(&self, queries: usize) -> Option<String> {
+        self.spent.lacks(queries);
+        self.spent.why_over()
+    }
+
+    fn requests_left(&self) -> usize {
+        self.spent.requests_left()
+    }
+
+    fn most_rate(&self) -> f64 {
+        self.spent.limits().rate
     }
 }
 
@@ -227,7 +277,8 @@ fn case_of(model: &str, server: Option<&str>, dtype: Dtype, phase: Phase, batch_
 }
 
 fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
-    let Server { target, described, wishes, limits } = server;
+    let Server { target, described, wishes, spent } = server;
+    let (shared, limits) = (&spent, spent.limits());
     let described = match described {
         Ok(described) => described,
         Err(fault) => {
@@ -259,8 +310,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     );
     let requests = (terms.queries as f64).max(terms.seconds * terms.rate.unwrap_or(0.0));
     ensure!(
-        requests <= limits.requests as f64,
-        "a trial of {requests:.0} requests is above the limit of {}; `--max-requests` raises it",
+        requests + WARM_UP as f64 <= limits.requests as f64,
+        "a trial of {requests:.0} requests and {WARM_UP} to warm the server up are above the limit of {}; `--max-requests` raises it",
         limits.requests
     );
     let terms = LoadTerms { callers: connections, ..terms.clone() };
@@ -278,7 +329,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         ..LoadResult::about(&case, &terms, 0)
     };
     eprintln!("load on {} by {} with {connections} connections: {case}", target.shown(), protocol.name());
-    let spent = Spent::new(limits);
+    let spent: &Spent = shared;
     let notes: Vec<Arc<Mutex<Notes>>> = (0..connections).map(|_| Arc::default()).collect();
     let connect_times = Mutex::new(Vec::new());
     let first_fault = Mutex::new(None);
@@ -286,11 +337,12 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     // Users have a connection each, and so have requests that come all at once.
     let opens_all = terms.scenario != Scenario::Server;
     let idle = Mutex::new(Vec::new());
-    let connection = || Connection::new(target.clone(), limits.patience, spent.stop());
+    let connection = || Connection::new(target.clone(), shared.clone());
     let open = |number: usize| -> Result<Session<'_>, CaseFailure> {
         let (protocol, notes) = (protocol.as_ref(), notes[number].clone());
-        let mut session =
-            Session { idle: &idle, connection: &connection, protocol, spent: &spent, notes, is_closed_loop };
+        let target: &Target = &target;
+        let (idle, connection) = (&idle, &connection);
+        let mut session = Session { idle, connection, target, protocol, spent, notes, is_closed_loop };
         if number > 0 && !opens_all {
             return Ok(session);
         }
@@ -302,9 +354,12 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         connect_times.lock().unwrap_or_else(PoisonError::into_inner).extend(times);
         // One that cannot be opened is tried again by its first request.
         if number == 0 {
-            let warm_up =
-                |()| (0..WARM_UP).try_for_each(|request| session.ask(request, &mut Seen::default()).map(drop));
-            opened.and_then(warm_up).map_err(|fault| {
+            let mut ask = |request| {
+                spent.take_request();
+                session.ask(request, &mut Seen::default()).map(drop)
+            };
+            opened.and_then(|()| (0..WARM_UP).try_for_each(&mut ask)).map_err(|fault| {
+                let fault = with_reason(fault, spent);
                 *first_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.kind);
                 failure_of(&fault)
             })?;
@@ -313,10 +368,11 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     };
     let batching = Batching { most: 1, delay: Duration::ZERO };
     let has_ended = AtomicBool::new(false);
-    let noting = Noting { notes: &notes, spent: &spent, clock: Mutex::new(ProcessorClock::start()) };
-    let answer = with_instances(connections, batching, open, |instances| {
+    let noting = Noting { notes: &notes, spent, clock: Mutex::new(ProcessorClock::start()) };
+    let with_sessions = |instances: &Instances<'_>| {
+        let has_ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| spent.watch(&has_ended, || instances.give_up()));
+            scope.spawn(|| spent.watch(&has_ended, || instances.cut()));
             let _ending = Ending(&has_ended);
             let mut answer = LoadAnswer::default();
             let mut terms = terms.clone();
@@ -324,26 +380,44 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
                 terms.search = search;
                 let mut row = row.clone();
                 row.search = search;
-                let trials = Trials { instances, terms: &terms, row, meter: None, observer: Some(&noting) };
-                match trials.all() {
+                let of_row = row.clone();
+                let trials = Trials { instances, terms: &terms, row: of_row, meter: None, observer: Some(&noting) };
+                let failed = match trials.all() {
                     Ok(found) => {
                         let highest = found.results.iter().find(|row| row.is_highest);
                         terms.first_rate = highest.and_then(|row| row.rate).or(terms.first_rate);
                         answer.results.extend(found.results);
                         answer.windows.extend(found.windows);
+                        None
                     }
                     Err(failure) if answer.results.is_empty() => return Err(failure),
-                    Err(_) => break,
+                    Err(failure) => Some((search, failure)),
+                };
+                // A search that failed, or was not made, is seen, and those before it are kept.
+                let why_over = spent.why_over();
+                let missed = why_over.as_ref().filter(|_| search + 1 < terms.searches);
+                let missed = missed.map(|why| (search + 1, CaseFailure::failed(why.clone())));
+                if let Some((search, failure)) = failed.or(missed) {
+                    answer.results.push(LoadResult { search, ..row.failed(failure) });
                 }
-                if noting.is_over() {
+                if why_over.is_some() {
                     break;
                 }
             }
             Ok(answer)
         })
+    };
+    let answer = thread::scope(|scope| {
+        // Connecting and warming up are limited, too.
+        scope.spawn(|| spent.watch(&has_ended, || {}));
+        let _ending = Ending(&has_ended);
+        with_instances(connections, batching, open, with_sessions)
     });
     let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut answer = answer.unwrap_or_else(|failure| {
+    let mut answer = answer.unwrap_or_else(|mut failure| {
+        if let Some(why) = spent.why_over().filter(|why| !failure.message.contains(why.as_str())) {
+            failure.message = format!("{}; {why}", failure.message);
+        }
         let errors = first_fault.map(|kind: Kind| format!("{kind} × 1"));
         let row = LoadResult { errors, ..row.failed(failure) };
         LoadAnswer { results: vec![row], ..LoadAnswer::default() }

@@ -11,6 +11,9 @@ use crate::machine::{Waiter, thread_time, wake_promptly};
 /// The first request comes so long after the beginning, so that the generator is ready for it.
 const LEAD: Duration = Duration::from_millis(5);
 
+/// How often the generator looks whether the trial has ended, while no request is due.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Issues all requests of the schedule, unless the queue has lost hope. Returns the beginning, when each was issued, and what that
 /// cost.
 pub(super) fn issue(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
@@ -25,8 +28,14 @@ fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generat
     let time_before = thread_time();
     let mut waiter = Waiter::default();
     let begin = Instant::now() + LEAD;
-    for (number, &due) in schedule.iter().enumerate() {
+    'schedule: for (number, &due) in schedule.iter().enumerate() {
         let due = begin + Duration::from_nanos(due);
+        while due.saturating_duration_since(Instant::now()) > 2 * LOOK_EVERY {
+            if queue.is_hopeless() {
+                break 'schedule;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
         waiter.wait_until(due);
         let since = Instant::now();
         if !queue.give([Waiting { number, due, since }]) {

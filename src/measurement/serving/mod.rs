@@ -43,6 +43,8 @@ pub struct Answer {
     pub ended: Option<Instant>,
     /// Whether there is no answer.
     pub has_failed: bool,
+    /// Whether there was no request, since no more are allowed.
+    pub is_unsent: bool,
 }
 
 /// Users, each of whom sends the next request when the answer is there.
@@ -170,12 +172,19 @@ fn serve_stream(
     {
         let number = trial.served.len();
         let started = Instant::now();
-        let mut left = stream.samples;
+        let mut done = 0;
         let mut answer = Answer::default();
-        while left > 0 {
-            let together = left.min(most_batch);
-            answer = server.serve(number, together)?;
-            left -= together;
+        while done < stream.samples && !answer.is_unsent {
+            let together = (stream.samples - done).min(most_batch);
+            // A query without the answer to one of its samples has none.
+            let has_failed = answer.has_failed;
+            answer = server.serve(number * stream.samples + done, together)?;
+            answer.has_failed |= has_failed;
+            done += together;
+        }
+        if answer.is_unsent {
+            queue.cut();
+            break;
         }
         let one = Waiting { number, due: started, since: started };
         let ended = answer.ended.unwrap_or_else(Instant::now);
@@ -183,14 +192,13 @@ fn serve_stream(
         trial.served.push(served(begin, &finished));
         trial.token_gaps_ns.extend(gaps(&answer.tokens));
     }
-    trial.ended_early = queue.is_hopeless();
-    Ok(trial)
+    Ok(queue.ended(trial))
 }
 
 impl Instances<'_> {
-    /// Ends the trial: no further request is taken up.
-    pub fn give_up(&self) {
-        self.queue.give_up();
+    /// Ends the trial for a reason that has nothing to do with the answers: no further request is taken up.
+    pub fn cut(&self) {
+        self.queue.cut();
     }
 
     /// One session takes queries one after the other.
@@ -215,7 +223,7 @@ impl Instances<'_> {
         let (mut finished, token_gaps_ns) = self.queue.wait_until_finished(usize::MAX, None)?;
         finished.sort_unstable_by_key(|it| it.request.number);
         let served = finished.iter().map(|finished| served(begin, finished)).collect();
-        Ok(Trial { served, token_gaps_ns, ended_early: self.queue.is_hopeless(), ..Trial::default() })
+        Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
     /// All sessions take what there is, from one heap of requests.
@@ -228,7 +236,7 @@ impl Instances<'_> {
         self.queue.give((0..requests).map(|number| Waiting { number, due: begin, since: begin }));
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(requests, None)?;
         let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], &finished, Instant::now());
-        Ok(Trial { served, token_gaps_ns, ..Trial::default() })
+        Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
     /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early. Their answers are expected to
@@ -243,8 +251,7 @@ impl Instances<'_> {
         let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
         let served = of_finished(begin, &schedule[..issued.len()], &issued, &finished, Instant::now());
-        let ended_early = self.queue.is_hopeless();
-        Ok(Trial { served, token_gaps_ns, generator: Some(generator), ended_early, ..Trial::default() })
+        Ok(self.queue.ended(Trial { served, token_gaps_ns, generator: Some(generator), ..Trial::default() }))
     }
 }
 

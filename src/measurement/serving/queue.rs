@@ -75,6 +75,8 @@ struct State {
     hope: Option<Hope>,
     over: usize,
     is_hopeless: bool,
+    /// Whether something else than the answers ended the trial.
+    is_cut: bool,
     failure: Option<CaseFailure>,
     is_closed: bool,
     /// Requests that sessions are at.
@@ -95,7 +97,8 @@ impl Queue {
         let mut state = self.lock();
         state.waiting = VecDeque::new();
         (state.finished, state.token_gaps_ns) = (finished, token_gaps_ns);
-        (state.hope, state.over, state.is_hopeless, state.refill) = (hope, 0, false, None);
+        (state.hope, state.over, state.refill) = (hope, 0, None);
+        (state.is_hopeless, state.is_cut) = (false, false);
     }
 
     /// Lets a request follow each that is answered, until there are at least so many and the time is over. `next` is the number of the
@@ -156,6 +159,13 @@ impl Queue {
         let mut state = self.lock();
         let batch = requests.len();
         state.in_service -= batch;
+        if answer.is_unsent {
+            (state.is_hopeless, state.is_cut) = (true, true);
+            state.waiting.clear();
+            drop(state);
+            self.ended.notify_one();
+            return;
+        }
         state.token_gaps_ns.extend(gaps(&answer.tokens));
         for &request in requests {
             let finished = Finished::of(request, started, ended, batch, answer);
@@ -170,9 +180,11 @@ impl Queue {
         }
         let State { refill, waiting, is_hopeless, .. } = &mut *state;
         if let Some(refill) = refill.as_mut().filter(|_| !*is_hopeless) {
+            // A user may have looked at the answer, and waited because a server asked for it, which no request is to blame for.
+            let now = Instant::now();
             for _ in 0..batch {
-                if refill.next < refill.least || ended < refill.until {
-                    waiting.push_back(Waiting { number: refill.next, due: ended, since: ended });
+                if refill.next < refill.least || now < refill.until {
+                    waiting.push_back(Waiting { number: refill.next, due: now, since: now });
                     refill.next += 1;
                 }
             }
@@ -236,8 +248,21 @@ impl Queue {
         self.ended.notify_one();
     }
 
+    /// The same because of a limit that has nothing to do with the answers.
+    pub(super) fn cut(&self) {
+        self.lock().is_cut = true;
+        self.give_up();
+    }
+
+    /// Whether no further request is taken up.
     pub(super) fn is_hopeless(&self) -> bool {
         self.lock().is_hopeless
+    }
+
+    /// The trial with how it ended.
+    pub(super) fn ended(&self, trial: Trial) -> Trial {
+        let state = self.lock();
+        Trial { ended_early: state.is_hopeless && !state.is_cut, is_cut: state.is_cut, ..trial }
     }
 
     /// A session has failed, so that the trial has.

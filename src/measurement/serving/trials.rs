@@ -47,8 +47,12 @@ pub trait Observer {
     fn begin(&self);
     /// The row with what was noted in the trial.
     fn finish(&self, row: LoadResult) -> LoadResult;
-    /// Whether there is to be no further trial.
-    fn is_over(&self) -> bool;
+    /// Why there is to be no further trial of so many queries, if so.
+    fn why_over(&self, queries: usize) -> Option<String>;
+    /// Requests that may still be sent.
+    fn requests_left(&self) -> usize;
+    /// The highest rate that a trial may have.
+    fn most_rate(&self) -> f64;
 }
 
 impl Trials<'_> {
@@ -133,13 +137,15 @@ impl Trials<'_> {
             }
             Scenario::Offline => {
                 let in_time = seconds * self.capacity()?;
-                self.metered(|| self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME))))
+                let left = self.observer.map_or(usize::MAX, Observer::requests_left);
+                let requests = queries.max((in_time as usize).min(MOST_BY_TIME)).min(left.max(1));
+                self.metered(|| self.instances.offline(requests))
             }
             Scenario::Server => {
-                let rate = self.terms.rate.ok_or_else(|| CaseFailure::failed("the server scenario needs a rate"))?;
-                let schedule = match &self.terms.arrivals {
-                    Some(arrivals) => arrivals.clone(),
-                    None => poisson(rate, seed, self.queries_at(rate)),
+                let schedule = match (&self.terms.arrivals, self.terms.rate) {
+                    (Some(arrivals), _) => arrivals.clone(),
+                    (None, Some(rate)) => poisson(rate, seed, self.queries_at(rate)),
+                    (None, None) => return Err(CaseFailure::failed("the server scenario needs a rate")),
                 };
                 self.metered(|| self.instances.server(&schedule, expected.tokens, None))
             }
@@ -154,7 +160,8 @@ impl Trials<'_> {
             None => Begin::Guess(FIRST_OF_CAPACITY * self.capacity()?),
         };
         let first_seed = SEEDS * self.terms.search as u64;
-        let limits = load::search(begin, |rate, number| {
+        let most = self.observer.map_or(f64::INFINITY, Observer::most_rate);
+        let limits = load::search(begin, most, |rate, number| {
             // A trial whose generator was late says nothing.
             for _ in 0..MOST_ATTEMPTS {
                 let result = self.trial(rate, first_seed + number, self.queries_at(rate), true)?;
@@ -167,16 +174,22 @@ impl Trials<'_> {
             Ok::<_, CaseFailure>(None)
         });
         let limits = match limits {
-            Err(_) if self.is_over() && !results.is_empty() => None,
+            Err(failure) if self.is_over() && !results.is_empty() => {
+                if let Some(last) = results.last_mut().filter(|last| !last.ended_early) {
+                    let ended = format!("the search ended here: {}", failure.message);
+                    last.message = Some(last.message.take().map_or(ended.clone(), |own| format!("{own}; {ended}")));
+                }
+                None
+            }
             other => other?,
         };
         let Limits { highest_passing, lowest_failing } = limits.unwrap_or_default();
         let of_curve = highest_passing.filter(|_| self.terms.search == 0);
         for rate in of_curve.iter().flat_map(|highest| PARTS_OF_THE_CURVE.map(|part| part * highest)) {
-            if self.is_over() {
+            let queries = self.queries_at(rate).min((rate * SECONDS_OF_A_POINT).ceil() as usize);
+            if self.observer.is_some_and(|observer| observer.why_over(queries).is_some()) {
                 break;
             }
-            let queries = self.queries_at(rate).min((rate * SECONDS_OF_A_POINT).ceil() as usize);
             results.push(self.trial(rate, 0, queries, false)?);
         }
         mark(&mut results, highest_passing, lowest_failing);
@@ -184,8 +197,8 @@ impl Trials<'_> {
     }
 
     fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
-        if self.is_over() {
-            return Err(CaseFailure::failed("the load test has ended"));
+        if let Some(why) = self.observer.and_then(|observer| observer.why_over(queries)) {
+            return Err(CaseFailure::failed(why));
         }
         let seed = self.terms.seed.wrapping_add(SEED_STEP * number);
         let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
@@ -210,7 +223,7 @@ impl Trials<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.observer.is_some_and(|observer| observer.is_over())
+        self.observer.is_some_and(|observer| observer.why_over(0).is_some())
     }
 
     /// The trial with its energy, if that is known and the trial is not too long for the counters.
@@ -248,6 +261,9 @@ impl Trials<'_> {
     fn capacity_of_users(&self) -> Result<f64, CaseFailure> {
         let users = self.terms.served_at_once().min(USERS_OF_A_PILOT);
         let (least_time, expected) = (PILOT_OF_USERS, Expected::default());
+        if let Some(observer) = self.observer {
+            observer.begin();
+        }
         let pilot = self.instances.concurrent(Users { users, least_requests: users, least_time, expected })?;
         let last_ns = pilot.served.iter().map(|request| request.ended_ns).max().unwrap_or(0);
         match answered(&pilot) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, base_of, get_json};
+use super::{AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, base_of, get_json};
 use crate::definition::{Dtype, Phase};
 use crate::remote::connection::{Call, Connection, Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
@@ -43,11 +43,11 @@ impl Protocol for Measurement {
         "inferbench".to_owned()
     }
 
-    fn call(&self, _: usize) -> Call {
+    fn call(&self, _: Turn) -> Call {
         Call::get(&self.path)
     }
 
-    fn reader(&self, _: usize) -> Box<dyn AnswerReader> {
+    fn reader(&self, _: Turn) -> Box<dyn AnswerReader> {
         Box::new(Answer(Whole::default()))
     }
 }

@@ -18,6 +18,7 @@ use super::fault::{Fault, Kind};
 use super::notes::WholeTokens;
 use super::target::Target;
 use crate::definition::{Dtype, Model, Phase, TensorSpec};
+use crate::fixture::seeded::Stream;
 use crate::run_data::RequestLengths;
 
 pub use openai::USUAL_TOKENS;
@@ -66,11 +67,33 @@ pub trait Protocol: Send + Sync {
     /// The protocol with its form: `v2 json`, `chat stream`.
     fn name(&self) -> String;
 
-    /// The request of this number. The same number is the same request.
-    fn call(&self, number: usize) -> Call;
+    /// The request of this turn. The same turn is the same request.
+    fn call(&self, turn: Turn) -> Call;
 
-    /// What reads the answer to the request of this number.
-    fn reader(&self, number: usize) -> Box<dyn AnswerReader>;
+    /// What reads the answer to the request of this turn.
+    fn reader(&self, turn: Turn) -> Box<dyn AnswerReader>;
+}
+
+/// The place of a request in a load test. Its number in the trial says how long it is. No other request has its content, also not one of another
+/// trial, so that a cache of the server does not answer it.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    pub trial: usize,
+    pub number: usize,
+}
+
+impl Turn {
+    /// The seed of the content of its trial.
+    fn seed(self, seed: u64) -> u64 {
+        const STEP: u64 = 0xD1B5_4A32_D192_ED03;
+        seed.wrapping_add((self.trial as u64).wrapping_mul(STEP))
+    }
+
+    /// The numbers of its seeded samples.
+    fn samples(self, seed: u64, batch_size: usize) -> Vec<usize> {
+        let first = (Stream::new(self.seed(seed), "request").at(0) >> 16) as usize + self.number * batch_size;
+        (first..first + batch_size).collect()
+    }
 }
 
 /// Reads one answer.
@@ -186,15 +209,32 @@ impl Reader for Whole {
     }
 }
 
+/// Bytes of what a server says about itself.
+const MOST_DESCRIPTION: usize = 16 << 20;
+
+/// What a server says about itself.
+#[derive(Default)]
+struct Description(Whole);
+
+impl Reader for Description {
+    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
+        if self.0.0.len() + bytes.len() > MOST_DESCRIPTION {
+            let why = format!("what the server says about itself has more than {MOST_DESCRIPTION} bytes");
+            return Err(Fault::new(Kind::TooLarge, why));
+        }
+        self.0.part(bytes, at)
+    }
+}
+
 /// The JSON at a path. Returns `None` if the server has nothing there.
 fn get_json(connection: &mut Connection, path: &str) -> Result<Option<serde_json::Value>, Fault> {
     json_of(connection, &Call::get(path))
 }
 
 fn json_of(connection: &mut Connection, call: &Call) -> Result<Option<serde_json::Value>, Fault> {
-    let (mut seen, mut body) = (Seen::default(), Whole::default());
+    let (mut seen, mut body) = (Seen::default(), Description::default());
     match connection.exchange(call, &mut seen, &mut body) {
-        Ok(()) => Ok(serde_json::from_slice(&body.0).ok()),
+        Ok(()) => Ok(serde_json::from_slice(&body.0.0).ok()),
         Err(fault) if matches!(fault.kind, Kind::ClientError | Kind::ServerError | Kind::Redirect) => {
             // Who may not ask is told so, and not that there is nothing.
             let is_refused = seen.status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
@@ -214,7 +254,7 @@ pub fn seeded_words(seed: u64, number: usize, words: usize) -> String {
         "fish", "horse", "dog", "bird", "tree", "stone", "fire", "wind", "rain", "snow", "gold", "paper", "door",
         "wall", "bridge", "tower",
     ];
-    let stream = crate::fixture::seeded::Stream::new(seed, "prompt");
+    let stream = Stream::new(seed, "prompt");
     let first = (number as u64) << 24;
     let word = |place: usize| WORDS[(stream.at(first + place as u64) % WORDS.len() as u64) as usize];
     (0..words.max(1)).map(word).collect::<Vec<_>>().join(" ")
@@ -252,6 +292,17 @@ mod tests {
         assert_eq!(seeded_words(1, 3, 8), seeded_words(1, 3, 8));
         assert_ne!(seeded_words(1, 3, 8), seeded_words(2, 3, 8));
         assert_eq!(seeded_words(1, 0, 5).split(' ').count(), 5);
+    }
+
+    #[test]
+    fn no_trial_repeats_the_requests_of_another_one() {
+        let turns =
+            |seed: u64| (0..5).flat_map(move |trial| (0..100).map(move |number| (seed, Turn { trial, number })));
+        let all = || (1..4).flat_map(turns);
+        let prompts: std::collections::BTreeSet<String> =
+            all().map(|(seed, turn)| seeded_words(turn.seed(seed), turn.number, 16)).collect();
+        let samples: std::collections::BTreeSet<usize> = all().flat_map(|(seed, turn)| turn.samples(seed, 2)).collect();
+        assert_eq!((prompts.len(), samples.len()), (1500, 3000));
     }
 
     #[test]

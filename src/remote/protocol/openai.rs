@@ -6,7 +6,9 @@ use anyhow::{Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AnswerReader, Checked, Described, Protocol, ProtocolName, Whole, Wishes, base_of, get_json, seeded_words};
+use super::{
+    AnswerReader, Checked, Described, Protocol, ProtocolName, Turn, Whole, Wishes, base_of, get_json, seeded_words,
+};
 use crate::definition::{Dtype, Phase};
 use crate::load::lengths_of;
 use crate::remote::connection::{Call, Connection, Reader, Seen};
@@ -108,10 +110,10 @@ fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Op
 }
 
 impl OpenAi {
-    fn text(&self, number: usize, words: usize) -> String {
+    fn text(&self, turn: Turn, words: usize) -> String {
         match &self.texts {
-            Some(texts) => texts[number % texts.len()].clone(),
-            None => seeded_words(self.seed, number, words),
+            Some(texts) => texts[turn.number % texts.len()].clone(),
+            None => seeded_words(turn.seed(self.seed), turn.number, words),
         }
     }
 }
@@ -121,23 +123,24 @@ impl Protocol for OpenAi {
         format!("openai {}{}", self.name, if self.is_stream { " stream" } else { "" })
     }
 
-    fn call(&self, number: usize) -> Call {
+    fn call(&self, turn: Turn) -> Call {
         let [prompt, output] = match &self.lengths {
-            Some(lengths) => lengths_of(lengths, self.seed, number, USUAL_TOKENS),
+            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
             None => USUAL_TOKENS,
         };
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
         match self.name {
             ProtocolName::Embeddings => {
-                let texts = (0..self.batch_size).map(|place| self.text(number * self.batch_size + place, prompt));
+                let of_text = |place| Turn { number: turn.number * self.batch_size + place, ..turn };
+                let texts = (0..self.batch_size).map(|place| self.text(of_text(place), prompt));
                 body.insert("input".to_owned(), json!(texts.collect::<Vec<_>>()));
             }
             ProtocolName::Completions => {
-                body.insert("prompt".to_owned(), json!(self.text(number, prompt)));
+                body.insert("prompt".to_owned(), json!(self.text(turn, prompt)));
             }
             _ => {
-                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(number, prompt)}]));
+                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(turn, prompt)}]));
             }
         }
         if self.name != ProtocolName::Embeddings {
@@ -152,7 +155,7 @@ impl Protocol for OpenAi {
         Call::json(&self.path, Value::Object(body).to_string())
     }
 
-    fn reader(&self, _: usize) -> Box<dyn AnswerReader> {
+    fn reader(&self, _: Turn) -> Box<dyn AnswerReader> {
         if self.is_stream {
             Box::new(Stream::default())
         } else {
@@ -164,8 +167,19 @@ impl Protocol for OpenAi {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Usage {
-    prompt_tokens: usize,
-    completion_tokens: Option<usize>,
+    prompt_tokens: Option<u32>,
+    completion_tokens: Option<u32>,
+}
+
+impl Usage {
+    fn prompt(self) -> usize {
+        self.prompt_tokens.unwrap_or(0) as usize
+    }
+
+    /// The tokens of the answer, if the server has counted them.
+    fn output(self) -> Option<usize> {
+        self.completion_tokens.map(|tokens| tokens as usize).filter(|tokens| *tokens > 0)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -229,8 +243,8 @@ impl Stream {
             return Ok(());
         }
         let event: Event = serde_json::from_slice(data).map_err(|error| {
-            let start = String::from_utf8_lossy(&data[..data.len().min(80)]).into_owned();
-            Fault::new(Kind::WrongType, format!("an event of the stream is no answer: {error}: {start}"))
+            let text = String::from_utf8_lossy(data);
+            Fault::new(Kind::WrongType, format!("an event of the stream is no answer: {error}: {text}"))
         })?;
         if let Some(error) = event.error {
             return Err(Fault::new(Kind::ServerError, format!("the stream says: {error}")));
@@ -272,15 +286,18 @@ impl Reader for Stream {
 
 impl AnswerReader for Stream {
     fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
+        // The last line may have no end.
+        let last = std::mem::take(&mut self.line);
+        self.line(&last, Instant::now())?;
         if !self.is_done && !self.has_finished {
             return Err(Fault::new(Kind::NoEnd, "the stream ended without `[DONE]` or a reason"));
         }
         if self.tokens.is_empty() {
             return Err(Fault::new(Kind::WrongShape, "the stream has no content"));
         }
-        let count = self.usage.and_then(|usage| usage.completion_tokens).filter(|tokens| *tokens > 0);
+        let count = self.usage.and_then(Usage::output);
         Ok(Checked {
-            prompt_tokens: self.usage.map_or(0, |usage| usage.prompt_tokens),
+            prompt_tokens: self.usage.map_or(0, Usage::prompt),
             tokens: std::mem::take(&mut self.tokens),
             token_count: count,
             whole: None,
@@ -329,7 +346,7 @@ impl AnswerReader for WholeAnswer {
             if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
                 return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
             }
-            let prompt_tokens = answer.usage.map_or(0, |usage| usage.prompt_tokens);
+            let prompt_tokens = answer.usage.map_or(0, Usage::prompt);
             return Ok(Checked { prompt_tokens, ..Checked::default() });
         }
         let answer: Event = serde_json::from_slice(body).map_err(no_answer)?;
@@ -339,8 +356,8 @@ impl AnswerReader for WholeAnswer {
         if !answer.choices.iter().any(Choice::has_content) {
             return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
         }
-        let usage = answer.usage.and_then(|usage| Some((usage.prompt_tokens, usage.completion_tokens?)));
-        let whole = usage.map(|(prompt, output)| WholeTokens { prompt, output });
+        let counted = |usage: Usage| Some(WholeTokens { prompt: usage.prompt(), output: usage.output()? });
+        let whole = answer.usage.and_then(counted);
         Ok(Checked { whole, tokens_by: whole.map(|_| "usage"), ..Checked::default() })
     }
 }
@@ -384,6 +401,10 @@ mod tests {
         assert_eq!(read(&["data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
         assert_eq!(read(&[token, "data: {\"error\":{\"message\":\"no memory\"}}\n"]).unwrap_err(), Kind::ServerError);
         assert_eq!(read(&["data: <html>\n"]).unwrap_err(), Kind::WrongType);
+        assert!(read(&[token, "data: [DONE]"]).is_ok());
+        let counted = |usage: &str| read(&[token, &format!("data: {{\"usage\":{usage}}}\n\ndata: [DONE]\n")]);
+        assert_eq!(counted("{\"prompt_tokens\":null}").unwrap().tokens_by, Some("events"));
+        assert_eq!(counted("{\"completion_tokens\":99999999999999}").unwrap_err(), Kind::WrongType);
         let long = format!("data: {}", "x".repeat(MOST_LINE));
         assert_eq!(read(&[&long]).unwrap_err(), Kind::TooLarge);
     }
@@ -422,11 +443,13 @@ mod tests {
             lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
             seed: 1,
         };
-        let body: Value = serde_json::from_slice(&protocol.call(3).body).unwrap();
+        let call = |trial, number| protocol.call(Turn { trial, number });
+        let body: Value = serde_json::from_slice(&call(0, 3).body).unwrap();
         assert_eq!(body["messages"][0]["content"].as_str().unwrap().split(' ').count(), 5);
         assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(16), &json!(1)));
         assert_eq!((&body["ignore_eos"], &body["stream_options"]["include_usage"]), (&json!(true), &json!(true)));
-        assert_eq!(protocol.call(3).body, protocol.call(3).body);
-        assert_ne!(protocol.call(3).body, protocol.call(4).body);
+        assert_eq!(call(0, 3).body, call(0, 3).body);
+        assert_ne!(call(0, 3).body, call(0, 4).body);
+        assert_ne!(call(0, 3).body, call(1, 3).body);
     }
 }

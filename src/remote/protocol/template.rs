@@ -20,10 +20,9 @@ use hyper::Method;
 use hyper::body::Bytes;
 use serde::Deserialize;
 
-use super::tensors::{Numbers, json_of, tensors_of};
-use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, seeded_words};
+use super::tensors::{Form, Numbers, Varied, shape_text};
+use super::{AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, seeded_words};
 use crate::definition::{Dtype, Phase, Sizes, TensorSpec};
-use crate::fixture::{RING, TensorData, batch};
 use crate::remote::connection::{Call, Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::target::{Headers, Target};
@@ -62,7 +61,8 @@ struct Template {
     path: String,
     headers: Headers,
     body: String,
-    tensors: Vec<String>,
+    tensor: Option<Varied>,
+    batch_size: usize,
     texts: Option<Vec<String>>,
     words: usize,
     seed: u64,
@@ -90,24 +90,17 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
         "`tensor` says the shape of {TENSOR} in `body`: both are there, or none"
     );
     ensure!(file.answer.as_ref().is_none_or(|it| it.is_empty() || it.starts_with('/')), "`answer` begins with a slash");
-    let (mut tensors, mut input_shape) = (Vec::new(), None);
-    if let Some(tensor) = &file.tensor {
-        let spec: TensorSpec = tensor.parse()?;
-        let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
-        let shape = spec.concrete_shape(sizes)?;
-        input_shape = Some(shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"));
-        let model = tensors_of("template", vec![spec], Vec::new(), Dtype::default());
-        for place in 0..RING {
-            let made = batch(&model, None, place, sizes)?.remove(0);
-            tensors.push(nested(&made.data, &made.shape));
-        }
-    }
+    let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
+    let spec = file.tensor.as_ref().map(|tensor| tensor.parse::<TensorSpec>()).transpose()?;
+    let tensor = spec.as_ref().map(|spec| Varied::new(spec, sizes, Form::Nested)).transpose()?;
+    let input_shape = spec.map(|spec| Ok::<_, anyhow::Error>(shape_text(&spec.concrete_shape(sizes)?))).transpose()?;
     let protocol = Template {
         method,
         path: format!("{}{}", target.path, file.path),
         headers,
         body: file.body,
-        tensors,
+        tensor,
+        batch_size: wishes.batch_size,
         texts: wishes.texts.clone(),
         words: wishes.sequence_length.unwrap_or(WORDS),
         seed: wishes.seed,
@@ -124,29 +117,21 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
     })
 }
 
-/// A list of lists, as deep as the shape.
-fn nested(data: &TensorData, shape: &[usize]) -> String {
-    let flat = json_of(data);
-    let mut items: Vec<String> = flat.trim_matches(['[', ']']).split(',').map(str::to_owned).collect();
-    for &size in shape.iter().rev() {
-        items = items.chunks(size.max(1)).map(|chunk| format!("[{}]", chunk.join(","))).collect();
-    }
-    items.into_iter().next().unwrap_or(flat)
-}
-
 impl Protocol for Template {
     fn name(&self) -> String {
         "template".to_owned()
     }
 
-    fn call(&self, number: usize) -> Call {
+    fn call(&self, turn: Turn) -> Call {
+        let number = turn.number;
         let text = || match &self.texts {
             Some(texts) => texts[number % texts.len()].clone(),
-            None => seeded_words(self.seed, number, self.words),
+            None => seeded_words(turn.seed(self.seed), number, self.words),
         };
         let mut body = self.body.clone();
-        if !self.tensors.is_empty() {
-            body = body.replace(TENSOR, &self.tensors[number % self.tensors.len()]);
+        if let Some(tensor) = &self.tensor {
+            let made = tensor.make(&turn.samples(self.seed, self.batch_size));
+            body = body.replace(TENSOR, &String::from_utf8_lossy(&made));
         }
         if body.contains(TEXT) {
             // The quotes around it are those of the template.
@@ -158,7 +143,7 @@ impl Protocol for Template {
         Call { method: self.method.clone(), path, headers: self.headers.clone(), body: Bytes::from(body) }
     }
 
-    fn reader(&self, _: usize) -> Box<dyn AnswerReader> {
+    fn reader(&self, _: Turn) -> Box<dyn AnswerReader> {
         Box::new(Answer { body: Whole::default(), answer: self.answer.clone() })
     }
 }
@@ -197,14 +182,6 @@ impl AnswerReader for Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tensor_is_nested_as_its_shape() {
-        let data = TensorData::I32((1..=6).collect());
-        assert_eq!(nested(&data, &[2, 3]), "[[1,2,3],[4,5,6]]");
-        assert_eq!(nested(&data, &[1, 6]), "[[1,2,3,4,5,6]]");
-        assert_eq!(nested(&data, &[6]), "[1,2,3,4,5,6]");
-    }
 
     #[test]
     fn an_answer_is_where_the_pointer_says() {

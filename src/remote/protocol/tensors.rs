@@ -5,10 +5,13 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
+use anyhow::{Context, Result};
+
 use crate::definition::{
-    DataSource, Dtype, ElementType, Model, ORIGINAL, Origin, Phase, PhasePlan, TensorSpec, Tolerance,
+    BATCH, DataSource, Dimension, Dtype, ElementType, Model, ORIGINAL, Origin, Phase, PhasePlan, Sizes, TensorSpec,
+    Tolerance,
 };
-use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData};
+use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input};
 use crate::remote::fault::{Fault, Kind};
 
 /// The names of element types in the protocol.
@@ -102,6 +105,120 @@ pub fn bytes_of(data: &TensorData) -> Vec<u8> {
         TensorData::U64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         TensorData::Bool(values) => values.iter().map(|&value| u8::from(value)).collect(),
     }
+}
+
+/// Elements of a shape. Returns `None` if no number is large enough.
+pub fn elements_of(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
+}
+
+pub fn shape_text(shape: &[usize]) -> String {
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// How the elements of a tensor are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A list of JSON.
+    Flat,
+    /// Lists of JSON, as deep as the shape.
+    Nested,
+    Bytes,
+}
+
+/// Bytes of an input.
+const MOST_INPUT: usize = 1 << 27;
+/// Elements at the beginning of each row that differ from request to request.
+const LEAD: usize = 32;
+/// Stands for such an element. No number has it.
+const HOLE: &str = "\0";
+
+/// An input whose rows begin with other seeded values in each request; the rest of a row is the same. To make and write all values of a large input
+/// would take longer than the server does.
+pub struct Varied {
+    lead: TensorSpec,
+    form: Form,
+    rows: usize,
+    /// What is before, between and after the elements that differ.
+    parts: Vec<Vec<u8>>,
+}
+
+impl Varied {
+    /// # Errors
+    /// A size is open, or the input is larger than what is sent.
+    pub fn new(spec: &TensorSpec, sizes: Sizes, form: Form) -> Result<Self> {
+        let shape = spec.concrete_shape(sizes)?;
+        let elements = elements_of(&shape).filter(|count| count.saturating_mul(spec.dtype.bytes()) <= MOST_INPUT);
+        let elements = elements.with_context(|| {
+            format!("the input {} of the shape {} has more than {MOST_INPUT} bytes", spec.name, shape_text(&shape))
+        })?;
+        let samples: Vec<usize> = (0..sizes.batch).collect();
+        let base = seeded_input(spec, &samples, sizes)?.data;
+        let rows = if spec.is_batched() { sizes.batch } else { 1 };
+        let per_row = (elements / rows.max(1)).max(1);
+        let lead = per_row.min(LEAD);
+        let is_lead = |place: usize| place % per_row < lead;
+        let parts = if form == Form::Bytes {
+            let mut parts = vec![Vec::new()];
+            for (place, element) in bytes_of(&base).chunks(spec.dtype.bytes()).enumerate() {
+                match parts.last_mut() {
+                    Some(part) if !is_lead(place) => part.extend_from_slice(element),
+                    _ => parts.push(Vec::new()),
+                }
+            }
+            parts
+        } else {
+            let json = json_of(&base);
+            let mut items = items_of(&json).enumerate().map(|(place, item)| if is_lead(place) { HOLE } else { item });
+            let mut text = String::new();
+            let shape = if form == Form::Nested { shape } else { vec![elements] };
+            write_nested(&mut items, &shape, &mut text);
+            text.split(HOLE).map(|part| part.as_bytes().to_vec()).collect()
+        };
+        let first = spec.is_batched().then(|| Dimension::Symbol(BATCH.to_owned()));
+        let shape = first.into_iter().chain([Dimension::Fixed(lead)]).collect();
+        Ok(Varied { lead: TensorSpec { shape, ..spec.clone() }, form, rows, parts })
+    }
+
+    /// The input with the values of these samples, of which there is one for each row.
+    pub fn make(&self, samples: &[usize]) -> Vec<u8> {
+        let sizes = Sizes { batch: self.rows, sequence: None };
+        // Its shape has no open size.
+        let Ok(lead) = seeded_input(&self.lead, samples, sizes) else { return self.parts.concat() };
+        let mut made: Vec<u8> = Vec::with_capacity(self.parts.iter().map(|part| part.len() + 16).sum());
+        let mut parts = self.parts.iter();
+        made.extend(parts.next().into_iter().flatten());
+        let mut add = |(element, part): (&[u8], &Vec<u8>)| {
+            made.extend_from_slice(element);
+            made.extend_from_slice(part);
+        };
+        match self.form {
+            Form::Bytes => bytes_of(&lead.data).chunks(self.lead.dtype.bytes()).zip(parts).for_each(&mut add),
+            _ => items_of(&json_of(&lead.data)).map(str::as_bytes).zip(parts).for_each(&mut add),
+        }
+        made
+    }
+}
+
+/// The items of a flat list of JSON.
+fn items_of(json: &str) -> impl Iterator<Item = &str> {
+    json.trim_matches(['[', ']']).split(',').filter(|item| !item.is_empty())
+}
+
+/// Writes items as lists in lists.
+fn write_nested<'a>(items: &mut impl Iterator<Item = &'a str>, shape: &[usize], text: &mut String) {
+    let Some((&size, inner)) = shape.split_first() else {
+        text.push_str(items.next().unwrap_or_default());
+        return;
+    };
+    text.push('[');
+    for place in 0..size {
+        if place > 0 {
+            text.push(',');
+        }
+        write_nested(items, inner, text);
+    }
+    text.push(']');
 }
 
 /// The numbers of a list, which may be nested; texts count and have no number.
@@ -220,6 +337,9 @@ impl Right {
             let (shape, values) = found(name)
                 .or_else(|| found("").filter(|_| expected.len() == 1))
                 .ok_or_else(|| Fault::new(Kind::WrongShape, format!("there is no output {name}")))?;
+            if wanted.is_integer() && values.iter().any(|value| value.fract() != 0.0) {
+                return Err(wrong(format!("output {name} has a value that is no whole number")));
+            }
             let data = match wanted.is_integer() {
                 true => like_integers(&wanted.data, &values),
                 false => TensorData::F64(values),
@@ -269,6 +389,38 @@ mod tests {
         for wrong in ["3", "{}", "[{}]", "[1", "[NaN]"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn requests_differ_in_the_values_at_the_beginning_of_each_row() {
+        let of = |text: &str, form| {
+            let sizes = Sizes { batch: 2, sequence: None };
+            let varied = Varied::new(&text.parse().unwrap(), sizes, form).unwrap();
+            move |samples: &[usize]| varied.make(samples)
+        };
+        let numbers = |json: &[u8]| serde_json::from_slice::<Numbers>(json).unwrap().values;
+        for (_, dtype) in TYPES.into_iter().filter(|(_, dtype)| *dtype != ElementType::Bool) {
+            let text = format!("x:{dtype}[batch,40,2]");
+            let [flat, nested, bytes] = [Form::Flat, Form::Nested, Form::Bytes].map(|form| of(&text, form));
+            let values = numbers(&flat(&[7, 8]));
+            assert_eq!(values, numbers(&nested(&[7, 8])), "{text}");
+            let read = HostTensor::from_bytes(&dtype.to_string(), vec![2, 40, 2], &bytes(&[7, 8])).unwrap().to_f64();
+            assert!(values.iter().zip(&read).all(|(one, other)| (one - other).abs() < 1e-6), "{text}");
+            let others = numbers(&flat(&[9, 10]));
+            for row in [0, 80] {
+                assert_ne!(values[row..row + LEAD], others[row..row + LEAD], "{text}");
+                assert_eq!(values[row + LEAD..row + 80], others[row + LEAD..row + 80], "{text}");
+            }
+            assert_eq!(flat(&[7, 8]), flat(&[7, 8]));
+        }
+        let text = |form| String::from_utf8(of("x:i32[batch,1,2]=3", form)(&[0, 1])).unwrap();
+        assert_eq!((text(Form::Flat).as_str(), text(Form::Nested).as_str()), ("[3,3,3,3]", "[[[3,3]],[[3,3]]]"));
+        let small = of("x:f32[2]", Form::Flat);
+        assert_ne!(small(&[0, 1]), small(&[1, 2]));
+        let huge = |text: &str| Varied::new(&text.parse().unwrap(), Sizes { batch: 1, sequence: None }, Form::Flat);
+        assert!(huge("x:f32[batch,1000000000000]").is_err());
+        assert!(huge("x:f32[batch,4294967296,4294967296]").is_err());
+        assert!(huge("x:f32[batch,sequence]").is_err());
     }
 
     #[test]

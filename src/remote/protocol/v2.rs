@@ -9,10 +9,15 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::tensors::{BYTES, Numbers, Right, bytes_of, element_type, json_of, tensors_of, type_name};
-use super::{AnswerReader, Checked, Described, Protocol, Whole, Wishes, base_of, get_json, json_of as json_answer};
+use super::tensors::{
+    BYTES, Form, Numbers, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text, tensors_of,
+    type_name,
+};
+use super::{
+    AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, base_of, get_json, json_of as json_answer,
+};
 use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, SEQUENCE, Sizes, TensorSpec};
-use crate::fixture::{HostTensor, RING, batch};
+use crate::fixture::HostTensor;
 use crate::remote::connection::{Call, Connection, Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::protocol::seeded_words;
@@ -36,12 +41,27 @@ struct TensorMetadata {
     shape: Vec<i64>,
 }
 
-/// A model behind the protocol, with the requests that take turns.
+/// A model behind the protocol.
 struct V2 {
     path: String,
-    bodies: Vec<(Bytes, usize)>,
-    is_binary: bool,
+    inputs: Vec<Input>,
+    wishes: Wishes,
     checks: Arc<Checks>,
+}
+
+/// An input of requests.
+struct Input {
+    name: String,
+    datatype: &'static str,
+    shape: Vec<usize>,
+    content: Content,
+}
+
+enum Content {
+    Seeded(Varied),
+    Texts,
+    /// Those of which the right outputs are known take turns.
+    Known(Vec<Vec<u8>>),
 }
 
 /// What a right answer is.
@@ -91,35 +111,21 @@ pub fn describe(
     );
     let model = model_of(&name, &metadata, wishes)?;
     let right = right(&model)?;
-    let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
-    let mut bodies = Vec::new();
-    for place in 0..RING {
-        let inputs = match &right {
-            Some(right) => right.inputs[place % right.inputs.len()].clone(),
-            None => batch(&model, None, place, sizes).with_context(|| {
-                format!("the server leaves a size of {name} open: say it by `--seq-lens` or `--input`")
-            })?,
-        };
-        bodies.push(body(&metadata.inputs, &model.inputs, inputs, wishes, place));
-    }
+    let inputs = inputs_of(&metadata.inputs, &model.inputs, right.as_ref(), wishes)?;
     let text = |key: &str| server.get(key).and_then(|text| text.as_str()).map(str::to_owned);
-    let input_shape = model.inputs.iter().map(|spec| Ok(shape_text(&spec.concrete_shape(sizes)?)));
-    let checks =
-        Checks { outputs: metadata.outputs, batch_size: wishes.batch_size, right, known: Mutex::new(vec![None; RING]) };
-    let protocol = V2 { path: format!("{path}/infer"), bodies, is_binary: wishes.is_binary, checks: Arc::new(checks) };
+    let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
+    let known = vec![None; right.as_ref().map_or(0, |right| right.inputs.len())];
+    let checks = Checks { outputs: metadata.outputs, batch_size: wishes.batch_size, right, known: Mutex::new(known) };
+    let protocol = V2 { path: format!("{path}/infer"), inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
     Ok(Ok(Described {
         protocol: Box::new(protocol),
         model: name,
         server: text("name").map(|name| format!("{name} {}", text("version").unwrap_or_default()).trim().to_owned()),
         dtype: model.dtype,
         phase: Phase::Forward,
-        input_shape: input_shape.collect::<Result<Vec<String>>>().ok().map(|shapes| shapes.join(", ")),
+        input_shape: Some(input_shape),
         makes_tokens: false,
     }))
-}
-
-fn shape_text(shape: &[usize]) -> String {
-    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// The name of the server's only model, by Triton's and MLServer's list of their models.
@@ -159,6 +165,10 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
         Ok(TensorSpec { constant: is_mask.then_some(1.0), ..spec })
     };
     let inputs = metadata.inputs.iter().map(spec).collect::<Result<Vec<_>>>()?;
+    let is_known = |output: &&TensorMetadata| output.datatype == BYTES || element_type(&output.datatype).is_some();
+    if let Some(TensorMetadata { name, datatype, .. }) = metadata.outputs.iter().find(|output| !is_known(output)) {
+        anyhow::bail!("output {name} has the type {datatype}, which is not known");
+    }
     let unknown = wishes.inputs.iter().find(|given| inputs.iter().all(|input| input.name != given.name));
     ensure!(unknown.is_none(), "{name} has no input {}", unknown.map(|input| input.name.as_str()).unwrap_or_default());
     ensure!(
@@ -181,81 +191,133 @@ fn dtype_is_floating(dtype: ElementType) -> bool {
     matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16 | ElementType::F64)
 }
 
-/// A request with the length of its JSON.
-fn body(
+/// Texts of an input.
+const MOST_TEXTS: usize = 1 << 16;
+
+/// What requests have as inputs. Without known outputs they are seeded.
+fn inputs_of(
     metadata: &[TensorMetadata],
     specs: &[TensorSpec],
-    inputs: Vec<HostTensor>,
+    right: Option<&Right>,
     wishes: &Wishes,
-    place: usize,
-) -> (Bytes, usize) {
-    let mut heads = Vec::new();
-    let mut tail: Vec<u8> = Vec::new();
-    for ((tensor, spec), input) in metadata.iter().zip(specs).zip(inputs) {
-        let count: usize = input.shape.iter().product();
-        let texts = (tensor.datatype == BYTES).then(|| texts(wishes, place, count));
-        let datatype = if texts.is_some() { BYTES } else { type_name(spec.dtype) };
-        let (name, shape) = (json!(tensor.name), json!(input.shape));
-        if wishes.is_binary {
-            let before = tail.len();
-            match texts {
-                // Each text has its length before it.
-                Some(texts) => texts.iter().for_each(|text| {
-                    tail.extend_from_slice(&(text.len() as u32).to_le_bytes());
-                    tail.extend_from_slice(text.as_bytes());
-                }),
-                None => tail.extend(bytes_of(&input.data)),
-            }
-            let size = tail.len() - before;
-            heads.push(format!(
-                r#"{{"name":{name},"shape":{shape},"datatype":"{datatype}","parameters":{{"binary_data_size":{size}}}}}"#
-            ));
-        } else {
-            let data = texts.map_or_else(|| json_of(&input.data), |texts| json!(texts).to_string());
-            heads.push(format!(r#"{{"name":{name},"shape":{shape},"datatype":"{datatype}","data":{data}}}"#));
+) -> Result<Vec<Input>> {
+    let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
+    let form = if wishes.is_binary { Form::Bytes } else { Form::Flat };
+    let open = "the server leaves a size open: say it by `--seq-lens` or `--input`";
+    let input = |(place, (tensor, spec)): (usize, (&TensorMetadata, &TensorSpec))| -> Result<Input> {
+        let is_text = tensor.datatype == BYTES;
+        let datatype = if is_text { BYTES } else { type_name(spec.dtype) };
+        let of = |shape: Vec<usize>, content| Input { name: json!(tensor.name).to_string(), datatype, shape, content };
+        let known = right.filter(|_| !is_text).map(|right| right.inputs.iter().map(|inputs| &inputs[place]));
+        if let Some(known) = known {
+            let shape = known.clone().next().map(|first| first.shape.clone()).unwrap_or_default();
+            let written = |input: &HostTensor| match form {
+                Form::Bytes => bytes_of(&input.data),
+                _ => json_of(&input.data).into_bytes(),
+            };
+            return Ok(of(shape, Content::Known(known.map(written).collect())));
         }
-    }
-    let binary = if wishes.is_binary { r#","parameters":{"binary_data_output":true}"# } else { "" };
-    // The same id makes the same answer.
-    let mut body = format!(r#"{{"id":"{place}","inputs":[{}]{binary}}}"#, heads.join(",")).into_bytes();
-    let length = body.len();
-    body.extend(tail);
-    (Bytes::from(body), length)
+        let shape = spec.concrete_shape(sizes).context(open)?;
+        if is_text {
+            let are_few = elements_of(&shape).is_some_and(|texts| texts <= MOST_TEXTS);
+            ensure!(are_few, "input {} has more than {MOST_TEXTS} texts: {}", tensor.name, shape_text(&shape));
+            return Ok(of(shape, Content::Texts));
+        }
+        Ok(of(shape, Content::Seeded(Varied::new(spec, sizes, form)?)))
+    };
+    metadata.iter().zip(specs).enumerate().map(input).collect()
 }
 
-fn texts(wishes: &Wishes, place: usize, count: usize) -> Vec<String> {
-    const WORDS: usize = 16;
-    let text = |number: usize| match &wishes.texts {
-        Some(texts) => texts[(place * count + number) % texts.len()].clone(),
-        None => seeded_words(wishes.seed, place * count + number, wishes.sequence_length.unwrap_or(WORDS)),
-    };
-    (0..count).map(text).collect()
+impl V2 {
+    /// The place of a request among those of which the outputs are known.
+    fn place(&self, turn: Turn) -> Option<usize> {
+        let known = self.checks.right.as_ref()?.inputs.len();
+        turn.number.checked_rem(known)
+    }
+
+    fn texts(&self, turn: Turn, count: usize) -> Vec<String> {
+        const WORDS: usize = 16;
+        let Wishes { texts, seed, sequence_length, .. } = &self.wishes;
+        let text = |place: usize| match texts {
+            Some(texts) => texts[place % texts.len()].clone(),
+            None => seeded_words(turn.seed(*seed), place, sequence_length.unwrap_or(WORDS)),
+        };
+        (turn.number * count..(turn.number + 1) * count).map(text).collect()
+    }
+
+    /// The data of an input as it is sent.
+    fn data(&self, input: &Input, turn: Turn) -> Vec<u8> {
+        match &input.content {
+            Content::Seeded(varied) => varied.make(&turn.samples(self.wishes.seed, self.wishes.batch_size)),
+            Content::Known(all) => all[self.place(turn).unwrap_or(0)].clone(),
+            Content::Texts => {
+                let texts = self.texts(turn, input.shape.iter().product());
+                if !self.wishes.is_binary {
+                    return json!(texts).to_string().into_bytes();
+                }
+                // Each text has its length before it.
+                let bytes = |text: &String| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+                texts.iter().flat_map(bytes).collect()
+            }
+        }
+    }
+
+    /// A request with the length of its JSON.
+    fn body(&self, turn: Turn) -> (Bytes, usize) {
+        let is_binary = self.wishes.is_binary;
+        // The same id makes the same answer.
+        let id = self.place(turn).unwrap_or(turn.number);
+        let mut body = format!(r#"{{"id":"{id}","inputs":["#).into_bytes();
+        let mut tail: Vec<u8> = Vec::new();
+        for (place, input) in self.inputs.iter().enumerate() {
+            let Input { name, datatype, shape, .. } = input;
+            let comma = if place > 0 { "," } else { "" };
+            let head = format!(r#"{comma}{{"name":{name},"shape":{},"datatype":"{datatype}","#, json!(shape));
+            body.extend_from_slice(head.as_bytes());
+            let mut data = self.data(input, turn);
+            if is_binary {
+                let size = format!(r#""parameters":{{"binary_data_size":{}}}}}"#, data.len());
+                body.extend_from_slice(size.as_bytes());
+                tail.append(&mut data);
+            } else {
+                body.extend_from_slice(b"\"data\":");
+                body.append(&mut data);
+                body.push(b'}');
+            }
+        }
+        let end = if is_binary { r#"],"parameters":{"binary_data_output":true}}"# } else { "]}" };
+        body.extend_from_slice(end.as_bytes());
+        let length = body.len();
+        body.append(&mut tail);
+        (Bytes::from(body), length)
+    }
 }
 
 impl Protocol for V2 {
     fn name(&self) -> String {
-        format!("v2 {}", if self.is_binary { "binary" } else { "json" })
+        format!("v2 {}", if self.wishes.is_binary { "binary" } else { "json" })
     }
 
-    fn call(&self, number: usize) -> Call {
-        let (body, length) = &self.bodies[number % self.bodies.len()];
-        let mut call = Call::json(&self.path, body.clone());
-        if self.is_binary {
+    fn call(&self, turn: Turn) -> Call {
+        let (body, length) = self.body(turn);
+        let mut call = Call::json(&self.path, body);
+        if self.wishes.is_binary {
             call.headers = vec![
                 (hyper::header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
-                (HEAD_LENGTH, HeaderValue::from(*length)),
+                (HEAD_LENGTH, HeaderValue::from(length)),
             ];
         }
         call
     }
 
-    fn reader(&self, number: usize) -> Box<dyn AnswerReader> {
-        Box::new(Answer { place: number % self.bodies.len(), body: Whole::default(), checks: self.checks.clone() })
+    fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
+        Box::new(Answer { place: self.place(turn), body: Whole::default(), checks: self.checks.clone() })
     }
 }
 
 struct Answer {
-    place: usize,
+    /// Among the requests of which the outputs are known.
+    place: Option<usize>,
     body: Whole,
     checks: Arc<Checks>,
 }
@@ -290,17 +352,19 @@ struct Parameters {
 impl AnswerReader for Answer {
     fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
         let known = || self.checks.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known()[self.place].as_ref() == Some(&self.body.0) {
+        if self.place.is_some_and(|place| known()[place].as_ref() == Some(&self.body.0)) {
             return Ok(Checked::default());
         }
         self.checks.check(self.place, &self.body.0, seen)?;
-        known()[self.place] = Some(std::mem::take(&mut self.body.0));
+        if let Some(place) = self.place {
+            known()[place] = Some(std::mem::take(&mut self.body.0));
+        }
         Ok(Checked::default())
     }
 }
 
 impl Checks {
-    fn check(&self, place: usize, body: &[u8], seen: &Seen) -> Result<(), Fault> {
+    fn check(&self, place: Option<usize>, body: &[u8], seen: &Seen) -> Result<(), Fault> {
         let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         let (head, mut tail) = body
             .split_at_checked(length.unwrap_or(body.len()))
@@ -309,7 +373,6 @@ impl Checks {
         let mut found: Vec<(String, Vec<usize>, Vec<f64>)> = Vec::new();
         for output in outputs.outputs {
             let name = output.name;
-            let count: usize = output.shape.iter().product();
             let numbers = match (output.parameters.binary_data_size, output.data) {
                 (Some(size), _) => {
                     let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
@@ -322,7 +385,12 @@ impl Checks {
                 (None, Some(numbers)) => numbers,
                 (None, None) => return Err(Fault::new(Kind::WrongType, format!("output {name} has no data"))),
             };
-            if numbers.values.len() + numbers.texts != count {
+            let has_other_type = if output.datatype == BYTES { !numbers.values.is_empty() } else { numbers.texts > 0 };
+            if has_other_type {
+                let why = format!("output {name} has values that are not of its type {}", output.datatype);
+                return Err(Fault::new(Kind::WrongType, why));
+            }
+            if Some(numbers.values.len() + numbers.texts) != elements_of(&output.shape) {
                 let why = format!(
                     "output {name} has {} values for the shape {}",
                     numbers.values.len() + numbers.texts,
@@ -335,13 +403,17 @@ impl Checks {
             }
             found.push((name, output.shape, numbers.values));
         }
+        if !tail.is_empty() {
+            let why = format!("{} bytes after those of the outputs belong to none", tail.len());
+            return Err(Fault::new(Kind::WrongType, why));
+        }
         self.check_shapes(&found)?;
         let by_name = |name: &str| {
             let is_meant =
                 |output: &&(String, Vec<usize>, Vec<f64>)| output.0 == name || name.is_empty() && found.len() == 1;
             found.iter().find(is_meant).map(|(_, shape, values)| (shape.clone(), values.clone()))
         };
-        self.right.as_ref().map_or(Ok(()), |right| right.check(place, by_name))
+        self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
     }
 
     /// The outputs have to be there that the server has announced, in these shapes.
@@ -391,6 +463,10 @@ fn numbers_of_bytes(datatype: &str, shape: &[usize], bytes: &[u8]) -> Result<Num
         return Ok(Numbers { values: Vec::new(), texts });
     }
     let dtype = element_type(datatype).ok_or_else(|| format!("the type {datatype} is not known"))?;
+    let size = elements_of(shape).and_then(|count| count.checked_mul(dtype.bytes()));
+    if size != Some(bytes.len()) {
+        return Err(format!("{} bytes of the type {datatype} for the shape {}", bytes.len(), shape_text(shape)));
+    }
     let tensor =
         HostTensor::from_bytes(&dtype.to_string(), shape.to_vec(), bytes).map_err(|error| error.to_string())?;
     Ok(Numbers { values: tensor.to_f64(), texts: 0 })
@@ -401,18 +477,13 @@ mod tests {
     use super::*;
 
     fn checks(outputs: &str) -> Checks {
-        Checks {
-            outputs: serde_json::from_str(outputs).unwrap(),
-            batch_size: 1,
-            right: None,
-            known: Mutex::new(vec![None; RING]),
-        }
+        Checks { outputs: serde_json::from_str(outputs).unwrap(), batch_size: 1, right: None, known: Mutex::default() }
     }
 
     #[test]
     fn an_answer_has_the_outputs_that_were_announced() {
         let checks = checks(r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#);
-        let of = |body: &str| checks.check(0, body.as_bytes(), &Seen::default()).map_err(|fault| fault.kind);
+        let of = |body: &str| checks.check(None, body.as_bytes(), &Seen::default()).map_err(|fault| fault.kind);
         let answer = |shape: &str, data: &str| {
             format!(
                 r#"{{"model_name":"m","outputs":[{{"name":"logits","datatype":"FP32","shape":{shape},"data":{data}}}]}}"#
@@ -426,6 +497,11 @@ mod tests {
         assert_eq!(of(&answer("[1,3]", "[1,NaN,3]")), Err(Kind::NotFinite));
         assert_eq!(of(&answer("[1,3]", "[1,null,3]")), Err(Kind::NotFinite));
         assert_eq!(of(r#"{"outputs":[]}"#), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,3]", "[1,\"2\",3]")), Err(Kind::WrongType));
+        assert_eq!(of(&answer("[-1,3]", "[1,2,3]")), Err(Kind::WrongType));
+        // A product of sizes that is no number, and that wraps around to 0.
+        assert_eq!(of(&answer("[4294967296,4294967296]", "[]")), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,3]", &format!("{}1,2,3", "[".repeat(100_000)))), Err(Kind::WrongType));
         assert_eq!(of("<html>"), Err(Kind::WrongType));
         assert_eq!(of(r#"{"outputs":[{"name":"logits","datatype":"FP32","shape":[1,3]}]}"#), Err(Kind::WrongType));
     }
@@ -437,10 +513,21 @@ mod tests {
         let mut seen = Seen::default();
         seen.headers.insert(HEAD_LENGTH, HeaderValue::from(head.len()));
         let body = |values: [f32; 2]| [&head[..], &bytes_of(&values.to_vec().into())].concat();
-        assert!(checks.check(0, &body([1.0, 2.0]), &seen).is_ok());
-        assert_eq!(checks.check(0, &body([1.0, f32::INFINITY]), &seen).unwrap_err().kind, Kind::NotFinite);
-        assert_eq!(checks.check(0, &body([1.0, 2.0])[..head.len() + 5], &seen).unwrap_err().kind, Kind::WrongType);
-        assert_eq!(checks.check(0, &head[..20], &seen).unwrap_err().kind, Kind::WrongType);
+        assert!(checks.check(None, &body([1.0, 2.0]), &seen).is_ok());
+        assert_eq!(checks.check(None, &body([1.0, f32::INFINITY]), &seen).unwrap_err().kind, Kind::NotFinite);
+        assert_eq!(checks.check(None, &body([1.0, 2.0])[..head.len() + 5], &seen).unwrap_err().kind, Kind::WrongType);
+        assert_eq!(checks.check(None, &head[..20], &seen).unwrap_err().kind, Kind::WrongType);
+        let more = [body([1.0, 2.0]), vec![0]].concat();
+        assert_eq!(checks.check(None, &more, &seen).unwrap_err().kind, Kind::WrongType);
+        assert!(numbers_of_bytes("FP32", &[2], &[0; 7]).is_err() && numbers_of_bytes("FP32", &[2], &[0; 9]).is_err());
+        assert!(
+            numbers_of_bytes("INT64", &[1 << 32, 1 << 32], &[]).is_err()
+                && numbers_of_bytes("FP8", &[1], &[0]).is_err()
+        );
+        assert_eq!(numbers_of_bytes("BF16", &[1], &[0x80, 0x3f]).unwrap().values, [1.0]);
+        assert_eq!(numbers_of_bytes("FP16", &[1], &[0, 0x3c]).unwrap().values, [1.0]);
+        assert_eq!(numbers_of_bytes("UINT64", &[1], &[255, 0, 0, 0, 0, 0, 0, 0]).unwrap().values, [255.0]);
+        assert_eq!(numbers_of_bytes("BOOL", &[2], &[1, 0]).unwrap().values, [1.0, 0.0]);
         assert_eq!(numbers_of_bytes(BYTES, &[2], b"\x01\0\0\0a\0\0\0\0").unwrap().texts, 2);
         assert!(numbers_of_bytes(BYTES, &[1], b"\x09\0\0\0a").is_err());
     }
@@ -451,16 +538,39 @@ mod tests {
             r#"[{"name":"x","datatype":"FP32","shape":[-1,2]},{"name":"t","datatype":"BYTES","shape":[-1]}]"#,
         )
         .unwrap();
-        let wishes = Wishes { batch_size: 1, texts: Some(vec!["hello".into()]), ..Wishes::default() };
-        let model = model_of("m", &Metadata { inputs: metadata.clone(), outputs: Vec::new() }, &wishes).unwrap();
-        let inputs = || batch(&model, None, 0, Sizes { batch: 1, sequence: None }).unwrap();
-        let (json, length) = body(&metadata, &model.inputs, inputs(), &wishes, 0);
+        let made = |is_binary: bool, number: usize| {
+            let texts = Some(vec!["hello".into()]);
+            let wishes = Wishes { batch_size: 1, texts, is_binary, ..Wishes::default() };
+            let model = model_of("m", &Metadata { inputs: metadata.clone(), outputs: Vec::new() }, &wishes).unwrap();
+            let inputs = inputs_of(&metadata, &model.inputs, None, &wishes).unwrap();
+            let v2 = V2 { path: String::new(), inputs, wishes, checks: Arc::new(checks("[]")) };
+            v2.body(Turn { trial: 0, number })
+        };
+        let (json, length) = made(false, 0);
         assert_eq!(json.len(), length);
         let read: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!((&read["inputs"][0]["shape"], &read["inputs"][1]["data"]), (&json!([1, 2]), &json!(["hello"])));
-        let (binary, length) = body(&metadata, &model.inputs, inputs(), &Wishes { is_binary: true, ..wishes }, 0);
+        let (binary, length) = made(true, 0);
         let head: serde_json::Value = serde_json::from_slice(&binary[..length]).unwrap();
         assert_eq!(head["inputs"][0]["parameters"]["binary_data_size"], 8);
         assert_eq!(&binary[length + 8..], b"\x05\0\0\0hello");
+        let bodies: std::collections::BTreeSet<Bytes> = (0..200).map(|number| made(true, number).0).collect();
+        let tails: std::collections::BTreeSet<&[u8]> = bodies.iter().map(|body| &body[body.len() - 17..]).collect();
+        assert_eq!(tails.len(), 200);
+    }
+
+    #[test]
+    fn types_that_are_not_known_are_named_before_the_first_request() {
+        let of = |inputs: &str, outputs: &str| {
+            let metadata = format!(r#"{{"inputs":[{inputs}],"outputs":[{outputs}]}}"#);
+            let wishes = Wishes { batch_size: 1, ..Wishes::default() };
+            model_of("m", &serde_json::from_str(&metadata).unwrap(), &wishes).map_err(|error| error.to_string())
+        };
+        let tensor = |datatype: &str| format!(r#"{{"name":"x","datatype":"{datatype}","shape":[-1,2]}}"#);
+        for datatype in ["FP16", "BF16", "FP64", "INT8", "UINT8", "UINT16", "UINT64", "BOOL", BYTES] {
+            assert!(of(&tensor(datatype), &tensor(datatype)).is_ok(), "{datatype}");
+        }
+        assert!(of(&tensor("FP8"), "").unwrap_err().contains("input x has the type FP8"));
+        assert!(of(&tensor("FP32"), &tensor("FP8")).unwrap_err().contains("output x has the type FP8"));
     }
 }

@@ -43,6 +43,11 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
     if let Some(seconds) = row.retry_after_s {
         sentences.push(format!("{case}: the server asked to wait for up to {seconds} s (Retry-After)"));
     }
+    if let Some(rate) = row.rate.filter(|_| row.is_highest && row.lowest_failing_rate.is_none()) {
+        sentences.push(format!(
+            "{case}: no rate failed up to {rate:.1}/s, so the server may serve more; `--max-rate` limits a search"
+        ));
+    }
     if row.tokens_by.as_deref() == Some("events") {
         sentences.push(format!(
             "{case}: the server does not say how many tokens there are; each event of a stream counts as one"
@@ -86,6 +91,8 @@ mod tests {
         assert!(text.contains("one of the 64 connections") && text.contains("the client used 90.0 %"), "{text}");
         let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row };
         assert!(!of(&free).contains("waited"));
+        let limited = LoadResult { is_highest: true, ..free.clone() };
+        assert!(of(&limited).contains("no rate failed up to 300.0/s") && !of(&free).contains("no rate failed"));
         assert!(sentences_of_server(&LoadResult::default()).is_empty());
     }
 }

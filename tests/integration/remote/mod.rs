@@ -99,6 +99,8 @@ fn every_fault_of_a_server_is_counted_by_its_kind() {
         (Wrong::HalfAnswer, "truncated"),
         (Wrong::Slow, "timeout"),
         (Wrong::HugeHeader, "head"),
+        (Wrong::HugeLength, "too-large"),
+        (Wrong::Echoes, "server-error"),
         (Wrong::Redirects, "redirect"),
         (Wrong::NoJson, "wrong-type"),
         (Wrong::NotFinite, "not-finite"),
@@ -219,9 +221,16 @@ fn wrong_values_are_found_and_never_ranked() {
 #[test]
 fn limits_always_end_a_load_test() {
     let server = Server::start();
+    // Three of them warm the server up.
     let row = load(&server.url, &["--concurrency", "2", "--duration", "30s", "--max-requests", "50"]);
     assert!(row.message.as_ref().unwrap().contains("the limit of 50 requests is reached"), "{row:?}");
-    assert!(row.ended_early && row.queries - row.unanswered == 50, "{row:?}");
+    assert_eq!((row.ended_early, row.queries, row.unanswered), (true, 47, 0), "{row:?}");
+    assert_eq!((row.errors, row.verdict), (None, Some(Verdict::Undecided)));
+    assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), 50);
+    let exactly = ["--rate", "200/s", "--queries", "50", "--max-requests", "53"];
+    let row = rows(&run(&workplace(), &server.url, &exactly).with_code(0)).remove(0);
+    assert_eq!((row.ended_early, row.queries, row.unanswered), (false, 50, 0), "{row:?}");
+    assert!(!row.message.unwrap_or_default().contains("limit"));
     let row = load(&server.url, &["--rate", "50/s", "--queries", "900", "--max-time", "500ms"]);
     assert!(row.message.as_ref().unwrap().contains("the limit of 0.5 s is reached") && row.ended_early, "{row:?}");
     assert!((5..200).contains(&row.queries), "{row:?}");
@@ -230,6 +239,9 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "60000/s", "--queries", "10"] as &[&str], "--max-rate"),
         (&["--rate", "10/s", "--duration", "1h"], "--max-time"),
         (&["--rate", "10/s", "--queries", "2000000"], "--max-requests"),
+        (&["--rate", "200/s", "--queries", "50", "--max-requests", "52"], "--max-requests"),
+        (&["--concurrency", "2", "--max-requests", "0"], "leaves no request after the 3"),
+        (&["--concurrency", "2", "--max-requests", "3"], "leaves no request after the 3"),
         (&["--concurrency", "9", "--connections", "8"], "--connections"),
         (&["--rate", "10/s", "--instances", "2"], "--instances"),
         (&["--rate", "10/s", "--model", "other"], "no model"),
@@ -248,6 +260,148 @@ fn limits_always_end_a_load_test() {
 }
 
 #[test]
+fn no_request_is_like_another_one() {
+    let server = Server::start();
+    let arguments =
+        ["--percentile", "90", "--bound", "2s", "--searches", "2", "--duration", "0.2s", "--max-rate", "900/s"];
+    let search = [&["load", "search", "--format", "json", "--url", &server.url], &arguments[..]].concat();
+    let rows = rows(&workplace().inferbench(&search).finish());
+    // Neither is a rate above the limit.
+    assert!(rows.iter().all(|row| row.rate.unwrap() <= 900.0), "{rows:?}");
+    let contents = |server: &Server, content: fn(&serde_json::Value) -> String| {
+        let bodies = std::mem::take(&mut *server.bodies.lock().unwrap());
+        let all: Vec<String> = bodies.iter().map(|body| content(&serde_json::from_slice(body).unwrap())).collect();
+        (all.len(), all.into_iter().collect::<std::collections::BTreeSet<_>>().len())
+    };
+    let (requests, different) = contents(&server, |body| body["inputs"][0]["data"].to_string());
+    assert!(requests > 500 && different == requests, "{different} of {requests}");
+    let url = format!("{}/v1/completions", server.url);
+    load(&url, &["--rate", "100/s", "--queries", "40", "--no-stream"]);
+    let (requests, different) = contents(&server, |body| body["prompt"].to_string());
+    assert_eq!((requests, different), (43, 43));
+    let url = format!("{}/v1/embeddings", server.url);
+    load(&url, &["--scenario", "multi", "--queries", "5"]);
+    let (requests, different) = contents(&server, |body| body["input"].to_string());
+    assert_eq!((requests, different), (43, 43));
+}
+
+#[test]
+fn a_limit_of_the_rate_ends_a_search() {
+    let server = Server::start();
+    let arguments =
+        ["--percentile", "90", "--bound", "2s", "--searches", "1", "--duration", "0.2s", "--max-rate", "600/s"];
+    let search = [&["load", "search", "--url", &server.url], &arguments[..]].concat();
+    let finished = workplace().inferbench(&search).finish().with_code(0);
+    assert!(finished.stdout.contains("no rate failed up to 600.0/s"), "{}", finished.stdout);
+}
+
+#[test]
+fn a_search_that_a_limit_ends_says_so() {
+    let server = Server::start();
+    let arguments =
+        ["--percentile", "90", "--bound", "2s", "--searches", "3", "--duration", "0.2s", "--max-rate", "300/s"];
+    let arguments = [&arguments[..], &["--max-time", "6s"]].concat();
+    let search = [&["load", "search", "--format", "json", "--url", &server.url], &arguments[..]].concat();
+    let found = rows(&workplace().inferbench(&search).finish());
+    let ended =
+        found.iter().find(|row| row.message.as_ref().is_some_and(|it| it.contains("the limit of 6 s is reached")));
+    assert!(ended.is_some() && found.iter().any(|row| row.queries > 0), "{found:?}");
+}
+
+#[test]
+fn what_a_server_asks_to_wait_for_is_in_no_latency() {
+    let server = Server::doing(Wrong::BusyAt(6));
+    let row = load(&server.url, &["--concurrency", "1", "--queries", "10"]);
+    assert_eq!((row.queries, row.unanswered, row.errors.as_deref()), (10, 1, Some("busy × 1")), "{row:?}");
+    assert_eq!((row.retry_after_s, row.statuses.as_deref()), (Some(1.0), Some("200 × 9, 503 × 1")));
+    assert!(row.seconds >= 1.0 && row.latency_max_ms < 900.0, "{row:?}");
+    // A query of eight samples of which one is refused is not answered.
+    let server = Server::doing(Wrong::BusyAt(6));
+    let row = load(&server.url, &["--scenario", "multi", "--queries", "4"]);
+    assert_eq!((row.queries, row.unanswered, row.errors.as_deref()), (4, 1, Some("busy × 1")), "{row:?}");
+}
+
+#[test]
+fn what_may_have_been_processed_is_not_sent_again() {
+    let requests = |server: &Server| server.requests.load(std::sync::atomic::Ordering::SeqCst);
+    let server = Server::doing(Wrong::Closes);
+    let row = load(&server.url, &["--concurrency", "1", "--queries", "10"]);
+    assert_eq!((row.errors.as_deref(), requests(&server)), (Some("closed × 9, stale × 1"), 13), "{row:?}");
+    // A connection that was closed while it was idle is no fault of a request.
+    let server = Server::doing(Wrong::ClosesAfter);
+    let row = load(&server.url, &["--rate", "50/s", "--queries", "40", "--connections", "4"]);
+    assert_eq!((row.errors.as_deref(), row.unanswered, requests(&server)), (None, 0, 43), "{row:?}");
+    assert!(row.connects.unwrap() >= 39, "{row:?}");
+}
+
+/// A server that answers the first requests with `{}`, and then none. Returns its address, and the most connections that were open at one time.
+fn stalling(answers: usize) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (open, most, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), AtomicUsize::new(answers));
+    let (shown, left) = (most.clone(), Arc::new(left));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            open.fetch_add(1, SeqCst);
+            let (open, most, left) = (open.clone(), most.clone(), left.clone());
+            std::thread::spawn(move || {
+                // The end of another connection may be seen a little later.
+                std::thread::sleep(Duration::from_millis(20));
+                most.fetch_max(open.load(SeqCst), SeqCst);
+                let mut bytes = [0; 4096];
+                while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+                    if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
+                    }
+                }
+                open.fetch_sub(1, SeqCst);
+            });
+        }
+    });
+    (url, shown)
+}
+
+#[test]
+fn a_server_that_stalls_has_no_more_connections_than_are_allowed() {
+    let (url, most) = stalling(3);
+    let workplace = workplace();
+    workplace.write("template.toml", "path = \"/\"\nbody = \"{{text}}\"\n");
+    let arguments = ["--template", "template.toml", "--rate", "100/s", "--queries", "40", "--connections", "4"];
+    let arguments = [&arguments[..], &["--patience", "300ms"]].concat();
+    let row = rows(&run(&workplace, &url, &arguments)).remove(0);
+    assert_eq!((row.unanswered, row.connections, row.connections_used), (40, Some(4), Some(4)), "{row:?}");
+    assert!((2..=4).contains(&most.load(std::sync::atomic::Ordering::SeqCst)), "{most:?}");
+}
+
+#[test]
+fn a_limit_of_time_holds_before_the_first_request_and_between_requests() {
+    let workplace = workplace();
+    workplace.write("template.toml", "path = \"/\"\nbody = \"{{text}}\"\n");
+    let template = ["--template", "template.toml"];
+    // The server does not describe itself, does not answer the warm-up, and the next request comes in a minute.
+    for (answers, arguments, why) in [
+        (0, &["--protocol", "chat", "--model", "m", "--rate", "10/s"] as &[&str], "interrupted × 1"),
+        (0, &template, "interrupted × 1"),
+        (3, &template, ""),
+    ] {
+        let (url, _) = stalling(answers);
+        let begin = std::time::Instant::now();
+        let rate: &[&str] =
+            if why.is_empty() { &["--rate", "0.01/s", "--queries", "3"] } else { &["--concurrency", "2"] };
+        let rate: &[&str] = if arguments.contains(&"--rate") { &[] } else { rate };
+        let finished =
+            run(&workplace, &url, &[arguments, rate, &["--max-time", "500ms", "--duration", "300ms"]].concat());
+        assert!(begin.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begin.elapsed());
+        let row = rows(&finished.with_code(3)).remove(0);
+        assert!(row.message.as_ref().unwrap().contains("the limit of 0.5 s is reached"), "{row:?}");
+        assert_eq!(row.errors.as_deref().unwrap_or_default(), why, "{row:?}");
+    }
+}
+
+#[test]
 fn what_is_secret_is_sent_and_kept_nowhere() {
     let server = Server::start();
     let workplace = workplace();
@@ -257,6 +411,12 @@ fn what_is_secret_is_sent_and_kept_nowhere() {
     let arguments =
         ["--rate", "100/s", "--queries", "10", "--token", "token", "--headers", "headers", "--model", "double"];
     let finished = run(&workplace, &url, &arguments).with_code(0);
+    // A server may repeat what it was sent.
+    *server.wrong.lock().unwrap() = Wrong::Echoes;
+    let echoed = run(&workplace, &url, &arguments);
+    let message = rows(&echoed).remove(0).message.unwrap();
+    assert!(message.contains("[31mno: POST") && message.contains("***") && message.chars().count() < 450, "{message}");
+    assert!(!echoed.stdout.contains("s3cret") && !message.contains(char::is_control), "{message:?}");
     let heads = server.heads.lock().unwrap().join("\n");
     for sent in ["authorization: Bearer s3cret-t0ken", "x-api-key: s3cret-k3y", "?code=s3cret-query"] {
         assert!(heads.contains(sent), "{heads}");

@@ -28,6 +28,14 @@ pub enum Wrong {
     /// It closes the connection without an answer.
     Closes,
     Status(u16),
+    /// The request of this number, the first of which is 0, has status 503.
+    BusyAt(usize),
+    /// It closes the connection after an answer, without saying so before.
+    ClosesAfter,
+    /// An error that repeats the head of the request.
+    Echoes,
+    /// It announces a body that is larger than any memory.
+    HugeLength,
     /// It sends half of the body that it has announced.
     HalfAnswer,
     /// It sends a byte now and then.
@@ -51,12 +59,15 @@ pub struct Server {
     pub requests: Arc<AtomicUsize>,
     /// The heads of all requests.
     pub heads: Arc<Mutex<Vec<String>>>,
+    /// The bodies of requests that are answered by a model.
+    pub bodies: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 struct Shared {
     wrong: Arc<Mutex<Wrong>>,
     requests: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<String>>>,
+    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Requests that wait to be served, one after the other.
     queue: Option<Sender<Sender<()>>>,
 }
@@ -88,11 +99,13 @@ impl Server {
             wrong: Arc::new(Mutex::new(Wrong::Nothing)),
             requests: Arc::default(),
             heads: Arc::default(),
+            bodies: Arc::default(),
         };
         let shared = Arc::new(Shared {
             wrong: server.wrong.clone(),
             requests: server.requests.clone(),
             heads: server.heads.clone(),
+            bodies: server.bodies.clone(),
             queue,
         });
         thread::spawn(move || {
@@ -136,19 +149,27 @@ fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
         let is_asked = head.starts_with("POST") && !path.ends_with("/index");
         let number = if is_asked { shared.requests.fetch_add(1, Ordering::SeqCst) } else { 0 };
         let wrong = *shared.wrong.lock().unwrap();
-        let wrong = if is_asked && number >= RIGHT_BEFORE { wrong } else { Wrong::Nothing };
+        let wrong = match wrong {
+            _ if !is_asked || number < RIGHT_BEFORE => Wrong::Nothing,
+            Wrong::BusyAt(place) if place == number => Wrong::Status(503),
+            Wrong::BusyAt(_) => Wrong::Nothing,
+            other => other,
+        };
         if wrong == Wrong::Resets {
             // What was not read makes a reset of closing.
             return Ok(());
         }
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body)?;
+        if is_asked {
+            shared.bodies.lock().unwrap().push(body.clone());
+        }
         if let Some(queue) = shared.queue.as_ref().filter(|_| is_asked) {
             let (waiting, served) = channel();
             queue.send(waiting).ok();
             served.recv().ok();
         }
-        if !answer(stream, &path, &head, &body, wrong)? {
+        if !answer(stream, &path, &head, &body, wrong)? || wrong == Wrong::ClosesAfter {
             return Ok(());
         }
     }
@@ -174,6 +195,16 @@ fn answer(mut stream: &TcpStream, path: &str, head: &str, body: &[u8], wrong: Wr
             let there = format!("location: {path}\r\n");
             stream.write_all(with_status("307 Elsewhere", &there, "").as_bytes())?;
             return Ok(true);
+        }
+        Wrong::Echoes => {
+            let text = format!("\u{1b}[31mno: {head}{head}{head}");
+            stream.write_all(with_status("500 No", "", &text).as_bytes())?;
+            return Ok(true);
+        }
+        Wrong::HugeLength => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999\r\n\r\n{")?;
+            thread::sleep(Duration::from_secs(1));
+            return Ok(false);
         }
         Wrong::HugeHeader => {
             let huge = format!("x-huge: {}\r\n", "x".repeat(1 << 20));
