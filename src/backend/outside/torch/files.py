@@ -1,20 +1,23 @@
 """Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
 a folder as a model hub has it."""
 
+import builtins
 import contextlib
 import importlib.util
 import inspect
 import os
 import pathlib
 import pickle
+import re
 import sys
 import traceback
 import warnings
 import zipfile
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, treespec_loads
 
 import networks
 from frames import Refused
@@ -33,9 +36,10 @@ DTYPES = {
 }
 # The Python file that was loaded.
 OWN = []
-# Whether pickles may run code when they are read.
+# Whether the file may run code when it is read.
 IS_TRUSTED = "TORCH_WORKER_TRUST" in os.environ
 TRUSTED = "a pickle that `--trust` allowed to run code when it was read"
+NATIVE = "a package of AOTInductor that `--trust` allowed to run its native code"
 
 
 class Loaded:
@@ -44,6 +48,8 @@ class Loaded:
     def __init__(self, module, path, examples=(), by_name=False, notes=(), can_change_dtype=True):
         self.module, self.examples, self.by_name, self.notes = module, list(examples), by_name, list(notes)
         self.files, self.can_change_dtype = [path, *own_imports(path)], can_change_dtype
+        # Of inputs whose sizes the file does not say.
+        self.names = []
 
 
 def load(path):
@@ -58,6 +64,8 @@ def inputs(path):
     loaded = load(path)
     if path.endswith(".pt"):
         return [f"{name}:f32[...]" for name in names_of(loaded.module)]
+    if loaded.names:
+        return [f"{name}:f32[...]" for name in loaded.names]
     shapes = [shape for *_, shape in loaded.examples]
     if loaded.can_change_dtype:
         # A Python file's module takes any batch, which is what all inputs begin with.
@@ -135,20 +143,20 @@ def names_of(module, count=None):
 
 def exported(path):
     """A program of torch.export. What is pickled in it may be tensors only, unless it is trusted."""
-    read = torch.load
-    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": not IS_TRUSTED})
     shown = os.path.basename(path)
+    if is_package(path):
+        return package(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.nullcontext() if IS_TRUSTED else without_code(shown):
             warnings.simplefilter("ignore")
             program = torch.export.load(path)
+    except Refused:
+        raise
     except pickle.UnpicklingError as why:
         message = f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"
         raise Refused("failed", message) from why
     except Exception as why:
         raise Refused("failed", f"{shown} is not what torch.export.save writes: {str(why).splitlines()[0] if str(why) else type(why).__name__}") from why
-    finally:
-        torch.load = read
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     positional, named = program.call_spec.in_spec.children() if program.call_spec.in_spec else ((), ())
     names = list(program.graph_signature.user_inputs)
@@ -165,6 +173,54 @@ def exported(path):
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
     notes = [TRUSTED] if IS_TRUSTED else []
     return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def is_formula(text):
+    """Whether a text has numbers, names, operators and calls only, and no name of Python's own functions."""
+    words = re.findall(r"[^\W\d]\w*", text)
+    return bool(re.fullmatch(r"(?:[\w\s()+\-*/%,<>&|]|\.(?=\d)|[<>=!]=)*", text)) and not any(hasattr(builtins, word) or "__" in word for word in words)
+
+
+@contextlib.contextmanager
+def without_code(shown):
+    """Lets torch.export read tensors only, and sizes: their texts are given to `eval`."""
+    read, parse = torch.load, sympy.sympify
+
+    def parsed(text, *arguments, **named):
+        if isinstance(text, str) and not is_formula(text):
+            raise Refused("failed", f"{shown} has a size that is no formula, {text[:80]!r}, and would run as code; allow it by `--trust`")
+        return parse(text, *arguments, **named)
+
+    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": True})
+    sympy.sympify = parsed
+    try:
+        yield
+    finally:
+        torch.load, sympy.sympify = read, parse
+
+
+def is_package(path):
+    """Whether a `.pt2` has native code, which torch.export.load would load, too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("/data/aotinductor/" in f"/{name}" for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def package(path):
+    """What AOTInductor has compiled before: it says how many inputs it takes, and neither their names nor their sizes."""
+    shown = os.path.basename(path)
+    if not IS_TRUSTED:
+        message = f"{shown} is a package of AOTInductor, whose native code would run when it is loaded: allow it by `--trust`, or name what torch.export.save writes"
+        raise Refused("failed", message)
+    # Not where the other files are read: it takes seconds to import.
+    import torch._inductor
+
+    loaded = Loaded(torch._inductor.aoti_load_package(path), path, notes=[NATIVE], can_change_dtype=False)
+    inputs = treespec_loads(loaded.module.loader.get_call_spec()[0]).num_leaves
+    loaded.names = [f"input_{place}" for place in range(inputs)]
+    return loaded
 
 
 def archived(path):
@@ -270,8 +326,10 @@ def place_of(why):
     if not OWN:
         return None
     own = {OWN[0], *own_imports(OWN[0])}
-    frames = [frame for frame in traceback.extract_tb(why.__traceback__) if frame.filename in own]
     if isinstance(why, SyntaxError) and why.filename in own:
         return f"{os.path.basename(why.filename)}, line {why.lineno}"
-    places = [f"{os.path.basename(frame.filename)}, line {frame.lineno}, in {frame.name} (`{frame.line}`)" for frame in frames]
+    frames = [(frame.filename, frame.lineno, frame.name, frame.line) for frame in traceback.extract_tb(why.__traceback__)]
+    # What traces the file instead of running it says the place in its message.
+    frames += re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(.+)', str(why))
+    places = [f"{os.path.basename(file)}, line {line}, in {name} (`{code}`)" for file, line, name, code in frames if file in own]
     return ": ".join(places[-2:]) or None
