@@ -1,6 +1,7 @@
 """Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
 a folder as a model hub has it."""
 
+import ast
 import builtins
 import contextlib
 import importlib.util
@@ -146,17 +147,13 @@ def exported(path):
     shown = os.path.basename(path)
     if is_package(path):
         return package(path)
-    try:
-        with warnings.catch_warnings(), contextlib.nullcontext() if IS_TRUSTED else without_code(shown):
-            warnings.simplefilter("ignore")
+    with without_code(shown) as refused, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             program = torch.export.load(path)
-    except Refused:
-        raise
-    except pickle.UnpicklingError as why:
-        message = f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"
-        raise Refused("failed", message) from why
-    except Exception as why:
-        raise Refused("failed", f"{shown} is not what torch.export.save writes: {str(why).splitlines()[0] if str(why) else type(why).__name__}") from why
+        except Exception as why:
+            text = str(why).splitlines()[0] if str(why) else type(why).__name__
+            raise (refused or [Refused("failed", f"{shown} is not what torch.export.save writes: {text}")])[0] from why
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     positional, named = program.call_spec.in_spec.children() if program.call_spec.in_spec else ((), ())
     names = list(program.graph_signature.user_inputs)
@@ -176,25 +173,41 @@ def exported(path):
 
 
 def is_formula(text):
-    """Whether a text has numbers, names, operators and calls only, and no name of Python's own functions."""
-    words = re.findall(r"[^\W\d]\w*", text)
-    return bool(re.fullmatch(r"(?:[\w\s()+\-*/%,<>&|]|\.(?=\d)|[<>=!]=)*", text)) and not any(hasattr(builtins, word) or "__" in word for word in words)
+    """Whether a text has numbers, symbols, operators and calls of functions that are not Python's own."""
+    plain = (ast.Expression, ast.Call, ast.keyword, ast.Load, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    except SyntaxError:
+        return False
+    words = [node.id if isinstance(node, ast.Name) else str(node.value) for node in nodes if isinstance(node, (ast.Name, ast.Constant))]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    are_plain = all(isinstance(node, (*plain, ast.Name, ast.Constant)) for node in nodes)
+    return are_plain and all(re.fullmatch(r"[\w.]+", word) and "__" not in word for word in words) and not any(hasattr(builtins, name) for name in names)
 
 
 @contextlib.contextmanager
 def without_code(shown):
-    """Lets torch.export read tensors only, and sizes: their texts are given to `eval`."""
-    read, parse = torch.load, sympy.sympify
+    """Lets torch.export read tensors only, and formulas of sizes, whose texts are given to `eval`; unless the file is trusted. Gives the
+    refusals, which torch.export may turn into other errors."""
+    read, parse, refused = torch.load, sympy.sympify, []
 
-    def parsed(text, *arguments, **named):
+    def tensors(*arguments, **named):
+        try:
+            return read(*arguments, **{**named, "weights_only": True})
+        except pickle.UnpicklingError:
+            refused.append(Refused("failed", f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"))
+            raise
+
+    def formula(text, *arguments, **named):
         if isinstance(text, str) and not is_formula(text):
-            raise Refused("failed", f"{shown} has a size that is no formula, {text[:80]!r}, and would run as code; allow it by `--trust`")
+            refused.append(Refused("failed", f"{shown} has a size that is no formula, {text[:80]!r}, which would run as code; `--trust` allows it"))
+            raise refused[-1]
         return parse(text, *arguments, **named)
 
-    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": True})
-    sympy.sympify = parsed
+    if not IS_TRUSTED:
+        torch.load, sympy.sympify = tensors, formula
     try:
-        yield
+        yield refused
     finally:
         torch.load, sympy.sympify = read, parse
 
