@@ -72,11 +72,11 @@ class Session:
         if (total or unseen) and not count and not (unseen and self.asked_dtype in compiled):
             others = ", ".join(found or dict.fromkeys(compiled))
             raise Refused("unsupported", f"PyTorch computes the products of this module in {others}, and none in {self.asked_dtype}")
-        said = [f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"] if total else []
+        said = [f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"]
         if unseen:
             given = f"{compiled.count(self.asked_dtype)} of {len(compiled)} are given {self.asked_dtype}"
-            said.append(f"the profile does not see {plural(unseen, 'product')} in Inductor's own kernels; in its graphs, {given}")
-        self.proof = "; ".join(said) or f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
+            said.append(f"it does not tell the types of {plural(unseen, 'product')}; in Inductor's graphs, {given}")
+        self.proof = "; ".join(said) if total or unseen else f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
