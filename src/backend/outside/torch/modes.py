@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 
@@ -177,6 +178,15 @@ class Flat(torch.nn.Module):
         return tuple(value for _, value in self.tensors_of(self.called(*arguments, **named)))
 
 
+def remove_unpacked():
+    """Removes what was unpacked of packages, after a first call has loaded it: PyTorch may leave it, and knows only /tmp for it."""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for path in {line.split(maxsplit=5)[-1].strip() for line in maps}:
+            folder, is_of_package, _ = path.partition("/data/aotinductor/")
+            if is_of_package and folder.startswith("/tmp/"):
+                shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
+
+
 class Ahead(Eager):
     """torch.export and AOTInductor: the first call compiles, for the sizes of its inputs."""
 
@@ -195,6 +205,9 @@ class Ahead(Eager):
     def __call__(self, *arguments, **named):
         if self.run is None:
             self.compile(arguments, named)
+            result = self.run(*arguments, **named)
+            remove_unpacked()
+            return result
         return self.run(*arguments, **named)
 
     def compile(self, arguments, named):

@@ -10,7 +10,7 @@ import torch
 import files
 import networks
 from frames import Refused
-from modes import MODE, SETTINGS, Eager, mode_of, plural
+from modes import MODE, SETTINGS, Eager, mode_of, plural, remove_unpacked
 from profiles import products
 
 # Modules of other types, which are those of quantised archives, take and give f32.
@@ -171,7 +171,7 @@ class Forward(Session):
         super().__init__(request)
         if "static-cache" in SETTINGS:
             raise Refused("unsupported", "a static cache is for the phases prefill and decode")
-        self.taken, self.by_name = taken, False
+        self.taken, self.by_name, self.is_unpacked = taken, False, False
 
     def of(self, module):
         self.module, self.run = module, self.compiled(module)
@@ -193,6 +193,8 @@ class Forward(Session):
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
         self.call(binding)
+        if self.is_unpacked:
+            remove_unpacked()
         self.prove(lambda: self.call(binding))
 
     def computed(self, inputs):
@@ -249,6 +251,7 @@ def of_file(request, path):
     if loaded.names:
         session.mode = Eager()
         session.module, session.run = torch.nn.Module(), loaded.module
+        session.is_unpacked = True
         return session
     if loaded.can_change_dtype:
         return session.of(session.placed(loaded.module))
