@@ -230,6 +230,8 @@ def package(path):
     # Not where the other files are read: it takes seconds to import.
     import torch._inductor
 
+    # It would read beyond inputs that are too small.
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
     loaded = Loaded(torch._inductor.aoti_load_package(path), path, notes=[NATIVE], can_change_dtype=False)
     inputs = treespec_loads(loaded.module.loader.get_call_spec()[0]).num_leaves
     loaded.names = [f"input_{place}" for place in range(inputs)]

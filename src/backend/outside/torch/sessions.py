@@ -192,7 +192,13 @@ class Forward(Session):
 
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
-        self.call(binding)
+        try:
+            self.call(binding)
+        except RuntimeError as why:
+            if not self.is_unpacked:
+                raise
+            message = "the package does not take inputs of these sizes and types: name those for which it was compiled by `--input`"
+            raise Refused("failed", message) from why
         if self.is_unpacked:
             remove_unpacked()
         self.prove(lambda: self.call(binding))
