@@ -272,7 +272,7 @@ impl Selection {
 
 impl Suite {
     /// The files that `--trust` means; of several such flags, `--trust=false` takes back those before it.
-    fn trusted_by(&self, said: &[Trust]) -> Vec<&Path> {
+    fn trusted_by<'a>(&'a self, said: &'a [Trust]) -> Vec<&'a Path> {
         let mut files = Vec::new();
         for trust in said {
             match trust {

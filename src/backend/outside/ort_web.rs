@@ -2,7 +2,6 @@
 //!
 //! The page's program ships with this package; the browser and the runtime are those of `inferbench setup browser`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
