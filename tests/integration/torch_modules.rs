@@ -254,7 +254,7 @@ fn what_is_not_compiled_is_not_shown_as_compiled() {
     }
     let workplace = Workplace::new(&["t5-tiny"], &["torch-compile"], &[1]);
     workplace.inferbench(&["run", "--noplot", "--timeout", "600", "--phase", "encoder"]).finish().with_code(0);
-    let record = workplace.record("t5-tiny-seq16-encoder/torch-compile-cpu-f32/1");
+    let record = workplace.record("t5-tiny-seq32-encoder/torch-compile-cpu-f32/1");
     assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
     assert!(record.message.unwrap().contains("1 graph, 0 graph breaks, 0 recompilations"));
     let disabled = NET.replace("    def forward", "    @torch._dynamo.disable\n    def forward");
