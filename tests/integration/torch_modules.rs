@@ -237,7 +237,7 @@ fn a_package_of_aotinductor_runs_only_if_it_is_trusted() {
     refused.saying(&[
         "net.pt2 is a package of AOTInductor, whose native code would run when it is loaded: allow it by `--trust`",
     ]);
-    let others = ["run", "net.pt2", "--input", "input_0:f32[1,8]", "--noplot", "--trust", "--allow-failed"];
+    let others = ["run", "net.pt2", "--input", "input_0:f32[2,9]", "--noplot", "--trust", "--allow-failed"];
     workplace.inferbench(&others).finish();
     let says = workplace.record("net/torch-aot-cpu-f32/2").message.unwrap();
     assert!(says.contains("the package does not take inputs of these sizes"), "{says}");
