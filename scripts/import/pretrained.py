@@ -19,7 +19,7 @@ def class_of(folder: Path):
     model_class = getattr(transformers, str(architecture), None)
     if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
         raise Refused(f"{folder / 'config.json'}: transformers {transformers.__version__} has no architecture {architecture}")
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if not isinstance(config, model_class.config_class):
         raise Refused(f"{folder / 'config.json'}: the model_type {raw['model_type']} is not that of {architecture}")
     for part in [config, *(getattr(config, key, None) for key in config.sub_configs)]:
@@ -33,7 +33,7 @@ def load(model_class, config, folder: Path, attention: str | None) -> tuple[torc
 
     `attention` is the implementation of transformers; `None` for the one that it takes itself.
     """
-    options = {"dtype": torch.float32, "attn_implementation": attention, "local_files_only": True}
+    options = {"dtype": torch.float32, "attn_implementation": attention, "local_files_only": True, "trust_remote_code": False}
     reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
     try:
         model, said = model_class.from_pretrained(folder, config=config, **options, **reports)

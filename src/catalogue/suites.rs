@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use indexmap::IndexSet;
 use serde_json::Value;
 
 use super::entries::sorted_children;
 use super::named_files::file_stem;
-use crate::definition::{Suite, SuiteModel, backend_name};
+use crate::definition::{Suite, SuiteModel, usual_backend};
 
 /// Reads a suite by its name or path.
 ///
@@ -29,8 +30,9 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
         let suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
         let mut suite = suite.with_paths_in(path.parent().unwrap_or(Path::new("")));
         let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
-        for backend in of_models.chain([&mut suite.backends]).flatten() {
-            *backend = backend_name(backend);
+        for backends in of_models.chain([&mut suite.backends]) {
+            let names = backends.iter().map(|name| usual_backend(name)).collect::<Result<IndexSet<String>>>()?;
+            *backends = names.into_iter().collect();
         }
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         suite.name = suite.shard.as_ref().map_or_else(stem, |shard| shard.suite.clone());
@@ -63,6 +65,25 @@ fn custom_set(text: &str) -> Result<Suite> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backend_with_settings_has_one_name_in_suites() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.toml");
+        let write = |backends: &str| {
+            let text = format!(
+                "backends = [{backends}]\nbatch_sizes = [1]\nmodels = [{{ name = 'a', backends = ['PyTorch.sdpa.autocast'] }}]"
+            );
+            std::fs::write(&path, text).unwrap();
+            read_suite(path.to_str().unwrap(), folder.path())
+        };
+        let suite =
+            write("'torch-compile.max-autotune.autocast', 'Torch-Compile.autocast.max-autotune', 'ort'").unwrap();
+        assert_eq!(suite.backends, ["torch-compile.autocast.max-autotune", "ort"]);
+        assert_eq!(suite.models[0].backends.as_deref().unwrap(), ["torch.autocast.sdpa"]);
+        let error = format!("{:#}", write("'torch.fast'").unwrap_err());
+        assert!(error.contains("PyTorch has no setting \"fast\""), "{error}");
+    }
 
     #[test]
     fn a_custom_set_names_models_or_files() {

@@ -219,7 +219,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
         (None, None) if module.is_some() => inputs_of_module(graph)?,
         // A pickle of a module.
-        (None, None) if is_trusted() && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
+        (None, None) if is_trusted(graph) && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();

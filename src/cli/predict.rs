@@ -14,7 +14,7 @@ use crate::decision::prediction::{
     Asked, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate, evaluation_text, matrix,
     predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
+use crate::definition::{Case, Dtype, Model, Phase, Sizes, parse_device, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
@@ -278,7 +278,7 @@ impl Arguments {
             "name a model, a file or a suite"
         );
         let (files, names) = self.models.iter().cloned().partition(|word: &String| Path::new(word).exists());
-        let mut backends: Vec<String> = self.backend.iter().map(|name| backend_name(name)).collect();
+        let mut backends = self.backend.iter().map(|name| usual_backend(name)).collect::<Result<Vec<String>>>()?;
         if backends.is_empty() {
             backends = lessons.examples.iter().map(|example| example.subject.runtime.backend.clone()).collect();
             backends.sort_unstable();

@@ -25,7 +25,7 @@ pub use model::{
 };
 pub use names::{
     AUTO, CLOSURE, MODULES, NULL, PREFERRED, TORCHSCRIPT, backend_and_settings, backend_name, backend_of_flag,
-    backends_in_places, device_index, device_kind, device_type, own_dtype, parse_device, with_settings,
+    backends_in_places, device_index, device_kind, device_type, own_dtype, parse_device, usual_backend, with_settings,
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};

@@ -21,6 +21,9 @@ pub const CLOSURE: &str = "closure";
 /// are returned in lower case.
 pub fn backend_name(name: &str) -> String {
     let name = name.to_lowercase();
+    if let Some(("pytorch", settings)) = name.split_once('.') {
+        return format!("torch.{settings}");
+    }
     match name.as_str() {
         "onnxruntime" | "onnx-runtime" | "onnx_runtime" => "ort".into(),
         "onnxruntime-web" => "ort-web".into(),
@@ -86,6 +89,20 @@ pub fn with_settings(backend: &str, settings: &str) -> Result<Option<String>> {
     Ok(Some([&[base], all.as_slice()].concat().join(".")))
 }
 
+/// The one name of a backend and its settings, however they are written: `torch-compile.autocast.max-autotune` for
+/// `Torch-Compile.max-autotune.autocast`. What follows an `@` is left as it is.
+///
+/// # Errors
+/// As [`with_settings`], or the backend has not got one of the settings.
+pub fn usual_backend(text: &str) -> Result<String> {
+    if let Some((backend, place)) = text.split_once('@') {
+        return Ok(format!("{}@{place}", usual_backend(backend)?));
+    }
+    let name = backend_name(text);
+    let (base, settings) = backend_and_settings(&name);
+    with_settings(base, settings)?.with_context(|| format!("{base} has not got all of the settings {settings}"))
+}
+
 /// The variable with the environments of backends, one a line: `ort@old=/home/me/old`. All processes of a run inherit it.
 const PLACES: &str = "INFERBENCH_PLACES";
 
@@ -101,13 +118,8 @@ pub fn backends_in_places() -> Vec<(String, PathBuf)> {
 /// # Errors
 /// There is no such folder, its name cannot be a part of an id, or another environment has the same name.
 pub fn backend_of_flag(text: &str) -> Result<String> {
-    let usual = |text: &str| -> Result<String> {
-        let name = backend_name(text);
-        let (base, settings) = backend_and_settings(&name);
-        with_settings(base, settings)?.with_context(|| format!("{base} has not got all of the settings {settings}"))
-    };
-    let Some((backend, place)) = text.split_once('@') else { return usual(text) };
-    let backend = &usual(backend)?;
+    let Some((backend, place)) = text.split_once('@') else { return usual_backend(text) };
+    let backend = &usual_backend(backend)?;
     let mut known = backends_in_places();
     let named = format!("{backend}@{place}");
     if known.iter().any(|(name, _)| *name == named) {
@@ -221,6 +233,8 @@ mod tests {
         let named = |name: &str| backend_of_flag(name).map_err(|error| error.to_string());
         assert_eq!(named("torch-compile.max-autotune.autocast").unwrap(), "torch-compile.autocast.max-autotune");
         assert_eq!(named("PyTorch").unwrap(), "torch");
+        assert_eq!(named("PyTorch.SDPA.default.autocast").unwrap(), "torch.autocast.sdpa");
+        assert_eq!(usual_backend("torch.sdpa.autocast@Old").unwrap(), "torch.autocast.sdpa@Old");
         assert!(
             named("torch.fast")
                 .unwrap_err()

@@ -55,6 +55,14 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             .map(|(plan, partners)| partners.get(&case.id).and_then(|id| plan.cases.iter().find(|it| it.id == *id)))
             .collect();
         let candidate_start = |(number, found): (usize, &Option<&ArmCase>)| match found {
+            // Another size of the inputs is other work, and nobody's loss.
+            Some(ArmCase { id, inputs: Some(inputs), .. })
+                if *id == case.id && case.inputs.as_ref().is_some_and(|of_base| of_base != inputs) =>
+            {
+                let of_base = case.inputs.as_deref().unwrap_or_default();
+                let message = format!("the inputs are {of_base} in the base, and {inputs} in the candidate");
+                Err(Loss { role: Role::Base, status: Status::Unsupported, message })
+            }
             Some(found) => start(found, Role::Candidate(number)),
             None => {
                 // Nobody promised that another suite has it.
@@ -123,8 +131,13 @@ mod tests {
             processors: Vec::new(),
             timeout_seconds: 60.0,
         };
-        let case =
-            |id: &&str| ArmCase { id: (*id).to_owned(), status: Status::Ok, message: None, start: Some(start.clone()) };
+        let case = |id: &&str| ArmCase {
+            id: (*id).to_owned(),
+            status: Status::Ok,
+            message: None,
+            start: Some(start.clone()),
+            inputs: None,
+        };
         ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }
 
@@ -141,6 +154,23 @@ mod tests {
         let (pairings, _) = pair(&plan(&["a/x/1", "b/x/1"]), &[plan(&["a/x/1"])], false);
         assert_eq!(names(&pairings), ["a/x/1"]);
         assert_eq!(loser(&pairings[1]), Role::Candidate(0));
+    }
+
+    #[test]
+    fn a_case_with_other_inputs_is_not_compared() {
+        let sized = |inputs: Option<&str>| {
+            let mut plan = plan(&["a/x/1"]);
+            plan.cases[0].inputs = inputs.map(str::to_owned);
+            plan
+        };
+        let (small, large) = (sized(Some("f32[1,8]")), sized(Some("f32[1,16]")));
+        let (pairings, _) = pair(&small, &[large], false);
+        assert_eq!((names(&pairings).len(), loser(&pairings[0])), (0, Role::Base));
+        let message = &pairings[0].losses()[0].message;
+        assert_eq!(message, "the inputs are f32[1,8] in the base, and f32[1,16] in the candidate");
+        for alike in [small.clone(), sized(None)] {
+            assert_eq!(names(&pair(&small, &[alike], false).0), ["a/x/1"]);
+        }
     }
 
     #[test]

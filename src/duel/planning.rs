@@ -122,6 +122,7 @@ pub fn plan_arguments(jobs: &Path, program: &Program, terms: &Terms, processors:
             }
         }
     }
+    arguments.extend(terms.selection.trust.iter().map(|said| format!("--trust={said}")));
     Ok(arguments)
 }
 

@@ -9,7 +9,7 @@ use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, grouped, worker_environment};
-use crate::definition::{CaseFailure, Effort, Status, Suite};
+use crate::definition::{CaseFailure, Dimension, Effort, Sizes, Status, Suite, TensorSpec};
 use crate::paths::Paths;
 use crate::run_data::files::write_json;
 use crate::run_data::{Outcome, RunFolder};
@@ -49,8 +49,9 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
     Supervisor::silent(job, grouped(work.iter().flatten().cloned().collect())).run()?;
     let outcomes = folder.read_outcomes().finished;
     let mut planned = Vec::new();
-    for (PlannedCase { case, .. }, work) in cases.iter().zip(&work) {
+    for (PlannedCase { case, model, .. }, work) in cases.iter().zip(&work) {
         let id = case.to_string();
+        let inputs = model.as_ref().ok().and_then(|model| describe_inputs(&model.inputs, case.sizes()));
         let verified = work.as_ref().map_err(CaseFailure::clone).and_then(|item| match outcomes.get(&id) {
             Some(Outcome { row, .. }) if row.status == Status::Ok => Ok(item),
             Some(Outcome { row, .. }) => Err(CaseFailure::new(row.status, row.message.clone().unwrap_or_default())),
@@ -59,12 +60,22 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
         planned.push(match verified {
             Ok(item) => {
                 let start = start(request, &effort, item, planned.len())?;
-                ArmCase { id, status: Status::Ok, message: None, start: Some(start) }
+                ArmCase { id, status: Status::Ok, message: None, start: Some(start), inputs }
             }
-            Err(CaseFailure { status, message }) => ArmCase { id, status, message: Some(message), start: None },
+            Err(CaseFailure { status, message }) => ArmCase { id, status, message: Some(message), start: None, inputs },
         });
     }
     Ok(ArmPlan { protocol: ARM_PROTOCOL, cases: planned })
+}
+
+/// The inputs without their names, which do not change the work: `f32[1,3,224,224] i64[1,7]<100`.
+fn describe_inputs(inputs: &[TensorSpec], sizes: Sizes) -> Option<String> {
+    let text = |input: &TensorSpec| {
+        let shape = input.concrete_shape(sizes).ok()?.into_iter().map(Dimension::Fixed).collect();
+        let text = TensorSpec { name: String::new(), shape, ..input.clone() }.to_string();
+        Some(text.trim_start_matches(':').to_owned())
+    };
+    Some(inputs.iter().map(text).collect::<Option<Vec<_>>>()?.join(" "))
 }
 
 /// Writes the job of a case, and says how an arm is started with it.

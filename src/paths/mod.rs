@@ -2,8 +2,10 @@
 
 mod program_files;
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -28,13 +30,34 @@ enum Place {
     Elsewhere,
 }
 
-/// The variable of `--trust`. All processes of a run inherit it.
+/// The variable of `--trust`.
 pub const TRUST: &str = "INFERBENCH_TRUST";
 
-/// Whether pickles may run code when they are read.
-pub(crate) fn is_trusted() -> bool {
-    let is_off = |value: OsString| ["0", "false", "no", "off", ""].iter().any(|off| value.eq_ignore_ascii_case(off));
-    std::env::var_os(TRUST).is_some_and(|value| !is_off(value))
+/// The variable with the files that may run code when they are read, one a line, for the processes that this one starts.
+const TRUSTED: &str = "INFERBENCH_TRUSTED_FILES";
+
+fn trusted() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static FILES: LazyLock<Mutex<BTreeSet<PathBuf>>> = LazyLock::new(|| {
+        let given = std::env::var(TRUSTED).unwrap_or_default();
+        Mutex::new(given.lines().map(PathBuf::from).collect())
+    });
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets these files run code when they are read, in this process and in those that it starts from now on.
+pub(crate) fn trust<'a>(files: impl IntoIterator<Item = &'a Path>) {
+    trusted().extend(files.into_iter().filter_map(|file| file.canonicalize().ok()));
+}
+
+/// Whether a file may run code when it is read.
+pub(crate) fn is_trusted(file: &Path) -> bool {
+    file.canonicalize().is_ok_and(|file| trusted().contains(&file))
+}
+
+/// The variable with the trusted files, for the processes that this one starts.
+pub(crate) fn trusted_files() -> (&'static str, OsString) {
+    let files: Vec<OsString> = trusted().iter().map(|file| file.clone().into_os_string()).collect();
+    (TRUSTED, files.join(OsStr::new("\n")))
 }
 
 /// The value of an environment variable. Returns `None` if it is not set or empty.

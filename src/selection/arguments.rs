@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Command, Parser};
+use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
-use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
+use crate::catalogue::{files_of, is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
     Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings,
     backend_of_flag, parse_device, with_settings,
 };
-use crate::paths::TRUST;
+use crate::paths::{TRUST, trust};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
@@ -68,12 +69,13 @@ pub struct Selection {
     /// autocast, sdpa, static-cache, cache; several at once with dots between them
     #[arg(long, env = "INFERBENCH_TORCH_MODE", value_delimiter = ',', value_name = "MODE,…")]
     pub torch_mode: Vec<String>,
-    /// Let pickles of PyTorch run code when they are read: for files that you trust
-    #[arg(long, env = TRUST, action = clap::ArgAction::Set, value_parser = trusted, num_args = 0..=1, require_equals = true, default_value = "false",
-          default_missing_value = "true", value_name = "BOOL", hide_possible_values = true)]
-    // Arms of a duel have the variable.
+    /// Let files of PyTorch run code when they are read, pickles and packages of AOTInductor: those that the command or its suite names,
+    /// or with `--trust=FILE` that one; `--trust=false` takes back what the variable says
+    #[arg(long, env = TRUST, value_parser = trusted, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "FILE", hide_possible_values = true)]
+    // Arms of a duel get it otherwise.
     #[serde(skip)]
-    pub trust: bool,
+    pub trust: Vec<Trust>,
     /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
     #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_device)]
     pub device: Vec<String>,
@@ -142,18 +144,35 @@ pub struct EffortArguments {
     pub debug: bool,
 }
 
-/// All processes of a run learn it by the variable.
-fn trusted(text: &str) -> Result<bool, String> {
-    let is_trusted = match text.to_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => true,
-        "0" | "false" | "no" | "off" => false,
-        _ => return Err("neither true nor false".into()),
-    };
-    if is_trusted {
-        // SAFETY: `main` reads its flags before it starts a thread.
-        unsafe { std::env::set_var(TRUST, "true") };
+/// Which files may run code when they are read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trust {
+    Nothing,
+    /// Those that the command or its suite names.
+    Named,
+    File(PathBuf),
+}
+
+fn trusted(text: &str) -> Result<Trust, String> {
+    match text.to_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(Trust::Named),
+        "0" | "false" | "no" | "off" => Ok(Trust::Nothing),
+        _ => match Path::new(text).canonicalize() {
+            Ok(file) => Ok(Trust::File(file)),
+            Err(error) => Err(format!("neither true nor false, and no file: {error}")),
+        },
     }
-    Ok(is_trusted)
+}
+
+/// The value of the flag.
+impl std::fmt::Display for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trust::Nothing => write!(f, "false"),
+            Trust::Named => write!(f, "true"),
+            Trust::File(file) => file.display().fmt(f),
+        }
+    }
 }
 
 fn shuffle_seed(text: &str) -> Result<u64, String> {
@@ -182,35 +201,38 @@ fn without_empty_variables(command: Command) -> Command {
         .mut_subcommands(without_empty_variables)
 }
 
-/// The backends, and in place of those of PyTorch one for each mode that it has.
+/// Puts in place of each backend of PyTorch one for each mode that it has, in all of these lists; a list has each of them once.
 ///
 /// # Errors
 /// No backend has a mode, or none of these has one of them.
-fn in_modes(backends: &[String], modes: &[String]) -> Result<Vec<String>> {
-    let mut all: Vec<String> = Vec::new();
+fn put_modes<'a>(lists: impl IntoIterator<Item = &'a mut Vec<String>>, modes: &[String]) -> Result<()> {
     let mut is_used = vec![false; modes.len()];
-    for backend in backends {
-        let (backend_name, place) =
-            backend.split_once('@').map_or((backend.as_str(), None), |(name, place)| (name, Some(place)));
-        if !MODULES.contains(&backend_and_settings(backend_name).0) {
-            all.push(backend.clone());
-            continue;
-        }
-        ensure!(
-            place.is_none(),
-            "`--torch-mode` is for backends without an environment: write `torch-compile.max-autotune@FOLDER`"
-        );
-        for (mode, is_used) in modes.iter().zip(&mut is_used) {
-            if let Some(name) = with_settings(backend_name, mode)? {
-                *is_used = true;
-                all.push(name);
+    for list in lists {
+        let mut all = IndexSet::new();
+        for backend in &*list {
+            let (backend_name, place) =
+                backend.split_once('@').map_or((backend.as_str(), None), |(name, place)| (name, Some(place)));
+            if !MODULES.contains(&backend_and_settings(backend_name).0) {
+                all.insert(backend.clone());
+                continue;
+            }
+            ensure!(
+                place.is_none(),
+                "`--torch-mode` is for backends without an environment: write `torch-compile.max-autotune@FOLDER`"
+            );
+            for (mode, is_used) in modes.iter().zip(&mut is_used) {
+                if let Some(name) = with_settings(backend_name, mode)? {
+                    *is_used = true;
+                    all.insert(name);
+                }
             }
         }
+        *list = all.into_iter().collect();
     }
     if let Some((mode, _)) = modes.iter().zip(is_used).find(|(_, is_used)| !is_used) {
         bail!("no backend here has the mode {mode:?}: add one by `--backend torch-compile`");
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Replaces `own` by what flags say, if they say anything.
@@ -249,6 +271,19 @@ impl Selection {
 }
 
 impl Suite {
+    /// The files that `--trust` means; of several such flags, `--trust=false` takes back those before it.
+    fn trusted_by<'a>(&'a self, said: &'a [Trust]) -> Vec<&'a Path> {
+        let mut files = Vec::new();
+        for trust in said {
+            match trust {
+                Trust::Nothing => files.clear(),
+                Trust::Named => files.extend(self.models.iter().filter_map(|model| model.path.as_deref())),
+                Trust::File(file) => files.push(file),
+            }
+        }
+        files
+    }
+
     /// Puts the flags on top of the file.
     ///
     /// # Errors
@@ -287,11 +322,10 @@ impl Suite {
             of_models.for_each(|own| own.retain(|name| selection.backend.contains(name)));
         }
         if !selection.torch_mode.is_empty() {
-            self.backends = in_modes(&self.backends, &selection.torch_mode)?;
-            for own in self.models.iter_mut().filter_map(|model| model.backends.as_mut()) {
-                *own = in_modes(own, &selection.torch_mode)?;
-            }
+            let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
+            put_modes(of_models.chain([&mut self.backends]), &selection.torch_mode)?;
         }
+        self.trusted_by(&selection.trust).iter().for_each(|file| trust(files_of(file).iter().map(PathBuf::as_path)));
         replace(&mut self.devices, &selection.device);
         replace(&mut self.dtypes, &selection.dtype);
         replace(&mut self.boundaries, &selection.boundary);
@@ -374,15 +408,55 @@ mod tests {
         let backends = ["ort", "torch", "torch-compile"].map(str::to_owned);
         let modes = |modes: &[&str]| {
             let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
-            in_modes(&backends, &modes).map_err(|error| error.to_string())
+            let mut backends = backends.to_vec();
+            put_modes([&mut backends], &modes).map(|()| backends).map_err(|error| error.to_string())
         };
         assert_eq!(
             modes(&["default", "max-autotune.autocast"]).unwrap(),
             ["ort", "torch", "torch-compile", "torch-compile.autocast.max-autotune"]
         );
         assert!(modes(&["fast"]).unwrap_err().starts_with("PyTorch has no setting \"fast\""));
-        let error = in_modes(&backends[..2], &["freezing".to_owned()]).unwrap_err().to_string();
+        let mut without = backends[..2].to_vec();
+        let error = put_modes([&mut without], &["freezing".to_owned()]).unwrap_err().to_string();
         assert!(error.starts_with("no backend here has the mode \"freezing\""), "{error}");
+        // A model whose own backends have none of the modes, and a mode that is named twice.
+        let (mut own, mut all) = (vec!["ort".to_owned()], vec!["torch.sdpa".to_owned(), "torch".to_owned()]);
+        put_modes([&mut own, &mut all], &["default", "sdpa", "sdpa"].map(str::to_owned)).unwrap();
+        assert_eq!((own, all), (vec!["ort".to_owned()], vec!["torch.sdpa".to_owned(), "torch".to_owned()]));
+    }
+
+    #[test]
+    fn trust_is_in_the_files_that_are_named_and_can_be_taken_back() {
+        #[derive(clap::Parser)]
+        #[command(no_binary_name = true)]
+        struct Flags {
+            #[command(flatten)]
+            selection: Selection,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [named, other] = ["named.pt", "other.pt"].map(|name| folder.path().canonicalize().unwrap().join(name));
+        for file in [&named, &other] {
+            std::fs::write(file, "").unwrap();
+        }
+        let suite: Suite = toml::from_str(SUITE).unwrap();
+        let of_other = format!("--trust={}", other.display());
+        let trusted = |flags: &[&str]| {
+            let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
+            let files = Selection { path: vec![named.display().to_string()], ..selection };
+            let suite = suite
+                .clone()
+                .with_arguments(&Selection { trust: Vec::new(), ..files.clone() }, &EffortArguments::default());
+            let name = |file: &&Path| file.file_name().unwrap().to_string_lossy().into_owned();
+            suite.unwrap().trusted_by(&files.trust).iter().map(name).collect::<Vec<String>>().join(" ")
+        };
+        assert_eq!(trusted(&[]), "");
+        assert_eq!(trusted(&["--trust"]), "named.pt");
+        assert_eq!(trusted(&["--trust", "--trust=false"]), "");
+        assert_eq!(trusted(&["--trust=no", &of_other]), "other.pt");
+        let wrong = <Flags as clap::Parser>::try_parse_from(["--trust=nobody.pt"]).err().unwrap().to_string();
+        assert!(wrong.contains("neither true nor false, and no file"), "{wrong}");
+        crate::paths::trust([named.as_path()]);
+        assert!(crate::paths::is_trusted(&named) && !crate::paths::is_trusted(&other));
     }
 
     #[test]

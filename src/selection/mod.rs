@@ -4,5 +4,5 @@ mod arguments;
 mod plan;
 pub mod values;
 
-pub use arguments::{EffortArguments, Selection, parse_with_variables};
+pub use arguments::{EffortArguments, Selection, Trust, parse_with_variables};
 pub use plan::{Capabilities, PlannedCase, plan};

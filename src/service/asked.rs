@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::settings::Settings;
-use crate::definition::{Dtype, Phase, backend_name, parse_device};
+use crate::definition::{Dtype, Phase, parse_device, usual_backend};
 use crate::paths::Paths;
 
 /// The warm-up of a job that says nothing else.
@@ -104,7 +104,7 @@ impl Asked {
             }
         }
         for name in &mut self.backends {
-            *name = backend_name(name);
+            *name = usual_backend(name).map_err(|error| Failure::parameter(format!("{error:#}")))?;
         }
         for device in &self.devices {
             parse_device(device).map_err(|error| Failure::parameter(format!("device: {error}")))?;

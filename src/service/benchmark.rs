@@ -20,7 +20,7 @@ use super::job::{self, Job};
 use super::models::Chosen;
 use super::past;
 use crate::backend;
-use crate::definition::{Dtype, Status, backend_name, parse_device};
+use crate::definition::{Dtype, Status, parse_device, usual_backend};
 use crate::history::History;
 use crate::run_data::Record;
 
@@ -101,13 +101,15 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
         ),
         None => None,
     };
-    let candidates: Vec<String> = match (&query.backend, chosen.backend) {
-        (Some(named), _) => vec![backend_name(named)],
+    let named = query.backend.as_deref().map(usual_backend).transpose();
+    let named = named.map_err(|error| Failure::parameter(format!("{error:#}")))?;
+    let candidates: Vec<String> = match (&named, chosen.backend) {
+        (Some(named), _) => vec![named.clone()],
         (None, Some(of_file)) => vec![of_file.into()],
         (None, None) => backend::registry::built().into_iter().map(String::from).collect(),
     };
-    if let Some(named) = &query.backend {
-        backend::registry::entry(&backend_name(named)).map_err(|failure| Failure::parameter(failure.message))?;
+    if let Some(named) = &named {
+        backend::registry::entry(named).map_err(|failure| Failure::parameter(failure.message))?;
     }
     let there: Vec<&String> = candidates.iter().filter(|backend| found.has(backend, &device)).collect();
     if there.is_empty() {

@@ -5,7 +5,7 @@ use std::process::Command;
 use inferbench::definition::Status;
 use inferbench::run_data::Profile;
 
-use crate::support::{Run, Workplace};
+use crate::support::{Run, Workplace, checkout};
 use crate::workers::{environment, has_environment};
 
 #[test]
@@ -54,6 +54,13 @@ fn a_module_that_was_compiled_ahead_of_time_says_how_long_its_package_takes_to_l
     assert_eq!(record.providers.as_deref(), Some("PyTorch aot"));
     let says = record.message.unwrap();
     assert!(says.contains("a package of ") && says.contains(" ms without compiling"), "{says}");
+    let arguments = ["run", "--noplot", "--timeout", "600", "--model", "digits", "--dtype", "bf16"];
+    workplace.inferbench(&arguments).finish().with_code(0);
+    let says = workplace.record("digits/torch-aot-cpu-bf16/1").message.unwrap();
+    assert!(
+        says.contains("it does not tell the types of 4 products; in Inductor's graphs, 4 of 4 are given bf16"),
+        "{says}"
+    );
     let decode = workplace.record("llama-small-seq32-decode/torch-aot-cpu-f32/1");
     assert_eq!(decode.status, Status::Unsupported);
 }
@@ -144,6 +151,159 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     std::fs::write(workplace.path("tiny-bert/config.json"), "{}").unwrap();
     let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);
     refused.saying(&["config.json lacks model_type"]);
+    // Code of the folder itself is not run.
+    let config = r#"{"model_type": "own", "architectures": ["Own"], "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}"#;
+    std::fs::write(workplace.path("tiny-bert/config.json"), config).unwrap();
+    std::fs::write(workplace.path("tiny-bert/own.py"), "open('ran', 'w')").unwrap();
+    let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);
+    refused.saying(&["has no architecture Own"]);
+    assert!(!workplace.path("ran").exists());
+}
+
+/// A `.pt2`, one whose sizes are code, one with a pickle that is code, and a package of AOTInductor.
+const ARCHIVES: &str = r#"import io, os, torch, zipfile
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc(x).reshape(x.shape[0] * 2, 2)
+
+class Code:
+    def __reduce__(self):
+        return os.mkdir, ('ran',)
+
+batch = torch.export.Dim('b', min=1, max=64)
+torch.export.save(torch.export.export(Net().eval(), (torch.randn(2, 8),), dynamic_shapes=({0: batch},)), 'net.pt2')
+pickled = io.BytesIO()
+torch.save(Code(), pickled)
+source = zipfile.ZipFile('net.pt2')
+for name, end, change in [
+    ('sizes', 'model.json', lambda text: text.replace(b'"Mul(Integer(2),', b'"open(chr(114), chr(119)) and Mul(Integer(2),')),
+    ('pickled', 'sample_inputs/model.pt', lambda _: pickled.getvalue()),
+]:
+    with zipfile.ZipFile(name + '.pt2', 'w', zipfile.ZIP_STORED) as made:
+        for entry in source.namelist():
+            text = source.read(entry)
+            made.writestr(entry.replace('net/', name + '/', 1), change(text) if entry.endswith(end) else text)
+"#;
+
+#[test]
+fn an_exported_program_is_right_and_runs_no_code() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch", "torch-compile"], &[1, 3]);
+    make(&workplace, ARCHIVES);
+    workplace.inferbench(&["run", "net.pt2", "--noplot", "--timeout", "600"]).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        assert_eq!(record.status, Status::Ok, "{}: {:?}", record.case_id, record.message);
+        // The first backend has nothing to be compared with.
+        let is_compiled = record.backend == "torch-compile";
+        assert_eq!(record.verified, is_compiled.then_some(true), "{}", record.case_id);
+        assert_eq!(record.verified_by.as_deref(), is_compiled.then_some("torch"), "{}", record.case_id);
+    }
+    for (file, message) in [
+        ("sizes.pt2", "sizes.pt2 has a size that is no formula, \"open(chr(114)"),
+        ("pickled.pt2", "pickled.pt2 has a pickle that would run code when it is read"),
+    ] {
+        workplace.inferbench(&["run", file]).finish().with_code(2).saying(&[message]);
+    }
+    assert!(!workplace.path("r").exists() && !workplace.path("ran").exists());
+    let modes = ["run", "net.pt2", "--backend", "torch", "--torch-mode", "sdpa,channels-last", "--allow-failed"];
+    workplace.inferbench(&[&modes[..], &["--noplot", "--batch-sizes", "1"]].concat()).finish();
+    for setting in ["sdpa", "channels-last"] {
+        let record = workplace.record(&format!("net/torch.{setting}-cpu-f32/1"));
+        let says = record.message.unwrap();
+        assert!(says.contains(&format!("the setting {setting} has no effect on a `.pt2`")), "{says}");
+    }
+}
+
+#[test]
+fn a_package_of_aotinductor_runs_only_if_it_is_trusted() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch-aot"], &[2]);
+    let program = "import torch\nmodule = torch.nn.Linear(8, 4).eval()\nprogram = torch.export.export(module, (torch.randn(2, 8),))\n\
+                   torch._inductor.aoti_compile_and_package(program, package_path='net.pt2')";
+    make(&workplace, program);
+    let arguments = ["run", "net.pt2", "--input", "input_0:f32[2,8]", "--noplot"];
+    let refused = workplace.inferbench(&arguments).finish().with_code(2);
+    refused.saying(&[
+        "net.pt2 is a package of AOTInductor, whose native code would run when it is loaded: allow it by `--trust`",
+    ]);
+    let others = ["run", "net.pt2", "--input", "input_0:f32[2,9]", "--noplot", "--trust", "--allow-failed"];
+    workplace.inferbench(&others).finish();
+    let says = workplace.record("net/torch-aot-cpu-f32/2").message.unwrap();
+    assert!(says.contains("the package does not take inputs of these sizes"), "{says}");
+    workplace.inferbench(&[&arguments[..], &["--trust"]].concat()).finish().with_code(0);
+    let record = workplace.record("net/torch-aot-cpu-f32/2");
+    assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+    assert!(record.message.unwrap().contains("a package of AOTInductor that `--trust` allowed to run its native code"));
+}
+
+#[test]
+fn what_is_not_compiled_is_not_shown_as_compiled() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["t5-tiny"], &["torch-compile"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--timeout", "600", "--phase", "encoder"]).finish().with_code(0);
+    let record = workplace.record("t5-tiny-seq32-encoder/torch-compile-cpu-f32/1");
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+    assert!(record.message.unwrap().contains("1 graph, 0 graph breaks, 0 recompilations"));
+    let disabled = NET.replace("    def forward", "    @torch._dynamo.disable\n    def forward");
+    std::fs::write(workplace.path("net.py"), disabled).unwrap();
+    workplace.inferbench(&["run", "net.py", "--noplot", "--allow-failed"]).finish();
+    let record = workplace.record("net/torch-compile-cpu-f32/1");
+    let says = record.message.unwrap();
+    assert!(record.status == Status::Unsupported && says.contains("torch.compile has compiled no graph"), "{says}");
+}
+
+#[test]
+fn variables_of_the_compilers_change_nothing_and_their_files_are_removed() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch-compile.reduce-overhead", "torch-compile"], &[1]);
+    std::fs::create_dir(workplace.path("temporary")).unwrap();
+    let mut command = workplace.inferbench(&["run", "--noplot", "--timeout", "600", "--allow-failed"]);
+    command
+        .env("TORCHDYNAMO_DISABLE", "1")
+        .env("TORCH_COMPILE_DISABLE", "1")
+        .env("TMPDIR", workplace.path("temporary"));
+    command.env("TORCHINDUCTOR_CACHE_DIR", workplace.path("cache")).finish().with_code(0);
+    let record = workplace.record("digits/torch-compile-cpu-f32/1");
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+    assert!(record.message.unwrap().contains("1 graph, 0 graph breaks"));
+    let record = workplace.record("digits/torch-compile.reduce-overhead-cpu-f32/1");
+    let says = record.message.unwrap();
+    assert!(record.status == Status::Unsupported && says.contains("by CUDA graphs only, and cpu has none"), "{says}");
+    let left: Vec<_> = std::fs::read_dir(workplace.path("temporary")).unwrap().flatten().collect();
+    assert!(left.is_empty() && !workplace.path("cache").exists(), "{left:?}");
+}
+
+#[test]
+fn compilations_are_counted_beyond_those_that_dynamo_remembers() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let outside = checkout().join("src/backend/outside");
+    let program = format!(
+        "import os, sys\nsys.path[:0] = [{:?}, {:?}]\nos.environ['TORCH_WORKER_MODE'] = 'compile'\nimport modes, torch\n\
+         torch._dynamo.config.recompile_limit = 100\nsquare = torch.compile(lambda x, n: x * n, backend='eager', dynamic=False)\n\
+         for n in range(90):\n    square(torch.ones(2), n)\n\
+         assert modes.Compiled().notes() == ['90 graphs, 0 graph breaks, 89 recompilations'], modes.Compiled().notes()",
+        outside.join("torch"),
+        outside.join("python"),
+    );
+    make(&workplace, &program);
 }
 
 #[test]
@@ -158,7 +318,10 @@ fn a_pickle_runs_code_only_if_it_is_trusted() {
     let arguments = ["run", "net.pt", "--input", "pixels:f32[batch,3,16,16];ids:i64[batch,7]<100", "--noplot"];
     let refused = workplace.inferbench(&arguments).finish().with_code(2);
     refused.saying(&["which would run code when it is read", "or allow it by `--trust`"]);
-    workplace.inferbench(&[&arguments[..], &["--trust"]].concat()).finish().with_code(0);
+    let mut command = workplace.inferbench(&[&arguments[..], &["--trust=false"]].concat());
+    command.env("INFERBENCH_TRUST", "1").finish().with_code(2).saying(&["or allow it by `--trust`"]);
+    workplace.inferbench(&[&arguments[..], &["--trust=conv.pt"]].concat()).finish().with_code(2);
+    workplace.inferbench(&[&arguments[..], &["--trust=net.pt"]].concat()).finish().with_code(0);
     let record = workplace.record("net/torch-cpu-f32/1");
     let says = record.message.unwrap();
     assert!(
@@ -188,6 +351,11 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     let duel = workplace.inferbench(&arguments).finish();
     assert!(matches!(duel.code, Some(0 | 1 | 4)), "{}", duel.stderr);
     assert!(duel.stdout.contains("net/torch-cpu-f32/1"), "{}", duel.stdout);
+    std::fs::write(workplace.path("large.py"), NET.replace("16, 16", "32, 32")).unwrap();
+    let other = workplace.inferbench(&["duel", "net.py", "large.py", "--batch-sizes", "1"]).finish();
+    let says =
+        "the inputs are f32[1,3,16,16] i64[1,7]<100 in the base, and f32[1,3,32,32] i64[1,7]<100 in the candidate";
+    assert!(format!("{}{}", other.stdout, other.stderr).contains(says), "{}{}", other.stdout, other.stderr);
     let wrong = workplace.inferbench(&["duel", "HEAD:other.py", "net.py"]).finish().with_code(2);
     wrong.saying(&["the revision HEAD has no file other.py"]);
 }
@@ -269,6 +437,14 @@ fn what_is_no_module_is_said_in_a_sentence() {
     };
     let raises = "def inner():\n    raise ValueError('no such layer')\ndef make():\n    return inner()\n";
     refused("raises.py", raises, "line 4, in make (`return inner()`): raises.py, line 2, in inner");
+    let raises = NET.replace("hidden = self", "raise ValueError('no such layer')\n        hidden = self");
+    std::fs::write(workplace.path("late.py"), raises).unwrap();
+    let arguments = ["run", "late.py", "--noplot", "--backend", "torch,torch-compile", "--allow-failed"];
+    workplace.inferbench(&arguments).finish();
+    for backend in ["torch", "torch-compile"] {
+        let says = workplace.record(&format!("late/{backend}-cpu-f32/1")).message.unwrap();
+        assert!(says.contains("late.py, line 15, in forward (`raise ValueError('no such layer')`)"), "{says}");
+    }
     refused("three.py", "def make(): return 3\n", "`make` of three.py returns int, and not a torch.nn.Module");
     refused("none.py", "", "none.py has no function `make`");
     refused("wrong.pt2", "text", "wrong.pt2 is not what torch.export.save writes");

@@ -6,6 +6,8 @@
 mod clock;
 pub(super) mod conformance;
 mod frame;
+#[cfg(any(feature = "ort-web", feature = "torch"))]
+mod guard;
 #[cfg(feature = "jax")]
 pub(super) mod jax;
 mod messages;

@@ -2,13 +2,11 @@
 //!
 //! The page's program ships with this package; the browser and the runtime are those of `inferbench setup browser`.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
+use super::guard::Guard;
 use super::messages::data_files;
 use super::page_server::{PageFiles, PageServer};
 use super::process::{OutsideProcess, Wires};
@@ -17,7 +15,6 @@ use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
-use crate::machine::processes::STARTED_FOR;
 use crate::paths::{Paths, variable};
 
 pub struct OrtWeb;
@@ -42,10 +39,6 @@ const FLAGS: &str = "--headless --no-sandbox --no-first-run --no-default-browser
 
 /// How long a browser may take until its page runs.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ends a process group and removes a folder when its input ends; if it was told that the group is ended, it removes the folder.
-const GUARD: &str =
-    r#"read -r said || kill -KILL -- "-$1"; for wait in 0 0.1 1; do sleep $wait; rm -rf -- "$2" && exit; done"#;
 
 struct Browser {
     executable: PathBuf,
@@ -106,32 +99,6 @@ fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProc
     }
     process.keep(server);
     Ok(process)
-}
-
-/// Ends the browser's processes and removes its folder even if this process ends without a word.
-struct Guard(Child);
-
-impl Guard {
-    fn start(group: u32, folder: TempDir) -> std::io::Result<Self> {
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "sh", &group.to_string()]).arg(folder.path()).env_remove(STARTED_FOR);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let guard = command.spawn()?;
-        let _ = folder.keep();
-        Ok(Guard(guard))
-    }
-}
-
-impl Drop for Guard {
-    /// The group is ended.
-    fn drop(&mut self) {
-        if let Some(mut input) = self.0.stdin.take() {
-            let _ = input.write_all(b"ended\n");
-        }
-        let _ = self.0.wait();
-    }
 }
 
 impl Backend for OrtWeb {

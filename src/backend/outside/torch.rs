@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::guard::Guard;
 use super::messages::{Ask, Inputs};
 use super::process::OutsideProcess;
 use super::program::describe;
@@ -16,7 +17,7 @@ use crate::definition::{
     CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
     device_kind,
 };
-use crate::paths::{Paths, is_trusted};
+use crate::paths::{Paths, cache, is_trusted, variable};
 
 /// How a module is called: as it is, compiled at its first call, or compiled ahead of time.
 #[derive(Clone, Copy, PartialEq, strum::IntoStaticStr)]
@@ -56,13 +57,34 @@ const LIBRARY: Library = Library {
     files: &["torch/__init__.py"],
 };
 
+/// Variables that begin so change what Dynamo and Inductor do: the settings of a case are those of its name alone.
+const OF_COMPILERS: [&str; 3] = ["TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"];
+
+/// Where Inductor keeps what it compiles, if the setting `cache` lets it.
+const CACHE_DIR: &str = "TORCHINDUCTOR_CACHE_DIR";
+
 impl Torch {
-    /// Starts Python for a device with so many threads.
-    fn start(&self, device: &str, threads: usize, is_profiled: bool) -> Result<OutsideProcess, CaseFailure> {
+    /// Starts Python for a device with so many threads. `file` may run code when it is read, if the user trusts it.
+    fn start(
+        &self,
+        device: &str,
+        threads: usize,
+        is_profiled: bool,
+        file: Option<&Path>,
+    ) -> Result<OutsideProcess, CaseFailure> {
         let mode: &str = self.mode.into();
-        let export = Paths::find().script("scripts/export/entry.py");
-        let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
-        python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
+        let wrong = |error: anyhow::Error| CaseFailure::failed(format!("{error:#}"));
+        let export = Paths::find().script("scripts/export/entry.py").map_err(wrong)?;
+        let folder = tempfile::Builder::new().prefix("inferbench-torch-").tempdir();
+        let folder = folder.map_err(|error| wrong(error.into()))?;
+        let mut process = python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
+            for (name, _) in std::env::vars_os() {
+                if OF_COMPILERS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                    command.env_remove(name);
+                }
+            }
+            // What Inductor writes goes with the process.
+            command.env("TMPDIR", folder.path());
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             command.env("TORCH_WORKER_SETTINGS", self.settings);
             // It defines the modules of packaged models.
@@ -70,20 +92,29 @@ impl Torch {
             command.env("OMP_NUM_THREADS", threads.to_string());
             // Nothing is asked of a model hub, and nothing is read from an earlier compilation unless a setting says so.
             command.env("HF_HUB_OFFLINE", "1");
-            if !self.settings.split('.').any(|setting| setting == "cache") {
+            if self.settings.split('.').any(|setting| setting == "cache") {
+                let own = || cache().join("torchinductor").into_os_string();
+                command.env(CACHE_DIR, variable(CACHE_DIR).unwrap_or_else(own));
+            } else {
                 command.env("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1");
             }
-            if is_trusted() {
+            if file.is_some_and(is_trusted) {
                 command.env("TORCH_WORKER_TRUST", "1");
             }
             if is_profiled {
                 command.env("TORCH_WORKER_PROFILED", "1");
             }
-        })
+        })?;
+        process.keep(Guard::start(process.id(), folder).map_err(|error| wrong(error.into()))?);
+        Ok(process)
     }
 
     fn open(&self, request: &LoadRequest<'_>, is_profiled: bool) -> Result<OutsideSession, CaseFailure> {
-        OutsideSession::load(self.start(request.device, request.threads, is_profiled)?, request)
+        let file = match &request.model.origin {
+            Origin::Files { torchscript, .. } => torchscript.as_deref(),
+            Origin::Packaged { .. } | Origin::Gguf { .. } => None,
+        };
+        OutsideSession::load(self.start(request.device, request.threads, is_profiled, file)?, request)
     }
 }
 
@@ -97,7 +128,7 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
     // An environment that the command names has PyTorch, where the active one may have none.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
-    let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false)?;
+    let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false, Some(file))?;
     let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file }, &[])?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
@@ -113,7 +144,7 @@ impl Backend for Torch {
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        describe(&mut self.start(device, 1, false)?)?.devices[0].availability()
+        describe(&mut self.start(device, 1, false, None)?)?.devices[0].availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {

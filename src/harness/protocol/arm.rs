@@ -41,6 +41,9 @@ pub struct ArmCase {
     pub message: Option<String>,
     /// How an arm of the case is started; present if the status is `ok`.
     pub start: Option<ArmStart>,
+    /// Types, sizes and ranges of the inputs, if they are known; older executables do not say them.
+    #[serde(default)]
+    pub inputs: Option<String>,
 }
 
 /// How an arm is started: `inferbench arm time JOB` with these variables.

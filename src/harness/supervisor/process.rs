@@ -17,6 +17,7 @@ use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::{JOB, Job, Purpose};
 use crate::machine::memory;
 use crate::machine::processes::{STARTED_FOR, end_started_for, ending_signal, own_executable};
+use crate::paths::trusted_files;
 use crate::run_data::files::{read_json, write_json};
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
@@ -135,6 +136,7 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     let mut variables: Vec<_> = pools.into_iter().map(|name| (name, threads.to_string().into())).collect();
     let (name, found) = backend::found_so_far();
     variables.push((name, found.into()));
+    variables.push(trusted_files());
     // All cases of a worker have the same backend and device.
     let case = job.work.first().map(|item| &item.case);
     if let Some((case, backend)) = case.and_then(|case| Some((case, backend::find(&case.backend).ok()?))) {

@@ -1,20 +1,24 @@
 """Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
 a folder as a model hub has it."""
 
+import ast
+import builtins
 import contextlib
 import importlib.util
 import inspect
 import os
 import pathlib
 import pickle
+import re
 import sys
 import traceback
 import warnings
 import zipfile
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, treespec_loads
 
 import networks
 from frames import Refused
@@ -33,9 +37,10 @@ DTYPES = {
 }
 # The Python file that was loaded.
 OWN = []
-# Whether pickles may run code when they are read.
+# Whether the file may run code when it is read.
 IS_TRUSTED = "TORCH_WORKER_TRUST" in os.environ
 TRUSTED = "a pickle that `--trust` allowed to run code when it was read"
+NATIVE = "a package of AOTInductor that `--trust` allowed to run its native code"
 
 
 class Loaded:
@@ -44,6 +49,8 @@ class Loaded:
     def __init__(self, module, path, examples=(), by_name=False, notes=(), can_change_dtype=True):
         self.module, self.examples, self.by_name, self.notes = module, list(examples), by_name, list(notes)
         self.files, self.can_change_dtype = [path, *own_imports(path)], can_change_dtype
+        # Of inputs whose sizes the file does not say.
+        self.names = []
 
 
 def load(path):
@@ -58,6 +65,8 @@ def inputs(path):
     loaded = load(path)
     if path.endswith(".pt"):
         return [f"{name}:f32[...]" for name in names_of(loaded.module)]
+    if loaded.names:
+        return [f"{name}:f32[...]" for name in loaded.names]
     shapes = [shape for *_, shape in loaded.examples]
     if loaded.can_change_dtype:
         # A Python file's module takes any batch, which is what all inputs begin with.
@@ -135,20 +144,16 @@ def names_of(module, count=None):
 
 def exported(path):
     """A program of torch.export. What is pickled in it may be tensors only, unless it is trusted."""
-    read = torch.load
-    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": not IS_TRUSTED})
     shown = os.path.basename(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    if is_package(path):
+        return package(path)
+    with without_code(shown) as refused, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             program = torch.export.load(path)
-    except pickle.UnpicklingError as why:
-        message = f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"
-        raise Refused("failed", message) from why
-    except Exception as why:
-        raise Refused("failed", f"{shown} is not what torch.export.save writes: {str(why).splitlines()[0] if str(why) else type(why).__name__}") from why
-    finally:
-        torch.load = read
+        except Exception as why:
+            text = str(why).splitlines()[0] if str(why) else type(why).__name__
+            raise (refused or [Refused("failed", f"{shown} is not what torch.export.save writes: {text}")])[0] from why
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     positional, named = program.call_spec.in_spec.children() if program.call_spec.in_spec else ((), ())
     names = list(program.graph_signature.user_inputs)
@@ -165,6 +170,72 @@ def exported(path):
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
     notes = [TRUSTED] if IS_TRUSTED else []
     return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def is_formula(text):
+    """Whether a text has numbers, symbols, operators and calls of functions that are not Python's own."""
+    plain = (ast.Expression, ast.Call, ast.keyword, ast.Load, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    except SyntaxError:
+        return False
+    words = [node.id if isinstance(node, ast.Name) else str(node.value) for node in nodes if isinstance(node, (ast.Name, ast.Constant))]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    are_plain = all(isinstance(node, (*plain, ast.Name, ast.Constant)) for node in nodes)
+    return are_plain and all(re.fullmatch(r"[\w.]+", word) and "__" not in word for word in words) and not any(hasattr(builtins, name) for name in names)
+
+
+@contextlib.contextmanager
+def without_code(shown):
+    """Lets torch.export read tensors only, and formulas of sizes, whose texts are given to `eval`; unless the file is trusted. Gives the
+    refusals, which torch.export may turn into other errors."""
+    read, parse, refused = torch.load, sympy.sympify, []
+
+    def tensors(*arguments, **named):
+        try:
+            return read(*arguments, **{**named, "weights_only": True})
+        except pickle.UnpicklingError:
+            refused.append(Refused("failed", f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"))
+            raise
+
+    def formula(text, *arguments, **named):
+        if isinstance(text, str) and not is_formula(text):
+            refused.append(Refused("failed", f"{shown} has a size that is no formula, {text[:80]!r}, which would run as code; `--trust` allows it"))
+            raise refused[-1]
+        return parse(text, *arguments, **named)
+
+    if not IS_TRUSTED:
+        torch.load, sympy.sympify = tensors, formula
+    try:
+        yield refused
+    finally:
+        torch.load, sympy.sympify = read, parse
+
+
+def is_package(path):
+    """Whether a `.pt2` has native code, which torch.export.load would load, too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("/data/aotinductor/" in f"/{name}" for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def package(path):
+    """What AOTInductor has compiled before: it says how many inputs it takes, and neither their names nor their sizes."""
+    shown = os.path.basename(path)
+    if not IS_TRUSTED:
+        message = f"{shown} is a package of AOTInductor, whose native code would run when it is loaded: allow it by `--trust`, or name what torch.export.save writes"
+        raise Refused("failed", message)
+    # Not where the other files are read: it takes seconds to import.
+    import torch._inductor
+
+    # It would read beyond inputs that are too small.
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    loaded = Loaded(torch._inductor.aoti_load_package(path), path, notes=[NATIVE], can_change_dtype=False)
+    inputs = treespec_loads(loaded.module.loader.get_call_spec()[0]).num_leaves
+    loaded.names = [f"input_{place}" for place in range(inputs)]
+    return loaded
 
 
 def archived(path):
@@ -270,8 +341,10 @@ def place_of(why):
     if not OWN:
         return None
     own = {OWN[0], *own_imports(OWN[0])}
-    frames = [frame for frame in traceback.extract_tb(why.__traceback__) if frame.filename in own]
     if isinstance(why, SyntaxError) and why.filename in own:
         return f"{os.path.basename(why.filename)}, line {why.lineno}"
-    places = [f"{os.path.basename(frame.filename)}, line {frame.lineno}, in {frame.name} (`{frame.line}`)" for frame in frames]
+    frames = [(frame.filename, frame.lineno, frame.name, frame.line) for frame in traceback.extract_tb(why.__traceback__)]
+    # What traces the file instead of running it says the place in its message.
+    frames += re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(.+)', str(why))
+    places = [f"{os.path.basename(file)}, line {line}, in {name} (`{code}`)" for file, line, name, code in frames if file in own]
     return ": ".join(places[-2:]) or None

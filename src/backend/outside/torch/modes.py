@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 
@@ -10,6 +11,7 @@ import torch._dynamo
 import torch._inductor
 import torch._inductor.config
 
+import files
 from frames import Refused
 
 MODE = os.environ["TORCH_WORKER_MODE"]
@@ -18,6 +20,8 @@ SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").s
 INDUCTOR = [setting for setting in SETTINGS if setting in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
 # Where Dynamo would give up and call a module as it is, the case says so.
 torch._dynamo.config.fail_on_recompile_limit_hit = True
+# It would remember the last 64 compilations only, and these are counted.
+torch._dynamo.utils.set_compilation_metrics_limit(1 << 20)
 # Kernels that Inductor makes are seen by the profiler only if they tell it.
 torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
 torch._inductor.config.freezing = "freezing" in SETTINGS
@@ -28,6 +32,8 @@ def name():
 
 
 def mode_of(device):
+    if device.type != "cuda" and (same := {"reduce-overhead": "default", "max-autotune-no-cudagraphs": "max-autotune"}.get("".join(INDUCTOR))):
+        raise Refused("unsupported", f"{INDUCTOR[0]} differs from {same} by CUDA graphs only, and {device.type} has none")
     if MODE == "eager":
         return Eager()
     if device.type == "cpu":
@@ -63,6 +69,51 @@ class Eager:
     def compilations(self):
         return 0
 
+    def products(self):
+        """The types of the products in the graphs that were compiled last."""
+        return []
+
+    def check(self):
+        """Refuses what was not compiled, after a call."""
+
+
+# The types of products in the last graph of each function that Inductor has compiled.
+GRAPHS = {}
+# The operators of products, by their names in graphs and profiles.
+PRODUCTS = (
+    *("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution", "_convolution_pointwise", "_linear_pointwise", "qlinear_pointwise", "_mkl_linear"),
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+)
+NAMES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int8: "i8", torch.uint8: "i8"}
+
+
+def note_products(graph):
+    """Inductor calls it with each graph before it makes kernels of it."""
+    kinds = []
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.name.split("::")[-1] in PRODUCTS:
+            tensors = [given.meta["val"] for given in node.all_input_nodes if isinstance(given.meta.get("val"), torch.Tensor)]
+            kinds += [NAMES[tensor.dtype] for tensor in tensors[:1] if tensor.dtype in NAMES]
+    identity = torch._guards.CompileContext.current_compile_id()
+    GRAPHS[getattr(identity, "frame_id", None)] = kinds
+
+
+# Inductor reads no cache if it is set.
+if "cache" not in SETTINGS:
+    torch._inductor.config.post_grad_custom_post_pass = note_products
+
+
+def autotuned():
+    """How many operators were timed in several forms, if that is asked for."""
+    count = torch._dynamo.utils.counters["inductor"]["select_algorithm_autotune"]
+    return [f"{plural(count, 'operator')} autotuned"] if "max-autotune" in "".join(INDUCTOR) else []
+
+
+def cuda_graphs():
+    skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+    return [f"{plural(skips, 'graph')} without CUDA graphs"] if skips and INDUCTOR else []
+
 
 class Compiled(Eager):
     def made(self, function, cast, tensors_of):
@@ -76,7 +127,7 @@ class Compiled(Eager):
             # The first compilation of a function has the number 0.
             "recompilation": sum(not name.endswith("/0") for name in compilation_ids()),
         }
-        return [", ".join(plural(count, what) for what, count in counts.items())]
+        return [", ".join(plural(count, what) for what, count in counts.items()), *autotuned(), *cuda_graphs()]
 
     def times(self):
         spent = torch._dynamo.utils.compilation_time_metrics
@@ -86,6 +137,13 @@ class Compiled(Eager):
 
     def compilations(self):
         return len(compilation_ids())
+
+    def products(self):
+        return [kind for kinds in GRAPHS.values() for kind in kinds]
+
+    def check(self):
+        if not torch._dynamo.utils.counters["stats"]["unique_graphs"]:
+            raise Refused("unsupported", "torch.compile has compiled no graph of this module, and calls it as it is: it would be measured as `torch`")
 
 
 def compilation_ids():
@@ -105,7 +163,8 @@ def as_reason(library):
         raise
     except Exception as why:
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        raise Refused("unsupported", f"{library}: {type(why).__name__}: {lines[0] if lines else 'no message'}") from why
+        place = f"{place}: " if (place := files.place_of(why)) else ""
+        raise Refused("unsupported", f"{library}: {place}{type(why).__name__}: {lines[0] if lines else 'no message'}") from why
 
 
 class Flat(torch.nn.Module):
@@ -117,6 +176,15 @@ class Flat(torch.nn.Module):
 
     def forward(self, *arguments, **named):
         return tuple(value for _, value in self.tensors_of(self.called(*arguments, **named)))
+
+
+def remove_unpacked():
+    """Removes what was unpacked of packages, after a first call has loaded it: PyTorch may leave it, and knows only /tmp for it."""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for path in {line.split(maxsplit=5)[-1].strip() for line in maps}:
+            folder, is_of_package, _ = path.partition("/data/aotinductor/")
+            if is_of_package and folder.startswith("/tmp/"):
+                shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
 
 
 class Ahead(Eager):
@@ -137,6 +205,9 @@ class Ahead(Eager):
     def __call__(self, *arguments, **named):
         if self.run is None:
             self.compile(arguments, named)
+            result = self.run(*arguments, **named)
+            remove_unpacked()
+            return result
         return self.run(*arguments, **named)
 
     def compile(self, arguments, named):
@@ -167,7 +238,10 @@ class Ahead(Eager):
     def notes(self):
         if self.run is None:
             return []
-        return [f"a package of {self.bytes / 1e6:.1f} MB, which is loaded in {self.loading_ms:.0f} ms without compiling"]
+        return [f"a package of {self.bytes / 1e6:.1f} MB, which is loaded in {self.loading_ms:.0f} ms without compiling", *autotuned()]
+
+    def products(self):
+        return [kind for kinds in GRAPHS.values() for kind in kinds]
 
     def times(self):
         return self.spent

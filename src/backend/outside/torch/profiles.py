@@ -5,15 +5,12 @@ import math
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from modes import MODE
+from modes import MODE, PRODUCTS
 
 CALL, MODULE = "inferbench call", "inferbench module "
 # What torch.compile does around its kernels.
 AROUND = ("## Call", "Torch-Compiled", "TorchDynamo", "AOTDispatcher", "Pregraph bytecode")
-
-
-# The innermost operators of products, which say the type that they compute in.
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution", "_convolution_pointwise", "_linear_pointwise", "qlinear_pointwise")
+# Types in the words of the profiler.
 TYPES = {"float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8", "unsigned char": "i8"}
 
 

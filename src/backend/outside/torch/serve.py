@@ -48,11 +48,13 @@ class Torch(Worker):
     def failure(self, why, text):
         if isinstance(why, torch.OutOfMemoryError) or "can't allocate memory" in text:
             return "out-of-memory", text
-        if place := files.place_of(why):
-            return "failed", f"{place}: {type(why).__name__}: {text}"
-        if isinstance(why, (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit)):
-            return "unsupported", f"torch.compile: {text}"
-        return None
+        place = f"{place}: " if (place := files.place_of(why)) else ""
+        if isinstance(why, torch._dynamo.exc.FailOnRecompileLimitHit):
+            most = torch._dynamo.config.recompile_limit
+            return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
+        if isinstance(why, torch._dynamo.exc.TorchDynamoException):
+            return "unsupported", f"torch.compile: {place}{text}"
+        return ("failed", f"{place}{type(why).__name__}: {text}") if place else None
 
 
 def described():

@@ -1,6 +1,7 @@
 """Sessions: a model's module on a device, and the batches that are bound to it."""
 
 import copy
+import functools
 import time
 
 import numpy as np
@@ -9,11 +10,13 @@ import torch
 import files
 import networks
 from frames import Refused
-from modes import MODE, SETTINGS, mode_of, plural
+from modes import MODE, SETTINGS, Eager, mode_of, plural, remove_unpacked
 from profiles import products
 
 # Modules of other types, which are those of quantised archives, take and give f32.
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+# Settings that change a module of Python, or which operators it calls.
+OF_MODULES = ("autocast", "channels-last", "sdpa")
 
 
 class Session:
@@ -40,6 +43,8 @@ class Session:
             parameter.requires_grad_(False)
         module = module.eval().to(self.device, self.dtype)
         if self.is_channels_last:
+            if not any(parameter.ndim == 4 for parameter in module.parameters()):
+                raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
             module = module.to(memory_format=torch.channels_last)
         self.attention(module)
         if self.asked_dtype == "i8":
@@ -57,16 +62,21 @@ class Session:
             self.notes.append(f"transformers with attention {model.config._attn_implementation}")
 
     def prove(self, call):
-        """Shows by a profile that a call computes products in the type that was asked for."""
+        """Refuses what was not compiled, and shows by a profile that a call computes products in the type that was asked for."""
+        self.mode.check()
         if self.asked_dtype == "f32" or self.proof is not None:
             return
-        found = products(call)
+        found, compiled = products(call), self.mode.products()
         count, total = found.get(self.asked_dtype, 0), sum(found.values())
-        if total and not count:
-            others = ", ".join(found)
+        unseen = max(len(compiled) - total, 0)
+        if (total or unseen) and not count and not (unseen and self.asked_dtype in compiled):
+            others = ", ".join(found or dict.fromkeys(compiled))
             raise Refused("unsupported", f"PyTorch computes the products of this module in {others}, and none in {self.asked_dtype}")
-        seen = f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"
-        self.proof = seen if total else "Inductor's kernels alone, whose types no profile tells"
+        said = [f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"]
+        if unseen:
+            given = f"{compiled.count(self.asked_dtype)} of {len(compiled)} are given {self.asked_dtype}"
+            said.append(f"it does not tell the types of {plural(unseen, 'product')}; in Inductor's graphs, {given}")
+        self.proof = "; ".join(said) if total or unseen else f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
@@ -161,7 +171,7 @@ class Forward(Session):
         super().__init__(request)
         if "static-cache" in SETTINGS:
             raise Refused("unsupported", "a static cache is for the phases prefill and decode")
-        self.taken, self.by_name = taken, False
+        self.taken, self.by_name, self.is_unpacked = taken, False, False
 
     def of(self, module):
         self.module, self.run = module, self.compiled(module)
@@ -182,7 +192,15 @@ class Forward(Session):
 
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
-        self.call(binding)
+        try:
+            self.call(binding)
+        except RuntimeError as why:
+            if not self.is_unpacked:
+                raise
+            message = "the package does not take inputs of these sizes and types: name those for which it was compiled by `--input`"
+            raise Refused("failed", message) from why
+        if self.is_unpacked:
+            remove_unpacked()
         self.prove(lambda: self.call(binding))
 
     def computed(self, inputs):
@@ -226,11 +244,21 @@ def of_file(request, path):
         raise Refused("unsupported", f"torch.{'compile' if MODE == 'compile' else 'export'} takes Python modules, and a TorchScript archive has none")
     if not loaded.can_change_dtype and request["dtype"] != "f32":
         raise Refused("unsupported", "a `.pt2` computes in the dtype in which it was exported: f32")
+    if loaded.names and MODE != "aot":
+        raise Refused("unsupported", "a package of AOTInductor is compiled already: run it by `--backend torch-aot`")
+    idle = [setting for setting in SETTINGS if loaded.names or setting in OF_MODULES]
+    if idle and not loaded.can_change_dtype:
+        raise Refused("unsupported", f"the setting {idle[0]} has no effect on a `.pt2`, whose operators are those of its export")
     session = Forward(request, [given["name"] for given in request["inputs"]])
     session.by_name, session.files, session.notes = loaded.by_name, loaded.files, loaded.notes
     if is_archive and request["dtype"] == "i8":
         # It was quantised before it was saved.
         session.asked_dtype = "f32"
+    if loaded.names:
+        session.mode = Eager()
+        session.module, session.run = torch.nn.Module(), loaded.module
+        session.is_unpacked = True
+        return session
     if loaded.can_change_dtype:
         return session.of(session.placed(loaded.module))
     return session.of(loaded.module.to(session.device))
@@ -249,6 +277,9 @@ class Generation(Session):
 
         networks.load_state(Published(self.model, None, prefixes=entry.prefixes), networks_of_file)
         self.model = self.placed(self.model)
+        # What makes states of the inputs, such as the encoder: a part of the calls of two phases.
+        is_called = entry.encoded and self.phase != "decode"
+        self.prompt = (self.compiled if is_called else self.cast)(functools.partial(entry.prompt, self.model))
         self.run = self.compiled(self.model.forward)
         self.taken = [port.name for port in entry.inputs]
         self.is_static, self.positions = "static-cache" in SETTINGS, 0
@@ -260,9 +291,6 @@ class Generation(Session):
 
     def inputs(self, tensors):
         return [self.put(tensors[name]) for name in self.taken]
-
-    def prompt(self, inputs):
-        return self.entry.prompt(self.model, *inputs)
 
     def cache(self, prompt, steps):
         """An empty cache with room for the prompt and so many steps; `None` for one that grows, which transformers makes itself."""
@@ -309,7 +337,7 @@ class Generation(Session):
 
     def start(self, inputs):
         """The state after the prefill, from which steps go on."""
-        prompt = self.prompt(inputs)
+        prompt = self.prompt(*inputs)
         _, token, cache = self.step(prompt.prefill, self.cache(prompt, self.plan["steps"] + 1))
         return {"token": token, "cache": cache, "decode": prompt.decode}
 
@@ -321,7 +349,7 @@ class Generation(Session):
             self.wait()
 
     def computed(self, inputs):
-        prompt = self.prompt(inputs)
+        prompt = self.prompt(*inputs)
         if self.phase == "encoder":
             return list(zip(self.names, prompt.encoded))
         return [("token", self.step(prompt.prefill, self.cache(prompt, 0))[1])]
@@ -333,10 +361,10 @@ class Generation(Session):
             result = self.step({**now["decode"], self.entry.tokens: now["token"]}, now["cache"])
             now["token"], now["cache"] = result[1], result[2]
         elif self.phase == "prefill":
-            prompt = self.prompt(bound["inputs"])
+            prompt = self.prompt(*bound["inputs"])
             result = self.step(prompt.prefill, self.cache(prompt, 0))
         else:
-            result = self.prompt(bound["inputs"])
+            result = self.prompt(*bound["inputs"])
         self.wait()
         return result
 
@@ -356,7 +384,7 @@ class Generation(Session):
         tensors = dict(tensors)
         text = tensors.pop("text", None)
         state = self.start(self.inputs(tensors))
-        prompt = self.prompt(self.inputs(tensors))
+        prompt = self.prompt(*self.inputs(tensors))
         logits, token, cache = self.step(prompt.prefill, self.cache(prompt, count))
         found = [logits]
         for number in range(count - 1):
