@@ -76,18 +76,17 @@ fn decoding_takes_batches_as_large_as_llama_cpp_has_sequences_for() {
     }
     let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[52, 64, 65]);
     let asked = ["run", "--noplot", "--variant", "original,q8_0", "--phase", "decode", "--verify-only"];
-    workplace.inferbench(&asked).finish();
-    let records = workplace.records();
-    assert_eq!(records.len(), 6);
-    for record in records {
-        let id = record.case().to_string();
-        let message = record.message.unwrap_or_default();
-        if record.batch_size == 65 {
-            assert_eq!(record.status, Status::Unsupported, "{id}: {message}");
+    let said = workplace.inferbench(&asked).finish();
+    let outcomes = workplace.unkept_outcomes().finished;
+    assert_eq!(outcomes.len(), 6, "{}", said.stderr);
+    for (id, outcome) in outcomes {
+        let message = outcome.row.message.unwrap_or_default();
+        if id.ends_with("/65") {
+            assert_eq!(outcome.row.status, Status::Unsupported, "{id}: {message}");
             assert!(message.contains("decoding keeps 4 batches, 260 sequences in all"), "{id}: {message}");
             assert!(message.ends_with("llama.cpp keeps 256 at most: the largest batch is 64"), "{id}: {message}");
         } else {
-            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+            assert_eq!((outcome.row.status, outcome.row.verified), (Status::Ok, Some(true)), "{id}: {message}");
         }
     }
 }

@@ -16,12 +16,13 @@ use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
 use crate::fixture::{HostTensor, RING, TensorData};
 
 /// Architectures of files whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
-const GELU: [&str; 13] = [
+const GELU: [&str; 16] = [
     "gpt2",
     "gemma",
     "gemma2",
     "gemma3",
     "gemma3n",
+    "gemma4",
     "starcoder",
     "starcoder2",
     "codeshell",
@@ -30,6 +31,8 @@ const GELU: [&str; 13] = [
     "bloom",
     "mpt",
     "phi2",
+    "grok",
+    "spark2_5",
 ];
 
 /// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
