@@ -133,7 +133,7 @@ pub(super) struct Lengths {
     pub prompt: usize,
     /// Steps after it, before decoding begins again from it.
     pub steps: usize,
-    /// Steps whose tokens are compared: as many as references have, whatever is timed, if the model has positions for them.
+    /// Steps whose tokens are compared: as many as a reference has, also where fewer are timed.
     pub compared_steps: usize,
 }
 
@@ -145,8 +145,9 @@ impl Lengths {
         let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
         let generation = request.model.generation.as_ref();
         let wanted = generation.and_then(|generation| generation.new_tokens).unwrap_or(STEPS);
+        let compared = if request.artifacts.reference.is_some() { STEPS } else { STEPS.min(wanted) };
         let Some(positions) = generation.and_then(|generation| generation.positions) else {
-            return Ok(Lengths { prompt, steps: wanted, compared_steps: STEPS });
+            return Ok(Lengths { prompt, steps: wanted, compared_steps: compared });
         };
         // The token after a prompt that fills all positions can be computed, and none after that.
         let least = usize::from(request.phase == Phase::Decode);
@@ -156,7 +157,7 @@ impl Lengths {
                 "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
             ))
         })?;
-        Ok(Lengths { prompt, steps: wanted.min(left), compared_steps: STEPS.min(left) })
+        Ok(Lengths { prompt, steps: wanted.min(left), compared_steps: compared.min(left) })
     }
 }
 

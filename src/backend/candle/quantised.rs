@@ -64,8 +64,8 @@ struct Weights<'a> {
     used: RefCell<HashSet<String>>,
 }
 
-/// The first key of a file that says what is not computed here, with its value. Scaled rotations are those of `rope_freqs` alone.
-fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<(&'a str, &'a Value)> {
+/// The first key of a file that says what is not computed here. Of scaled rotations, those of the tensor `rope_freqs` are.
+fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
     let scaling = header.text(&format!("{architecture}.rope.scaling.type"));
     let is_none = |value: &Value| match value {
         Value::Integer(number) => *number == 0,
@@ -74,7 +74,7 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<(&'a str, 
         _ => false,
     };
     let is_one = |value: &Value| *value == Value::Integer(1) || *value == Value::Float(1.0);
-    header.values.iter().map(|(key, value)| (key.as_str(), value)).find(|(key, value)| {
+    let is_not_computed = |(key, value): &(&'a String, &'a Value)| {
         let Some(key) = key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.')) else { return false };
         match key {
             "rope.scaling.type" => !matches!(scaling, Some("none" | "linear")),
@@ -82,7 +82,7 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<(&'a str, 
             "rope.scaling.original_context_length" | "rope.scaling.finetuned" => false,
             "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
             "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
-            "attention.causal" => **value != Value::Bool(true),
+            "attention.causal" => *value != &Value::Bool(true),
             "attention.sliding_window"
             | "expert_count"
             | "attention.scale"
@@ -102,7 +102,8 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<(&'a str, 
             }
             _ => key.starts_with("rope.scaling.") || key.starts_with("rope.dimension_sections"),
         }
-    })
+    };
+    header.values.iter().find(is_not_computed).map(|(key, _)| key.as_str())
 }
 
 impl Weights<'_> {
@@ -223,9 +224,9 @@ impl Decoder {
                 ARCHITECTURES.join(" and ")
             )));
         }
-        if let Some((key, value)) = not_computed(header, architecture) {
+        if let Some(key) = not_computed(header, architecture) {
             return Err(CaseFailure::unsupported(format!(
-                "candle's module does not compute {key} = {value:?} of the file"
+                "candle's module does not compute {key} as the file says it"
             )));
         }
         let handle = fs_err::File::open(file).map_err(anyhow::Error::from)?;
@@ -257,7 +258,8 @@ impl Decoder {
         }
         let head_size = number("attention.key_length").unwrap_or(width / heads);
         // What follows has the size of a head, which a file may say as it likes; the weights are as large as the file.
-        for (name, heads) in [("blk.0.attn_q.weight", heads), ("blk.0.attn_k.weight", kv_heads)] {
+        for (part, heads) in [("q", heads), ("k", kv_heads), ("v", kv_heads)] {
+            let name = &*format!("blk.0.attn_{part}.weight");
             let rows = weights.info(name)?.sizes.get(1).copied().unwrap_or(0);
             if heads.checked_mul(head_size).is_none_or(|size| size as u64 != rows) {
                 bail!("the file says {heads} heads of {head_size} elements, and {name} has {rows} rows")
@@ -416,7 +418,7 @@ mod tests {
             let values: BTreeMap<String, Value> =
                 keys.iter().map(|(key, value)| (format!("llama.{key}"), value.clone())).collect();
             let header = Header { values, tensors: Vec::new(), file_bytes: 0 };
-            not_computed(&header, "llama").map(|(key, _)| key.to_owned())
+            not_computed(&header, "llama").map(str::to_owned)
         };
         let (text, float) = (|text: &str| Value::Text(text.into()), Value::Float);
         for right in [
