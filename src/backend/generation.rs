@@ -10,7 +10,7 @@ use crate::fixture::{HostTensor, TensorData};
 
 /// Steps from a prefill whose tokens are compared: those of the references. If the definition does not say another number,
 /// decoding begins again after them.
-pub(super) const STEPS: usize = 16;
+const STEPS: usize = 16;
 
 /// The most logits per row that are compared: if the vocabulary is larger, every n-th logit is.
 const COMPARED_LOGITS: usize = 1024;
@@ -53,6 +53,7 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     tokens_input: usize,
     /// Steps from a prefill, before decoding begins again from it.
     steps: usize,
+    compared_steps: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
 }
@@ -82,7 +83,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         generator: G,
         placement: Placement,
     ) -> Result<Self, CaseFailure> {
-        let (prompt_positions, steps) = sizes(request)?;
+        let Lengths { prompt: prompt_positions, steps, compared_steps } = Lengths::of(request)?;
         let phase = request.phase;
         let generation = request.model.generation.as_ref();
         let prefix_positions = generation.map_or(0, |generation| generation.prefix_positions);
@@ -97,6 +98,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
             prefix_positions,
             tokens_input,
             steps,
+            compared_steps,
             bound,
             placement,
         })
@@ -124,18 +126,38 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
     }
 }
 
-/// The positions of the prompt, and the steps after it.
-pub(super) fn sizes(request: &LoadRequest<'_>) -> Result<(usize, usize), CaseFailure> {
-    let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
-    let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
-    let generation = request.model.generation.as_ref();
-    let wanted = generation.and_then(|generation| generation.new_tokens).unwrap_or(STEPS);
-    let Some(positions) = generation.and_then(|generation| generation.positions) else { return Ok((prompt, wanted)) };
-    match positions.saturating_sub(prompt) {
-        0 => Err(CaseFailure::failed(format!(
-            "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
-        ))),
-        left => Ok((prompt, wanted.min(left))),
+/// How long the texts of a case are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Lengths {
+    /// Positions of the prompt.
+    pub prompt: usize,
+    /// Steps after it, before decoding begins again from it.
+    pub steps: usize,
+    /// Steps whose tokens are compared: as many as a reference has, also where fewer are timed.
+    pub compared_steps: usize,
+}
+
+impl Lengths {
+    /// # Errors
+    /// The length of the prompt is not known, or the model has too few positions for it.
+    pub fn of(request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
+        let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
+        let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
+        let generation = request.model.generation.as_ref();
+        let wanted = generation.and_then(|generation| generation.new_tokens).unwrap_or(STEPS);
+        let compared = if request.artifacts.reference.is_some() { STEPS } else { STEPS.min(wanted) };
+        let Some(positions) = generation.and_then(|generation| generation.positions) else {
+            return Ok(Lengths { prompt, steps: wanted, compared_steps: compared });
+        };
+        // The token after a prompt that fills all positions can be computed, and none after that.
+        let least = usize::from(request.phase == Phase::Decode);
+        let left = positions.checked_sub(prompt).filter(|left| *left >= least);
+        let left = left.ok_or_else(|| {
+            CaseFailure::failed(format!(
+                "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
+            ))
+        })?;
+        Ok(Lengths { prompt, steps: wanted.min(left), compared_steps: compared.min(left) })
     }
 }
 
@@ -152,7 +174,8 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        (self.prompt_positions, self.steps) = sizes(request)?;
+        let Lengths { prompt, steps, compared_steps } = Lengths::of(request)?;
+        (self.prompt_positions, self.steps, self.compared_steps) = (prompt, steps, compared_steps);
         self.bound.clear();
         Ok(())
     }
@@ -185,7 +208,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         }
         self.rewind(binding);
         let (mut steps, mut last) = (Vec::new(), None);
-        for _ in 0..self.steps.min(STEPS) {
+        for _ in 0..self.compared_steps {
             let (logits, tokens) = self.step(binding)?;
             steps.push(self.runtime.download(&tokens)?);
             last = Some(logits);
@@ -203,17 +226,14 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         if self.phase != Phase::Decode {
             return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
         }
-        let (text, count, ends): (_, _, &[i64]) = match continuation {
-            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
-            Continuation::Likeliest { most, ends } => (None, most, ends),
-        };
+        let Followed { text, count, ends, log_probabilities } = continuation.into();
         let inputs = self.generator.upload(&self.runtime, inputs)?;
         let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
         let mut all: Vec<NextTokens> = Vec::with_capacity(count);
         let mut has_ended = Vec::new();
         for number in 0..count {
             let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref())?;
+            let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref(), log_probabilities)?;
             let tokens = given.unwrap_or_else(|| next.likeliest.clone());
             has_ended.resize(tokens.len(), false);
             has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
@@ -283,6 +303,29 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 }
 
+/// The parts of a continuation.
+pub(super) struct Followed<'a> {
+    pub text: Option<&'a HostTensor>,
+    /// Tokens at most.
+    pub count: usize,
+    pub ends: &'a [i64],
+    pub log_probabilities: bool,
+}
+
+impl<'a> From<Continuation<'a>> for Followed<'a> {
+    fn from(continuation: Continuation<'a>) -> Self {
+        match continuation {
+            Continuation::Given { text, log_probabilities } => {
+                let count = text.shape.get(1).copied().unwrap_or(0);
+                Followed { text: Some(text), count, ends: &[], log_probabilities }
+            }
+            Continuation::Likeliest { most, ends } => {
+                Followed { text: None, count: most, ends, log_probabilities: false }
+            }
+        }
+    }
+}
+
 /// A column of a text `[batch, length]`.
 pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
     let (&[_, length], TensorData::I64(tokens)) = (text.shape.as_slice(), &text.data) else {
@@ -292,8 +335,13 @@ pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseF
 }
 
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
-/// those that are given, or else the likeliest.
-pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
+/// those that are given, or else the likeliest. The logarithms of all probabilities are as many numbers again, and come only if they are
+/// wanted.
+pub(super) fn next_tokens(
+    logits: &HostTensor,
+    given: Option<&[i64]>,
+    log_probabilities: bool,
+) -> Result<NextTokens, CaseFailure> {
     let mut next =
         NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
@@ -316,7 +364,9 @@ pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<
         next.likeliest.push(best.0 as i64);
         let log_of_all = best.1 + sum.ln();
         next.losses.push(log_of_all - f64::from(logit));
-        next.log_probabilities.push(row.iter().map(|&logit| (f64::from(logit) - log_of_all) as f32).collect());
+        if log_probabilities {
+            next.log_probabilities.push(row.iter().map(|&logit| (f64::from(logit) - log_of_all) as f32).collect());
+        }
         let largest = row.iter().fold(0.0_f64, |largest, &logit| largest.max(f64::from(logit).abs()));
         next.gaps.push((best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE));
     }
@@ -376,16 +426,18 @@ mod tests {
     #[test]
     fn the_loss_is_that_of_the_token_that_is_given() {
         let logits = HostTensor { shape: vec![2, 3], data: TensorData::F32(vec![1.0, 2.0, 0.5, -100.0, 700.0, 700.0]) };
-        let NextTokens { likeliest, losses, gaps, log_probabilities } = next_tokens(&logits, Some(&[2, 0])).unwrap();
+        let NextTokens { likeliest, losses, gaps, log_probabilities } =
+            next_tokens(&logits, Some(&[2, 0]), true).unwrap();
         assert_eq!((likeliest, gaps), (vec![1, 1], vec![0.75, 800.0 / 700.0]));
         let sum = [1.0_f64, 2.0, 0.5].map(f64::exp).iter().sum::<f64>();
         assert!((losses[0] - (sum.ln() - 0.5)).abs() < 1e-12, "{losses:?}");
         assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");
         let probabilities: f64 = log_probabilities[0].iter().map(|&it| f64::from(it).exp()).sum();
         assert!((probabilities - 1.0).abs() < 1e-6, "{log_probabilities:?}");
-        let own = next_tokens(&logits, None).unwrap().losses;
-        assert!((own[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");
-        let error = next_tokens(&logits, Some(&[3, 0])).unwrap_err().message;
+        let own = next_tokens(&logits, None, false).unwrap();
+        assert!(own.log_probabilities.is_empty(), "{own:?}");
+        assert!((own.losses[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");
+        let error = next_tokens(&logits, Some(&[3, 0]), true).unwrap_err().message;
         assert_eq!(error, "the text has a token that is not among the model's 3");
     }
 

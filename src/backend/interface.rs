@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
@@ -80,13 +80,13 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The session cannot be made; the failure has the status that the case gets.
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
-    /// Loads the same weights, computed in f32: what a session is compared with whose weights are quantised. Returns `None` if the backend
-    /// has no such form of the model.
+    /// Loads the same weights, computed in f32: what a session is compared with whose weights are quantised. Files that this needs are
+    /// written into a folder, which is there as long as the session. Returns `None` if the backend has no such form of the model.
     ///
     /// # Errors
     /// As [`load`](Backend::load).
     #[doc(hidden)]
-    fn load_exact(&self, _request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+    fn load_exact(&self, _request: &LoadRequest<'_>, _folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         Ok(None)
     }
     /// Loads a model under a profiler, in the same way as [`load`](Backend::load) otherwise.
@@ -265,8 +265,8 @@ pub struct Turn {
 /// The tokens after a batch of inputs.
 #[derive(Clone, Copy, Debug)]
 pub enum Continuation<'a> {
-    /// Those of a text, i64 `[batch, count]`.
-    Given(&'a HostTensor),
+    /// Those of a text, i64 `[batch, count]`; and whether the logarithms of all tokens' probabilities are wanted.
+    Given { text: &'a HostTensor, log_probabilities: bool },
     /// The likeliest ones: at most so many, until each row has one that ends it.
     Likeliest { most: usize, ends: &'a [i64] },
 }
@@ -280,7 +280,7 @@ pub struct NextTokens {
     pub losses: Vec<f64>,
     /// How far the logit of the token that is taken is below the largest, as a fraction of the largest absolute logit.
     pub gaps: Vec<f64>,
-    /// The logarithms of the probabilities of all tokens; empty if they are not known.
+    /// The logarithms of the probabilities of all tokens; empty if they are not known or not wanted.
     pub log_probabilities: Vec<Vec<f32>>,
 }
 

@@ -60,7 +60,7 @@ pub use interface::{
 };
 pub use null::NullSession;
 pub use outside::conformance::{Check, check as check_program};
-pub use registry::{NULL, find};
+pub use registry::{LLAMA_CPP, NULL, find};
 
 /// Makes a GGUF file of f32 into one of another form, as llama.cpp does.
 ///
@@ -68,7 +68,7 @@ pub use registry::{NULL, find};
 /// llama.cpp is not here, or refuses the file; the message says why.
 pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::Result<()> {
     #[cfg(feature = "llama-cpp")]
-    return llama_cpp::quantise(from, to, form);
+    return llama_cpp::quantise(from, to, form).map_err(|failure| anyhow::anyhow!(failure.message));
     #[cfg(not(feature = "llama-cpp"))]
     anyhow::bail!("{} and {}: a build with `--features llama-cpp` makes {form:?} of it", from.display(), to.display());
 }

@@ -79,6 +79,9 @@ macro_rules! in_place {
     }};
 }
 
+/// The backend that also computes the weights of GGUF files in f32, for others to be compared with.
+pub const LLAMA_CPP: &str = "llama-cpp";
+
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 static ENTRIES: [Entry; 12] = [
@@ -93,7 +96,7 @@ static ENTRIES: [Entry; 12] = [
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
             setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
             in_place: in_place!("openvino", super::openvino::OpenVino) },
-    Entry { name: "llama-cpp", version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
+    Entry { name: LLAMA_CPP, version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
             backend: with_feature!("llama-cpp", super::llama_cpp::LlamaCpp), in_place: None },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },

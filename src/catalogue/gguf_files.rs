@@ -16,6 +16,8 @@ pub(super) const GGUF: &str = "gguf";
 
 const TOKENS: &str = "input_ids";
 const PART: &str = "lm";
+/// The table that has a row for each token.
+const EMBEDDINGS: &str = "token_embd.weight";
 
 /// Architectures of files that are no language models.
 const OTHERS: [&str; 5] = ["clip", "bert", "nomic-bert", "t5encoder", "whisper"];
@@ -41,6 +43,13 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
     );
     let vocabulary = header.vocabulary().filter(|size| *size > 0).context("the file does not say its vocabulary");
     let vocabulary = vocabulary.with_context(of_file)?;
+    let table = header.tensors.iter().find(|tensor| tensor.name == EMBEDDINGS).and_then(|table| table.sizes.get(1));
+    ensure!(
+        table.is_none_or(|rows| *rows == vocabulary),
+        "{}: it says a vocabulary of {vocabulary} tokens, and {EMBEDDINGS} has {} rows",
+        file.display(),
+        table.copied().unwrap_or(0)
+    );
     let positions = header.of_architecture("context_length").and_then(|length| usize::try_from(length).ok());
     let prompt = positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1);
     let symbol = |name: &str| Dimension::Symbol(name.into());

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::case::{Boundary, Phase, TimedOn, usable_name};
+use super::case::{Boundary, Case, Phase, TimedOn, usable_name};
 use super::data_source::DataSource;
 use super::dims::Sweep;
 use super::dtype::Dtype;
 use super::judge::Judge;
+use super::model::Model;
 use super::names::parse_device;
 use super::shard::Shard;
+use super::status::CaseFailure;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,6 +82,46 @@ impl TokenTests {
         self.pp.is_empty() && self.tg.is_none()
     }
 
+    /// # Errors
+    /// A number is out of its range, or depths are of nothing.
+    fn check(&self) -> Result<()> {
+        let range = 1..=MOST_TOKENS;
+        ensure!(
+            self.pp.iter().chain(&self.tg).all(|count| range.contains(count)),
+            "`pp` and `tg` are numbers of tokens from 1 to {MOST_TOKENS}"
+        );
+        ensure!(
+            self.depth.iter().all(|depth| *depth <= MOST_TOKENS),
+            "`depth` is the number of tokens before those of `tg`, from 0 to {MOST_TOKENS}"
+        );
+        ensure!(
+            self.depth.is_empty() || self.tg.is_some(),
+            "`depth` says where `tg` begins: add `tg`, or leave it out"
+        );
+        Ok(())
+    }
+
+    /// Checks that a model has positions for a test.
+    ///
+    /// # Errors
+    /// `unsupported`: it has too few.
+    pub(crate) fn check_positions(&self, model: &Model, case: &Case) -> Result<(), CaseFailure> {
+        let positions = model.generation.as_ref().and_then(|generation| generation.positions);
+        let Some((positions, prompt)) = positions.zip(model.prompt_positions(case.sequence_length)) else {
+            return Ok(());
+        };
+        let tokens = self.tg.filter(|_| case.phase == Phase::Decode).unwrap_or(0);
+        let needed = prompt.saturating_add(tokens);
+        if needed <= positions {
+            return Ok(());
+        }
+        let test = match case.phase {
+            Phase::Decode => format!("{tokens} tokens after {prompt}"),
+            _ => format!("a prompt of {prompt} tokens"),
+        };
+        Err(CaseFailure::unsupported(format!("{test} need {needed} positions, and the model has {positions}")))
+    }
+
     /// The phases of the tests with their sequence lengths. Decoding needs at least one token before it.
     pub fn cases(&self) -> Vec<(Option<usize>, Phase)> {
         let depths: &[usize] = if self.depth.is_empty() { &[0] } else { &self.depth };
@@ -88,6 +130,9 @@ impl TokenTests {
         prefill.chain(decode).collect()
     }
 }
+
+/// The most tokens of a test.
+const MOST_TOKENS: usize = 1 << 24;
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -352,6 +397,7 @@ impl Suite {
             ensure!(!sizes.is_empty() && !sizes.contains(&0), "batch sizes and sequence lengths are numbers from 1");
         }
         self.devices.iter().try_for_each(|device| parse_device(device).map(drop))?;
+        self.tokens.check()?;
         self.effort.check()
     }
 }
@@ -384,6 +430,29 @@ mod tests {
         assert!(toml::from_str::<Suite>(&format!("batchsizes = [1]\n{SUITE}")).is_err());
         let suite: Suite = toml::from_str(&SUITE.replace("[1, 8]", "[0]")).unwrap();
         assert!(suite.check().is_err());
+    }
+
+    #[test]
+    fn tests_of_no_tokens_and_depths_of_nothing_are_refused() {
+        let check = |table: &str| {
+            let suite: Suite = toml::from_str(&format!("{SUITE}\n[tokens]\n{table}"))?;
+            suite.check()
+        };
+        check("pp = [512]\ntg = 128\ndepth = [0, 4096]").unwrap();
+        for (table, expected) in [
+            ("pp = [512, 0]", "`pp` and `tg` are numbers of tokens from 1 to 16777216"),
+            ("tg = 0", "`pp` and `tg` are numbers of tokens from 1 to 16777216"),
+            ("tg = 16777217", "`pp` and `tg` are numbers of tokens from 1 to 16777216"),
+            (
+                "tg = 8\ndepth = [1000000000]",
+                "`depth` is the number of tokens before those of `tg`, from 0 to 16777216",
+            ),
+            ("pp = [8]\ndepth = [0]", "`depth` says where `tg` begins: add `tg`, or leave it out"),
+            ("tg = -1", "invalid value: integer `-1`"),
+        ] {
+            let error = check(table).unwrap_err().to_string();
+            assert!(error.contains(expected), "{table}: {error}");
+        }
     }
 
     #[test]

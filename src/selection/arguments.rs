@@ -343,7 +343,6 @@ impl Suite {
         }
         if !selection.pp.is_empty() || selection.tg.is_some() {
             let Selection { pp, tg, depth, .. } = selection;
-            ensure!(!pp.contains(&0) && *tg != Some(0), "`--pp` and `--tg` are numbers of tokens above 0");
             self.tokens = TokenTests { pp: pp.clone(), tg: *tg, depth: depth.clone() };
         }
         if let Some(iterations) = effort.iterations {

@@ -111,7 +111,10 @@ pub fn plan(
                         // A number was given twice, or `auto` stands for a device that is named too.
                         continue;
                     }
-                    let runnable = runnable_model(&case, &model, capabilities).cloned();
+                    let runnable = runnable_model(&case, &model, capabilities).and_then(|model| {
+                        with_tests.then(|| suite.tokens.check_positions(model, &case)).transpose()?;
+                        Ok(model.clone())
+                    });
                     let definition = entry.model.as_ref().map_err(|failure| failure.message.clone());
                     let definition = definition.map(|own| model.as_ref().unwrap_or(own).clone());
                     cases.push(PlannedCase { case, definition, model: runnable });

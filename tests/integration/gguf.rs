@@ -47,7 +47,9 @@ fn quantised_forms_are_right_on_llama_cpp_and_candle() {
     for record in &records {
         let id = record.case().to_string();
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
-        assert_eq!(record.verified_by.as_deref(), Some("the same weights in f32"), "{id}");
+        // candle is compared with another engine.
+        let by = ["the same weights in f32", "the same weights in f32 on llama-cpp"];
+        assert_eq!(record.verified_by.as_deref(), Some(by[usize::from(record.backend == "candle")]), "{id}");
         assert_eq!(record.effective_dtype, Some(Dtype::I8), "{id}");
     }
     let size = |variant: &str| {
@@ -65,6 +67,141 @@ fn quantised_forms_are_right_on_llama_cpp_and_candle() {
     let message = refused.message.unwrap();
     assert!(message.contains("q4_k_m needs rows that are multiples of 256"), "{message}");
     assert_eq!(workplace.record("llama-small-q8_0-seq32-decode/llama-cpp-cpu-i8/1").status, Status::Ok);
+}
+
+#[test]
+fn decoding_takes_batches_as_large_as_llama_cpp_has_sequences_for() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[52, 64, 65]);
+    let asked = ["run", "--noplot", "--variant", "original,q8_0", "--phase", "decode", "--verify-only"];
+    let said = workplace.inferbench(&asked).finish();
+    let outcomes = workplace.unkept_outcomes().finished;
+    assert_eq!(outcomes.len(), 6, "{}", said.stderr);
+    for (id, outcome) in outcomes {
+        let message = outcome.row.message.unwrap_or_default();
+        if id.ends_with("/65") {
+            assert_eq!(outcome.row.status, Status::Unsupported, "{id}: {message}");
+            assert!(message.contains("decoding keeps 4 batches, 260 sequences in all"), "{id}: {message}");
+            assert!(message.ends_with("llama.cpp keeps 256 at most: the largest batch is 64"), "{id}: {message}");
+        } else {
+            assert_eq!((outcome.row.status, outcome.row.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        }
+    }
+}
+
+#[test]
+fn fewer_tokens_than_the_reference_has_are_right_and_more_than_the_model_has_are_refused() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle", "ort"], &[1]);
+    let asked = ["run", "--noplot", "--pp", "32", "--tg", "4", "--depth", "32,100000"];
+    workplace.inferbench(&asked).finish();
+    let records = workplace.records();
+    assert_eq!(records.len(), 9);
+    for record in records {
+        let id = record.case().to_string();
+        let message = record.message.unwrap_or_default();
+        if record.sequence_length == Some(100_000) {
+            assert_eq!(record.status, Status::Unsupported, "{id}: {message}");
+            assert!(
+                message.contains("4 tokens after 100000 need 100004 positions, and the model has"),
+                "{id}: {message}"
+            );
+            continue;
+        }
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        assert_eq!(record.verified_by.as_deref(), Some("reference"), "{id}");
+        assert_eq!(record.new_tokens, (record.phase == Phase::Decode).then_some(4), "{id}");
+    }
+}
+
+#[test]
+fn a_form_is_not_made_of_an_f32_file_of_other_weights() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    let form = |name: &str| workplace.path(&format!(".prepared/llama-small/{name}/model.gguf"));
+    workplace.inferbench(&["prepare", "--variant", "original,q8_0"]).finish().with_code(0);
+    let right = fs::read(form("q8_0")).unwrap();
+    // As other weights would have left it: the stamp is another one, and so are the weights.
+    let mut changed = fs::read(form("gguf-f32")).unwrap();
+    let end = changed.len() - 400_000;
+    changed[end..].fill(0x3e);
+    workplace.write(".prepared/llama-small/gguf-f32/model.gguf", changed);
+    workplace.write(".prepared/llama-small/gguf-f32/stamp", "of other weights\n");
+    fs::remove_dir_all(workplace.path(".prepared/llama-small/q8_0")).unwrap();
+    workplace.inferbench(&["prepare", "--variant", "q8_0"]).finish().with_code(0);
+    assert!(fs::read(form("q8_0")).unwrap() == right);
+    assert!(!workplace.path(".prepared/llama-small/q8_0/f32.gguf").exists());
+}
+
+/// The file with two more keys, which are 64 bytes together, so that its data stay where they are to one another.
+fn with_rope_factor(file: &[u8], factor: f32) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let keys = u64::from_le_bytes(file[16..24].try_into().unwrap()) + 2;
+    let mut changed = [&file[..16], &keys.to_le_bytes()].concat();
+    changed.extend(
+        [text("llama.rope.scaling.factor"), 6_u32.to_le_bytes().to_vec(), factor.to_le_bytes().to_vec()].concat(),
+    );
+    changed.extend([text("zz"), 8_u32.to_le_bytes().to_vec(), text("z")].concat());
+    assert_eq!(changed.len(), 24 + 64);
+    changed.extend(&file[24..]);
+    changed
+}
+
+#[test]
+fn candle_refuses_scaled_rotations_and_llama_cpp_computes_them() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle"], &[1]);
+    let whole = fs::read(users_file(&workplace)).unwrap();
+    workplace.write("scaled.gguf", with_rope_factor(&whole, 4.0));
+    workplace.write("same.gguf", with_rope_factor(&whole, 1.0));
+    workplace.inferbench(&["run", "--noplot", "scaled.gguf", "same.gguf", "--pp", "16"]).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        let id = record.case().to_string();
+        let message = record.message.unwrap_or_default();
+        if record.model == "scaled" && record.backend == "candle" {
+            assert_eq!(record.status, Status::Unsupported, "{id}: {message}");
+            assert!(message.contains("does not compute llama.rope.scaling.factor"), "{id}: {message}");
+        } else {
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_f16_is_computed_and_the_record_says_in_what() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    workplace.inferbench(&["prepare", "--variant", "original", "--dtype", "f16"]).finish().with_code(0);
+    fs::copy(workplace.path(".prepared/llama-small/gguf-f16/model.gguf"), workplace.path("half.gguf")).unwrap();
+    // What is dequantised for the comparison lies in the run's folder: there is no other for temporary files.
+    let nowhere = workplace.path("nowhere");
+    let asked = ["run", "--noplot", "half.gguf", "--backend", "llama-cpp,candle", "--pp", "16", "--tg", "8"];
+    workplace.inferbench(&asked).env("TMPDIR", nowhere).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        let id = record.case().to_string();
+        let message = record.message.unwrap_or_default();
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        let is_candle = record.backend == "candle";
+        assert_eq!(record.effective_dtype, Some(if is_candle { Dtype::F32 } else { Dtype::F16 }), "{id}");
+        assert_eq!(message.contains("computed in f32, of which its weights of f16 were made"), is_candle, "{message}");
+    }
+    let files = walkdir::WalkDir::new(workplace.path("")).into_iter().flatten();
+    let left: Vec<_> = files.filter(|file| file.file_name() == "f32.gguf").collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// The bytes of a tensor of a file.
@@ -139,7 +276,7 @@ fn hostile_files_have_an_answer_each() {
     if !has_llama_cpp() {
         return;
     }
-    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle"], &[1]);
     let file = users_file(&workplace);
     let whole = fs::read(&file).unwrap();
     let begin = Header::read(&file).unwrap().tensors.iter().map(|tensor| tensor.begin).min().unwrap() as usize;
@@ -163,16 +300,51 @@ fn hostile_files_have_an_answer_each() {
         }
         workplace.write(&format!("hostile/net{number}.gguf"), changed);
     }
+    // What a header may say of sizes: counts of tensors and keys, the length of a text, sizes and the place of a tensor, and numbers of keys
+    // that something is made as large as.
+    let after = |name: &str| {
+        whole.windows(name.len()).position(|found| found == name.as_bytes()).unwrap_or_else(|| panic!("{name}"))
+            + name.len()
+    };
+    let tensor = after("blk.0.attn_q.weight");
+    const HUGE: u64 = 1 << 60;
+    let sizes: [(&str, usize, &[u8]); 10] = [
+        ("tensors", 8, &HUGE.to_le_bytes()),
+        ("keys", 16, &HUGE.to_le_bytes()),
+        ("text", 24, &u64::MAX.to_le_bytes()),
+        ("size", tensor + 4, &HUGE.to_le_bytes()),
+        ("product", tensor + 4, &[(1_u64 << 33).to_le_bytes(), (1_u64 << 33).to_le_bytes()].concat()),
+        ("place", tensor + 24, &HUGE.to_le_bytes()),
+        ("vocabulary", after("llama.vocab_size") + 4, &u32::MAX.to_le_bytes()),
+        ("head", after("llama.attention.key_length") + 4, &(1_u32 << 30).to_le_bytes()),
+        ("heads", after("llama.attention.head_count") + 4, &(1_u32 << 30).to_le_bytes()),
+        ("layers", after("llama.block_count") + 4, &u32::MAX.to_le_bytes()),
+    ];
+    for (name, place, bytes) in &sizes {
+        let mut changed = whole.clone();
+        changed[*place..place + bytes.len()].copy_from_slice(bytes);
+        workplace.write(&format!("hostile/{name}.gguf"), changed);
+    }
     fs::copy(&file, workplace.path("hostile/right.gguf")).unwrap();
     let asked = ["run", "--noplot", "hostile", "--pp", "8", "--timeout", "30"];
     workplace.inferbench(&asked).finish();
     let records = workplace.records();
-    assert_eq!(records.len(), FILES + 1, "a record for each file");
+    assert_eq!(records.len(), 2 * (FILES + sizes.len() + 1), "a record for each file on each backend");
     for record in &records {
         let message = record.message.clone().unwrap_or_default();
         assert_ne!(record.status, Status::Timeout, "{}: {message}", record.case_id);
         assert!(!message.contains("panicked"), "{}: {message}", record.case_id);
+        if sizes.iter().any(|(name, ..)| record.model == *name) {
+            assert!(
+                [Status::Failed, Status::Unsupported].contains(&record.status)
+                    && !(record.backend == "candle" && message.contains("signal")),
+                "{}: {}: {message}",
+                record.case_id,
+                record.status
+            );
+        }
     }
-    let right = records.iter().find(|record| record.model == "right").unwrap();
-    assert_eq!((right.status, right.verified), (Status::Ok, Some(true)), "{:?}", right.message);
+    for right in records.iter().filter(|record| record.model == "right") {
+        assert_eq!((right.status, right.verified), (Status::Ok, Some(true)), "{:?}", right.message);
+    }
 }

@@ -134,7 +134,7 @@ fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
         let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
         let request = on_one_thread(model, artifacts, phase, sizes);
         let mut session = backend::find(backend).unwrap().load(&request).unwrap();
-        let read = session.follow(&inputs, Continuation::Given(&text)).unwrap();
+        let read = session.follow(&inputs, Continuation::Given { text: &text, log_probabilities: true }).unwrap();
         let own = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &[] }).unwrap();
         // Whatever token it is, each row begins with an end.
         let ends: Vec<i64> = (0..11).collect();

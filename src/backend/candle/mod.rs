@@ -23,6 +23,8 @@ mod plan;
 mod quantised;
 mod tensor;
 
+use std::path::Path;
+
 use candle_core::Device;
 
 use self::tensor::device_of;
@@ -58,7 +60,7 @@ impl Backend for Candle {
     }
 
     /// The weights of a GGUF file, dequantised by candle.
-    fn load_exact(&self, request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+    fn load_exact(&self, request: &LoadRequest<'_>, _: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let Some(file) = &request.artifacts.gguf else { return Ok(None) };
         quantised::open_session(request, &device_of(request.device)?, file, true).map(Some)
     }

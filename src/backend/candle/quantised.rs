@@ -3,6 +3,8 @@
 //! The modules of `candle-transformers` take batches of one only, so this one is of the package's own, after the same architectures. Products of
 //! quantised weights are candle's; norms, rotations and attention are of f32.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -19,7 +21,10 @@ use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::HostTensor;
-use crate::gguf::{ElementKind, Header};
+use crate::gguf::{ElementKind, Header, TensorInfo, Value};
+
+/// The most elements of a head: a table of rotations has half as many numbers for each position.
+const MOST_OF_HEAD: usize = 1024;
 
 /// The architectures that are computed here.
 pub const ARCHITECTURES: [&str; 2] = ["llama", "qwen2"];
@@ -37,7 +42,7 @@ pub fn open_session(
     let header = Header::read(file)?;
     let decoder = Decoder::load(file, &header, device, is_exact)?;
     let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
-    // candle has no products of these: it computes in f32.
+    // candle makes f32 of these when it loads them, and computes in f32.
     let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };
     let executor = format!("candle's quantised products ({})", header.kinds_in_words());
     let placement = Placement {
@@ -55,6 +60,50 @@ struct Weights<'a> {
     map: Mmap,
     device: &'a Device,
     is_exact: bool,
+    /// The names of the tensors that were taken.
+    used: RefCell<HashSet<String>>,
+}
+
+/// The first key of a file that says what is not computed here. Of scaled rotations, those of the tensor `rope_freqs` are.
+fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
+    let scaling = header.text(&format!("{architecture}.rope.scaling.type"));
+    let is_none = |value: &Value| match value {
+        Value::Integer(number) => *number == 0,
+        Value::Float(number) => *number == 0.0,
+        Value::Bool(is_on) => !is_on,
+        _ => false,
+    };
+    let is_one = |value: &Value| *value == Value::Integer(1) || *value == Value::Float(1.0);
+    let is_not_computed = |(key, value): &(&'a String, &'a Value)| {
+        let Some(key) = key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.')) else { return false };
+        match key {
+            "rope.scaling.type" => !matches!(scaling, Some("none" | "linear")),
+            // The lengths that it was made for.
+            "rope.scaling.original_context_length" | "rope.scaling.finetuned" => false,
+            "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
+            "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
+            "attention.causal" => *value != &Value::Bool(true),
+            "attention.sliding_window"
+            | "expert_count"
+            | "attention.scale"
+            | "attention.clamp_kqv"
+            | "logit_scale"
+            | "attention.max_alibi_bias"
+            | "embedding_scale"
+            | "residual_scale"
+            | "attn_logit_softcapping"
+            | "final_logit_softcapping"
+            | "attention.temperature_scale"
+            | "attention.temperature_length"
+            | "use_parallel_residual" => !is_none(value),
+            // By layer: what is computed here is the same in all of them.
+            "attention.head_count" | "attention.head_count_kv" | "feed_forward_length" => {
+                matches!(value, Value::List(_))
+            }
+            _ => key.starts_with("rope.scaling.") || key.starts_with("rope.dimension_sections"),
+        }
+    };
+    header.values.iter().find(is_not_computed).map(|(key, _)| key.as_str())
 }
 
 impl Weights<'_> {
@@ -62,10 +111,16 @@ impl Weights<'_> {
         self.header.tensors.iter().any(|tensor| tensor.name == name)
     }
 
+    fn info(&self, name: &str) -> Result<&TensorInfo> {
+        match self.header.tensors.iter().find(|tensor| tensor.name == name) {
+            Some(tensor) => Ok(tensor),
+            None => bail!("the file has no tensor {name:?}"),
+        }
+    }
+
     fn quantised(&self, name: &str) -> Result<QTensor> {
-        let Some(tensor) = self.header.tensors.iter().find(|tensor| tensor.name == name) else {
-            bail!("the file has no tensor {name:?}")
-        };
+        let tensor = self.info(name)?;
+        self.used.borrow_mut().insert(name.to_owned());
         let Some(kind) = ggml_dtype(tensor.kind) else {
             bail!("tensor {name:?} is of type {}, which is not supported by candle", tensor.kind.name())
         };
@@ -169,18 +224,24 @@ impl Decoder {
                 ARCHITECTURES.join(" and ")
             )));
         }
-        for key in ["rope.scaling.type", "attention.sliding_window", "expert_count"] {
-            let value = header.values.get(&format!("{architecture}.{key}"));
-            if value.is_some_and(|value| *value != crate::gguf::Value::Text("none".into())) {
-                return Err(CaseFailure::unsupported(format!("candle's module has no {key} of GGUF files")));
-            }
+        if let Some(key) = not_computed(header, architecture) {
+            return Err(CaseFailure::unsupported(format!(
+                "candle's module does not compute {key} as the file says it"
+            )));
         }
         let handle = fs_err::File::open(file).map_err(anyhow::Error::from)?;
         // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
         // weights.
         let map = unsafe { Mmap::map(handle.file()) }.map_err(anyhow::Error::from)?;
-        let weights = Weights { header, map, device, is_exact };
-        Ok(Self::of_weights(&weights, architecture)?)
+        let weights = Weights { header, map, device, is_exact, used: RefCell::default() };
+        let decoder = Self::of_weights(&weights, architecture)?;
+        let used = weights.used.take();
+        match header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
+            Some(TensorInfo { name, .. }) => {
+                Err(CaseFailure::unsupported(format!("candle's module does not compute the file's tensor {name:?}")))
+            }
+            None => Ok(decoder),
+        }
     }
 
     fn of_weights(weights: &Weights<'_>, architecture: &str) -> Result<Self> {
@@ -196,11 +257,19 @@ impl Decoder {
             bail!("the file says {heads} heads, {kv_heads} of them of keys, and {layers} layers, which cannot be")
         }
         let head_size = number("attention.key_length").unwrap_or(width / heads);
+        // What follows has the size of a head, which a file may say as it likes; the weights are as large as the file.
+        for (part, heads) in [("q", heads), ("k", kv_heads), ("v", kv_heads)] {
+            let name = &*format!("blk.0.attn_{part}.weight");
+            let rows = weights.info(name)?.sizes.get(1).copied().unwrap_or(0);
+            if heads.checked_mul(head_size).is_none_or(|size| size as u64 != rows) {
+                bail!("the file says {heads} heads of {head_size} elements, and {name} has {rows} rows")
+            }
+        }
         let float = |key: &str| header.float(&format!("{architecture}.{key}"));
         let epsilon = float("attention.layer_norm_rms_epsilon").unwrap_or(1e-5) as f32;
         let base = float("rope.freq_base").unwrap_or(1e4) as f32;
         let rotated = number("rope.dimension_count").unwrap_or(head_size);
-        if rotated != head_size || head_size == 0 || !head_size.is_multiple_of(2) {
+        if rotated != head_size || !(2..=MOST_OF_HEAD).contains(&head_size) || !head_size.is_multiple_of(2) {
             bail!("a rotation of {rotated} of the {head_size} elements of a head is not supported by this module")
         }
         let positions = number("context_length")?.clamp(1, 1 << 17);
@@ -334,5 +403,47 @@ impl Generator<Place> for Decoder {
         cache: &mut Rc<Cache>,
     ) -> std::result::Result<Tensor, CaseFailure> {
         Ok(self.forward(tokens, position, Rc::make_mut(cache))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_the_module_does_not_compute_are_found() {
+        let found = |keys: &[(&str, Value)]| {
+            let values: BTreeMap<String, Value> =
+                keys.iter().map(|(key, value)| (format!("llama.{key}"), value.clone())).collect();
+            let header = Header { values, tensors: Vec::new(), file_bytes: 0 };
+            not_computed(&header, "llama").map(str::to_owned)
+        };
+        let (text, float) = (|text: &str| Value::Text(text.into()), Value::Float);
+        for right in [
+            vec![("rope.scaling.type", text("none")), ("rope.scaling.factor", float(4.0))],
+            vec![("rope.scaling.type", text("linear")), ("rope.scaling.factor", float(1.0))],
+            vec![("rope.scaling.original_context_length", Value::Integer(8192)), ("rope.freq_base", float(5e5))],
+            vec![("expert_count", Value::Integer(0)), ("attention.scale", float(0.0))],
+        ] {
+            assert_eq!(found(&right), None, "{right:?}");
+        }
+        for (key, value) in [
+            ("rope.scaling.type", text("yarn")),
+            ("rope.scaling.factor", float(8.0)),
+            ("rope.scale_linear", float(2.0)),
+            ("rope.scaling.yarn_log_multiplier", float(0.1)),
+            ("rope.scaling.attn_factor", float(1.2)),
+            ("attention.sliding_window", Value::Integer(4096)),
+            ("attention.scale", float(0.0156)),
+            ("attention.head_count_kv", Value::List(4)),
+            ("expert_count", Value::Integer(8)),
+        ] {
+            let own = format!("llama.{key}");
+            assert_eq!(found(&[(key, value)]), Some(own));
+        }
+        let linear = [("rope.scaling.type", text("linear")), ("rope.scaling.factor", float(2.0))];
+        assert_eq!(found(&linear).as_deref(), Some("llama.rope.scaling.factor"));
     }
 }

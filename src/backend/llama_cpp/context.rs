@@ -1,11 +1,11 @@
 //! A model of llama.cpp and its contexts: which tokens are in which sequence of the cache, and what follows them.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use super::library::{self, Batch, Llama, LlamaContext, ThreadPool, Token, llama, told};
+use super::library::{self, Batch, Llama, LlamaContext, ThreadPool, Token, failure_since, lines_so_far, llama, told};
 use super::settings::Settings;
 use crate::definition::{CaseFailure, device_index, device_kind};
 
@@ -78,12 +78,15 @@ impl LoadedModel {
 
     /// What llama.cpp calls it: `llama 1B Q4_K - Medium`.
     pub fn description(&self) -> String {
-        let mut text = [0_u8; 128];
         // SAFETY: the buffer has the length that is said.
-        let length =
-            unsafe { (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len()) };
-        let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
-        String::from_utf8_lossy(&text[..length]).into_owned()
+        text_of(|text, size| unsafe { (self.llama.functions.llama_model_desc)(self.model, text, size) })
+    }
+
+    /// The architecture, as the file says it.
+    pub fn architecture(&self) -> String {
+        let key = c"general.architecture".as_ptr();
+        // SAFETY: the buffer has the length that is said, and the key ends with a zero.
+        text_of(|text, size| unsafe { (self.llama.functions.llama_model_meta_val_str)(self.model, key, text, size) })
     }
 }
 
@@ -253,13 +256,17 @@ impl Context {
             seq_id: self.pointers.as_mut_ptr(),
             logits: self.asked.as_mut_ptr(),
         };
+        let before = lines_so_far();
         // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and sequences are in range.
         match unsafe { (self.model.llama.functions.llama_decode)(self.context, batch) } {
             0 => Ok(()),
-            1 => Err(CaseFailure::failed("llama.cpp's cache has no room for the tokens of a call")),
+            1 => Err(CaseFailure::failed(
+                "llama.cpp's cache has no room for the tokens of a call: llama_decode returned 1",
+            )),
             code => {
-                let failed = format!("llama_decode has failed with {code}");
-                told(|| None, &failed)
+                let failure = failure_since(before, "it does not say why");
+                let message = format!("{}; llama_decode returned {code}", failure.message);
+                Err(CaseFailure::new(failure.status, message))
             }
         }
     }
@@ -298,6 +305,14 @@ impl Drop for Context {
             }
         }
     }
+}
+
+/// A text that is written into a buffer of some size, with its length; that of a text that is longer, or below 0 if there is none.
+fn text_of(write: impl FnOnce(*mut c_char, usize) -> i32) -> String {
+    let mut text = [0_u8; 128];
+    let length = write(text.as_mut_ptr().cast(), text.len());
+    let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
+    String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
 fn number(count: usize) -> Result<i32, CaseFailure> {

@@ -3,9 +3,10 @@
 //! The C interface of llama.cpp changes with its releases: structures that are passed by value get other fields. What stands here is that of
 //! one release, and the library of another one is refused before any of these is passed.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use libloading::Library;
@@ -13,7 +14,7 @@ use once_cell::sync::OnceCell;
 
 use crate::backend::failure::classify;
 use crate::backend::installed::{Installed, Search, file_beginning};
-use crate::definition::CaseFailure;
+use crate::definition::{CaseFailure, Status};
 use crate::paths::Paths;
 
 /// The release whose structures stand here, and ggml's beside it.
@@ -210,6 +211,7 @@ functions! {
     llama_model_has_encoder: fn(*const Model) -> bool;
     llama_model_has_decoder: fn(*const Model) -> bool;
     llama_model_n_params: fn(*const Model) -> u64;
+    llama_model_meta_val_str: fn(*const Model, *const c_char, *mut c_char, usize) -> i32;
     llama_model_desc: fn(*const Model, *mut c_char, usize) -> i32;
     llama_model_get_vocab: fn(*const Model) -> *const Vocabulary;
     llama_vocab_n_tokens: fn(*const Vocabulary) -> i32;
@@ -311,7 +313,7 @@ fn load(folder: &Path) -> Result<Llama> {
         (functions.ggml_backend_load_all_from_path)(path.as_ptr());
         (functions.llama_backend_init)();
     }
-    let kernels = said().iter().rev().find_map(|line| loaded_kernels(line)).unwrap_or_default();
+    let kernels = said().lines.iter().rev().find_map(|line| loaded_kernels(&line.text)).unwrap_or_default();
     let mut llama = Llama { functions, thread_pools: None, version, kernels, _libraries: libraries };
     let registration = llama.devices("cpu").first().map(|device| device.registration);
     let registration =
@@ -416,42 +418,150 @@ unsafe fn text_of(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The last lines that the library has said.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The last lines that the library has said of what is wrong, and of what it has loaded.
+static SAID: Mutex<Said> = Mutex::new(Said { lines: VecDeque::new(), count: 0, is_kept: false });
 const MOST_LINES: usize = 400;
 
-/// Takes a line of the library's log. Warnings and errors are kept, and what was loaded.
+struct Said {
+    lines: VecDeque<Line>,
+    /// Lines that were kept so far.
+    count: usize,
+    /// Whether the line before was kept, which the next piece may go on with.
+    is_kept: bool,
+}
+
+struct Line {
+    is_error: bool,
+    text: String,
+}
+
+impl Said {
+    /// Adds a piece of the log. Warnings and errors are kept, and what was loaded; information is not.
+    fn add(&mut self, level: c_int, text: &str) {
+        /// ggml's numbers.
+        const WARNING: c_int = 3;
+        const ERROR: c_int = 4;
+        const CONTINUED: c_int = 5;
+        if level == CONTINUED {
+            if let Some(line) = self.lines.back_mut().filter(|_| self.is_kept) {
+                line.text.push_str(text);
+            }
+            return;
+        }
+        self.is_kept = !text.trim().is_empty() && (level >= WARNING || text.starts_with("load_backend"));
+        if self.is_kept {
+            if self.lines.len() == MOST_LINES {
+                self.lines.pop_front();
+            }
+            self.count += 1;
+            self.lines.push_back(Line { is_error: level == ERROR, text: text.to_owned() });
+        }
+    }
+
+    /// The lines after so many.
+    fn since(&self, count: usize) -> impl Iterator<Item = &Line> {
+        self.lines.iter().skip(self.lines.len().saturating_sub(self.count - count))
+    }
+
+    /// What the lines after so many say of a failure, or else `otherwise`.
+    fn failure(&self, count: usize, otherwise: &str) -> CaseFailure {
+        // The first error says what is wrong, and those after it what failed of it.
+        let first = self.since(count).find(|line| line.is_error).or_else(|| self.since(count).next());
+        let line = first.map_or(otherwise, |line| line.text.trim());
+        // `llama_model_load: error loading model: …` begins with names of functions.
+        let line = line.rsplit_once("error loading model: ").map_or(line, |(_, rest)| rest);
+        let failure = classify(format!("llama.cpp: {line}"));
+        let is_memory = |line: &Line| OUT_OF_MEMORY.iter().any(|phrase| line.text.contains(phrase));
+        if self.since(count).any(is_memory) {
+            return CaseFailure::new(Status::OutOfMemory, failure.message);
+        }
+        failure
+    }
+}
+
+/// How ggml and llama.cpp say that memory is short.
+const OUT_OF_MEMORY: [&str; 4] =
+    ["insufficient memory", "failed to allocate", "unable to allocate", "could not reserve space"];
+
+/// Takes a piece of the library's log.
 unsafe extern "C" fn log(level: c_int, text: *const c_char, _: *mut c_void) {
-    const INFO: c_int = 2;
     // SAFETY: ggml passes texts that end with a zero.
     let text = unsafe { text_of(text) };
     if std::env::var_os(crate::backend::DEBUG).is_some() {
         eprint!("{text}");
     }
-    let is_kept = level > INFO || text.starts_with("load_backend");
-    if is_kept && !text.trim().is_empty() {
-        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() == MOST_LINES {
-            said.remove(0);
-        }
-        said.push(text.trim().to_owned());
-    }
+    said().add(level, &text);
 }
 
-fn said() -> Vec<String> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn said() -> MutexGuard<'static, Said> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many lines the library has said so far, for [`failure_since`].
+pub(super) fn lines_so_far() -> usize {
+    said().count
+}
+
+/// The failure of a call: what the library has said after so many lines, or else `otherwise`.
+pub(super) fn failure_since(lines: usize, otherwise: &str) -> CaseFailure {
+    said().failure(lines, otherwise)
 }
 
 /// Runs something of the library, which returns `None` if it fails: then the error is what it has said of that, or else `otherwise`.
 pub(super) fn told<T>(run: impl FnOnce() -> Option<T>, otherwise: &str) -> Result<T, CaseFailure> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    run().ok_or_else(|| {
-        let said = said();
-        // The first error says what is wrong, and those after it what failed of it.
-        let is_error = |line: &&String| ["error", "failed", "unknown", "not "].iter().any(|word| line.contains(word));
-        let line = said.iter().find(is_error).or(said.first()).map_or(otherwise, String::as_str);
-        // `llama_model_load: error loading model: …` begins with names of functions.
-        let line = line.rsplit_once("error loading model: ").map_or(line, |(_, rest)| rest);
-        classify(format!("llama.cpp: {line}"))
-    })
+    let before = lines_so_far();
+    run().ok_or_else(|| failure_since(before, otherwise))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(pieces: &[(c_int, &str)]) -> Said {
+        let mut said = Said { lines: VecDeque::new(), count: 0, is_kept: false };
+        pieces.iter().for_each(|(level, text)| said.add(*level, text));
+        said
+    }
+
+    #[test]
+    fn warnings_and_errors_are_kept_and_information_is_not() {
+        let said = said(&[
+            (2, "load_backend: loaded CPU backend from /x/libggml-cpu-zen4.so\n"),
+            (2, "llama_model_loader: loaded meta data"),
+            (5, " with 18 keys\n"),
+            (1, "create_tensor: loading tensor\n"),
+            (3, "load: a warning"),
+            (5, " in two pieces\n"),
+            (5, "\n"),
+            (4, "decode: an error\n"),
+        ]);
+        let lines: Vec<&str> = said.since(0).map(|line| line.text.trim()).collect();
+        let kernels = "load_backend: loaded CPU backend from /x/libggml-cpu-zen4.so";
+        assert_eq!(lines, [kernels, "load: a warning in two pieces", "decode: an error"]);
+        assert_eq!(loaded_kernels(lines[0]).unwrap(), "libggml-cpu-zen4.so");
+        assert_eq!(said.since(2).count(), 1);
+        assert_eq!(said.since(3).count(), 0);
+    }
+
+    #[test]
+    fn a_failure_is_the_first_error_after_the_call_began() {
+        let loading = "llama_model_load: error loading model: missing tensor 'output_norm.weight'\n";
+        let said =
+            said(&[(4, "of an earlier call\n"), (3, "a warning\n"), (4, loading), (4, "failed to load model\n")]);
+        let failure = said.failure(1, "it failed");
+        assert_eq!(
+            (failure.status, failure.message.as_str()),
+            (Status::Failed, "llama.cpp: missing tensor 'output_norm.weight'")
+        );
+        assert_eq!(said.failure(4, "llama_decode has returned -3").message, "llama.cpp: llama_decode has returned -3");
+    }
+
+    #[test]
+    fn memory_that_is_short_is_told_as_such() {
+        let short = "ggml_aligned_malloc: insufficient memory (attempted to allocate 4096.00 MB)\n";
+        let said = said(&[(4, short), (4, "llama_init_from_model: failed to initialize the context\n")]);
+        let failure = said.failure(0, "it makes no context");
+        assert_eq!(failure.status, Status::OutOfMemory);
+        assert!(failure.message.contains("attempted to allocate 4096.00 MB"), "{failure}");
+    }
 }

@@ -12,8 +12,6 @@ mod settings;
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
-
 use self::library::{ggml_name, llama, told};
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
@@ -95,13 +93,10 @@ impl Backend for LlamaCpp {
     }
 
     /// The weights of the file, dequantised by llama.cpp.
-    fn load_exact(&self, request: &LoadRequest<'_>) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-        let file = file_of(request)?;
-        let folder = tempfile::tempdir().context("the folder of the weights in f32")?;
-        let in_f32 = folder.path().join("f32.gguf");
-        quantise(&file, &in_f32, GgufForm::F32)?;
+    fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let in_f32 = folder.join("f32.gguf");
+        quantise(&file_of(request)?, &in_f32, GgufForm::F32)?;
         let request = LoadRequest { dtype: Dtype::F32, instances: 1, ..*request };
-        // The file stays open as long as it is mapped.
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
     }
 }
@@ -138,9 +133,12 @@ fn form_number(form: GgufForm) -> i32 {
 ///
 /// # Errors
 /// llama.cpp is not here, or refuses the file; the message says why.
-pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<()> {
-    let llama = llama().map_err(|failure| anyhow!(failure.message))?;
-    let path = |path: &Path| Ok::<_, anyhow::Error>(CString::new(path.to_str().context("a path is not UTF-8")?)?);
+pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<(), CaseFailure> {
+    let llama = llama()?;
+    let path = |path: &Path| {
+        let text = path.to_str().and_then(|path| CString::new(path).ok());
+        text.ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))
+    };
     let (from, to) = (path(from)?, path(to)?);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()) as i32;
     let quantise = || {
@@ -154,5 +152,5 @@ pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<()> {
         };
         (code == 0).then_some(())
     };
-    told(quantise, "it does not quantise the file").map_err(|failure| anyhow!(failure.message))
+    told(quantise, "it does not quantise the file")
 }

@@ -9,14 +9,31 @@ use std::time::Instant;
 use super::context::{Context, LoadedModel, MOST_SEQUENCES, Placed};
 use super::library::{Token, llama};
 use super::settings::Settings;
-use crate::backend::generation::{STEPS, column, compared_logits, next_tokens, side_by_side, sizes};
+use crate::backend::generation::{Followed, Lengths, column, compared_logits, next_tokens, side_by_side};
 use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
 use crate::fixture::{HostTensor, RING, TensorData};
 
-/// Architectures whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
-const GELU: [&str; 9] = ["gpt2", "gemma", "gemma2", "gemma3", "starcoder", "falcon", "gptneox", "bloom", "phi2"];
+/// Architectures of files whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
+const GELU: [&str; 16] = [
+    "gpt2",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3n",
+    "gemma4",
+    "starcoder",
+    "starcoder2",
+    "codeshell",
+    "falcon",
+    "gptneox",
+    "bloom",
+    "mpt",
+    "phi2",
+    "grok",
+    "spark2_5",
+];
 
 /// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
 const ROOM: usize = 64;
@@ -28,8 +45,7 @@ pub(super) struct LlamaSession {
     settings: Settings,
     request: KeptRequest,
     phase: Phase,
-    prompt: usize,
-    steps: usize,
+    lengths: Lengths,
     bound: Vec<Bound>,
     /// Tokens of a row of logits that are computed for the next one.
     tokens: Vec<Token>,
@@ -48,7 +64,9 @@ struct Bound {
     /// By row.
     prompts: Vec<Vec<Token>>,
     sequences: Range<usize>,
-    /// The tokens after the prompt, which is in the cache.
+    /// Whether the cache still has the prompt in these sequences.
+    is_read: bool,
+    /// The tokens after the prompt.
     start: Vec<Token>,
     /// The last tokens, and the steps so far; `None` if the next step is the first.
     now: Option<(Vec<Token>, usize)>,
@@ -63,7 +81,7 @@ impl LlamaSession {
         if request.model.inputs.len() != 1 {
             return Err(CaseFailure::unsupported("only models whose one input is tokens are run as GGUF files"));
         }
-        let (prompt, steps) = sizes(request)?;
+        let lengths = Lengths::of(request)?;
         let load = || LoadedModel::load(&file, request.device, &settings);
         let model = if request.instances > 1 {
             static MODELS: Shared<LoadedModel> = Shared::new();
@@ -74,12 +92,13 @@ impl LlamaSession {
         let llama = llama()?;
         let is_cpu = device_kind(request.device) == "cpu";
         let kernels = llama.kernels.trim_start_matches("libggml-").split('.').next().unwrap_or_default().to_owned();
-        let has_table = is_cpu && GELU.contains(&&*request.model.family);
+        let has_table = is_cpu && GELU.contains(&&*model.architecture());
         let rounded = if has_table { ", GELU from a table of f16" } else { "" };
         let settings_in_words = settings.in_words();
         let executor = format!("llama.cpp {}: {}, {settings_in_words}{rounded}", llama.version, model.description());
         let placement = Placement {
-            rounded_to: has_table.then_some(Dtype::F16),
+            // The other dtypes are rounded to what is no finer.
+            rounded_to: (has_table && request.dtype == Dtype::F32).then_some(Dtype::F16),
             effective_device: request.device.into(),
             // The types of the products follow from those of the file, which was made or read for the dtype.
             effective_dtype: Some(request.dtype),
@@ -97,8 +116,7 @@ impl LlamaSession {
             settings,
             request: KeptRequest { device: request.device.into(), threads: request.threads },
             phase: request.phase,
-            prompt,
-            steps,
+            lengths,
             bound: Vec::new(),
             tokens: Vec::new(),
             placement,
@@ -112,8 +130,12 @@ impl LlamaSession {
             return Ok(());
         }
         if sequences > MOST_SEQUENCES {
+            let (what, largest) = match self.phase {
+                Phase::Decode => (format!("decoding keeps {RING} batches, "), MOST_SEQUENCES / RING),
+                _ => (String::new(), MOST_SEQUENCES),
+            };
             return Err(CaseFailure::unsupported(format!(
-                "the batches of the case are {sequences} sequences, and llama.cpp keeps {MOST_SEQUENCES} at most: use smaller batches"
+                "{what}{sequences} sequences in all, and llama.cpp keeps {MOST_SEQUENCES} at most: the largest batch is {largest}"
             )));
         }
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
@@ -132,11 +154,32 @@ impl LlamaSession {
         self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))
     }
 
-    /// The sequences after those of all bound batches: for what is computed beside them.
-    fn free_sequences(&self, batch: usize) -> Range<usize> {
-        let begin =
-            if self.phase == Phase::Decode { self.bound.last().map_or(0, |bound| bound.sequences.end) } else { 0 };
+    /// Sequences for a batch beside those of the bound ones. Where llama.cpp keeps no more, they are the first ones, whose prompts are
+    /// read again afterwards.
+    fn sequences_beside(&self, batch: usize) -> Range<usize> {
+        let is_kept = self.phase == Phase::Decode;
+        let end = self.bound.iter().map(|bound| bound.sequences.end).max().filter(|_| is_kept).unwrap_or(0);
+        let begin = if end + batch > MOST_SEQUENCES && self.bound.len() >= RING { 0 } else { end };
         begin..begin + batch
+    }
+
+    /// Notes that sequences get other prompts than those of the bound batches that have them.
+    fn take_over(&mut self, sequences: &Range<usize>) {
+        for bound in &mut self.bound {
+            if bound.sequences.start < sequences.end && sequences.start < bound.sequences.end {
+                (bound.is_read, bound.now) = (false, None);
+            }
+        }
+    }
+
+    /// Reads the prompts of the timed batches again whose sequences were taken over.
+    fn restore(&mut self) -> Result<(), CaseFailure> {
+        for binding in 0..self.bound.len().min(RING) {
+            if self.phase == Phase::Decode && !self.bound[binding].is_read {
+                self.read_prompt(binding)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads prompts into these sequences, and leaves the tokens that follow them in `tokens`.
@@ -192,11 +235,12 @@ impl LlamaSession {
     fn read_prompt(&mut self, binding: usize) -> Result<(), CaseFailure> {
         let prompts = std::mem::take(&mut self.bound[binding].prompts);
         let sequences = self.bound[binding].sequences.clone();
+        self.take_over(&sequences);
         let read = self.prefill(&prompts, sequences);
         self.bound[binding].prompts = prompts;
         read?;
-        self.bound[binding].start = self.tokens.clone();
-        self.bound[binding].now = None;
+        let bound = &mut self.bound[binding];
+        (bound.start, bound.now, bound.is_read) = (self.tokens.clone(), None, true);
         Ok(())
     }
 
@@ -206,6 +250,9 @@ impl LlamaSession {
         let (tokens, steps) = match self.bound[binding].now.take() {
             Some(now) => now,
             None => {
+                if !self.bound[binding].is_read {
+                    self.read_prompt(binding)?;
+                }
                 let prompt = self.prompt_of(binding);
                 let context = self.context()?;
                 for sequence in sequences.clone() {
@@ -227,9 +274,10 @@ impl LlamaSession {
     /// Reads prompts beside the bound batches; returns their sequences and the number of tokens of a prompt.
     fn read_beside(&mut self, inputs: &[HostTensor], more: usize) -> Result<(Range<usize>, usize), CaseFailure> {
         let prompts = prompts(inputs)?;
-        let sequences = self.free_sequences(prompts.len());
+        let sequences = self.sequences_beside(prompts.len());
         let length = prompts.first().map_or(0, Vec::len);
         self.make_room(sequences.end, length + more)?;
+        self.take_over(&sequences);
         self.prefill(&prompts, sequences.clone())?;
         Ok((sequences, length))
     }
@@ -273,12 +321,12 @@ impl Session for LlamaSession {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let prompts = prompts(inputs)?;
         let (batch, length) = (prompts.len(), prompts[0].len());
-        let sequences = self.free_sequences(batch);
+        let sequences = self.sequences_beside(batch);
         // The ring's batches are bound one after the other, and another one has room beside them.
         let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
-        let room = if self.phase == Phase::Decode { self.steps.max(ROOM) } else { 1 };
+        let room = if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 1 };
         self.make_room(all, length + room)?;
-        self.bound.push(Bound { prompts, sequences, start: Vec::new(), now: None });
+        self.bound.push(Bound { prompts, sequences, is_read: false, start: Vec::new(), now: None });
         let binding = self.bound.len() - 1;
         if self.phase == Phase::Decode {
             self.read_prompt(binding)?;
@@ -287,7 +335,7 @@ impl Session for LlamaSession {
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        (self.prompt, self.steps) = sizes(request)?;
+        self.lengths = Lengths::of(request)?;
         self.phase = request.phase;
         self.bound.clear();
         self.context = None;
@@ -295,7 +343,7 @@ impl Session for LlamaSession {
     }
 
     fn calls_in_a_row(&self) -> usize {
-        if self.phase == Phase::Decode { self.steps } else { 1 }
+        if self.phase == Phase::Decode { self.lengths.steps } else { 1 }
     }
 
     fn rewind(&mut self, binding: usize) {
@@ -328,7 +376,7 @@ impl Session for LlamaSession {
         }
         self.rewind(binding);
         let mut steps = Vec::new();
-        for _ in 0..self.steps.min(STEPS) {
+        for _ in 0..self.lengths.compared_steps {
             self.decode(binding)?;
             steps.push(as_column(&self.tokens));
         }
@@ -345,10 +393,7 @@ impl Session for LlamaSession {
         if self.phase != Phase::Decode {
             return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
         }
-        let (text, count, ends): (_, _, &[i64]) = match continuation {
-            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
-            Continuation::Likeliest { most, ends } => (None, most, ends),
-        };
+        let Followed { text, count, ends, log_probabilities } = continuation.into();
         let (sequences, prompt) = self.read_beside(inputs, count)?;
         let batch = sequences.len();
         let mut logits = self.logits(Self::first_places(batch, prompt))?;
@@ -356,7 +401,7 @@ impl Session for LlamaSession {
         let mut has_ended = vec![false; batch];
         for number in 0..count {
             let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(&logits, given.as_deref())?;
+            let next = next_tokens(&logits, given.as_deref(), log_probabilities)?;
             let tokens = given.unwrap_or_else(|| next.likeliest.clone());
             has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
             all.push(next);
@@ -367,6 +412,7 @@ impl Session for LlamaSession {
             self.step(&tokens, prompt + number, sequences.clone())?;
             logits = self.logits(0..batch)?;
         }
+        self.restore()?;
         Ok(all)
     }
 
@@ -387,7 +433,7 @@ impl Session for LlamaSession {
                 self.step(&token, prompt + number, sequences.clone())?;
             }
         }
-        Ok(())
+        self.restore()
     }
 
     /// A call of `prefill` goes from the inputs on the host to the first token on the host.

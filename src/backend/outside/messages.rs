@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::artifact::parts_named;
-use crate::backend::generation::{STEPS, sizes};
+use crate::backend::generation::Lengths;
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dimension, Dtype, Phase, Status};
@@ -177,7 +177,7 @@ struct LoadGeneration<'a> {
     prompt_positions: usize,
     /// Calls of `decode` in a row.
     steps: usize,
-    /// Of these, so many are compared.
+    /// Calls in a row whose tokens are compared, which may be more.
     compared_steps: usize,
     prefill: &'a [String],
     decode: &'a [String],
@@ -222,9 +222,9 @@ impl<'a> Load<'a> {
         let names = |phase| model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
         let generation = match (&model.generation, phase) {
             (Some(generation), Phase::Prefill | Phase::Decode) => {
-                let (prompt_positions, steps) = sizes(request)?;
+                let Lengths { prompt: prompt_positions, steps, compared_steps } = Lengths::of(request)?;
                 let (prefill, decode) = (names(Phase::Prefill), names(Phase::Decode));
-                let (tokens, compared_steps) = (generation.tokens.as_str(), steps.min(STEPS));
+                let tokens = generation.tokens.as_str();
                 Some(LoadGeneration { tokens, prompt_positions, steps, compared_steps, prefill, decode })
             }
             _ => None,

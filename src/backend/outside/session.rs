@@ -8,7 +8,7 @@ use super::clock::Clocks;
 use super::frame::NamedTensors;
 use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
 use super::process::OutsideProcess;
-use crate::backend::generation::{column, compared_logits, next_tokens};
+use crate::backend::generation::{Followed, column, compared_logits, next_tokens};
 use crate::backend::graphs::made_values;
 use crate::backend::interface::{
     Continuation, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Turn,
@@ -244,17 +244,14 @@ impl Session for OutsideSession {
             return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
         }
         let mut named = self.named(inputs)?;
-        let (text, tokens, ends): (_, _, &[i64]) = match continuation {
-            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
-            Continuation::Likeliest { most, ends } => (None, most, ends),
-        };
+        let Followed { text, count: tokens, ends, log_probabilities } = continuation.into();
         named.extend(text.map(|text| ("text".to_owned(), text.clone())));
         let logits = self.ask(&Ask::Follow { tokens }, &named)?;
         let mut all: Vec<NextTokens> = Vec::with_capacity(tokens);
         let mut has_ended = Vec::new();
         for (number, (_, logits)) in logits.iter().enumerate() {
             let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(logits, given.as_deref())?;
+            let next = next_tokens(logits, given.as_deref(), log_probabilities)?;
             let taken = given.as_ref().unwrap_or(&next.likeliest);
             has_ended.resize(taken.len(), false);
             has_ended.iter_mut().zip(taken).for_each(|(ended, token)| *ended |= ends.contains(token));

@@ -99,10 +99,11 @@ impl Following {
             let filled = |text: &Vec<i64>| text.iter().copied().chain(std::iter::repeat(0)).take(self.tokens).collect();
             let rows: Vec<Vec<i64>> = texts.iter().cycle().take(self.batch_size).map(filled).collect();
             let text = HostTensor { shape: vec![rows.len(), self.tokens], data: TensorData::I64(rows.concat()) };
-            let next = session.follow(&inputs, Continuation::Given(&text))?;
-            let places = self.samples * self.tokens;
+            let next = session.follow(&inputs, Continuation::Given { text: &text, log_probabilities: true })?;
+            let width = next.first().and_then(|next| next.log_probabilities.first()).map_or(0, Vec::len);
+            let every = stride(self.samples, self.tokens, width);
             let read = texts.iter().enumerate().map(|(row, text)| {
-                read_text(&next[..text.len()], row, places, (evaluation.samples + row) * self.tokens)
+                read_text(&next[..text.len()], row, every, (evaluation.samples + row) * self.tokens)
             });
             let new = Judged::Texts { read: Vec::new(), is_recorded: self.is_recorded };
             if let Judged::Texts { read: all, .. } = evaluation.judged.get_or_insert(new) {
@@ -127,10 +128,21 @@ impl Following {
 /// How many logarithms of probabilities of a case are kept: as many as are these numbers, at places that lie evenly among all.
 const KEPT_LOGARITHMS: usize = 16 << 20;
 
-/// How the text of a row is read, of `places` in all texts; its first is the place `first` of these.
-fn read_text(next: &[NextTokens], row: usize, places: usize, first: usize) -> ReadText {
-    let width = next.first().and_then(|next| next.log_probabilities.get(row)).map_or(0, Vec::len);
-    let every = places.div_ceil((KEPT_LOGARITHMS / width.max(1)).max(1)).max(1);
+/// Of the places of so many texts of so many tokens, the logarithms of every n-th are kept. It has no divisor in common with the length of a
+/// text: otherwise the same places of each text would be kept, and others never.
+fn stride(texts: usize, tokens: usize, width: usize) -> usize {
+    let least = (texts * tokens).div_ceil((KEPT_LOGARITHMS / width.max(1)).max(1)).max(1);
+    let have_divisor = |mut one: usize, mut other: usize| {
+        while other > 0 {
+            (one, other) = (other, one % other);
+        }
+        one > 1
+    };
+    (least..).find(|every| !have_divisor(*every, tokens)).unwrap_or(least)
+}
+
+/// How the text of a row is read; its first token is the place `first` in all texts, of which the logarithms of every n-th are kept.
+fn read_text(next: &[NextTokens], row: usize, every: usize, first: usize) -> ReadText {
     let kept = next.iter().enumerate().filter(|(place, _)| (first + place).is_multiple_of(every));
     let logarithms = kept.filter_map(|(place, next)| Some((place as u32, next.log_probabilities.get(row)?.clone())));
     ReadText {
@@ -164,4 +176,30 @@ fn check_prompts(model: &Model, inputs: &[HostTensor], sequence: Option<usize>) 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn logarithms_are_kept_at_all_places_of_texts() {
+        assert_eq!(stride(32, 16, 512), 1);
+        let (texts, tokens, width) = (64, 16, 150_000);
+        let every = stride(texts, tokens, width);
+        assert_eq!(every, 11, "the least that keeps few enough is 10, and 16 has a divisor of it");
+        let next = |_| NextTokens {
+            likeliest: vec![0],
+            losses: vec![0.0],
+            gaps: vec![0.0],
+            log_probabilities: vec![vec![0.0]],
+        };
+        let next: Vec<NextTokens> = (0..tokens).map(next).collect();
+        let kept = |text: usize| read_text(&next, 0, every, text * tokens).log_probabilities;
+        let places: Vec<u32> = (0..texts).flat_map(kept).map(|(place, _)| place).collect();
+        assert_eq!(places.len(), (texts * tokens).div_ceil(every));
+        assert_eq!(places.into_iter().collect::<BTreeSet<u32>>(), (0..tokens as u32).collect());
+    }
 }

@@ -261,8 +261,11 @@ fn note_trace(trace: &Trace, item: &WorkItem, row: &mut Record) -> Result<Option
 
 /// Whether the case runs a user's own file of f16 or bf16, which nobody has made for the case.
 fn is_half_file(item: &WorkItem) -> bool {
-    let Origin::Files { onnx: Some(file), .. } = &item.model.origin else { return false };
-    let is_loaded = item.artifacts.parts.iter().any(|part| part.onnx.as_ref() == Some(file));
+    let is_loaded = match &item.model.origin {
+        Origin::Files { onnx: Some(file), .. } => item.artifacts.parts.iter().any(|it| it.onnx.as_ref() == Some(file)),
+        Origin::Gguf { .. } => true,
+        _ => false,
+    };
     is_loaded && matches!(item.case.dtype, Dtype::F16 | Dtype::Bf16)
 }
 
@@ -323,7 +326,10 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     }
     match placement.effective_dtype {
         Some(dtype) if dtype != case.dtype && is_half_file(item) => {
-            let note = format!("computed in {dtype} between casts from and to the {} of the file", case.dtype);
+            let note = match &item.model.origin {
+                Origin::Gguf { .. } => format!("computed in {dtype}, of which its weights of {} were made", case.dtype),
+                _ => format!("computed in {dtype} between casts from and to the {} of the file", case.dtype),
+            };
             row.message = row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")).into();
             Ok(())
         }

@@ -1,6 +1,8 @@
 //! The verification that a session computes its model: its outputs are compared with the reference, or with another
 //! backend's, for every batch that is timed and for another batch size.
 
+use std::path::Path;
+
 use anyhow::anyhow;
 
 use super::closeness::Closeness;
@@ -9,6 +11,7 @@ use crate::backend::{self, Continuation, LoadRequest, Session};
 use crate::definition::{Case, CaseFailure, Dtype, Model, Phase, Sizes, Status, TensorSpec, TimedOn};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread, TensorData};
 use crate::harness::protocol::{Job, Purpose};
+use crate::machine::memory::available_bytes;
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
 
 /// What a session is verified by.
@@ -108,7 +111,7 @@ impl Verification<'_> {
         };
         let whose = match by.as_str() {
             REFERENCE => "the reference".to_owned(),
-            SAME_WEIGHTS => SAME_WEIGHTS.to_owned(),
+            same if same.starts_with(SAME_WEIGHTS) => same.to_owned(),
             other if other.contains(" in ") => format!("the outputs of {other}"),
             other => format!("the outputs of {other} in {}", self.case.dtype),
         };
@@ -200,7 +203,7 @@ impl Verification<'_> {
         let tokens: Vec<i64> =
             rows.flat_map(|(first, further)| std::iter::once(first).chain(further)).copied().collect();
         let tokens = HostTensor { shape: vec![first.len(), steps + 1], data: TensorData::I64(tokens) };
-        let next = session.follow(inputs, Continuation::Given(&tokens))?;
+        let next = session.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
         Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
     }
 
@@ -216,7 +219,7 @@ impl Verification<'_> {
         let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.clone()) };
         let request = LoadRequest { phase: Phase::Decode, ..self.request };
         let mut decoding = backend::find(&self.case.backend)?.load(&request)?;
-        let next = decoding.follow(inputs, Continuation::Given(&tokens))?;
+        let next = decoding.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
         Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
     }
 
@@ -243,7 +246,7 @@ impl Verification<'_> {
             return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
         }
         if let Some(expectation) = self.of_same_weights(ring)? {
-            return Ok(Some((expectation, SAME_WEIGHTS.into())));
+            return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let PeerOutputs { backend, dtype: of_other, bindings } = other;
@@ -254,15 +257,20 @@ impl Verification<'_> {
         Ok(Some((Expectation::new(bindings, batch_size, closeness)?, by)))
     }
 
-    /// The outputs of the same quantised weights, computed in f32. Returns `None` for weights that are not quantised, and where the backend has
-    /// no such form.
-    fn of_same_weights(&self, ring: &[Vec<HostTensor>]) -> Result<Option<Expectation>, CaseFailure> {
+    /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
+    /// where the backend has no such form.
+    fn of_same_weights(&self, ring: &[Vec<HostTensor>]) -> Result<Option<(Expectation, String)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
-        let is_small = self.model.parameters.is_some_and(|count| count <= MOST_PARAMETERS);
+        let is_small = self.model.parameters.is_some_and(|count| {
+            let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
+            count <= MOST_PARAMETERS && has_room
+        });
         if !self.model.is_gguf() || dtype == Dtype::F32 || !is_small {
             return Ok(None);
         }
-        let Some(mut exact) = backend::find(&self.case.backend)?.load_exact(&self.request)? else { return Ok(None) };
+        // On Unix a file stays as long as it is mapped, also if its folder is removed.
+        let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
+        let Some((mut exact, by)) = self.exact_session(folder.path())? else { return Ok(None) };
         let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
         for inputs in ring {
             let binding = exact.bind(inputs)?;
@@ -273,7 +281,23 @@ impl Verification<'_> {
             }
         }
         let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
-        Ok(Some(Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }))
+        Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
+    }
+
+    /// A session of the same weights in f32, and whose it is: that of llama.cpp, which is another engine for all backends but itself, or else
+    /// the backend's own, whose errors it may share.
+    fn exact_session(&self, folder: &Path) -> Result<Option<(Box<dyn Session>, String)>, CaseFailure> {
+        let own = &*self.case.backend;
+        if own != backend::LLAMA_CPP {
+            let on_cpu = LoadRequest { device: "cpu", ..self.request };
+            let other = backend::find(backend::LLAMA_CPP).and_then(|other| other.load_exact(&on_cpu, folder));
+            // Where it is not here or does not know the file, the backend is not wrong for that.
+            if let Ok(Some(session)) = other {
+                return Ok(Some((session, format!("{SAME_WEIGHTS} on {}", backend::LLAMA_CPP))));
+            }
+        }
+        let session = backend::find(own)?.load_exact(&self.request, folder)?;
+        Ok(session.map(|session| (session, SAME_WEIGHTS.to_owned())))
     }
 
     /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
@@ -350,7 +374,8 @@ impl Verification<'_> {
     }
 }
 
-/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32.
+/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32. They have to fit into the memory that is
+/// left, with as much again for the cache and what is computed.
 const MOST_PARAMETERS: u64 = 1 << 31;
 
 /// Whose outputs quantised weights are compared with, where no reference is of them.
@@ -398,8 +423,6 @@ fn wrong(why: String) -> CaseFailure {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use safetensors::tensor::TensorView;
 
     use super::*;

@@ -148,7 +148,8 @@ class Generation(Session):
     def __init__(self, request):
         super().__init__(request)
         self.plan, self.is_decode = request["generation"], request["phase"] == "decode"
-        self.prompt, self.steps = self.plan["prompt_positions"], self.plan["steps"]
+        # More steps may be compared than are timed.
+        self.prompt, self.steps = self.plan["prompt_positions"], max(self.plan["steps"], self.plan["compared_steps"])
         taken = [(part, given) for part in self.plan["decode"] for given in self.parts.get(part, {"inputs": []})["inputs"]]
         self.caches = {given["value"]: given["shape"].index("past") for _, given in taken if "past" in given["shape"]}
         self.decode_values = dict.fromkeys(given["value"] for _, given in taken)

@@ -286,6 +286,10 @@ class Generation(Session):
         # Compilations before the first step, and since then.
         self.before, self.of_steps = 0, 0
 
+    def steps(self):
+        """Steps from a prefill: more may be compared than are timed."""
+        return max(self.plan["steps"], self.plan["compared_steps"])
+
     def root(self):
         return self.model
 
@@ -310,7 +314,7 @@ class Generation(Session):
         if self.phase == "decode":
             own.append(f"a module with transformers' static cache of {self.positions} positions" if self.is_static else "a module with transformers' growing cache")
             if MODE == "compile":
-                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.plan['steps'], 'step')}")
+                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.steps(), 'step')}")
         return "; ".join([*own, *filter(None, [super().note()])]) or None
 
     def step(self, more, cache=None):
@@ -326,7 +330,7 @@ class Generation(Session):
             bound["start"] = self.start(inputs)
             self.rewind(binding)
             self.before = self.before or self.mode.compilations()
-            for _ in range(self.plan["steps"] if MODE == "compile" else 1):
+            for _ in range(self.steps() if MODE == "compile" else 1):
                 self.call(binding)
             self.of_steps = self.mode.compilations() - self.before
             self.prove(lambda: self.call(binding))
@@ -338,7 +342,7 @@ class Generation(Session):
     def start(self, inputs):
         """The state after the prefill, from which steps go on."""
         prompt = self.prompt(*inputs)
-        _, token, cache = self.step(prompt.prefill, self.cache(prompt, self.plan["steps"] + 1))
+        _, token, cache = self.step(prompt.prefill, self.cache(prompt, self.steps() + 1))
         return {"token": token, "cache": cache, "decode": prompt.decode}
 
     def rewind(self, binding):
