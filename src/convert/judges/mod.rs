@@ -1,9 +1,11 @@
-//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text. Each figure is of the answers alone, by their
-//! labels, or of the answers beside those of the original.
+//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text, masks, depths, rankings, signals. Each figure is of the
+//! answers alone, by their labels, or of the answers beside those of the original.
 
 mod boxes;
 mod embeddings;
 mod figure;
+mod maps;
+mod ranking;
 mod tokens;
 
 pub use figure::Figure;
@@ -62,6 +64,10 @@ fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
             };
             tokens::of_text(read, *is_recorded, original)
         }
+        (Some(Judged::Masks { .. }), _) => maps::of_masks(own, original),
+        (Some(Judged::Depths { .. }), _) => maps::of_depths(own, original),
+        (Some(Judged::Recommendations), _) => ranking::figures(own, original),
+        (Some(Judged::Signals { .. }), _) => maps::of_signals(own, original),
         (None, _) => Vec::new(),
     }
 }
