@@ -151,7 +151,7 @@ mod tests {
         let click = [output("probability", &[1])];
         assert_eq!(Judge::usual("net", "table", false, &click), Judge::Recommendation);
         assert_eq!(judge("diffusion", &[output("noise", &[1, 4, 16, 16])]), Judge::Denoising);
-        assert_eq!(judge("diffusion", &[output("last_hidden_state", &[1, 77]), ]), Judge::Classes);
+        assert_eq!(judge("diffusion", &[output("last_hidden_state", &[1, 77]),]), Judge::Classes);
         assert_eq!(Judge::usual("whisper", "audio", true, &[]), Judge::Speech);
         assert_eq!(Judge::usual("llama", "text", true, &[]), Judge::Text);
     }

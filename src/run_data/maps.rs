@@ -127,9 +127,9 @@ pub fn relative_error(found: &[f32], right: &[f32]) -> Option<f64> {
 /// The ratio of a signal's peak to its noise in decibels: `10·log10(peak² / mean squared error)`, at most 150, and 0 for a signal that
 /// has a number that is not finite. The peak is the right signal's largest number minus its smallest; returns `None` if that is 0 or not finite.
 pub fn decibels(found: &[f32], right: &[f32]) -> Option<f64> {
-    let (least, most) = right.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), &number| {
-        (least.min(number), most.max(number))
-    });
+    let (least, most) = right
+        .iter()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), &number| (least.min(number), most.max(number)));
     let peak = f64::from(most) - f64::from(least);
     if peak <= 0.0 || !peak.is_finite() || right.iter().any(|number| !number.is_finite()) {
         return None;

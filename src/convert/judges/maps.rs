@@ -19,9 +19,8 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
         return Figure::with_change(NAME, Better::Higher, pixels.len(), &mean, of_original).collect();
     }
     let Some((original, (of_original, _))) = original else { return Vec::new() };
-    let beside = |(own, original): (&Vec<f32>, &Vec<f32>)| {
-        class_pixels(form.classes(own), of_original.classes(original))
-    };
+    let beside =
+        |(own, original): (&Vec<f32>, &Vec<f32>)| class_pixels(form.classes(own), of_original.classes(original));
     let pixels: Vec<_> = own.outputs.iter().zip(&original.outputs).map(beside).collect();
     let mean = MeanIou::new(&pixels);
     let figure = Figure::resampled(NAME, Better::Higher, pixels.len(), &|drawn| mean.of(drawn));
@@ -75,7 +74,10 @@ impl MeanIou {
 pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "abs_rel";
     let Some(parts) = beside_labels(own) else {
-        return original.and_then(|original| mean_beside(NAME, Better::Lower, own, original, relative_error)).into_iter().collect();
+        return original
+            .and_then(|original| mean_beside(NAME, Better::Lower, own, original, relative_error))
+            .into_iter()
+            .collect();
     };
     let before = original.and_then(beside_labels);
     let before = before.as_ref().map(|before| |drawn: &[u32]| ratio(before, drawn));
