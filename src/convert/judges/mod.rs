@@ -202,7 +202,9 @@ mod tests {
         let known = known("masks");
         let form = MaskForm::Scores(known["classes"].as_u64().unwrap() as usize);
         let right = rows(&known["right"], |class| MaskForm::class_of_label(class.as_f64().unwrap()));
-        assert!(right.iter().flatten().any(Option::is_none) && right.iter().flatten().flatten().all(|class| *class < 3));
+        assert!(
+            right.iter().flatten().any(Option::is_none) && right.iter().flatten().flatten().all(|class| *class < 3)
+        );
         let seeded = |outputs: &str, form| answers(&known[outputs], Judged::Masks { form, pixels: None });
         let labelled = |outputs: &str, form: MaskForm| {
             let evaluation = seeded(outputs, form);

@@ -31,6 +31,19 @@ pub(super) fn of_sizes(sizes: &[usize]) -> Result<SymTensor> {
     Ok(SymTensor::from_fixed_shape(sizes))
 }
 
+/// A number that is known.
+pub(super) fn scalar(number: i64) -> SymTensor {
+    SymTensor::from_scalar(symbol(number))
+}
+
+/// The number that a tensor of one element has, if it is known.
+pub(super) fn known_number(value: &SymTensor) -> Option<i64> {
+    match (value.as_scalar(), value.values()) {
+        (Some(SymExpr::Value(number)), _) | (_, Some([SymExpr::Value(number)])) => Some((*number).into()),
+        _ => None,
+    }
+}
+
 /// A constant of the graph; its values only where they are in the graph's file.
 pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
     let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
@@ -310,10 +323,6 @@ mod tests {
 
     fn shape(sizes: &[usize]) -> SymTensor {
         of_sizes(sizes).unwrap()
-    }
-
-    fn scalar(number: i64) -> SymTensor {
-        SymTensor::from_scalar(symbol(number))
     }
 
     #[test]
