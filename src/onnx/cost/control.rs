@@ -194,3 +194,134 @@ fn plus(mut all: Body, body: Body) -> Result<Body> {
     all.constant_bytes = all.constant_bytes.max(body.constant_bytes);
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::definition::Cost;
+    use crate::onnx::cost::graph::{Walked, walk};
+    use crate::onnx::proto::{AttributeProto, TensorProto, TensorTypeProto, TypeProto, ValueInfoProto};
+
+    fn value(name: &str) -> ValueInfoProto {
+        let tensor = TensorTypeProto { element: 1, shape: None };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor), ..TypeProto::default() }) }
+    }
+
+    fn number(name: &str, number: i64) -> TensorProto {
+        let bytes = number.to_le_bytes().to_vec();
+        TensorProto { name: name.into(), data_type: 7, raw_data: Some(bytes.into()), ..TensorProto::default() }
+    }
+
+    fn graph(nodes: Vec<NodeProto>, inputs: &[&str], outputs: &[&str], initializers: Vec<TensorProto>) -> GraphProto {
+        let values = |names: &[&str]| names.iter().map(|name| value(name)).collect();
+        GraphProto { nodes, inputs: values(inputs), outputs: values(outputs), initializers, ..GraphProto::default() }
+    }
+
+    fn with_body(mut node: NodeProto, name: &str, body: &GraphProto) -> NodeProto {
+        let g = Some(body.encode_to_vec().into());
+        node.attributes.push(AttributeProto { name: name.into(), g, ..AttributeProto::default() });
+        node
+    }
+
+    fn weights() -> TensorProto {
+        TensorProto { name: "w".into(), dims: vec![4, 4], data_type: 1, ..TensorProto::default() }
+    }
+
+    fn walked(node: NodeProto, more: Vec<TensorProto>) -> Result<Walked> {
+        let graph = graph(vec![node], &["x"], &["y"], [vec![weights()], more].concat());
+        walk(&graph, &BTreeMap::from([("x".to_owned(), vec![3, 4])]), None)
+    }
+
+    const PRODUCT: u64 = 2 * 3 * 4 * 4;
+
+    /// A loop whose body has these nodes; it makes `out` of `state`, and `go` of `on`.
+    fn repeated_by(runs: i64, nodes: Vec<NodeProto>) -> Result<Walked> {
+        let goes_on = NodeProto::new("Identity", &["on"], "go");
+        let body = graph([nodes, vec![goes_on]].concat(), &["i", "on", "state"], &["go", "out"], Vec::new());
+        let node = with_body(NodeProto::new("Loop", &["runs", "", "x"], "y"), "body", &body);
+        walked(node, vec![number("runs", runs)])
+    }
+
+    #[test]
+    fn a_loop_costs_its_body_so_many_times() {
+        let product = || vec![NodeProto::new("MatMul", &["state", "w"], "out")];
+        let counted = |runs| repeated_by(runs, product()).map(|walked| (walked.cost.flops, walked.cost.nodes));
+        assert_eq!(counted(7).unwrap(), (7 * PRODUCT, 7));
+        assert_eq!(counted(0).unwrap(), (0, 0));
+        let all = repeated_by(7, product()).unwrap();
+        assert_eq!((all.outputs["y"].as_slice(), all.nodes.len()), (&[3, 4][..], 1));
+        assert!(all.operators.contains("MatMul") && all.operators.contains("Loop"));
+        // Weights that only the body reads, once.
+        assert_eq!(all.cost.bytes, 8 + 4 * (16 + 2 * 12));
+        let without_end = format!("{:#}", counted(i64::MAX).unwrap_err());
+        assert_eq!(without_end, format!("Loop \"Loop_y\": {OPEN}"));
+        assert!(counted(1 << 30).is_ok(), "runs that cost the same are not walked one by one");
+    }
+
+    #[test]
+    fn a_loop_whose_state_grows_costs_the_sum_of_its_runs() {
+        let mut grown = NodeProto::new("Concat", &["state", "x"], "out");
+        grown.attributes.push(AttributeProto::int("axis", 0));
+        let nodes = || vec![grown.clone(), NodeProto::new("MatMul", &["state", "w"], "made")];
+        let counted = repeated_by(3, nodes()).unwrap();
+        assert_eq!((counted.cost.flops, counted.outputs["y"].as_slice()), ((1 + 2 + 3) * PRODUCT, &[12, 4][..]));
+        let many = format!("{:#}", repeated_by(1_000_000, nodes()).unwrap_err());
+        assert!(many.ends_with("its body runs 1000000 times with other sizes each time"), "{many}");
+    }
+
+    #[test]
+    fn a_loop_that_ends_by_itself_is_not_counted_and_one_that_ends_at_once_runs_once() {
+        let ends = |goes_on: Vec<NodeProto>| {
+            let nodes = [vec![NodeProto::new("MatMul", &["state", "w"], "out")], goes_on].concat();
+            let body = graph(nodes, &["i", "on", "state"], &["go", "out"], vec![number("no", 0)]);
+            let node = with_body(NodeProto::new("Loop", &["runs", "", "x"], "y"), "body", &body);
+            walked(node, vec![number("runs", 9)]).map(|walked| walked.cost.flops)
+        };
+        assert_eq!(ends(vec![NodeProto::new("Identity", &["no"], "go")]).unwrap(), PRODUCT);
+        let why = format!("{:#}", ends(vec![NodeProto::new("Less", &["i", "no"], "go")]).unwrap_err());
+        assert!(why.ends_with(OPEN), "{why}");
+    }
+
+    #[test]
+    fn a_branch_counts_if_it_is_known_or_if_both_cost_the_same() {
+        let branch = |nodes: Vec<NodeProto>| graph(nodes, &[], &["out"], Vec::new());
+        let product = branch(vec![NodeProto::new("MatMul", &["x", "w"], "out")]);
+        let other = branch(vec![NodeProto::new("MatMul", &["x", "w"], "out")]);
+        let nothing = branch(vec![NodeProto::new("Identity", &["x"], "out")]);
+        let counted = |condition: &str, then: &GraphProto, otherwise: &GraphProto| {
+            let node = with_body(NodeProto::new("If", &[condition], "y"), "then_branch", then);
+            let node = with_body(node, "else_branch", otherwise);
+            walked(node, vec![number("yes", 1), number("no", 0)]).map(|walked| walked.cost.flops)
+        };
+        assert_eq!(counted("yes", &product, &nothing).unwrap(), PRODUCT);
+        assert_eq!(counted("no", &product, &nothing).unwrap(), 0);
+        assert_eq!(counted("x", &product, &other).unwrap(), PRODUCT);
+        let why = format!("{:#}", counted("x", &product, &nothing).unwrap_err());
+        assert!(
+            why.contains("which branch runs depends on the values of the inputs") && why.contains("96 and 0"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_scan_runs_once_per_row_along_its_axis() {
+        let nodes = vec![NodeProto::new("MatMul", &["row", "w"], "out")];
+        let scanned = |axis: i64| {
+            let body = graph(nodes.clone(), &["row"], &["out"], Vec::new());
+            let mut node = with_body(NodeProto::new("Scan", &["x"], "y"), "body", &body);
+            let axes = |name: &str| AttributeProto { name: name.into(), ints: vec![axis], ..AttributeProto::default() };
+            node.attributes.extend([AttributeProto::int("num_scan_inputs", 1), axes("scan_input_axes")]);
+            node.attributes.push(axes("scan_output_axes"));
+            walked(node, Vec::new())
+        };
+        let counted = scanned(0).unwrap();
+        assert_eq!((counted.cost.flops, counted.outputs["y"].as_slice()), (3 * 2 * 4 * 4, &[3, 4][..]));
+        assert_eq!(counted.cost.nodes, 3);
+        let why = format!("{:#}", scanned(1).unwrap_err());
+        assert!(why.contains("MatMul") && why.contains("do not fit"), "a column has 3 numbers: {why}");
+        assert!(format!("{:#}", scanned(5).unwrap_err()).contains("there is no axis 5"));
+        assert_eq!(Cost::default().times(3), Some(Cost::default()));
+    }
+}
