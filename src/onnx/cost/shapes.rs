@@ -132,7 +132,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             infer(&ops::Transpose { perm: order.as_deref() })
         }
         "Unsqueeze" => infer(&ops::Unsqueeze),
-        "MatMul" | "MatMulInteger" | "QLinearMatMul" => infer(&ops::MatMul),
+        "MatMul" | "MatMulInteger" | "QLinearMatMul" => product(inputs),
         "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
         "Conv" | "ConvInteger" | "QLinearConv" => {
             let (strides, dilations, pads) = window(node, inputs)?;
@@ -257,6 +257,30 @@ fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     }
 }
 
+/// The product of two batches of matrices; a vector on the left is a row and one on the right a column, which is no dimension of the product.
+fn product(inputs: &Inputs) -> Result<Vec<SymTensor>> {
+    let (mut left, mut right) = (sizes(input(inputs, 0)?)?, sizes(input(inputs, 1)?)?);
+    let (is_row, is_column) = (left.len() == 1, right.len() == 1);
+    if is_row {
+        left.insert(0, 1);
+    }
+    if is_column {
+        right.push(1);
+    }
+    let made = infer(&ops::MatMul, &vec![Some(of_sizes(&left)?), Some(of_sizes(&right)?)])?;
+    if !is_row && !is_column {
+        return Ok(made);
+    }
+    let mut shape = sizes(made.first().context("no product")?)?;
+    if is_column {
+        shape.pop();
+    }
+    if is_row {
+        shape.remove(shape.len() - 1 - usize::from(!is_column));
+    }
+    Ok(vec![of_sizes(&shape)?])
+}
+
 /// Strides, dilations and pads; no pads if the number of windows depends on the strides alone.
 type Window = (Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
@@ -345,6 +369,15 @@ mod tests {
         assert!(reshape(&[7, -1]).unwrap_err().to_string().starts_with("[2, 6, 5] cannot become"));
         let unknown = result("Reshape", &[], &[shape(&[2]), shape(&[1])]).unwrap_err().to_string();
         assert!(unknown.contains("depends on the values of the inputs"), "{unknown}");
+    }
+
+    #[test]
+    fn a_vector_is_a_row_or_a_column_of_a_product() {
+        let of = |left: &[usize], right: &[usize]| result("MatMul", &[], &[shape(left), shape(right)]).unwrap();
+        assert_eq!(of(&[4], &[4, 3]), shape(&[3]));
+        assert_eq!(of(&[2, 3, 4], &[4]), shape(&[2, 3]));
+        assert_eq!(of(&[4], &[2, 4, 3]), shape(&[2, 3]));
+        assert_eq!(of(&[4], &[4]), shape(&[]));
     }
 
     #[test]
