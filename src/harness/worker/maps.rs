@@ -183,3 +183,71 @@ fn between(plane: &[f32], width: usize, (top, bottom, down): Neighbours, (left, 
     let of_row = |row: usize| mixed(plane[row * width + left], plane[row * width + right], along);
     mixed(of_row(top), of_row(bottom), down)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TensorData;
+
+    fn output(shape: &[usize], numbers: &[f32]) -> HostTensor {
+        HostTensor { shape: shape.to_vec(), data: TensorData::F32(numbers.to_vec()) }
+    }
+
+    fn labelled(shape: &[usize], numbers: &[f32]) -> Sample {
+        Sample { inputs: Vec::new(), label: Some(Label::Map(output(shape, numbers))) }
+    }
+
+    #[test]
+    fn a_map_is_resized_as_pytorch_does_it() {
+        // `torch.nn.functional.interpolate(torch.tensor([[[[1., 2.], [3., 4.]]]]), scale_factor=2, mode="bilinear")`
+        let larger: Vec<f32> = resized(&[1.0, 2.0, 3.0, 4.0], [2, 2], [4, 4]).collect();
+        let rows = [[1.0, 1.25, 1.75, 2.0], [1.5, 1.75, 2.25, 2.5], [2.5, 2.75, 3.25, 3.5], [3.0, 3.25, 3.75, 4.0]];
+        assert_eq!(larger, rows.concat());
+        assert_eq!(resized(&[1.0, f32::NAN], [1, 2], [1, 2]).next(), Some(1.0));
+        assert_eq!(resized(&[1.0, 2.0, 3.0, 4.0], [2, 2], [1, 1]).collect::<Vec<_>>(), [2.5]);
+    }
+
+    #[test]
+    fn the_output_of_a_judge_has_its_form_and_its_name() {
+        let names = ["hidden", "logits", "depth"].map(str::to_owned);
+        let zeros = |shape: &[usize]| output(shape, &vec![0.0; shape.iter().product()]);
+        let outputs = [zeros(&[2, 4, 4]), zeros(&[2, 3, 4, 4]), zeros(&[2, 1, 4, 4])];
+        let place = |judge| place(judge, &names, 2, &outputs);
+        assert_eq!((place(Judge::Segmentation), place(Judge::Depth)), (Some(1), Some(2)));
+        assert_eq!((place(Judge::Denoising), place(Judge::Recommendation)), (Some(0), None));
+        assert_eq!(place(Judge::Classes), None);
+        let form = |name: &str, output: &HostTensor| mask_form(name, output);
+        assert_eq!(form("logits", &outputs[1]), Some(MaskForm::Scores(3)));
+        assert_eq!(form("probability", &outputs[0]), Some(MaskForm::Above(0.5)));
+        assert_eq!(form("logits", &outputs[0]), Some(MaskForm::Above(0.0)));
+        let mask = HostTensor { shape: vec![1, 2, 2], data: TensorData::I64(vec![0; 4]) };
+        assert_eq!(form("mask", &mask), Some(MaskForm::Class));
+        assert_eq!(form("pooled", &zeros(&[2, 5, 1, 1])), None);
+    }
+
+    #[test]
+    fn answers_are_counted_beside_labels_of_their_own_size() {
+        let mut masks = None;
+        // Two classes and two pixels, in a mask of twice the size.
+        let scores = output(&[1, 2, 1, 2], &[1.0, 0.0, 0.0, 2.0]);
+        let sample = labelled(&[1, 2, 4], &[0.0, 0.0, 1.0, 255.0, 0.0, 1.0, 1.0, 1.0]);
+        add(&mut masks, Judge::Segmentation, "logits", &scores, std::slice::from_ref(&sample)).unwrap();
+        let Some(Judged::Masks { pixels: Some(pixels), .. }) = &masks else { panic!("{masks:?}") };
+        let of = |class, shared, united| ClassPixels { class, shared, united };
+        assert_eq!(pixels[0], [of(0, 3, 4), of(1, 3, 4)]);
+        let other = labelled(&[1, 1, 2], &[0.0, 2.0]);
+        let refused = add(&mut masks, Judge::Segmentation, "logits", &scores, &[other]).unwrap_err();
+        assert!(refused.message.contains("has the class 2, and the model has 2"), "{}", refused.message);
+
+        let mut depths = None;
+        let sample = labelled(&[1, 1, 4], &[2.0, 2.0, 0.0, 4.0]);
+        add(&mut depths, Judge::Depth, "depth", &output(&[1, 1, 2], &[2.0, 4.0]), &[sample]).unwrap();
+        // 2, 2.5, 3.5 and 4.
+        assert_eq!(depths, Some(Judged::Depths { relative_errors: Some(vec![Some(0.25 / 3.0)]) }));
+
+        let mut signals = None;
+        let sample = labelled(&[1, 3], &[0.0, 1.0, 2.0]);
+        let short = add(&mut signals, Judge::Denoising, "noise", &output(&[1, 2], &[0.0; 2]), &[sample]).unwrap_err();
+        assert!(short.message.contains("has shape [3], and the output has [2]"), "{}", short.message);
+    }
+}
