@@ -12,16 +12,19 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
     let original = original.and_then(|original| Some((original, masks_of(original)?)));
     if let Some(pixels) = pixels {
         let of_original = original.and_then(|(_, (_, pixels))| pixels).map(MeanIou::new);
-        let of_original = of_original.as_ref().map(|it| |drawn: &[u32]| it.of(drawn));
+        let of_original = of_original.as_ref().map(|it| move |drawn: &[u32]| it.of(drawn));
         let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
         let own = MeanIou::new(pixels);
         let mean = |drawn: &[u32]| own.of(drawn);
         return Figure::with_change(NAME, Better::Higher, pixels.len(), &mean, of_original).collect();
     }
     let Some((original, (of_original, _))) = original else { return Vec::new() };
-    let beside =
-        |(own, original): (&Vec<f32>, &Vec<f32>)| class_pixels(form.classes(own), of_original.classes(original));
-    let pixels: Vec<_> = own.outputs.iter().zip(&original.outputs).map(beside).collect();
+    let same_pixels = |(own, original): &(&Vec<f32>, &Vec<f32>)| {
+        own.len() / form.planes().max(1) == original.len() / of_original.planes().max(1)
+    };
+    let rows = own.outputs.iter().zip(&original.outputs).filter(same_pixels);
+    let pixels: Vec<_> =
+        rows.map(|(own, original)| class_pixels(form.classes(own), of_original.classes(original))).collect();
     let mean = MeanIou::new(&pixels);
     let figure = Figure::resampled(NAME, Better::Higher, pixels.len(), &|drawn| mean.of(drawn));
     figure.map(Figure::compared).into_iter().collect()
@@ -80,7 +83,7 @@ pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure>
             .collect();
     };
     let before = original.and_then(beside_labels);
-    let before = before.as_ref().map(|before| |drawn: &[u32]| ratio(before, drawn));
+    let before = before.as_ref().map(|before| move |drawn: &[u32]| ratio(before, drawn));
     let before = before.as_ref().map(|it| it as OfSamples<'_>);
     Figure::with_change(NAME, Better::Lower, parts.len(), &|drawn| ratio(&parts, drawn), before).collect()
 }

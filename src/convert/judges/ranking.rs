@@ -21,7 +21,7 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let labels: Vec<f64> = labels.iter().map(|&label| label as f64).collect();
     let ranking = Ranking::new(&own_scores, &labels);
     let before = before.map(|before| Ranking::new(&before, &labels));
-    let before = before.as_ref().map(|before| |drawn: &[u32]| before.concordance(drawn));
+    let before = before.as_ref().map(|before| move |drawn: &[u32]| before.concordance(drawn));
     let before = before.as_ref().map(|it| it as OfSamples<'_>);
     Figure::with_change("auc", Better::Higher, samples, &|drawn| ranking.concordance(drawn), before).collect()
 }

@@ -17,6 +17,7 @@ pub fn wanted(judge: Judge) -> Option<&'static str> {
 
 /// The place of the output that a judge is about: the first one of its form that is called so, or else the first one of its form.
 pub fn place(judge: Judge, names: &[String], batch_size: usize, outputs: &[HostTensor]) -> Option<usize> {
+    wanted(judge)?;
     let name = |place: usize| names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
     let has_form = |&place: &usize| {
         let output = &outputs[place];
@@ -37,7 +38,6 @@ pub fn place(judge: Judge, names: &[String], batch_size: usize, outputs: &[HostT
     };
     let is_called = |&place: &usize| words.iter().any(|word| name(place).contains(word));
     let places: Vec<usize> = (0..outputs.len()).filter(has_form).collect();
-    wanted(judge)?;
     places.iter().copied().find(is_called).or(places.first().copied())
 }
 
