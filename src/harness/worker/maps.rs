@@ -1,6 +1,6 @@
 //! Answers that are maps of pixels, scores of items or signals: which output they are, and what is kept of them beside labels.
 
-use crate::definition::{CaseFailure, Judge, is_scores};
+use crate::definition::{CaseFailure, Judge};
 use crate::fixture::{HostTensor, Label, Sample};
 use crate::run_data::{ClassPixels, Judged, MaskForm, class_pixels, decibels, relative_error};
 
@@ -53,7 +53,7 @@ fn size_of(output: &HostTensor) -> Option<[usize; 2]> {
 /// called so.
 fn mask_form(name: &str, output: &HostTensor) -> Option<MaskForm> {
     match output.shape[..] {
-        [_, classes @ 2.., height, width] if !output.is_integer() && height * width > 1 => {
+        [_, classes, height, width] if classes > 1 && !output.is_integer() && height * width > 1 => {
             Some(MaskForm::Scores(classes))
         }
         _ if size_of(output).is_none() => None,
