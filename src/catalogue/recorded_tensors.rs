@@ -48,8 +48,9 @@ pub(super) fn reference_of(graph: &Path) -> Option<PathBuf> {
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
     if path.extension().is_some_and(|extension| extension == "npz") {
         let mut archive = ZipArchive::new(File::open(path).ok()?).ok()?;
+        let places = 0..archive.len();
         let name = |place| Some(archive.by_index(place).ok()?.name().ok()?.trim_end_matches(".npy").to_owned());
-        return (0..archive.len()).map(name).collect();
+        return places.map(name).collect();
     }
     let map = map_file(path).ok()?;
     let (_, header) = SafeTensors::read_metadata(&map).ok()?;
