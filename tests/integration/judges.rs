@@ -116,6 +116,24 @@ fn masks_depths_rankings_and_signals_are_judged_beside_the_original() {
     }
 }
 
+#[test]
+fn a_quantised_form_is_judged_by_its_kind_and_the_figure_decides() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["segformer-small", "dlrm-small"], &["ort"], &[2]);
+    let found = run_in(&workplace, "ort", "f32,i8", "segformer-small,dlrm-small");
+    check_compared(&found, "segformer-small/ort-cpu-i8/2", &["mean_iou"], 64);
+    check_compared(&found, "dlrm-small/ort-cpu-i8/2", &["concordance"], 64);
+    // One number per sample has no cosine: the order of the samples alone says whether the form is kept.
+    let record = workplace.record("dlrm-small/ort-cpu-i8/2");
+    assert_eq!((record.output_cosine, record.agreement), (None, None));
+    let concordance = metric(&found, "dlrm-small/ort-cpu-i8/2", "concordance").value;
+    let shown = workplace.inferbench(&["report", "--variants", "dlrm-small"]).finish().with_code(0).stdout;
+    let quality = if concordance >= 0.95 { " kept" } else { " lost" };
+    assert!(shown.contains("concordance") && shown.contains(quality), "{shown}");
+}
+
 /// The metrics of a model on labelled samples.
 fn of_labels(workplace: &Workplace, model: &str, file: &str) -> Vec<Metric> {
     let source = format!("recorded:{file}");
