@@ -32,8 +32,8 @@ pub struct ImageFolderSettings {
     /// `ImageFolder`.
     pub classes: Option<PathBuf>,
     /// The folder of the masks or depth maps of the pictures, under the same names and with `.png`, `.npy` or `.npz` at
-    /// their end, for models that are judged by them. The default is the folder `labels` beside that of the pictures, if there
-    /// is one.
+    /// their end, for models that are judged by them. The default is the folder `labels` beside that of the pictures,
+    /// if there is one.
     pub labels: Option<PathBuf>,
     /// The shorter side after resizing, in pixels. The default is 256/224 of the model's input.
     pub resize: Option<usize>,

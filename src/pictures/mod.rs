@@ -83,8 +83,9 @@ impl ImageFolder {
         Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
     }
 
-    /// A map `[height, width]` of one number per pixel of a picture, of its width and height, resized and cropped as the picture is; of the nearest
-    /// pixels, and NaN outside of the picture. A map that has the size of the result is left as it is.
+    /// A map `[height, width]` of one number per pixel of a picture, of its width and height, resized and cropped as
+    /// the picture is; of the nearest pixels, and NaN outside of the picture. A map that has the size of the result is
+    /// left as it is.
     ///
     /// # Errors
     /// The map has another size, or the picture cannot be read.

@@ -67,7 +67,8 @@ impl Transform {
         Ok(values)
     }
 
-    /// The number of the nearest pixel of a map of one number per pixel, `[height, width]`, for each pixel of the result; NaN outside of the picture.
+    /// The number of the nearest pixel of a map of one number per pixel, `[height, width]`, for each pixel of the
+    /// result; NaN outside of the picture.
     ///
     /// # Errors
     /// The map has no pixel.

@@ -33,8 +33,8 @@ pub fn places_of_largest<T: Copy + Into<f64>>(row: &[T]) -> Vec<usize> {
 pub struct Evaluation {
     pub data_source: String,
     pub samples: usize,
-    /// The right class of each sample; of an embedding model the group of each sample of `outputs`, and of a recommendation
-    /// whether it was chosen, 1 or 0.
+    /// The right class of each sample; of an embedding model the group of each sample of `outputs`, and of a
+    /// recommendation whether it was chosen, 1 or 0.
     pub labels: Option<Vec<i64>>,
     /// The indices of the largest outputs of each sample in descending order, and none if outputs are not finite. Absent
     /// if outputs are no classes.
@@ -102,8 +102,8 @@ pub enum Judged {
     Recommendations,
     /// Signals, which `outputs` has, too.
     Signals {
-        /// The ratios of signal to noise, in decibels; `None` where the label is one number throughout. Absent if there are no
-        /// labels.
+        /// The ratios of signal to noise, in decibels; `None` where the label is one number throughout. Absent if there
+        /// are no labels.
         decibels: Option<Vec<Option<f64>>>,
     },
 }

@@ -1,5 +1,5 @@
-//! What is counted of an answer that is a map of pixels, beside the right one: the pixels of each class, the relative error of
-//! depths, and the noise of a signal.
+//! What is counted of an answer that is a map of pixels, beside the right one: the pixels of each class, the relative
+//! error of depths, and the noise of a signal.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,8 @@ impl MaskForm {
         (0..pixels).map(move |pixel| self.class_of((0..self.planes()).map(|plane| row[plane * pixels + pixel])))
     }
 
-    /// The class of a label's pixel. Returns `None` for 255, for what is below 0 and for what is no number: such pixels do not count.
+    /// The class of a label's pixel. Returns `None` for 255, for what is below 0 and for what is no number: such pixels
+    /// do not count.
     pub fn class_of_label(number: f64) -> Option<i64> {
         (number >= 0.0 && number != IGNORED).then_some(number as i64)
     }
@@ -70,8 +71,8 @@ pub struct ClassPixels {
     pub united: u64,
 }
 
-/// The pixels of each class of a mask and of the right one, whose pixels without a class do not count. A pixel of the mask without
-/// a class is of none.
+/// The pixels of each class of a mask and of the right one, whose pixels without a class do not count. A pixel of the
+/// mask without a class is of none.
 pub fn class_pixels(
     found: impl Iterator<Item = Option<i64>>,
     right: impl Iterator<Item = Option<i64>>,
@@ -111,8 +112,9 @@ pub fn class_pixels(
     classes.into_values().collect()
 }
 
-/// The mean over pixels of the error of a depth as a fraction of the right one (Eigen, Puhrsch and Fergus 2014, section 4.2), 1
-/// for a depth that is no number. Pixels count whose right depth is above 0 and finite; returns `None` if there are none.
+/// The mean over pixels of the error of a depth as a fraction of the right one (Eigen, Puhrsch and Fergus 2014, section
+/// 4.2), 1 for a depth that is no number. Pixels count whose right depth is above 0 and finite; returns `None` if there
+/// are none.
 pub fn relative_error(found: &[f32], right: &[f32]) -> Option<f64> {
     let is_known = |(_, right): &(&f32, &f32)| right.is_finite() && **right > 0.0;
     let error = |(&found, &right): (&f32, &f32)| match found.is_finite() {
@@ -124,8 +126,9 @@ pub fn relative_error(found: &[f32], right: &[f32]) -> Option<f64> {
     (count > 0).then(|| known().map(error).sum::<f64>() / count as f64)
 }
 
-/// The ratio of a signal's peak to its noise in decibels: `10·log10(peak² / mean squared error)`, at most 150, and 0 for a signal that
-/// has a number that is not finite. The peak is the right signal's largest number minus its smallest; returns `None` if that is 0 or not finite.
+/// The ratio of a signal's peak to its noise in decibels: `10·log10(peak² / mean squared error)`, at most 150, and 0
+/// for a signal that has a number that is not finite. The peak is the right signal's largest number minus its smallest;
+/// returns `None` if that is 0 or not finite.
 pub fn decibels(found: &[f32], right: &[f32]) -> Option<f64> {
     let (least, most) = right
         .iter()

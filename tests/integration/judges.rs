@@ -1,4 +1,5 @@
-//! Answers are judged by what a model is for: metrics of boxes, embeddings, speech, text, masks, depths, rankings and signals, with and without labels.
+//! Answers are judged by what a model is for: metrics of boxes, embeddings, speech, text, masks, depths, rankings and
+//! signals, with and without labels.
 
 use inferbench::history::History;
 use inferbench::run_data::Metric;

@@ -3,9 +3,9 @@
 use super::figure::{Figure, OfSamples, ratio};
 use crate::run_data::{Better, ClassPixels, Evaluation, Judged, MaskForm, class_pixels, decibels, relative_error};
 
-/// The mean over classes of the pixels that both masks have over those that either has (intersection over union, the Jaccard
-/// index), of the pixels of all samples together, and of the classes that are in either mask. If there are no labels, the original's
-/// masks are right.
+/// The mean over classes of the pixels that both masks have over those that either has (intersection over union, the
+/// Jaccard index), of the pixels of all samples together, and of the classes that are in either mask. If there are no
+/// labels, the original's masks are right.
 pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "mean_iou";
     let Some((form, pixels)) = masks_of(own) else { return Vec::new() };
@@ -73,7 +73,8 @@ impl MeanIou {
     }
 }
 
-/// The mean over pictures of the error of depths as a fraction of the right ones. If there are no labels, the original's depths are right.
+/// The mean over pictures of the error of depths as a fraction of the right ones. If there are no labels, the
+/// original's depths are right.
 pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "abs_rel";
     let Some(parts) = beside_labels(own) else {
@@ -88,8 +89,8 @@ pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure>
     Figure::with_change(NAME, Better::Lower, parts.len(), &|drawn| ratio(&parts, drawn), before).collect()
 }
 
-/// The mean over samples of the ratio of signal to noise, in decibels. If there are no labels, the original's signals are right. The change is a
-/// fraction of the original's ratio.
+/// The mean over samples of the ratio of signal to noise, in decibels. If there are no labels, the original's signals
+/// are right. The change is a fraction of the original's ratio.
 pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "psnr";
     let in_decibels = |figure: Figure| figure.in_unit("dB");

@@ -1,5 +1,5 @@
-//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text, masks, depths, rankings, signals. Each figure is of the
-//! answers alone, by their labels, or of the answers beside those of the original.
+//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text, masks, depths, rankings, signals.
+//! Each figure is of the answers alone, by their labels, or of the answers beside those of the original.
 
 mod boxes;
 mod embeddings;

@@ -3,9 +3,9 @@
 use super::figure::{Figure, OfSamples};
 use crate::run_data::{Better, Evaluation};
 
-/// The area under the receiver operating characteristic of the scores (`auc`), by labels that say what was chosen; if there are no
-/// labels, the fraction of the pairs of samples that the original orders which are ordered in the same way (`concordance`; Harrell's C). Of
-/// pairs with equal scores half are counted.
+/// The area under the receiver operating characteristic of the scores (`auc`), by labels that say what was chosen; if
+/// there are no labels, the fraction of the pairs of samples that the original orders which are ordered in the same way
+/// (`concordance`; Harrell's C). Of pairs with equal scores half are counted.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let scores = |evaluation: &Evaluation| -> Vec<f64> {
         evaluation.outputs.iter().map(|row| row.last().map_or(f64::NAN, |&score| score.into())).collect()
@@ -45,8 +45,9 @@ impl Ranking {
         Ranking { samples, scores }
     }
 
-    /// The pairs of samples with different right ranks of which the right one has the higher score, over all such pairs, with each
-    /// sample as often as it was drawn. A score that is no number is right in no pair. Returns `None` if there is no pair.
+    /// The pairs of samples with different right ranks of which the right one has the higher score, over all such
+    /// pairs, with each sample as often as it was drawn. A score that is no number is right in no pair. Returns `None`
+    /// if there is no pair.
     fn concordance(&self, drawn: &[u32]) -> Option<f64> {
         let mut below = Counts(vec![0; self.scores + 1]);
         let (mut concordant, mut pairs, mut lower) = (0.0, 0.0, 0_u64);

@@ -1,4 +1,5 @@
-//! Answers that are maps of pixels, scores of items or signals: which output they are, and what is kept of them beside labels.
+//! Answers that are maps of pixels, scores of items or signals: which output they are, and what is kept of them beside
+//! labels.
 
 use crate::definition::{CaseFailure, Judge};
 use crate::fixture::{HostTensor, Label, Sample};
@@ -15,7 +16,8 @@ pub fn wanted(judge: Judge) -> Option<&'static str> {
     }
 }
 
-/// The place of the output that a judge is about: the first one of its form that is called so, or else the first one of its form.
+/// The place of the output that a judge is about: the first one of its form that is called so, or else the first one of
+/// its form.
 pub fn place(judge: Judge, names: &[String], batch_size: usize, outputs: &[HostTensor]) -> Option<usize> {
     wanted(judge)?;
     let name = |place: usize| names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
@@ -49,8 +51,8 @@ fn size_of(output: &HostTensor) -> Option<[usize; 2]> {
     }
 }
 
-/// How an output says the classes of pixels. One floating-point number per pixel is a logit of class 1, or its probability if the output is
-/// called so.
+/// How an output says the classes of pixels. One floating-point number per pixel is a logit of class 1, or its
+/// probability if the output is called so.
 fn mask_form(name: &str, output: &HostTensor) -> Option<MaskForm> {
     match output.shape[..] {
         [_, classes, height, width] if classes > 1 && !output.is_integer() && height * width > 1 => {
@@ -137,7 +139,8 @@ fn beside_mask(
         && usize::try_from(most).is_ok_and(|most| most >= classes)
     {
         return Err(CaseFailure::unsupported(format!(
-            "the mask of a sample has the class {most}, and the model has {classes}: classes are the places of outputs, from 0 to {}, and 255 is              of pixels that do not count",
+            "the mask of a sample has the class {most}, and the model has {classes}: classes are the places of outputs, \
+             from 0 to {}, and pixels of 255 do not count",
             classes - 1
         )));
     }
@@ -158,8 +161,8 @@ fn beside_mask(
     Ok(class_pixels(found, right()))
 }
 
-/// A map in another size, by linear interpolation between the centres of pixels, as PyTorch's `interpolate` does it without
-/// `align_corners`.
+/// A map in another size, by linear interpolation between the centres of pixels, as PyTorch's `interpolate` does it
+/// without `align_corners`.
 fn resized(row: &[f32], from: [usize; 2], to: [usize; 2]) -> impl Iterator<Item = f32> {
     let [rows, columns] = [0, 1].map(|side| neighbours(from[side], to[side]));
     rows.into_iter().flat_map(move |y| columns.clone().into_iter().map(move |x| between(row, from[1], y, x)))

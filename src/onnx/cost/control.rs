@@ -12,7 +12,8 @@ use crate::onnx::proto::{GraphProto, NodeProto};
 const DEEPEST: usize = 16;
 /// The most runs of a body whose sizes change from run to run.
 const MOST_CHANGING: i64 = 1000;
-/// What cannot be counted, and a number that stands for one that is not known: an exporter writes the largest one for "no limit".
+/// What cannot be counted, and a number that stands for one that is not known: an exporter writes the largest one for
+/// "no limit".
 const OPEN: &str = "how often its body runs depends on the values of the inputs";
 const NO_LIMIT: i64 = i32::MAX as i64;
 
@@ -61,8 +62,8 @@ fn branch(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     }
 }
 
-/// A body that runs again and again: its inputs are the number of the run, whether it goes on, and what one run leaves to the next; its
-/// outputs are whether it goes on, what it leaves, and a row of each of the loop's other outputs.
+/// A body that runs again and again: its inputs are the number of the run, whether it goes on, and what one run leaves
+/// to the next; its outputs are whether it goes on, what it leaves, and a row of each of the loop's other outputs.
 fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     let graph = graph_of(node, "body")?;
     let known = |place: usize| match inputs.get(place).and_then(Option::as_ref) {

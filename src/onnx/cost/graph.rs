@@ -30,8 +30,8 @@ const WITHOUT_WORK: [&str; 8] =
 
 const F32_BYTES: u64 = 4;
 
-/// Finds the shape of every tensor and adds up; `known` is an input whose value is known. An error names the operator whose cost cannot be
-/// known.
+/// Finds the shape of every tensor and adds up; `known` is an input whose value is known. An error names the operator
+/// whose cost cannot be known.
 pub(super) fn walk(graph: &GraphProto, inputs: &Shapes, known: Option<(&str, i64)>) -> Result<Walked> {
     let mut bytes: u64 = 0;
     let mut given = Vec::new();

@@ -257,7 +257,8 @@ fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     }
 }
 
-/// The product of two batches of matrices; a vector on the left is a row and one on the right a column, which is no dimension of the product.
+/// The product of two batches of matrices; a vector on the left is a row and one on the right a column, which is no
+/// dimension of the product.
 fn product(inputs: &Inputs) -> Result<Vec<SymTensor>> {
     let (mut left, mut right) = (sizes(input(inputs, 0)?)?, sizes(input(inputs, 1)?)?);
     let (is_row, is_column) = (left.len() == 1, right.len() == 1);
