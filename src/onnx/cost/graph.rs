@@ -264,12 +264,12 @@ mod tests {
         node
     }
 
-    fn walked(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
+    fn walk_of(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         walk(graph, inputs, None)
     }
 
     fn refused(graph: &GraphProto, inputs: &Shapes) -> String {
-        format!("{:#}", walked(graph, inputs).unwrap_err())
+        format!("{:#}", walk_of(graph, inputs).unwrap_err())
     }
 
     fn sizes(shape: &[usize]) -> Shapes {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_product_takes_two_operations_for_each_pair_it_multiplies() {
         let graph = graph(vec![NodeProto::new("MatMul", &["x", "w"], "y")], vec![weights("w", &[5, 7])], &[("x", 1)]);
-        let walked = walked(&graph, &sizes(&[2, 3, 5])).unwrap();
+        let walked = walk_of(&graph, &sizes(&[2, 3, 5])).unwrap();
         assert_eq!(walked.outputs["y"], [2, 3, 7]);
         let flops = 2 * (2 * 3 * 7) * 5;
         let bytes = 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7);
@@ -295,7 +295,7 @@ mod tests {
             let nodes = vec![NodeProto::new("Transpose", &["x"], "t"), second];
             let mut graph = graph(nodes, vec![weights("w", &[5, 7])], &[("x", 1)]);
             graph.nodes[0] = with_ints(graph.nodes[0].clone(), "perm", &[0, 1, 3, 2]);
-            walked(&graph, &sizes(&[2, 3, 4, 5])).unwrap().cost.matrix_products
+            walk_of(&graph, &sizes(&[2, 3, 4, 5])).unwrap().cost.matrix_products
         };
         assert_eq!(products(NodeProto::new("MatMul", &["x", "t"], "y")), 2 * 3);
         assert_eq!(products(NodeProto::new("MatMul", &["x", "w"], "y")), 1);
@@ -309,7 +309,7 @@ mod tests {
         let node = with_ints(with_ints(node, "strides", &[2, 2]), "pads", &[1, 1, 1, 1]);
         let initializers = vec![weights("w", &[6, 2, 3, 3]), weights("b", &[6])];
         let graph = graph(vec![node, NodeProto::new("Relu", &["y"], "z")], initializers, &[("x", 1)]);
-        let walked = walked(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
+        let walked = walk_of(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
         assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
         assert_eq!((walked.cost.convolution_flops, walked.cost.nodes), (walked.cost.flops, 2));
@@ -329,13 +329,13 @@ mod tests {
             s: Some(b"bidirectional".to_vec().into()),
             ..AttributeProto::default()
         });
-        let walked = walked(&graph(vec![recurrent], weights_of(4), &[("x", 1)]), &sizes(&[5, 3, 8])).unwrap();
+        let walked = walk_of(&graph(vec![recurrent], weights_of(4), &[("x", 1)]), &sizes(&[5, 3, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [5, 2, 3, 16]);
         assert_eq!(walked.cost.flops, 2 * (5 * 3) * (2 * 4 * 16) * (8 + 16));
         assert_eq!(walked.cost.matrix_products, 5 * 2);
         let transposed = with_ints(NodeProto::new("ConvTranspose", &["x", "w"], "y"), "strides", &[2, 2]);
         let walked =
-            walked(&graph(vec![transposed], vec![weights("w", &[4, 6, 2, 2])], &[("x", 1)]), &sizes(&[1, 4, 5, 7]))
+            walk_of(&graph(vec![transposed], vec![weights("w", &[4, 6, 2, 2])], &[("x", 1)]), &sizes(&[1, 4, 5, 7]))
                 .unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 10, 14]);
         assert_eq!((walked.cost.flops, walked.cost.convolution_flops), (2 * (6 * 10 * 14) * 4, walked.cost.flops));
@@ -350,7 +350,7 @@ mod tests {
                 s: Some(equation.as_bytes().to_vec().into()),
                 ..AttributeProto::default()
             });
-            walked(&graph(vec![node], vec![weights("w", second)], &[("x", 1)]), &sizes(&[2, 3, 5]))
+            walk_of(&graph(vec![node], vec![weights("w", second)], &[("x", 1)]), &sizes(&[2, 3, 5]))
                 .map(|walked| walked.cost.flops)
         };
         assert_eq!(of("bij,jk->bik", &[5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
@@ -377,20 +377,20 @@ mod tests {
             NodeProto::new("Range", &["zero", "f", "two"], "y"),
         ];
         let graph = graph(nodes, vec![place, float("zero", 0.0), float("two", 2.0)], &[("x", 1)]);
-        assert_eq!(walked(&graph, &sizes(&[1, 3, 9, 5])).unwrap().outputs["y"], [5]);
+        assert_eq!(walk_of(&graph, &sizes(&[1, 3, 9, 5])).unwrap().outputs["y"], [5]);
     }
 
     #[test]
     fn of_a_table_only_the_rows_that_are_looked_up_are_read() {
         let lookup = NodeProto::new("Gather", &["w", "x"], "y");
         let table = || vec![weights("w", &[1000, 8])];
-        let rows = walked(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        let rows = walk_of(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
         assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
         // A table that a product reads too is read whole.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];
-        let whole = walked(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        let whole = walk_of(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!(whole.cost.bytes, 8 * 3 + 4 * (1000 * 8) + 4 * (3 * 8));
         assert_eq!(whole.cost.flops, 2 * (3 * 1000) * 8);
     }
@@ -401,7 +401,7 @@ mod tests {
         assert!(refused(&unknown, &sizes(&[1])).starts_with("NonMaxSuppression \"NonMaxSuppression_y\""));
         let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
         other.domain = "com.example".into();
-        assert!(walked(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
+        assert!(walk_of(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
         let of_values = graph(vec![NodeProto::new("Expand", &["x", "x"], "y")], vec![], &[("x", 7)]);
         assert!(refused(&of_values, &sizes(&[1])).contains("depends on the values"));
         assert_eq!(refused(&unknown, &Shapes::new()), "the input \"x\" has no size");
