@@ -2,8 +2,9 @@
 
     python scripts/export/judges.py
 
-The figures are those of pycocotools 2.0.11 (mean average precision), jiwer 4.0 (error rates) and numpy 2.4 (retrieval, cosine,
-perplexity), none of which shares code with inferbench. The same bytes every time.
+The figures are those of pycocotools 2.0.11 (mean average precision), jiwer 4.0 (error rates), scikit-learn 1.9.1 (Jaccard index, area under the
+curve, percentage error), SciPy 1.17 (Somers' D), scikit-image 0.26.0 (signal to noise) and numpy 2.4 (retrieval, cosine, perplexity), none of
+which shares code with inferbench. The same bytes every time.
 """
 
 import contextlib
@@ -15,6 +16,9 @@ import jiwer
 import numpy
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from scipy.stats import somersd
+from skimage.metrics import peak_signal_noise_ratio
+from sklearn.metrics import jaccard_score, mean_absolute_percentage_error, roc_auc_score
 
 DATA = Path(__file__).parents[2] / "tests" / "data" / "judges.json"
 RANDOM = numpy.random.default_rng(20260101)
@@ -148,8 +152,75 @@ def texts(samples=5, vocabulary=9):
     }
 
 
+def masks(samples=7, classes=5, height=4, width=6):
+    """Masks of pixels, some of which are ignored; one class is in no mask, and one is found only where there is none."""
+    right = RANDOM.integers(classes - 2, size=(samples, height, width))
+    scores = RANDOM.normal(size=(samples, classes - 1, height, width)) + 2.0 * (
+        right[:, None] == numpy.arange(classes - 1)[:, None, None]
+    )
+    scores = numpy.array(rounded(scores, 2))
+    found = scores.argmax(1)
+    right[RANDOM.uniform(size=right.shape) < 0.15] = 255
+    known = right != 255
+    original = numpy.where(RANDOM.uniform(size=found.shape) < 0.1, 1, found)
+    return {
+        # The last class has no pixel.
+        "scores": numpy.concatenate([scores, numpy.full((samples, 1, height, width), -9.0)], 1).reshape(samples, -1).tolist(),
+        "classes": classes,
+        "right": right.reshape(samples, -1).tolist(),
+        "original": original.reshape(samples, -1).tolist(),
+        "mean_iou": jaccard_score(right[known], found[known], average="macro"),
+        "mean_iou_of_original": jaccard_score(right[known], original[known], average="macro"),
+        "mean_iou_beside": jaccard_score(original.ravel(), found.ravel(), average="macro"),
+    }
+
+
+def depths(samples=9, pixels=20):
+    """Depths of pixels, some of which are not known and 0."""
+    right = numpy.array(rounded(RANDOM.uniform(0.5, 9.0, size=(samples, pixels))))
+    found = numpy.array(rounded(right * RANDOM.normal(1.0, 0.1, size=right.shape)))
+    right[RANDOM.uniform(size=right.shape) < 0.2] = 0
+    errors = [mean_absolute_percentage_error(row[row > 0], other[row > 0]) for row, other in zip(right, found)]
+    return {"right": right.tolist(), "found": found.tolist(), "abs_rel": float(numpy.mean(errors))}
+
+
+def rankings(samples=60):
+    """Scores with equal ones among them, and what was chosen."""
+    labels = RANDOM.integers(2, size=samples)
+    scores = numpy.round(RANDOM.normal(labels * 0.8, 1.0), 1)
+    original = numpy.round(scores + RANDOM.normal(0, 0.4, size=samples), 1)
+    return {
+        "labels": labels.tolist(),
+        "scores": scores.tolist(),
+        "original": original.tolist(),
+        "auc": roc_auc_score(labels, scores),
+        "auc_of_original": roc_auc_score(labels, original),
+        # Of the pairs that the original orders: those in the same order and half of the equal ones.
+        "concordance": float((somersd(original, scores).statistic + 1) / 2),
+    }
+
+
+def signals(samples=6, length=30):
+    right = numpy.array(rounded(RANDOM.normal(size=(samples, length))), dtype=numpy.float32)
+    found = numpy.array(rounded(right + 0.05 * RANDOM.normal(size=right.shape)), dtype=numpy.float32)
+    ratios = [
+        peak_signal_noise_ratio(row.astype(float), other.astype(float), data_range=float(row.max()) - float(row.min()))
+        for row, other in zip(right, found)
+    ]
+    return {"right": rounded(right), "found": rounded(found), "psnr": float(numpy.mean(ratios))}
+
+
 if __name__ == "__main__":
-    known = {"boxes": boxes(), "transcripts": transcripts(), "embeddings": embeddings(), "texts": texts()}
+    known = {
+        "boxes": boxes(),
+        "transcripts": transcripts(),
+        "embeddings": embeddings(),
+        "texts": texts(),
+        "masks": masks(),
+        "depths": depths(),
+        "rankings": rankings(),
+        "signals": signals(),
+    }
     DATA.write_text(json.dumps(known) + "\n")
     for name, judged in known.items():
         print(name, {key: value for key, value in judged.items() if isinstance(value, float)})

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use fs_err::File;
 use safetensors::SafeTensors;
+use zip::ZipArchive;
 
 use crate::definition::{DataSource, Model};
 use crate::onnx::map_file;
@@ -42,8 +44,14 @@ pub(super) fn reference_of(graph: &Path) -> Option<PathBuf> {
         .or_else(|| Some(folder.to_owned()).filter(|folder| folder.join("test_data_set_0/output_0.pb").is_file()))
 }
 
-/// The names of the tensors of a safetensors file.
+/// The names of the tensors of a safetensors file, or of the arrays of an `.npz`.
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
+    if path.extension().is_some_and(|extension| extension == "npz") {
+        let mut archive = ZipArchive::new(File::open(path).ok()?).ok()?;
+        let places = 0..archive.len();
+        let name = |place| Some(archive.by_index(place).ok()?.name().ok()?.trim_end_matches(".npy").to_owned());
+        return places.map(name).collect();
+    }
     let map = map_file(path).ok()?;
     let (_, header) = SafeTensors::read_metadata(&map).ok()?;
     Some(header.offset_keys())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::judges::{Figure, figures};
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::run_data::{Evaluation, Manifest, ManifestCase, Metric, Record, RunFolder};
+use crate::run_data::{Evaluation, Judged, Manifest, ManifestCase, MaskForm, Metric, Record, RunFolder};
 
 /// The answers of a run's cases, by their ids.
 pub struct Answers(BTreeMap<String, (Case, Evaluation)>);
@@ -132,7 +132,8 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
         return;
     }
     record.compared_with = Some(original.to_string());
-    if width(evaluation) < 2 {
+    // The classes of pixels have no direction, as a single number has none.
+    if width(evaluation) < 2 || matches!(evaluation.judged, Some(Judged::Masks { form: MaskForm::Class, .. })) {
         return;
     }
     let cosines: Vec<f64> =

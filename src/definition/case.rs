@@ -204,6 +204,18 @@ impl Cost {
         })
     }
 
+    /// The cost of so many calls. Returns `None` if it is more than can be counted.
+    pub fn times(self, calls: u64) -> Option<Self> {
+        Some(Cost {
+            flops: self.flops.checked_mul(calls)?,
+            convolution_flops: self.convolution_flops.checked_mul(calls)?,
+            bytes: self.bytes.checked_mul(calls)?,
+            nodes: self.nodes.checked_mul(calls)?,
+            node_bytes: self.node_bytes.checked_mul(calls)?,
+            matrix_products: self.matrix_products.checked_mul(calls)?,
+        })
+    }
+
     /// The products of two matrices, if they were counted, which manifests of older versions did not.
     pub fn counted_products(self) -> Option<u64> {
         (self.matrix_products > 0 || self.flops == self.convolution_flops).then_some(self.matrix_products)

@@ -31,6 +31,10 @@ pub struct ImageFolderSettings {
     /// folder. Without such a file the classes are the folders in the order of their names, as for torchvision's
     /// `ImageFolder`.
     pub classes: Option<PathBuf>,
+    /// The folder of the masks or depth maps of the pictures, under the same names and with `.png`, `.npy` or `.npz` at
+    /// their end, for models that are judged by them. The default is the folder `labels` beside that of the pictures,
+    /// if there is one.
+    pub labels: Option<PathBuf>,
     /// The shorter side after resizing, in pixels. The default is 256/224 of the model's input.
     pub resize: Option<usize>,
     /// The means of red, green and blue, for values from 0 to 1. The default is ImageNet's.
@@ -57,11 +61,18 @@ impl ImageFolderSettings {
         ImageFolderSettings {
             path,
             classes: None,
+            labels: None,
             resize: None,
             mean: imagenet_mean(),
             std: imagenet_std(),
             samples: None,
         }
+    }
+
+    /// The folder of masks or depth maps, if one is said or there is one beside the pictures.
+    pub fn folder_of_labels(&self) -> Option<PathBuf> {
+        let beside = || Some(self.path.with_file_name("labels")).filter(|beside| beside.is_dir());
+        self.labels.clone().or_else(beside)
     }
 }
 
@@ -105,6 +116,7 @@ impl DataSource {
             DataSource::ImageFolder(settings) => DataSource::ImageFolder(ImageFolderSettings {
                 path: folder.join(&settings.path),
                 classes: settings.classes.map(|classes| folder.join(classes)),
+                labels: settings.labels.map(|labels| folder.join(labels)),
                 ..settings
             }),
         }

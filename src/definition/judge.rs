@@ -19,10 +19,23 @@ pub enum Judge {
     Text,
     /// Tokens of what is said in a sound.
     Speech,
+    /// The class of each pixel, or a score per class and pixel.
+    Segmentation,
+    /// The depth of each pixel.
+    Depth,
+    /// The score of an item that a user may choose.
+    Recommendation,
+    /// A signal, such as a picture without its noise, or the noise.
+    Denoising,
 }
 
 /// Parts of the names of families that transcribe sound.
 const SPEECH: [&str; 4] = ["wav2vec2", "whisper", "hubert", "wavlm"];
+/// Those of families that find the classes of pixels, depths, what a user chooses, and noise.
+const SEGMENTATION: [&str; 6] = ["segformer", "segment", "unet", "deeplab", "upernet", "fcn"];
+const DEPTH: [&str; 3] = ["depth", "dpt", "midas"];
+const RECOMMENDATION: [&str; 3] = ["dlrm", "deepfm", "recommend"];
+const DENOISING: [&str; 3] = ["diffusion", "denois", "restoration"];
 
 impl Judge {
     /// The judge of a model whose definition names none: of a generative model speech if it takes sound, and otherwise text; of
@@ -35,19 +48,64 @@ impl Judge {
             let is_vector = matches!(output.shape.as_slice(), [_, Dimension::Fixed(2..)]);
             is_vector && is_scores(&output.name)
         };
-        let is_speech = SPEECH.iter().any(|word| family.to_lowercase().contains(word));
+        let family = family.to_lowercase();
+        let is_one_of = |words: &[&str]| words.iter().any(|word| family.contains(word));
+        let has_output = |is_it: fn(&str, &[Dimension]) -> bool| {
+            outputs.iter().any(|output| is_it(&output.name.to_lowercase(), &output.shape))
+        };
+        let is_of_family = |words: &[&str], is_it: fn(&str, &[Dimension]) -> bool| {
+            is_one_of(words) && (outputs.is_empty() || has_output(is_it))
+        };
+        let is_speech = is_one_of(&SPEECH);
         match is_generative {
             true if is_speech || modality == "audio" => Judge::Speech,
             true => Judge::Text,
             false if is_speech && is_named("logits") => Judge::Speech,
             false if family == "detr" || !outputs.is_empty() && is_named("boxes") => Judge::Boxes,
             false if outputs.iter().any(is_score_per_class) => Judge::Classes,
+            false if has_output(is_mask) || is_of_family(&SEGMENTATION, is_map_of_classes) => Judge::Segmentation,
+            false if has_output(is_depth) || is_of_family(&DEPTH, is_map) => Judge::Depth,
+            false if is_of_family(&RECOMMENDATION, is_number) => Judge::Recommendation,
+            false if modality == "table" && has_output(|name, shape| is_number(name, shape) && is_scores(name)) => {
+                Judge::Recommendation
+            }
             false if family == "embedding" || outputs.iter().any(|output| is_embedding(&output.name)) => {
                 Judge::Embedding
             }
+            false if has_output(is_noise) || is_of_family(&DENOISING, is_map) => Judge::Denoising,
             false => Judge::Classes,
         }
     }
+}
+
+/// A score per class and pixel, or a mask.
+fn is_mask(name: &str, shape: &[Dimension]) -> bool {
+    let is_one_pixel = matches!(shape, [_, _, Dimension::Fixed(1), Dimension::Fixed(1)]);
+    let is_called_mask = (name.contains("mask") || name.contains("segment")) && !name.contains("attention");
+    is_map(name, shape) && !is_one_pixel && (is_called_mask || is_scores(name) && shape.len() == 4)
+}
+
+/// A map that is neither called noise nor depth.
+fn is_map_of_classes(name: &str, shape: &[Dimension]) -> bool {
+    is_map(name, shape) && !is_noise(name, shape) && !is_depth(name, shape)
+}
+
+fn is_depth(name: &str, shape: &[Dimension]) -> bool {
+    is_map(name, shape) && name.contains("depth")
+}
+
+fn is_noise(name: &str, shape: &[Dimension]) -> bool {
+    is_map(name, shape) && ["noise", "denois", "out_sample"].iter().any(|word| name.contains(word))
+}
+
+/// A number per pixel, or several.
+fn is_map(_name: &str, shape: &[Dimension]) -> bool {
+    matches!(shape.len(), 3 | 4)
+}
+
+/// One number per sample.
+fn is_number(_name: &str, shape: &[Dimension]) -> bool {
+    matches!(shape, [_] | [_, Dimension::Fixed(1)])
 }
 
 /// Whether a name is one of an output that holds a score per class or token.
@@ -80,6 +138,20 @@ mod tests {
         assert_eq!(judge("net", &[output("logits", &[1, 9, 3]), output("pred_boxes", &[1, 9, 4])]), Judge::Boxes);
         assert_eq!(judge("wav2vec2", &[output("logits", &[1, 9, 32])]), Judge::Speech);
         assert_eq!(judge("wav2vec2", &[output("last_hidden_state", &[1, 9, 32])]), Judge::Classes);
+        assert_eq!(judge("net", &[output("logits", &[1, 8, 16, 16])]), Judge::Segmentation);
+        assert_eq!(judge("net", &[output("logits", &[1, 8, 1, 1])]), Judge::Classes);
+        assert_eq!(judge("net", &[output("pred_masks", &[1, 16, 16])]), Judge::Segmentation);
+        assert_eq!(judge("deeplabv3", &[output("out", &[1, 21, 64, 64])]), Judge::Segmentation);
+        assert_eq!(judge("unet", &[]), Judge::Segmentation);
+        assert_eq!(judge("unet", &[output("out_sample", &[1, 4, 16, 16])]), Judge::Denoising);
+        assert_eq!(judge("depth_anything", &[output("predicted_depth", &[1, 56, 56])]), Judge::Depth);
+        assert_eq!(judge("dpt", &[output("logits", &[1, 150, 56, 56])]), Judge::Segmentation);
+        assert_eq!(judge("dlrm", &[output("probability", &[1, 1])]), Judge::Recommendation);
+        assert_eq!(judge("net", &[output("probability", &[1, 1])]), Judge::Classes);
+        let click = [output("probability", &[1])];
+        assert_eq!(Judge::usual("net", "table", false, &click), Judge::Recommendation);
+        assert_eq!(judge("diffusion", &[output("noise", &[1, 4, 16, 16])]), Judge::Denoising);
+        assert_eq!(judge("diffusion", &[output("last_hidden_state", &[1, 77]),]), Judge::Classes);
         assert_eq!(Judge::usual("whisper", "audio", true, &[]), Judge::Speech);
         assert_eq!(Judge::usual("llama", "text", true, &[]), Judge::Text);
     }

@@ -40,6 +40,63 @@ pub fn decode(bytes: &[u8]) -> Result<Picture> {
     }
 }
 
+/// Width and height of a JPEG or PNG, by its header.
+///
+/// # Errors
+/// It has none.
+pub fn size(bytes: &[u8]) -> Result<[usize; 2]> {
+    if bytes.starts_with(&[0x89, b'P']) {
+        let reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
+        return Ok([reader.info().width as usize, reader.info().height as usize]);
+    }
+    let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
+    decoder.decode_headers()?;
+    let (width, height) = decoder.dimensions().context("it has no size")?;
+    Ok([width, height])
+}
+
+/// A mask: a class per pixel.
+#[derive(Debug, PartialEq)]
+pub struct Mask {
+    pub width: usize,
+    pub height: usize,
+    pub classes: Vec<u16>,
+}
+
+/// The numbers of a PNG's pixels as they are in the file: levels of grey, or places in the palette.
+///
+/// # Errors
+/// It is no whole PNG, has more than [`MAX_PIXELS`] pixels, or has colours or transparency.
+pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::IDENTITY);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info().context("not a whole PNG")?;
+    let (width, height) = (reader.info().width as usize, reader.info().height as usize);
+    check_size(width, height)?;
+    let mut samples = vec![0; reader.output_buffer_size().context("it is too large")?];
+    let frame = reader.next_frame(&mut samples).context("not a whole PNG")?;
+    ensure!(
+        matches!(frame.color_type, ColorType::Grayscale | ColorType::Indexed),
+        "a mask has one number per pixel, the class, as grey or in a palette; this one has colours or transparency"
+    );
+    let bits = frame.bit_depth as usize;
+    let row = |row: &[u8]| -> Vec<u16> {
+        let number = |place: usize| match bits {
+            16 => u16::from_be_bytes([row[2 * place], row[2 * place + 1]]),
+            _ => {
+                // The first pixel has the highest bits.
+                let shift = 8 - bits - place * bits % 8;
+                u16::from(row[place * bits / 8] >> shift) & ((1 << bits) - 1)
+            }
+        };
+        (0..width).map(number).collect()
+    };
+    let classes = samples.chunks_exact(frame.line_size).take(height).flat_map(row).collect();
+    Ok(Mask { width, height, classes })
+}
+
 /// Grey and inks become red, green and blue; ink is inverted in the file, as Adobe writes it and Pillow reads it. An error is
 /// also a form that the decoder lacks, such as arithmetic coding.
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
@@ -143,6 +200,20 @@ mod tests {
         assert_eq!(pixels(ColorType::Indexed, One, &[0b0100_0000]), [10, 20, 30, 40, 50, 60]);
         assert_eq!(pixels(ColorType::Grayscale, Sixteen, &[7, 255, 8, 0]), [7, 7, 7, 8, 8, 8]);
         assert_eq!(pixels(ColorType::Rgb, Sixteen, &[1, 255, 2, 0, 3, 9, 4, 0, 5, 0, 6, 0]), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_mask_has_the_numbers_of_the_file() {
+        use BitDepth::{Eight, One, Sixteen, Two};
+        let classes =
+            |color, depth, samples: &[u8]| decode_mask(&encoded(2, 1, color, depth, samples)).unwrap().classes;
+        assert_eq!(classes(ColorType::Grayscale, Eight, &[7, 255]), [7, 255]);
+        assert_eq!(classes(ColorType::Grayscale, Two, &[0b0110_0000]), [1, 2]);
+        assert_eq!(classes(ColorType::Grayscale, Sixteen, &[1, 0, 0, 9]), [256, 9]);
+        assert_eq!(classes(ColorType::Indexed, One, &[0b0100_0000]), [0, 1]);
+        let error = decode_mask(&encoded(2, 1, ColorType::Rgb, Eight, &[0; 6])).unwrap_err().to_string();
+        assert!(error.ends_with("this one has colours or transparency"), "{error}");
+        assert_eq!(size(&encoded(2, 1, ColorType::Grayscale, Eight, &[7, 8])).unwrap(), [2, 1]);
     }
 
     #[test]

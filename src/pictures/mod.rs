@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use walkdir::{DirEntry, WalkDir};
 
 use self::classes::labels;
+pub use self::decode::{Mask, decode_mask};
 use self::transform::Transform;
 use crate::definition::ImageFolderSettings;
 
@@ -56,6 +57,55 @@ impl ImageFolder {
         let count = settings.samples.map_or(all.len(), |samples| samples.min(all.len()));
         let pictures = (0..count).map(|sample| all[sample * all.len() / count].clone()).collect();
         Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
+    }
+
+    /// Lists the pictures at any depth below `settings.path`, as [`open`](Self::open) does, without labels.
+    ///
+    /// # Errors
+    /// The folder is missing or has no picture, or the settings leave none.
+    pub fn open_without_classes(settings: &ImageFolderSettings, size: [usize; 2]) -> Result<Self> {
+        let transform = Transform::new(settings, size)?;
+        ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
+        let path = &settings.path;
+        ensure!(path.is_dir(), "{} is not a folder", path.display());
+        let mut all = Vec::new();
+        let entries = WalkDir::new(path).min_depth(1).follow_links(true).sort_by_file_name();
+        for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry.file_name())) {
+            let entry = entry?;
+            if is_picture(&entry) {
+                all.push((entry.into_path(), 0));
+            }
+        }
+        ensure!(!all.is_empty(), "{} has no picture, .jpg or .png", path.display());
+        let count = settings.samples.map_or(all.len(), |samples| samples.min(all.len()));
+        let pictures = (0..count).map(|sample| all[sample * all.len() / count].clone()).collect();
+        let (folders, labels) = (vec![String::new()], vec![0]);
+        Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
+    }
+
+    /// A map `[height, width]` of one number per pixel of a picture, of its width and height, resized and cropped as
+    /// the picture is; of the nearest pixels, and NaN outside of the picture. A map that has the size of the result is
+    /// left as it is.
+    ///
+    /// # Errors
+    /// The map has another size, or the picture cannot be read.
+    pub fn fitted_map(&self, index: usize, size: [usize; 2], numbers: Vec<f32>) -> Result<Vec<f32>> {
+        let [height, width] = self.transform.size();
+        let picture = decode::size(&self.read(index)?)?;
+        ensure!(
+            size == picture || size == [width, height],
+            "it has {} x {} pixels, and the picture has {} x {}",
+            size[0],
+            size[1],
+            picture[0],
+            picture[1]
+        );
+        if size == picture { self.transform.apply_to_map(size, &numbers) } else { Ok(numbers) }
+    }
+
+    /// The path of a picture below the folder.
+    pub fn path_below(&self, index: usize) -> Option<&Path> {
+        self.path(index)?.strip_prefix(&self.settings.path).ok()
     }
 
     /// Checks the labels against the number of a model's outputs, if [`open`](Self::open) did not know it.

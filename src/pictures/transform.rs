@@ -66,6 +66,35 @@ impl Transform {
         }
         Ok(values)
     }
+
+    /// The number of the nearest pixel of a map of one number per pixel, `[height, width]`, for each pixel of the
+    /// result; NaN outside of the picture.
+    ///
+    /// # Errors
+    /// The map has no pixel.
+    pub fn apply_to_map(&self, [width, height]: [usize; 2], numbers: &[f32]) -> Result<Vec<f32>> {
+        let [resized_width, resized_height] = resized_size(width, height, self.resize)?;
+        let nearest = |place: usize, from: usize, to: usize| ((2 * place + 1) * from / (2 * to)).min(from - 1);
+        let [rows, columns] = [(height, resized_height, 0), (width, resized_width, 1)].map(|(from, to, side)| {
+            let place = move |place: Option<usize>| place.map(|place| nearest(place, from, to));
+            sources(to, self.size[side]).into_iter().map(place).collect::<Vec<_>>()
+        });
+        let pixel = |(y, x): (Option<usize>, Option<usize>)| y.zip(x).map_or(f32::NAN, |(y, x)| numbers[y * width + x]);
+        Ok(rows.iter().flat_map(|&y| columns.iter().map(move |&x| (y, x))).map(pixel).collect())
+    }
+}
+
+/// Width and height of a picture whose shorter side is resized.
+fn resized_size(width: usize, height: usize, resize: usize) -> Result<[usize; 2]> {
+    let longer = |short: usize, long: usize| {
+        // `int(resize * long / short)`.
+        resize.checked_mul(long).map_or(usize::MAX, |product| product / short)
+    };
+    Ok(match (width, height) {
+        (0, _) | (_, 0) => bail!("it has no pixel"),
+        (width, height) if width <= height => [resize, longer(width, height)],
+        (width, height) => [longer(height, width), resize],
+    })
 }
 
 /// The relation of torchvision's reference recipes, 256 to 224, rounded.
@@ -76,15 +105,7 @@ fn default_resize([height, width]: [usize; 2]) -> usize {
 /// `transforms.Resize(resize)` with its default, bilinear interpolation: the shorter side becomes `resize`, and as
 /// always on Pillow images the filter is as wide as the pixels that become one.
 fn resized(picture: &Picture, resize: usize) -> Result<Picture> {
-    let longer = |short: usize, long: usize| {
-        // `int(resize * long / short)`.
-        resize.checked_mul(long).map_or(usize::MAX, |product| product / short)
-    };
-    let (width, height) = match (picture.width, picture.height) {
-        (0, _) | (_, 0) => bail!("it has no pixel"),
-        (width, height) if width <= height => (resize, longer(width, height)),
-        (width, height) => (longer(height, width), resize),
-    };
+    let [width, height] = resized_size(picture.width, picture.height, resize)?;
     check_size(width, height).with_context(|| format!("resized to {resize}"))?;
     Ok(resample(picture, width, height))
 }
@@ -127,6 +148,20 @@ mod tests {
         assert_eq!(size(8, 8, 20).unwrap(), (20, 20));
         assert!(format!("{:#}", size(60_000, 1, 256).unwrap_err()).contains("15360000 x 256 pixels"));
         assert_eq!([[224, 224], [32, 32], [300, 299]].map(default_resize), [256, 37, 343]);
+    }
+
+    #[test]
+    fn a_map_is_cropped_as_its_picture() {
+        let numbers: Vec<f32> = (0..8).map(|number| number as f32).collect();
+        let apply = |resize, size| {
+            let settings = ImageFolderSettings { resize: Some(resize), ..settings() };
+            Transform::new(&settings, size).unwrap().apply_to_map([4, 2], &numbers).unwrap()
+        };
+        assert_eq!(apply(2, [2, 2]), [1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(apply(4, [2, 4]), [1.0, 1.0, 2.0, 2.0, 5.0, 5.0, 6.0, 6.0]);
+        let outside = apply(2, [4, 2]);
+        assert!(outside[..2].iter().chain(&outside[6..]).all(|number| number.is_nan()), "{outside:?}");
+        assert_eq!(outside[2..6], [1.0, 2.0, 5.0, 6.0]);
     }
 
     #[test]

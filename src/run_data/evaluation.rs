@@ -9,6 +9,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::files::{read_cbor, write_cbor};
+use super::maps::{ClassPixels, MaskForm};
 use crate::definition::BenchmarkId;
 
 /// How many of the largest outputs are kept per sample.
@@ -32,7 +33,8 @@ pub fn places_of_largest<T: Copy + Into<f64>>(row: &[T]) -> Vec<usize> {
 pub struct Evaluation {
     pub data_source: String,
     pub samples: usize,
-    /// The right class of each sample; of an embedding model the group of each sample of `outputs`.
+    /// The right class of each sample; of an embedding model the group of each sample of `outputs`, and of a
+    /// recommendation whether it was chosen, 1 or 0.
     pub labels: Option<Vec<i64>>,
     /// The indices of the largest outputs of each sample in descending order, and none if outputs are not finite. Absent
     /// if outputs are no classes.
@@ -84,6 +86,25 @@ pub enum Judged {
         read: Vec<ReadText>,
         /// Whether the tokens were recorded, and not seeded.
         is_recorded: bool,
+    },
+    /// The classes of pixels, which `outputs` has, too.
+    Masks {
+        form: MaskForm,
+        /// The pixels of each class, of the mask and of the label's. Absent if there are no labels.
+        pixels: Option<Vec<Vec<ClassPixels>>>,
+    },
+    /// The depths of pixels, which `outputs` has, too.
+    Depths {
+        /// The errors relative to the label's; `None` where that has no depth. Absent if there are no labels.
+        relative_errors: Option<Vec<Option<f64>>>,
+    },
+    /// The scores of items are the last numbers of the rows of `outputs`.
+    Recommendations,
+    /// Signals, which `outputs` has, too.
+    Signals {
+        /// The ratios of signal to noise, in decibels; `None` where the label is one number throughout. Absent if there
+        /// are no labels.
+        decibels: Option<Vec<Option<f64>>>,
     },
 }
 

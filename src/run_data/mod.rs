@@ -10,6 +10,7 @@ pub mod files;
 mod latencies;
 mod load;
 mod manifest;
+mod maps;
 mod metric;
 mod outcomes;
 mod profile;
@@ -28,6 +29,7 @@ pub use load::{
     LoadAnswer, LoadResult, LoadRun, LoadTerms, LoadWindow, RequestLengths, Scenario, ServiceTime, TokenLength, Verdict,
 };
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
+pub use maps::{ClassPixels, MaskForm, class_pixels, decibels, relative_error};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};
 pub use profile::{

@@ -51,7 +51,7 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy, and for `--time-on samples`: synthetic, image-folder:PATH,
-    /// recorded:FILE.safetensors or text:FILE [default: the model's]
+    /// recorded:FILE.safetensors or .npz, or text:FILE [default: the model's]
     // A duel passes the flags on as they are written.
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
     #[serde(serialize_with = "as_flag")]

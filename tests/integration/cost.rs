@@ -6,7 +6,8 @@ use inferbench::definition::{Cost, Model, Origin, Phase, Sizes};
 use inferbench::onnx::cost;
 use proptest::prelude::*;
 
-use crate::support::checkout;
+use crate::own_decoders::{copy_to, model_of};
+use crate::support::{checkout, data_folder};
 
 /// Published multiply-adds, each two operations here, of one sample.
 ///
@@ -105,6 +106,41 @@ fn a_step_of_a_llama_costs_a_token_of_its_prefill_and_looks_back_on_the_prompt()
     let (prefill, vocabulary) = (count(Phase::Prefill, 32), 2 * 128 * 1000);
     assert_eq!(prefill.flops, 32 * (products - vocabulary) + vocabulary + 32 * 32 * attention);
     assert!(decode(32).intensity() < prefill.intensity());
+}
+
+#[test]
+fn the_bodies_of_loops_and_scans_are_counted_as_often_as_they_run() {
+    let model = |name: &str| model_of(&data_folder().join("models").join(name).with_extension("onnx")).unwrap();
+    for batch in [1, 3] {
+        let counted = cost(&model("control_flow"), Phase::Forward, sizes(batch, None)).unwrap();
+        let rows = batch as u64;
+        // Five products in the loop, a vector's product for each row of the scan, and that of the branch which runs.
+        assert_eq!(counted.flops, 5 * 2 * rows * 4 * 4 + rows * 2 * 4 * 3 + 2 * rows * 4 * 3);
+        assert_eq!(counted.matrix_products, 5 + rows + 1);
+        // The constants once, also those that only the bodies read; the input, and the outputs.
+        let constants = 4 * (4 * 4 + 4 * 3 + 4) + 8 + 8 + 1;
+        assert_eq!(counted.bytes, constants + 4 * rows * (4 + 3 + 5 + 3));
+        // A product, a sum, and an addition; an identity is no work.
+        assert_eq!(counted.nodes, 5 * 2 + rows * 2 + 1);
+    }
+    let why = format!("{:#}", cost(&model("until"), Phase::Forward, sizes(1, None)).unwrap_err());
+    assert!(why.ends_with("Loop \"search\": how often its body runs depends on the values of the inputs"), "{why}");
+}
+
+#[test]
+fn a_merged_decoder_costs_in_each_phase_what_the_graph_of_that_phase_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let counted = |name: &str, files: &[&str]| {
+        copy_to(&folder.path().join(name), files);
+        let model = model_of(&folder.path().join(name)).unwrap();
+        [Phase::Prefill, Phase::Decode].map(|phase| {
+            let counted = cost(&model, phase, sizes(2, Some(5))).unwrap();
+            (counted.flops, counted.matrix_products)
+        })
+    };
+    let split = counted("split", &["encoder_model", "decoder_model", "decoder_with_past_model"]);
+    let merged = counted("merged", &["encoder_model", "decoder_model_merged"]);
+    assert!(split == merged && split[0].0 > 0, "{split:?} {merged:?}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Answers are judged by what a model is for: metrics of boxes, embeddings, speech and text, with and without labels.
+//! Answers are judged by what a model is for: metrics of boxes, embeddings, speech, text, masks, depths, rankings and
+//! signals, with and without labels.
 
 use inferbench::history::History;
 use inferbench::run_data::Metric;
@@ -91,6 +92,166 @@ fn texts_and_speech_are_judged_beside_the_original() {
     let case = "wav2vec2-small-seq4000/tch-cpu-bf16/3";
     check_compared(&metrics, case, &["token_error_rate"], 64);
     assert!(metric(&metrics, case, "token_error_rate").value < 0.5, "{metrics:?}");
+}
+
+#[test]
+#[cfg(feature = "tch")]
+fn masks_depths_rankings_and_signals_are_judged_beside_the_original() {
+    let models = ["segformer-small", "unet-small", "depth-anything-tiny", "dlrm-small", "diffusion-tiny"];
+    let workplace = Workplace::new(&models, &["tch"], &[3]);
+    let found = run_in(&workplace, "tch", "f32,bf16", &models.join(","));
+    for (model, name) in models.into_iter().zip(["mean_iou", "mean_iou", "abs_rel", "concordance", "psnr"]) {
+        let case = format!("{model}/tch-cpu-bf16/3");
+        check_compared(&found, &case, &[name], 64);
+        let value = metric(&found, &case, name).value;
+        let is_near = match name {
+            "abs_rel" => value < 0.05,
+            "psnr" => value > 30.0,
+            _ => value > 0.9,
+        };
+        assert!(is_near, "{model}: {name} is {value}");
+    }
+    let page = workplace.inferbench(&["report", "--format", "html", "--output", "-"]).finish().with_code(0).stdout;
+    for title in ["mean iou", "abs rel", "concordance", "psnr"] {
+        assert!(page.contains(&format!("\"title\":\"{title}\"")), "no column {title:?}");
+    }
+}
+
+#[test]
+fn a_quantised_form_is_judged_by_its_kind_and_the_figure_decides() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["segformer-small", "dlrm-small"], &["ort"], &[2]);
+    let found = run_in(&workplace, "ort", "f32,i8", "segformer-small,dlrm-small");
+    check_compared(&found, "segformer-small/ort-cpu-i8/2", &["mean_iou"], 64);
+    check_compared(&found, "dlrm-small/ort-cpu-i8/2", &["concordance"], 64);
+    // One number per sample has no cosine: the order of the samples alone says whether the form is kept.
+    let record = workplace.record("dlrm-small/ort-cpu-i8/2");
+    assert_eq!((record.output_cosine, record.agreement), (None, None));
+    let concordance = metric(&found, "dlrm-small/ort-cpu-i8/2", "concordance").value;
+    let shown = workplace.inferbench(&["report", "--variants", "dlrm-small"]).finish().with_code(0).stdout;
+    let quality = if concordance >= 0.95 { " kept" } else { " lost" };
+    assert!(shown.contains("concordance") && shown.contains(quality), "{shown}");
+}
+
+/// The metrics of a model on labelled samples.
+fn of_labels(workplace: &Workplace, model: &str, file: &str) -> Vec<Metric> {
+    let source = format!("recorded:{file}");
+    let run =
+        ["run", "--noplot", "--backend", "candle", "--model", model, "--iterations", "10", "--data-source", &source];
+    workplace.inferbench(&run).finish().with_code(0);
+    let found = metrics(workplace);
+    assert!(found.iter().all(|metric| metric.compared_with.is_none()), "{found:?}");
+    found
+}
+
+#[test]
+fn labels_judge_masks_depths_and_clicks_by_themselves() {
+    let workplace = Workplace::new(&["unet-small", "depth-anything-tiny", "dlrm-small"], &["candle"], &[2]);
+    let pixels = |side: usize| {
+        let of =
+            move |sample: usize| (0..3 * side * side).map(move |it| ((it * (sample + 3)) % 17) as f32 / 17.0 - 0.5);
+        floats((0..4).flat_map(of))
+    };
+    // Masks of twice the model's size, of which some pixels do not count.
+    let mask = |place: i64| if place % 5 == 0 { 255 } else { place / 64 % 2 };
+    write(
+        &workplace,
+        "masks.safetensors",
+        &[
+            ("input.input", Dtype::F32, &[4, 3, 32, 32], pixels(32)),
+            ("label", Dtype::I64, &[4, 64, 64], integers((0..4 * 64 * 64).map(mask))),
+        ],
+    );
+    let found = of_labels(&workplace, "unet-small", "masks.safetensors");
+    let iou = metric(&found, &workplace.records()[0].case_id, "mean_iou");
+    assert!(iou.samples == 4 && iou.value > 0.0 && iou.value < 1.0, "{iou:?}");
+
+    let depths = (0..4 * 56 * 56).map(|place| if place % 3 == 0 { 0.0 } else { 1.0 + (place % 7) as f32 });
+    write(
+        &workplace,
+        "depths.safetensors",
+        &[
+            ("input.pixel_values", Dtype::F32, &[4, 3, 56, 56], pixels(56)),
+            ("label", Dtype::F32, &[4, 56, 56], floats(depths)),
+        ],
+    );
+    let found = of_labels(&workplace, "depth-anything-tiny", "depths.safetensors");
+    let error = metric(&found, &workplace.records()[0].case_id, "abs_rel");
+    assert!(error.samples == 4 && error.value > 0.0 && error.value < 10.0, "{error:?}");
+
+    let clicks = |labels: [i64; 6]| {
+        let numbers = floats((0..6 * 13).map(|place| ((place * 7) % 11) as f32 / 11.0));
+        let rows = integers((0..6 * 26 * 2).map(|place| (place * 13) % 100));
+        write(
+            &workplace,
+            "clicks.safetensors",
+            &[
+                ("input.numbers", Dtype::F32, &[6, 13], numbers),
+                ("input.rows", Dtype::I64, &[6, 26, 2], rows),
+                ("label", Dtype::I64, &[6], integers(labels)),
+            ],
+        );
+    };
+    clicks([0, 1, 0, 0, 1, 1]);
+    let found = of_labels(&workplace, "dlrm-small", "clicks.safetensors");
+    let auc = metric(&found, &workplace.records()[0].case_id, "auc");
+    // Nine pairs, of which each is right, wrong or neither.
+    assert!(auc.samples == 6 && ((auc.value * 18.0).round() / 18.0 - auc.value).abs() < 1e-9, "{auc:?}");
+    clicks([0, 1, 0, 0, 2, 1]);
+    let source = ["--data-source", "recorded:clicks.safetensors"];
+    let refused = workplace.inferbench(&[&["run", "--noplot", "--model", "dlrm-small"][..], &source].concat()).finish();
+    refused.with_code(2).saying(&["`label` of sample 4 is 2: it is 1 for what was chosen"]);
+}
+
+#[test]
+fn masks_lie_in_a_folder_beside_the_pictures() {
+    let workplace = Workplace::new(&["unet-small"], &["candle"], &[2]);
+    let pictures = data_folder().join("pictures");
+    std::fs::create_dir_all(workplace.path("street/images/night")).unwrap();
+    std::fs::create_dir_all(workplace.path("street/labels/night")).unwrap();
+    for (from, to) in [("bars/small.png", "a.png"), ("rings/grey.png", "b.png"), ("bars/landscape.jpg", "night/c.jpg")]
+    {
+        std::fs::copy(pictures.join(from), workplace.path("street/images").join(to)).unwrap();
+    }
+    let run = || {
+        let run = ["run", "--noplot", "--backend", "candle", "--model", "unet-small", "--iterations", "10"];
+        workplace.inferbench(&[&run[..], &["--data-source", "image-folder:street/images"]].concat()).finish()
+    };
+    // An array in the size of the model's input, and a PNG in that of the picture.
+    let array = |numbers: Vec<u8>| {
+        let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (32, 32), }";
+        [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &numbers].concat()
+    };
+    workplace
+        .write("street/labels/a.npy", array((0..1024).map(|place| if place % 4 == 0 { 255 } else { 1 }).collect()));
+    workplace.write("street/labels/night/c.npy", array(vec![1; 1024]));
+    let read =
+        |path: &str| png::Decoder::new(std::io::BufReader::new(std::fs::File::open(workplace.path(path)).unwrap()));
+    let (width, height) = read("street/images/b.png").read_info().unwrap().info().size();
+    let mask = |class: u8| {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(png::ColorType::Grayscale);
+        encoder.write_header().unwrap().write_image_data(&vec![class; (width * height) as usize]).unwrap();
+        workplace.write("street/labels/b.png", bytes);
+    };
+    mask(0);
+    run().with_code(0);
+    let found = metrics(&workplace);
+    let iou = metric(&found, "unet-small/candle-cpu-f32/2", "mean_iou");
+    assert!(iou.samples == 3 && iou.compared_with.is_none() && iou.value < 1.0, "{iou:?}");
+    // A picture without a mask is named and left out.
+    std::fs::remove_file(workplace.path("street/labels/night/c.npy")).unwrap();
+    run().with_code(0);
+    let message = workplace.record("unet-small/candle-cpu-f32/2").message.unwrap_or_default();
+    assert!(message.contains("there is no") && message.contains("c with .npy or .npz or .png at its end"), "{message}");
+    // A class that the model does not have.
+    mask(7);
+    run();
+    let message = workplace.record("unet-small/candle-cpu-f32/2").message.unwrap_or_default();
+    assert!(message.contains("the mask of a sample has the class 7, and the model has 2"), "{message}");
 }
 
 fn shown_everywhere(workplace: &Workplace, metrics: &[Metric]) {

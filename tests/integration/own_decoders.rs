@@ -15,7 +15,7 @@ const PAIR: [&str; 3] = ["encoder_model", "decoder_model", "decoder_with_past_mo
 const MERGED: [&str; 2] = ["encoder_model", "decoder_model_merged"];
 
 /// A folder with some of the files of `tests/data/models`.
-fn copy_to(folder: &Path, files: &[&str]) {
+pub fn copy_to(folder: &Path, files: &[&str]) {
     fs::create_dir_all(folder).unwrap();
     for file in files.iter().map(|file| format!("{file}.onnx")) {
         fs::copy(data_folder().join("models").join(&file), folder.join(&file)).unwrap();
@@ -23,7 +23,7 @@ fn copy_to(folder: &Path, files: &[&str]) {
 }
 
 /// The only model in some files or folders.
-fn model_of(path: &Path) -> Result<Model, String> {
+pub fn model_of(path: &Path) -> Result<Model, String> {
     let mut suite: Suite = toml::from_str("models = []\nbackends = ['ort']\nbatch_sizes = [1]").unwrap();
     suite.models = models_of_paths(&[path.to_str().unwrap().to_owned()]).unwrap();
     assert_eq!(suite.models.len(), 1, "{:?}", suite.models);

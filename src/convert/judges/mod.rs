@@ -1,9 +1,11 @@
-//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text. Each figure is of the answers alone, by their
-//! labels, or of the answers beside those of the original.
+//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text, masks, depths, rankings, signals.
+//! Each figure is of the answers alone, by their labels, or of the answers beside those of the original.
 
 mod boxes;
 mod embeddings;
 mod figure;
+mod maps;
+mod ranking;
 mod tokens;
 
 pub use figure::Figure;
@@ -62,6 +64,10 @@ fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
             };
             tokens::of_text(read, *is_recorded, original)
         }
+        (Some(Judged::Masks { .. }), _) => maps::of_masks(own, original),
+        (Some(Judged::Depths { .. }), _) => maps::of_depths(own, original),
+        (Some(Judged::Recommendations), _) => ranking::figures(own, original),
+        (Some(Judged::Signals { .. }), _) => maps::of_signals(own, original),
         (None, _) => Vec::new(),
     }
 }
@@ -72,7 +78,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::run_data::{FoundBox, ReadText, Transcript};
+    use crate::run_data::{FoundBox, MaskForm, ReadText, Transcript, class_pixels, decibels, relative_error};
 
     fn known(judge: &str) -> Value {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/judges.json");
@@ -183,6 +189,90 @@ mod tests {
         assert_eq!(shown, [("map", 3.0, 3, "points"), ("map_change", 2.0, 3, "points")]);
         assert!(found.iter().all(|figure| figure.better.is_none()));
         assert_eq!(figures(&evaluation([None; 4]), None), []);
+    }
+
+    /// Answers with these outputs.
+    fn answers(outputs: &Value, judged: Judged) -> Evaluation {
+        let outputs = rows(outputs, |value| value.as_f64().unwrap() as f32);
+        Evaluation { samples: outputs.len(), outputs, judged: Some(judged), ..Evaluation::default() }
+    }
+
+    #[test]
+    fn masks_have_the_jaccard_index_of_scikit_learn() {
+        let known = known("masks");
+        let form = MaskForm::Scores(known["classes"].as_u64().unwrap() as usize);
+        let right = rows(&known["right"], |class| MaskForm::class_of_label(class.as_f64().unwrap()));
+        assert!(
+            right.iter().flatten().any(Option::is_none) && right.iter().flatten().flatten().all(|class| *class < 3)
+        );
+        let seeded = |outputs: &str, form| answers(&known[outputs], Judged::Masks { form, pixels: None });
+        let labelled = |outputs: &str, form: MaskForm| {
+            let evaluation = seeded(outputs, form);
+            let beside = |(row, right): (&Vec<f32>, &Vec<_>)| class_pixels(form.classes(row), right.iter().copied());
+            let pixels = Some(evaluation.outputs.iter().zip(&right).map(beside).collect());
+            Evaluation { judged: Some(Judged::Masks { form, pixels }), ..evaluation }
+        };
+        let (own, original) = (labelled("scores", form), labelled("original", MaskForm::Class));
+        let found = figures(&own, Some(&original));
+        check(&found, "mean_iou", &known["mean_iou"]);
+        check(&figures(&original, None), "mean_iou", &known["mean_iou_of_original"]);
+        let change = known["mean_iou"].as_f64().unwrap() - known["mean_iou_of_original"].as_f64().unwrap();
+        assert!((found[1].value - change).abs() < 1e-9 && found[1].name == "mean_iou_change", "{found:?}");
+        // Without labels the original's masks are right, and the same masks are all right.
+        let seeded = [seeded("scores", form), seeded("original", MaskForm::Class)];
+        let beside = figures(&seeded[0], Some(&seeded[1]));
+        check(&beside, "mean_iou", &known["mean_iou_beside"]);
+        assert!(beside.len() == 1 && beside[0].is_compared, "{beside:?}");
+        assert_eq!(figures(&seeded[0], Some(&seeded[0]))[0].value, 1.0);
+        assert_eq!(figures(&seeded[0], None), []);
+    }
+
+    #[test]
+    fn depths_and_signals_have_the_errors_of_scikit_learn_and_scikit_image() {
+        type Measured = fn(&[f32], &[f32]) -> Option<f64>;
+        type Kept = fn(Option<Vec<Option<f64>>>) -> Judged;
+        let depths: (Measured, Kept) = (relative_error, |relative_errors| Judged::Depths { relative_errors });
+        let signals: (Measured, Kept) = (decibels, |decibels| Judged::Signals { decibels });
+        for (kind, name, (measured, judged)) in [("depths", "abs_rel", depths), ("signals", "psnr", signals)] {
+            let known = known(kind);
+            let (seeded, original) = (answers(&known["found"], judged(None)), answers(&known["right"], judged(None)));
+            let beside = figures(&seeded, Some(&original));
+            let figure = beside.iter().find(|figure| figure.name == name).unwrap();
+            assert!((figure.value - known[name].as_f64().unwrap()).abs() < 1e-5 && figure.is_compared, "{figure:?}");
+            assert!(beside.len() == 1 && figure.interval.is_some() && figures(&seeded, None).is_empty(), "{beside:?}");
+            let rows = seeded.outputs.iter().zip(&original.outputs);
+            let mut errors: Vec<_> = rows.map(|(own, right)| measured(own, right)).collect();
+            // A sample of which nothing is known does not count.
+            errors.push(None);
+            let labelled = Evaluation { judged: Some(judged(Some(errors))), ..Evaluation::default() };
+            let found = figures(&labelled, Some(&labelled));
+            assert!((found[0].value - figure.value).abs() < 1e-9 && !found[0].is_compared, "{found:?}");
+            assert_eq!((found[1].name.as_str(), found[1].value), (&*format!("{name}_change"), 0.0));
+            assert_eq!(figure.unit, if name == "psnr" { "dB" } else { "fraction" });
+        }
+    }
+
+    #[test]
+    fn rankings_have_the_area_under_the_curve_of_scikit_learn() {
+        let known = known("rankings");
+        let numbers = |key: &str| -> Vec<f64> {
+            known[key].as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+        };
+        let evaluation = |key: &str, labels: Option<Vec<i64>>| Evaluation {
+            outputs: numbers(key).into_iter().map(|score| vec![score as f32]).collect(),
+            labels,
+            judged: Some(Judged::Recommendations),
+            ..Evaluation::default()
+        };
+        let labels = || Some(numbers("labels").into_iter().map(|label| label as i64).collect::<Vec<i64>>());
+        let found = figures(&evaluation("scores", labels()), Some(&evaluation("original", labels())));
+        check(&found, "auc", &known["auc"]);
+        let change = known["auc"].as_f64().unwrap() - known["auc_of_original"].as_f64().unwrap();
+        assert!((found[1].value - change).abs() < 1e-9 && found[1].name == "auc_change", "{found:?}");
+        let beside = figures(&evaluation("scores", None), Some(&evaluation("original", None)));
+        check(&beside, "concordance", &known["concordance"]);
+        assert!(beside[0].is_compared && beside.len() == 1, "{beside:?}");
+        assert_eq!(figures(&evaluation("scores", Some(vec![1; 60])), None), [], "all were chosen");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::answers;
 use super::following::{self, Following, stacked};
+use super::maps;
 use super::scores;
 use super::vocabulary::Vocabulary;
 use crate::backend::Session;
@@ -107,7 +108,12 @@ impl Judging<'_> {
     }
 
     fn has_classes_or_groups(&self) -> bool {
-        self.has_class_labels() || self.judge == Judge::Embedding && self.samples.has_labels()
+        self.has_class_labels() || self.is_of_kept() && self.samples.has_labels()
+    }
+
+    /// Whether labels belong to the samples whose outputs are kept.
+    fn is_of_kept(&self) -> bool {
+        matches!(self.judge, Judge::Embedding | Judge::Recommendation)
     }
 
     fn is_of_samples(&self, output: &HostTensor) -> bool {
@@ -130,8 +136,17 @@ impl Judging<'_> {
             _ => Vec::new(),
         };
         let kept_from = evaluation.samples;
-        let output = self.output(outputs, vectors.first().copied())?;
+        let map = maps::place(self.judge, &self.names, self.batch_size, outputs);
+        let output = self.output(outputs, vectors.first().copied().or(map))?;
         add(evaluation, &output, batch, samples_in_all);
+        match (map, maps::wanted(self.judge)) {
+            (Some(place), _) => {
+                let name = self.names.get(place).map_or("", String::as_str);
+                maps::add(&mut evaluation.judged, self.judge, name, &outputs[place], batch)?;
+            }
+            (None, Some(wanted)) => answers::misfit(self.model, self.samples.has_labels(), wanted, outputs)?,
+            (None, None) => {}
+        }
         if self.judge != Judge::Embedding {
             return Ok(());
         }
@@ -170,8 +185,9 @@ impl Judging<'_> {
         if has_labels {
             self.samples.check_width(width)?;
         }
+        let is_named_so = is_named_so && self.judge != Judge::Recommendation;
         let is_classes = has_labels || is_named_so && outputs[place].has_list_per_sample();
-        Ok(Output { values, width, is_classes, has_groups: self.judge == Judge::Embedding })
+        Ok(Output { values, width, is_classes, has_groups: self.is_of_kept() })
     }
 }
 

@@ -9,6 +9,7 @@ mod closeness;
 mod evaluation;
 mod following;
 mod loaded_case;
+mod maps;
 mod measure;
 mod peer_outputs;
 mod profile;

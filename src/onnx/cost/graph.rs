@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use anyhow::{Context, Result};
 use rten_shape_inference::{SymExpr, SymTensor};
 
+use super::control::bodies;
 use super::operations::{flops, matrix_products};
-use super::shapes::{Inputs, constant, elements, of_sizes, outputs, sizes};
+use super::shapes::{Inputs, constant, elements, of_sizes, outputs, scalar, sizes};
 use crate::definition::Cost;
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto, element, element_bytes};
 
@@ -29,123 +30,202 @@ const WITHOUT_WORK: [&str; 8] =
 
 const F32_BYTES: u64 = 4;
 
-/// Finds the shape of every tensor and adds up. An error names the operator whose cost cannot be known.
-pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
-    let constants: HashMap<&str, &TensorProto> =
-        graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    let mut values: HashMap<&str, SymTensor> = HashMap::new();
-    for (name, tensor) in &constants {
-        values.insert(name, constant(tensor)?);
-    }
+/// Finds the shape of every tensor and adds up; `known` is an input whose value is known. An error names the operator
+/// whose cost cannot be known.
+pub(super) fn walk(graph: &GraphProto, inputs: &Shapes, known: Option<(&str, i64)>) -> Result<Walked> {
     let mut bytes: u64 = 0;
+    let mut given = Vec::new();
     for input in graph.own_inputs() {
         let shape = inputs.get(&input.name).with_context(|| format!("the input {:?} has no size", input.name))?;
         bytes = add(bytes, value_bytes(input, shape)?)?;
-        values.insert(&input.name, of_sizes(shape)?);
+        let value = known.filter(|(name, _)| *name == input.name && elements(shape) == Some(1));
+        given.push((input.name.as_str(), value.map_or_else(|| of_sizes(shape), |(_, number)| Ok(scalar(number)))?));
     }
-    let mut sum = Cost::default();
-    let mut nodes = Vec::with_capacity(graph.nodes.len());
-    // How many elements of each constant are read; `None` for all.
-    let mut read: HashMap<&str, Option<u64>> = HashMap::new();
+    let Body { cost, nodes, operators, outputs, constant_bytes, .. } = walk_body(graph, given, &Scope::default())?;
+    bytes = add(bytes, constant_bytes)?;
+    let mut shapes = Shapes::new();
+    for (output, value) in graph.outputs.iter().zip(&outputs) {
+        let shape = sizes(value)?;
+        bytes = add(bytes, value_bytes(output, &shape)?)?;
+        shapes.insert(output.name.clone(), shape);
+    }
+    Ok(Walked { cost: Cost { bytes, ..cost }, nodes, operators, outputs: shapes })
+}
+
+/// What the nodes of a graph see: its own constants and values, and those of the graphs around it.
+#[derive(Clone, Default)]
+pub(super) struct Scope<'a> {
+    /// The graph itself is the last one.
+    pub graphs: Vec<&'a GraphProto>,
+    constants: HashMap<&'a str, &'a TensorProto>,
+    values: HashMap<&'a str, SymTensor>,
+}
+
+/// A graph that was walked, or the body of a node.
+#[derive(Default)]
+pub(super) struct Body {
+    /// That of all nodes, without the bytes that cannot but be moved.
+    pub cost: Cost,
+    pub nodes: Vec<Cost>,
+    pub operators: BTreeSet<String>,
+    pub outputs: Vec<SymTensor>,
+    /// How many elements are read of what the graph does not have itself; `None` for all.
+    pub read: HashMap<String, Option<u64>>,
+    /// The bytes of its own constants that are read.
+    pub constant_bytes: u64,
+}
+
+impl Body {
+    /// Adds how much of a value is read.
+    pub fn add_read(&mut self, name: &str, elements: Option<u64>) {
+        match self.read.get_mut(name) {
+            Some(known) => *known = known.zip(elements).and_then(|(before, more)| before.checked_add(more)),
+            None => drop(self.read.insert(name.to_owned(), elements)),
+        }
+    }
+}
+
+/// Walks a graph whose inputs are given, inside of what it sees.
+pub(super) fn walk_body<'a>(
+    graph: &'a GraphProto,
+    given: Vec<(&'a str, SymTensor)>,
+    outer: &Scope<'a>,
+) -> Result<Body> {
+    let mut scope = outer.clone();
+    scope.graphs.push(graph);
+    for tensor in &graph.initializers {
+        scope.constants.insert(&tensor.name, tensor);
+        scope.values.insert(&tensor.name, constant(tensor)?);
+    }
+    scope.values.extend(given);
+    let mut body = Body::default();
     for node in &graph.nodes {
         let operator = || format!("{} {:?}", node.op_type, node.name);
         let find = |name: &String| match name.as_str() {
             "" => Ok(None),
-            name => values.get(name).cloned().map(Some).with_context(|| format!("nothing gives its input {name:?}")),
+            name => {
+                let value = scope.values.get(name).cloned().map(Some);
+                value.with_context(|| format!("nothing gives its input {name:?}"))
+            }
         };
         let mut inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
         if node.op_type == "Range" {
-            let whole = |name: &String| whole_number(name, graph, &constants, &values);
+            let whole = |name: &String| whole_number(name, &scope);
             inputs = node.inputs.iter().zip(inputs).map(|(name, value)| whole(name).or(value)).collect();
         }
-        let made = outputs(node, &inputs, scales(node, graph, &constants).as_deref()).with_context(operator)?;
-        let flops = flops(node, &inputs, &made).with_context(operator)?;
-        let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
-        let read_elements = |input: &Option<SymTensor>| elements(&sizes(input.as_ref()?).ok()?);
-        let in_bytes = |elements: u64| elements.saturating_mul(F32_BYTES);
-        let written = shapes.iter().filter_map(|shape| elements(shape)).fold(0, u64::saturating_add);
-        let all_read = inputs.iter().filter_map(read_elements).fold(written, u64::saturating_add);
-        // Of a table that is looked up in, as much as is written.
-        let looked_up = inputs.first().filter(|_| node.op_type == "Gather").and_then(read_elements);
-        let moved = looked_up.map_or(all_read, |table| all_read - table + written.min(table));
-        let is_work = !WITHOUT_WORK.contains(&node.op_type.as_str());
-        let own = Cost {
-            flops,
-            convolution_flops: if node.op_type.contains("Conv") { flops } else { 0 },
-            bytes: in_bytes(all_read),
-            nodes: is_work.into(),
-            node_bytes: if is_work { in_bytes(moved) } else { 0 },
-            matrix_products: matrix_products(node, &inputs, &shapes),
+        let (own, made) = match bodies(node, &inputs, &scope).with_context(operator)? {
+            Some(inner) => {
+                body.operators.extend(inner.operators);
+                body.constant_bytes = add(body.constant_bytes, inner.constant_bytes)?;
+                inner.read.iter().for_each(|(name, elements)| body.add_read(name, *elements));
+                let shapes = inner.outputs.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
+                (Cost { bytes: moved(&inputs, &shapes).all, ..inner.cost }, inner.outputs)
+            }
+            None => {
+                let made = outputs(node, &inputs, scales(node, &scope).as_deref()).with_context(operator)?;
+                (cost_of(node, &inputs, &made).with_context(operator)?, made)
+            }
         };
-        sum = sum.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
-        nodes.push(own);
+        body.cost = body.cost.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
+        body.nodes.push(own);
         for (place, input) in node.inputs.iter().enumerate() {
             // Of a table that is only looked up in, the rows that are.
-            let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
-            let rows = looked_up.and_then(|sizes| elements(sizes));
-            let known = read.entry(input).or_insert(Some(0));
-            *known = known.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
+            let looked_up = made.first().filter(|_| node.op_type == "Gather" && place == 0);
+            body.add_read(input, looked_up.and_then(|made| elements(&sizes(made).ok()?)));
         }
-        values.extend(node.outputs.iter().map(String::as_str).zip(made));
+        body.operators.insert(node.op_type.clone());
+        scope.values.extend(node.outputs.iter().map(String::as_str).zip(made));
     }
-    for (tensor, read) in constants.iter().filter_map(|(name, tensor)| Some((tensor, read.get(name)?))) {
-        let all = tensor.elements();
+    for tensor in &graph.initializers {
+        let Some(read) = body.read.remove(&tensor.name) else { continue };
         let of = |all: u64| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)? as u64);
         let missing = || format!("the constant {:?} has no size in bytes", tensor.name);
-        bytes = add(bytes, all.and_then(of).with_context(missing)?)?;
+        body.constant_bytes = add(body.constant_bytes, tensor.elements().and_then(of).with_context(missing)?)?;
     }
-    let mut shapes = Shapes::new();
     for output in &graph.outputs {
-        let value = values.get(output.name.as_str());
-        let shape = sizes(value.with_context(|| format!("nothing gives the output {:?}", output.name))?)?;
-        bytes = add(bytes, value_bytes(output, &shape)?)?;
-        shapes.insert(output.name.clone(), shape);
+        let value = scope.values.get(output.name.as_str()).cloned();
+        body.outputs.push(value.with_context(|| format!("nothing gives the output {:?}", output.name))?);
     }
-    let operators = graph.nodes.iter().map(|node| node.op_type.clone()).collect();
-    Ok(Walked { cost: Cost { bytes, ..sum }, nodes, operators, outputs: shapes })
+    Ok(body)
+}
+
+/// What a node without a body costs; the bytes are those of all that it reads and writes.
+fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost> {
+    let flops = flops(node, inputs, made)?;
+    let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>()?;
+    let Moved { written, all } = moved(inputs, &shapes);
+    // Of a table that is looked up in, as much as is written.
+    let table = inputs.first().filter(|_| node.op_type == "Gather").and_then(read_elements).map(in_bytes);
+    let least = table.map_or(all, |table| all - table + written.min(table));
+    let is_work = !WITHOUT_WORK.contains(&node.op_type.as_str());
+    Ok(Cost {
+        flops,
+        convolution_flops: if node.op_type.contains("Conv") { flops } else { 0 },
+        bytes: all,
+        nodes: is_work.into(),
+        node_bytes: if is_work { least } else { 0 },
+        matrix_products: matrix_products(node, inputs, &shapes),
+    })
+}
+
+/// The bytes that a node writes, and those that it reads and writes.
+struct Moved {
+    written: u64,
+    all: u64,
+}
+
+fn moved(inputs: &Inputs, made: &[Vec<usize>]) -> Moved {
+    let written = made.iter().filter_map(|shape| elements(shape)).fold(0, u64::saturating_add);
+    let all = inputs.iter().filter_map(read_elements).fold(written, u64::saturating_add);
+    Moved { written: in_bytes(written), all: in_bytes(all) }
+}
+
+fn read_elements(input: &Option<SymTensor>) -> Option<u64> {
+    elements(&sizes(input.as_ref()?).ok()?)
+}
+
+fn in_bytes(elements: u64) -> u64 {
+    elements.saturating_mul(F32_BYTES)
 }
 
 /// The scales by which a node changes the size of a picture, if they are constant.
-fn scales(node: &NodeProto, graph: &GraphProto, constants: &HashMap<&str, &TensorProto>) -> Option<Vec<f32>> {
+fn scales(node: &NodeProto, scope: &Scope) -> Option<Vec<f32>> {
     let has_sizes = node.inputs.get(3).is_some_and(|name| !name.is_empty());
     let name = match node.op_type.as_str() {
         "Upsample" => node.inputs.get(1)?,
         "Resize" if !has_sizes => node.inputs.get(2).or(node.inputs.get(1))?,
         _ => return None,
     };
-    floats(name, graph, constants)
+    floats(name, scope)
+}
+
+/// The node that gives a value.
+fn giver<'a>(name: &str, scope: &Scope<'a>) -> Option<&'a NodeProto> {
+    let nodes = scope.graphs.iter().rev().flat_map(|graph| &graph.nodes);
+    nodes.into_iter().find(|node| node.outputs.first().is_some_and(|own| own == name))
 }
 
 /// The floats of a constant.
-fn floats(name: &str, graph: &GraphProto, constants: &HashMap<&str, &TensorProto>) -> Option<Vec<f32>> {
+fn floats(name: &str, scope: &Scope) -> Option<Vec<f32>> {
     let of_node = || {
-        let is_it =
-            |node: &&NodeProto| node.op_type == "Constant" && node.outputs.first().is_some_and(|own| own == name);
-        graph.nodes.iter().find(is_it)?.attribute("value")?.t.as_ref()
+        let node = giver(name, scope).filter(|node| node.op_type == "Constant")?;
+        node.attribute("value")?.t.as_ref()
     };
-    let tensor = constants.get(name).copied().or_else(of_node)?;
+    let tensor = scope.constants.get(name).copied().or_else(of_node)?;
     let bytes = tensor.inside().filter(|_| tensor.data_type == element::FLOAT)?;
     Some(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
 /// The whole number that an input of a `Range` of floats is, if it is a constant or was cast from a known number.
-fn whole_number(
-    name: &str,
-    graph: &GraphProto,
-    constants: &HashMap<&str, &TensorProto>,
-    values: &HashMap<&str, SymTensor>,
-) -> Option<SymTensor> {
+fn whole_number(name: &str, scope: &Scope) -> Option<SymTensor> {
     let is_known = |value: &&SymTensor| matches!(value.as_scalar(), Some(SymExpr::Value(_)));
-    let known = |name: &str| values.get(name).filter(is_known).cloned();
+    let known = |name: &str| scope.values.get(name).filter(is_known).cloned();
     let of_constant = || {
-        let number = floats(name, graph, constants).filter(|numbers| numbers.len() == 1)?[0];
+        let number = floats(name, scope).filter(|numbers| numbers.len() == 1)?[0];
         let is_whole = number.fract() == 0.0 && number.abs() < 1e9;
         is_whole.then(|| SymTensor::from_scalar(SymExpr::Value(number as i32)))
     };
-    let before_cast = || {
-        let is_it = |node: &&NodeProto| node.op_type == "Cast" && node.outputs.first().is_some_and(|own| own == name);
-        known(graph.nodes.iter().find(is_it)?.inputs.first()?)
-    };
+    let before_cast = || known(giver(name, scope).filter(|node| node.op_type == "Cast")?.inputs.first()?);
     known(name).or_else(of_constant).or_else(before_cast)
 }
 
@@ -184,8 +264,12 @@ mod tests {
         node
     }
 
+    fn walk_of(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
+        walk(graph, inputs, None)
+    }
+
     fn refused(graph: &GraphProto, inputs: &Shapes) -> String {
-        format!("{:#}", walk(graph, inputs).unwrap_err())
+        format!("{:#}", walk_of(graph, inputs).unwrap_err())
     }
 
     fn sizes(shape: &[usize]) -> Shapes {
@@ -195,7 +279,7 @@ mod tests {
     #[test]
     fn a_product_takes_two_operations_for_each_pair_it_multiplies() {
         let graph = graph(vec![NodeProto::new("MatMul", &["x", "w"], "y")], vec![weights("w", &[5, 7])], &[("x", 1)]);
-        let walked = walk(&graph, &sizes(&[2, 3, 5])).unwrap();
+        let walked = walk_of(&graph, &sizes(&[2, 3, 5])).unwrap();
         assert_eq!(walked.outputs["y"], [2, 3, 7]);
         let flops = 2 * (2 * 3 * 7) * 5;
         let bytes = 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7);
@@ -211,7 +295,7 @@ mod tests {
             let nodes = vec![NodeProto::new("Transpose", &["x"], "t"), second];
             let mut graph = graph(nodes, vec![weights("w", &[5, 7])], &[("x", 1)]);
             graph.nodes[0] = with_ints(graph.nodes[0].clone(), "perm", &[0, 1, 3, 2]);
-            walk(&graph, &sizes(&[2, 3, 4, 5])).unwrap().cost.matrix_products
+            walk_of(&graph, &sizes(&[2, 3, 4, 5])).unwrap().cost.matrix_products
         };
         assert_eq!(products(NodeProto::new("MatMul", &["x", "t"], "y")), 2 * 3);
         assert_eq!(products(NodeProto::new("MatMul", &["x", "w"], "y")), 1);
@@ -225,7 +309,7 @@ mod tests {
         let node = with_ints(with_ints(node, "strides", &[2, 2]), "pads", &[1, 1, 1, 1]);
         let initializers = vec![weights("w", &[6, 2, 3, 3]), weights("b", &[6])];
         let graph = graph(vec![node, NodeProto::new("Relu", &["y"], "z")], initializers, &[("x", 1)]);
-        let walked = walk(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
+        let walked = walk_of(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
         assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
         assert_eq!((walked.cost.convolution_flops, walked.cost.nodes), (walked.cost.flops, 2));
@@ -245,13 +329,13 @@ mod tests {
             s: Some(b"bidirectional".to_vec().into()),
             ..AttributeProto::default()
         });
-        let walked = walk(&graph(vec![recurrent], weights_of(4), &[("x", 1)]), &sizes(&[5, 3, 8])).unwrap();
+        let walked = walk_of(&graph(vec![recurrent], weights_of(4), &[("x", 1)]), &sizes(&[5, 3, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [5, 2, 3, 16]);
         assert_eq!(walked.cost.flops, 2 * (5 * 3) * (2 * 4 * 16) * (8 + 16));
         assert_eq!(walked.cost.matrix_products, 5 * 2);
         let transposed = with_ints(NodeProto::new("ConvTranspose", &["x", "w"], "y"), "strides", &[2, 2]);
         let walked =
-            walk(&graph(vec![transposed], vec![weights("w", &[4, 6, 2, 2])], &[("x", 1)]), &sizes(&[1, 4, 5, 7]))
+            walk_of(&graph(vec![transposed], vec![weights("w", &[4, 6, 2, 2])], &[("x", 1)]), &sizes(&[1, 4, 5, 7]))
                 .unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 10, 14]);
         assert_eq!((walked.cost.flops, walked.cost.convolution_flops), (2 * (6 * 10 * 14) * 4, walked.cost.flops));
@@ -266,7 +350,7 @@ mod tests {
                 s: Some(equation.as_bytes().to_vec().into()),
                 ..AttributeProto::default()
             });
-            walk(&graph(vec![node], vec![weights("w", second)], &[("x", 1)]), &sizes(&[2, 3, 5]))
+            walk_of(&graph(vec![node], vec![weights("w", second)], &[("x", 1)]), &sizes(&[2, 3, 5]))
                 .map(|walked| walked.cost.flops)
         };
         assert_eq!(of("bij,jk->bik", &[5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
@@ -293,20 +377,20 @@ mod tests {
             NodeProto::new("Range", &["zero", "f", "two"], "y"),
         ];
         let graph = graph(nodes, vec![place, float("zero", 0.0), float("two", 2.0)], &[("x", 1)]);
-        assert_eq!(walk(&graph, &sizes(&[1, 3, 9, 5])).unwrap().outputs["y"], [5]);
+        assert_eq!(walk_of(&graph, &sizes(&[1, 3, 9, 5])).unwrap().outputs["y"], [5]);
     }
 
     #[test]
     fn of_a_table_only_the_rows_that_are_looked_up_are_read() {
         let lookup = NodeProto::new("Gather", &["w", "x"], "y");
         let table = || vec![weights("w", &[1000, 8])];
-        let rows = walk(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        let rows = walk_of(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
         assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
         // A table that a product reads too is read whole.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];
-        let whole = walk(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        let whole = walk_of(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!(whole.cost.bytes, 8 * 3 + 4 * (1000 * 8) + 4 * (3 * 8));
         assert_eq!(whole.cost.flops, 2 * (3 * 1000) * 8);
     }
@@ -317,7 +401,7 @@ mod tests {
         assert!(refused(&unknown, &sizes(&[1])).starts_with("NonMaxSuppression \"NonMaxSuppression_y\""));
         let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
         other.domain = "com.example".into();
-        assert!(walk(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
+        assert!(walk_of(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
         let of_values = graph(vec![NodeProto::new("Expand", &["x", "x"], "y")], vec![], &[("x", 7)]);
         assert!(refused(&of_values, &sizes(&[1])).contains("depends on the values"));
         assert_eq!(refused(&unknown, &Shapes::new()), "the input \"x\" has no size");

@@ -7,9 +7,14 @@
 //! of a table that is only looked up in the rows that are; what a runtime writes and reads again in between is not in them.
 //! Both are those of the f32 graph also where a case runs it in another dtype.
 //!
+//! The body of a `Loop` or `Scan` counts as often as it runs, if sizes and constants say how often, and of an `If` the
+//! branch that runs. If that depends on the values of inputs, the cost is not known, but that of two branches which
+//! cost the same.
+//!
 //! A call of `prefill` runs its parts one after the other, and their costs are added. A call of `decode` is counted as
 //! the first one after the prefill: one token, with keys and values of the prompt in the cache.
 
+mod control;
 mod graph;
 mod operations;
 mod shapes;
@@ -152,8 +157,9 @@ fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Vec<Walked>> {
         };
         let taken =
             part.inputs.iter().filter_map(|input| Some((input.name.clone(), given.get(&value(&input.name))?.clone())));
-        let walked =
-            graph::walk(&Source::read(&file)?.graph, &taken.collect()).with_context(|| file.display().to_string())?;
+        let branch = Some((BRANCH, i64::from(phase == Phase::Decode)));
+        let walked = graph::walk(&Source::read(&file)?.graph, &taken.collect(), branch);
+        let walked = walked.with_context(|| file.display().to_string())?;
         given.extend(walked.outputs.iter().map(|(name, shape)| (value_name(name), shape.clone())));
         all.push(walked);
     }

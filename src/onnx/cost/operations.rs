@@ -25,7 +25,8 @@ pub(super) fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) ->
                 right.reverse();
             }
             let inner = left.last().copied();
-            ensure!(inner == right.iter().nth_back(1).copied(), "shapes {left:?} and {right:?} do not fit");
+            let of_right = if right.len() == 1 { right.last() } else { right.iter().nth_back(1) };
+            ensure!(inner == of_right.copied(), "shapes {left:?} and {right:?} do not fit");
             (made()?, Some(inner.unwrap_or(1) as u64))
         }
         // Each output sums over the channels of its group and the window.

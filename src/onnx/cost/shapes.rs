@@ -31,6 +31,19 @@ pub(super) fn of_sizes(sizes: &[usize]) -> Result<SymTensor> {
     Ok(SymTensor::from_fixed_shape(sizes))
 }
 
+/// A number that is known.
+pub(super) fn scalar(number: i64) -> SymTensor {
+    SymTensor::from_scalar(symbol(number))
+}
+
+/// The number that a tensor of one element has, if it is known.
+pub(super) fn known_number(value: &SymTensor) -> Option<i64> {
+    match (value.as_scalar(), value.values()) {
+        (Some(SymExpr::Value(number)), _) | (_, Some([SymExpr::Value(number)])) => Some((*number).into()),
+        _ => None,
+    }
+}
+
 /// A constant of the graph; its values only where they are in the graph's file.
 pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
     let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
@@ -119,7 +132,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             infer(&ops::Transpose { perm: order.as_deref() })
         }
         "Unsqueeze" => infer(&ops::Unsqueeze),
-        "MatMul" | "MatMulInteger" | "QLinearMatMul" => infer(&ops::MatMul),
+        "MatMul" | "MatMulInteger" | "QLinearMatMul" => product(inputs),
         "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
         "Conv" | "ConvInteger" | "QLinearConv" => {
             let (strides, dilations, pads) = window(node, inputs)?;
@@ -244,6 +257,31 @@ fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     }
 }
 
+/// The product of two batches of matrices; a vector on the left is a row and one on the right a column, which is no
+/// dimension of the product.
+fn product(inputs: &Inputs) -> Result<Vec<SymTensor>> {
+    let (mut left, mut right) = (sizes(input(inputs, 0)?)?, sizes(input(inputs, 1)?)?);
+    let (is_row, is_column) = (left.len() == 1, right.len() == 1);
+    if is_row {
+        left.insert(0, 1);
+    }
+    if is_column {
+        right.push(1);
+    }
+    let made = infer(&ops::MatMul, &vec![Some(of_sizes(&left)?), Some(of_sizes(&right)?)])?;
+    if !is_row && !is_column {
+        return Ok(made);
+    }
+    let mut shape = sizes(made.first().context("no product")?)?;
+    if is_column {
+        shape.pop();
+    }
+    if is_row {
+        shape.remove(shape.len() - 1 - usize::from(!is_column));
+    }
+    Ok(vec![of_sizes(&shape)?])
+}
+
 /// Strides, dilations and pads; no pads if the number of windows depends on the strides alone.
 type Window = (Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
@@ -312,10 +350,6 @@ mod tests {
         of_sizes(sizes).unwrap()
     }
 
-    fn scalar(number: i64) -> SymTensor {
-        SymTensor::from_scalar(symbol(number))
-    }
-
     #[test]
     fn a_shape_goes_through_the_operators_that_exporters_compute_it_with() {
         let of = result("Shape", &[], &[shape(&[2, 3, 5])]).unwrap();
@@ -336,6 +370,15 @@ mod tests {
         assert!(reshape(&[7, -1]).unwrap_err().to_string().starts_with("[2, 6, 5] cannot become"));
         let unknown = result("Reshape", &[], &[shape(&[2]), shape(&[1])]).unwrap_err().to_string();
         assert!(unknown.contains("depends on the values of the inputs"), "{unknown}");
+    }
+
+    #[test]
+    fn a_vector_is_a_row_or_a_column_of_a_product() {
+        let of = |left: &[usize], right: &[usize]| result("MatMul", &[], &[shape(left), shape(right)]).unwrap();
+        assert_eq!(of(&[4], &[4, 3]), shape(&[3]));
+        assert_eq!(of(&[2, 3, 4], &[4]), shape(&[2, 3]));
+        assert_eq!(of(&[4], &[2, 4, 3]), shape(&[2, 3]));
+        assert_eq!(of(&[4], &[4]), shape(&[]));
     }
 
     #[test]

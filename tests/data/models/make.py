@@ -341,3 +341,73 @@ both = helper.make_node("If", ["use_cache_branch"], [name for name, *_ in logits
                         then_branch=branch(True), else_branch=branch(False))
 save_decoder("decoder_model_merged", [both], to_decoder + states + of_decoder + of_encoder + [("use_cache_branch", TensorProto.BOOL, [1])],
              logits + cross)
+
+
+def value(name, kind, shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def number(name, of, kind=numpy.int64):
+    return numpy_helper.from_array(numpy.array(of, dtype=kind), name)
+
+
+BOOL = TensorProto.BOOL
+# A loop of five runs, a scan of a row per run, and a branch that a constant chooses; each has a product inside.
+run = helper.make_graph(
+    [
+        helper.make_node("MatMul", ["state", "w"], ["next"]),
+        helper.make_node("ReduceSum", ["next", "axis"], ["row"], keepdims=0),
+        helper.make_node("Identity", ["goes_on"], ["goes_on_still"]),
+    ],
+    "run",
+    [value("number", INT64, []), value("goes_on", BOOL, []), value("state", FLOAT, ["N", 4])],
+    [value("goes_on_still", BOOL, []), value("next", FLOAT, ["N", 4]), value("row", FLOAT, ["N"])],
+)
+row = helper.make_graph(
+    [helper.make_node("Add", ["kept", "row_of"], ["kept_still"]), helper.make_node("MatMul", ["row_of", "v"], ["made"])],
+    "row",
+    [value("kept", FLOAT, [4]), value("row_of", FLOAT, [4])],
+    [value("kept_still", FLOAT, [4]), value("made", FLOAT, [3])],
+)
+
+
+def chosen(name, nodes):
+    return helper.make_graph(nodes, name, [], [value(f"{name}_y", FLOAT, ["N", 3])])
+
+
+save(
+    "control_flow",
+    [
+        helper.make_node("Loop", ["five", "yes", "x"], ["looped", "rows"], body=run),
+        helper.make_node("Scan", ["zeros", "looped"], ["sum", "scanned"], body=row, num_scan_inputs=1),
+        helper.make_node(
+            "If",
+            ["yes"],
+            ["y"],
+            then_branch=chosen("then", [helper.make_node("MatMul", ["looped", "v"], ["then_y"])]),
+            else_branch=chosen("else", [helper.make_node("Identity", ["scanned"], ["else_y"])]),
+        ),
+    ],
+    [("x", FLOAT, ["N", 4])],
+    [("y", FLOAT, ["N", 3]), ("rows", FLOAT, [5, "N"]), ("scanned", FLOAT, ["N", 3])],
+    [weights("w", (4, 4)), weights("v", (4, 3)), weights("zeros", (4,)), number("axis", [1]), number("five", 5),
+     number("yes", True, bool)],
+)
+# Until the largest number is above a limit: nobody knows how often without running it.
+until = helper.make_graph(
+    [
+        helper.make_node("MatMul", ["state", "w"], ["next"]),
+        helper.make_node("ReduceMax", ["next"], ["largest"], keepdims=0),
+        helper.make_node("Less", ["largest", "limit"], ["goes_on_still"]),
+    ],
+    "until",
+    [value("number", INT64, []), value("goes_on", BOOL, []), value("state", FLOAT, ["N", 4])],
+    [value("goes_on_still", BOOL, []), value("next", FLOAT, ["N", 4])],
+)
+save(
+    "until",
+    [helper.make_node("Loop", ["most", "yes", "x"], ["y"], name="search", body=until)],
+    [("x", FLOAT, ["N", 4])],
+    [("y", FLOAT, ["N", 4])],
+    [weights("w", (4, 4)), number("most", 9), number("yes", True, bool), number("limit", 2.0, numpy.float32)],
+)

@@ -1,0 +1,139 @@
+//! Maps of pixels: how far the classes, depths and signals of an answer are those of the labels, or of the original.
+
+use super::figure::{Figure, OfSamples, ratio};
+use crate::run_data::{Better, ClassPixels, Evaluation, Judged, MaskForm, class_pixels, decibels, relative_error};
+
+/// The mean over classes of the pixels that both masks have over those that either has (intersection over union, the
+/// Jaccard index), of the pixels of all samples together, and of the classes that are in either mask. If there are no
+/// labels, the original's masks are right.
+pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
+    const NAME: &str = "mean_iou";
+    let Some((form, pixels)) = masks_of(own) else { return Vec::new() };
+    let original = original.and_then(|original| Some((original, masks_of(original)?)));
+    if let Some(pixels) = pixels {
+        let of_original = original.and_then(|(_, (_, pixels))| pixels).map(MeanIou::new);
+        let of_original = of_original.as_ref().map(|it| move |drawn: &[u32]| it.of(drawn));
+        let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
+        let own = MeanIou::new(pixels);
+        let mean = |drawn: &[u32]| own.of(drawn);
+        return Figure::with_change(NAME, Better::Higher, pixels.len(), &mean, of_original).collect();
+    }
+    let Some((original, (of_original, _))) = original else { return Vec::new() };
+    let same_pixels = |(own, original): &(&Vec<f32>, &Vec<f32>)| {
+        own.len() / form.planes().max(1) == original.len() / of_original.planes().max(1)
+    };
+    let rows = own.outputs.iter().zip(&original.outputs).filter(same_pixels);
+    let pixels: Vec<_> =
+        rows.map(|(own, original)| class_pixels(form.classes(own), of_original.classes(original))).collect();
+    let mean = MeanIou::new(&pixels);
+    let figure = Figure::resampled(NAME, Better::Higher, pixels.len(), &|drawn| mean.of(drawn));
+    figure.map(Figure::compared).into_iter().collect()
+}
+
+/// The form of masks, and the pixels beside the labels.
+type Masks<'a> = (MaskForm, Option<&'a [Vec<ClassPixels>]>);
+
+fn masks_of(evaluation: &Evaluation) -> Option<Masks<'_>> {
+    match &evaluation.judged {
+        Some(Judged::Masks { form, pixels }) => Some((*form, pixels.as_deref())),
+        _ => None,
+    }
+}
+
+/// The pixels of all samples, with classes as places.
+struct MeanIou {
+    classes: usize,
+    /// For each sample the place of each of its classes, its shared and its united pixels.
+    samples: Vec<Vec<(usize, u64, u64)>>,
+}
+
+impl MeanIou {
+    fn new(pixels: &[Vec<ClassPixels>]) -> Self {
+        let mut classes: Vec<i64> = pixels.iter().flatten().map(|it| it.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let place = |class: i64| classes.partition_point(|&it| it < class);
+        let of_sample = |sample: &Vec<ClassPixels>| {
+            sample.iter().map(|it| (place(it.class), it.shared, it.united)).collect::<Vec<_>>()
+        };
+        MeanIou { samples: pixels.iter().map(of_sample).collect(), classes: classes.len() }
+    }
+
+    fn of(&self, drawn: &[u32]) -> Option<f64> {
+        let mut sums = vec![(0, 0); self.classes];
+        for (sample, &count) in self.samples.iter().zip(drawn).filter(|(_, count)| **count > 0) {
+            for &(class, shared, united) in sample {
+                sums[class].0 += shared * u64::from(count);
+                sums[class].1 += united * u64::from(count);
+            }
+        }
+        let present = || sums.iter().filter(|(_, united)| *united > 0);
+        let sum: f64 = present().map(|&(shared, united)| shared as f64 / united as f64).sum();
+        Some(present().count()).filter(|count| *count > 0).map(|count| sum / count as f64)
+    }
+}
+
+/// The mean over pictures of the error of depths as a fraction of the right ones. If there are no labels, the
+/// original's depths are right.
+pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
+    const NAME: &str = "abs_rel";
+    let Some(parts) = beside_labels(own) else {
+        return original
+            .and_then(|original| mean_beside(NAME, Better::Lower, own, original, relative_error))
+            .into_iter()
+            .collect();
+    };
+    let before = original.and_then(beside_labels);
+    let before = before.as_ref().map(|before| move |drawn: &[u32]| ratio(before, drawn));
+    let before = before.as_ref().map(|it| it as OfSamples<'_>);
+    Figure::with_change(NAME, Better::Lower, parts.len(), &|drawn| ratio(&parts, drawn), before).collect()
+}
+
+/// The mean over samples of the ratio of signal to noise, in decibels. If there are no labels, the original's signals
+/// are right. The change is a fraction of the original's ratio.
+pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
+    const NAME: &str = "psnr";
+    let in_decibels = |figure: Figure| figure.in_unit("dB");
+    let Some(parts) = beside_labels(own) else {
+        let figure = original.and_then(|original| mean_beside(NAME, Better::Higher, own, original, decibels));
+        return figure.map(in_decibels).into_iter().collect();
+    };
+    let mean = |drawn: &[u32]| ratio(&parts, drawn);
+    let figure = Figure::resampled(NAME, Better::Higher, parts.len(), &mean).map(in_decibels);
+    let change = original.and_then(beside_labels).and_then(|before| {
+        // The original's ratio is 1 in its own unit.
+        let relative = |drawn: &[u32]| Some(mean(drawn)? / ratio(&before, drawn)?);
+        Figure::resampled_change(NAME, Better::Higher, parts.len(), &relative, &|_| Some(1.0))
+    });
+    figure.into_iter().chain(change).collect()
+}
+
+/// A figure of each sample, and how often it counts: not at all if it is not known.
+type Parts = Vec<(f64, f64)>;
+
+fn part(figure: Option<f64>) -> (f64, f64) {
+    figure.map_or((0.0, 0.0), |figure| (figure, 1.0))
+}
+
+fn beside_labels(evaluation: &Evaluation) -> Option<Parts> {
+    let (Judged::Depths { relative_errors: figures } | Judged::Signals { decibels: figures }) =
+        evaluation.judged.as_ref()?
+    else {
+        return None;
+    };
+    Some(figures.as_ref()?.iter().copied().map(part).collect())
+}
+
+/// The mean of what is measured of each sample beside the original.
+fn mean_beside(
+    name: &str,
+    better: Better,
+    own: &Evaluation,
+    original: &Evaluation,
+    measured: fn(&[f32], &[f32]) -> Option<f64>,
+) -> Option<Figure> {
+    let rows = own.outputs.iter().zip(&original.outputs);
+    let same = rows.filter(|(own, original)| own.len() == original.len());
+    let parts: Parts = same.map(|(own, original)| part(measured(own, original))).collect();
+    Some(Figure::resampled(name, better, parts.len(), &|drawn| ratio(&parts, drawn))?.compared())
+}
