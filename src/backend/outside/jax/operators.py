@@ -346,8 +346,10 @@ def transposed_convolution(xp, attributes, x, weights, bias=None):
         pads = attributes.get("pads", [0] * 2 * count) if mode == "NOTSET" else [0] * 2 * count
     else:
         removed = [size - wanted for size, wanted in zip(whole, sizes[-count:])]
-        # What is missing is zeros behind.
-        less = [max(size, 0) // 2 if mode == "SAME_UPPER" else (max(size, 0) + 1) // 2 for size in removed]
+        if min(removed) < 0:
+            # ONNX asks for this size, and ONNX Runtime gives a smaller one.
+            raise Refused("unsupported", "an output that is larger than the transposed convolution")
+        less = [size // 2 if mode == "SAME_UPPER" else (size + 1) // 2 for size in removed]
         pads = less + [size - before for size, before in zip(removed, less)]
     padding = [(far - pads[place], far - pads[place + count] + more[place]) for place, far in enumerate(reach)]
     # The kernels of a group, from outputs to inputs and back to front.
