@@ -90,7 +90,8 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         match forms::of(&node, constants) {
             Some(operator) => {
                 let given: Vec<_> = operator.reads(&node).iter().map(|name| constants.get(name).cloned()).collect();
-                constants.extend(node.output.iter().cloned().zip(operator.compute(&given)?));
+                let computed = node.output.iter().cloned().zip(operator.compute(&given)?);
+                constants.extend(computed.filter(|(name, _)| !name.is_empty()));
             }
             None => {
                 let segment = Segment::new(vec![node], &outputs);

@@ -71,7 +71,9 @@ impl Plan {
         for (nodes, operator) in groups {
             let mut reads = BTreeSet::new();
             match &operator {
-                Some(own) => reads.extend(own.reads(nodes[0]).iter().map(String::as_str)),
+                Some(own) => {
+                    reads.extend(own.reads(nodes[0]).iter().map(String::as_str).filter(|name| !name.is_empty()))
+                }
                 None => nodes.iter().for_each(|node| collect_reads(node, &mut reads)),
             }
             // A name that is not known yet belongs to the step itself, or to a subgraph of it.

@@ -113,7 +113,9 @@ pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tenso
         }
         let output = with_neighbours_as_channels(&padded, neighbours)?.conv2d(&folded, 0, stride, 1, groups)?;
         // The last places may see nothing but the zeros that fill up the neighbours.
-        let size = |axis: usize| Ok((padded.dim(2 + axis)?.saturating_sub(kernel[axis])) / strides[axis] + 1);
+        let size = |axis: usize| -> Result<usize> {
+            Ok(padded.dim(2 + axis)?.saturating_sub(kernel[axis]) / strides[axis] + 1)
+        };
         add(output.narrow(2, 0, size(0)?)?.narrow(3, 0, size(1)?)?, &bias)
     })
 }
@@ -144,11 +146,9 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
     }
     Operator::of_all("Resize", move |inputs| {
         let input = given(inputs, 0)?;
-        let numbers = |place: usize| match inputs.get(place) {
-            Some(Some(numbers)) if numbers.elem_count() > 0 => {
-                Ok(Some(numbers.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?))
-            }
-            _ => Result::Ok(None),
+        let numbers = |place: usize| -> Result<Option<Vec<f32>>> {
+            let numbers = inputs.get(place).and_then(Option::as_ref).filter(|numbers| numbers.elem_count() > 0);
+            numbers.map(|numbers| numbers.to_dtype(DType::F32)?.flatten_all()?.to_vec1()).transpose()
         };
         let scales = numbers(2)?;
         let sizes: Vec<f32> = match (&scales, numbers(3)?) {
@@ -160,7 +160,7 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         let &[batch, channels, height, width] = shape.as_slice() else {
             bail!("Resize: bilinear over other than 2 dimensions is not supported here")
         };
-        if input.dims()[..2] != [batch, channels] {
+        if input.dims().get(..2) != Some(&[batch, channels]) {
             bail!("Resize: of the batch or the channels is not supported here")
         }
         let resized = match &scales {
