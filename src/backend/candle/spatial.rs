@@ -160,7 +160,7 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         let &[batch, channels, height, width] = shape.as_slice() else {
             bail!("Resize: bilinear over other than 2 dimensions is not supported here")
         };
-        if input.dims().get(..2) != Some(&[batch, channels]) {
+        if input.dims().get(..2) != Some(&[batch, channels][..]) {
             bail!("Resize: of the batch or the channels is not supported here")
         }
         let resized = match &scales {
