@@ -56,14 +56,14 @@ pub fn conv_transpose(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -
             }
             sum = Some(sum.map_or_else(|| Ok(moved.clone()), |sum| sum + &moved)?);
         }
-        let Some(mut output) = sum else { bail!("ConvTranspose: an empty kernel is not supported here") };
-        for axis in 0..2 {
-            let all = (input.dim(2 + axis)?.saturating_sub(1)) * strides[axis] + kernel[axis] + more[axis];
+        let Some(sum) = sum else { bail!("ConvTranspose: an empty kernel is not supported here") };
+        let cut = |output: Tensor, axis: usize| -> Result<Tensor> {
+            let all = input.dim(2 + axis)?.saturating_sub(1) * strides[axis] + kernel[axis] + more[axis];
             let size = all.saturating_sub(before[axis] + after[axis]);
             let missing = (before[axis] + size).saturating_sub(output.dim(2 + axis)?);
-            output = output.pad_with_zeros(2 + axis, 0, missing)?.narrow(2 + axis, before[axis], size)?;
-        }
-        let output = add(output, &bias)?;
+            output.pad_with_zeros(2 + axis, 0, missing)?.narrow(2 + axis, before[axis], size)
+        };
+        let output = add(cut(cut(sum, 0)?, 1)?, &bias)?;
         if rank == 1 { output.squeeze(2) } else { Ok(output) }
     })
 }
@@ -107,10 +107,7 @@ pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tenso
     let folded = with_neighbours_as_channels(weight, neighbours).ok()?;
     let bias = bias.map(|bias| bias.reshape((1, (), 1, 1))).transpose().ok()?;
     Operator::new("Conv", move |input| {
-        let mut padded = input.clone();
-        for axis in 0..2 {
-            padded = padded.pad_with_zeros(2 + axis, before[axis], after[axis])?;
-        }
+        let padded = input.pad_with_zeros(2, before[0], after[0])?.pad_with_zeros(3, before[1], after[1])?;
         let output = with_neighbours_as_channels(&padded, neighbours)?.conv2d(&folded, 0, stride, 1, groups)?;
         // The last places may see nothing but the zeros that fill up the neighbours.
         let size = |axis: usize| -> Result<usize> {
