@@ -236,6 +236,7 @@ mod jax {
     use inferbench::onnx::cost;
 
     use super::*;
+    use crate::support::has_onnxruntime;
 
     #[test]
     fn networks_of_all_kinds_are_right_and_say_how_long_they_were_compiled() {
@@ -323,6 +324,18 @@ mod jax {
             let has_cost = |row: &&Value| row["bytes"].as_f64().is_some_and(|bytes| bytes > 0.0);
             assert!(10 * rows.iter().filter(has_cost).count() > 9 * (rows.len() - 1), "{case}");
         }
+    }
+
+    #[test]
+    fn pictures_grow_as_in_onnxruntime() {
+        if !has_environment("jax") || !has_onnxruntime() {
+            return;
+        }
+        let workplace = Workplace::new(&[], &["ort", "jax"], &[2]);
+        workplace.add_model("growing_pictures.onnx", "models/exported/planted.onnx");
+        workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+        let record = workplace.record("planted/jax-cpu-f32/2");
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
     }
 
     #[test]

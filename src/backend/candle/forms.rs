@@ -5,15 +5,21 @@
 
 use std::collections::HashMap;
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, attribute, float, int};
+use super::operator::{Operator, attribute, float, given, int};
+use super::{lstm, spatial};
 
 /// The operator that computes this node in place of `candle-onnx`, if it is of such a form.
 pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Operator> {
-    if !node.domain.is_empty() || node.output.len() != 1 || node.input.first()?.is_empty() {
+    if !node.domain.is_empty() || node.input.first()?.is_empty() {
         return None;
+    }
+    match node.op_type.as_str() {
+        "LSTM" => return lstm::of(node),
+        _ if node.output.len() != 1 => return None,
+        _ => {}
     }
     let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
     // Whole numbers of an input, or of the attribute of older operator sets; the outer `None` if they are computed.
@@ -32,6 +38,14 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 input.reshape((rows, input.elem_count() / rows.max(1)))
             })
         }
+        "HardSigmoid" => {
+            let [slope, offset] = [("alpha", 0.2), ("beta", 0.5)].map(|(name, usual)| float(node, name, usual));
+            Operator::new("HardSigmoid", move |input| {
+                input.affine(f64::from(slope), f64::from(offset))?.clamp(0_f32, 1_f32)
+            })
+        }
+        "Resize" => spatial::resize(node),
+        "ScatterElements" => scatter_elements(node),
         "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
         "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
         "ReduceMean" if is_given(1) => reduction(node, "ReduceMean", numbers(1, "axes")?),
@@ -151,12 +165,35 @@ fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operato
     })
 }
 
+/// Adds or writes elements at places along an axis.
+fn scatter_elements(node: &NodeProto) -> Option<Operator> {
+    let adds = match attribute(node, "reduction").map(|reduction| reduction.s.as_slice()) {
+        None | Some(b"none") => false,
+        Some(b"add") => true,
+        _ => return None,
+    };
+    let axis = int(node, "axis", 0);
+    Operator::of_all("ScatterElements", move |inputs| {
+        let (data, places, updates) = (given(inputs, 0)?, given(inputs, 1)?, given(inputs, 2)?);
+        let axis = data.normalize_axis(axis)?;
+        if (0..data.rank()).any(|other| other != axis && data.dims()[other] != places.dims()[other]) {
+            bail!("ScatterElements: places that do not go over all of the other axes are not supported here")
+        }
+        let from_end = (places + data.dim(axis)? as f64)?;
+        let places = places.lt(0_i64)?.where_cond(&from_end, places)?.contiguous()?;
+        let updates = updates.contiguous()?;
+        Ok(vec![if adds { data.scatter_add(&places, &updates, axis)? } else { data.scatter(&places, &updates, axis)? }])
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
     use candle_onnx::onnx::AttributeProto;
 
-    use super::super::plan::tests::{evaluate, float_attribute, int_attribute, ints_attribute, node, ramp};
+    use super::super::plan::tests::{
+        evaluate, float_attribute, int_attribute, ints_attribute, node, ramp, text_attribute,
+    };
     use super::*;
 
     /// What is computed of `x`, with constants of whole numbers.
@@ -247,6 +284,48 @@ mod tests {
         let infinite = Tensor::full(f32::NEG_INFINITY, (2, 2), &Device::Cpu).unwrap();
         let upper = computed(&node("Trilu", &["x", "k"], &["y"]), &[("k", &[1])], &infinite);
         assert_eq!(flat(&upper), [0.0, f32::NEG_INFINITY, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_hard_sigmoid_has_its_slope_and_offset() {
+        let x = Tensor::new(&[-4_f32, -1.0, 0.0, 0.5, 4.0], &Device::Cpu).unwrap();
+        let usual = flat(&computed(&node("HardSigmoid", &["x"], &["y"]), &[], &x));
+        let expected = [0.0, 0.3, 0.5, 0.6, 1.0_f32];
+        assert!(usual.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6), "{usual:?}");
+        let other = with("HardSigmoid", &["x"], vec![float_attribute("alpha", 0.25), float_attribute("beta", 0.5)]);
+        assert_eq!(flat(&computed(&other, &[], &x)), [0.0, 0.25, 0.5, 0.625, 1.0]);
+    }
+
+    /// The numbers are ONNX Runtime's.
+    #[test]
+    fn elements_are_scattered_to_places_that_count_from_both_ends() {
+        let scattered = |attribute, data: Tensor, places: &[i64], shape: &[usize]| {
+            let node = NodeProto { attribute, ..node("ScatterElements", &["x", "i", "u"], &["y"]) };
+            let places = Tensor::from_slice(places, shape, &Device::Cpu).unwrap();
+            let updates = (ramp(shape) + 1.0).unwrap();
+            let operator = of(&node, &HashMap::new()).unwrap();
+            operator.compute(&[data, places, updates].map(Some)).map(|computed| flat(&computed[0]))
+        };
+        let is_near = |computed: Vec<f32>, expected: &[f32]| {
+            assert_eq!(computed.len(), expected.len());
+            let is_near = computed.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5);
+            assert!(is_near, "{computed:?}");
+        };
+        let adds = vec![int_attribute("axis", 1), text_attribute("reduction", "add")];
+        let places = [0, 1, 2, -1, 0, 0, 1, 1, 1, 1, -3, 0, 2, 2, 2, 0];
+        let sums = [
+            2.54706, 2.09508, 0.72229, 2.02386, 1.31929, 1.13634, 0.36936, 2.09596, 2.05916, 1.59674, 1.83330, 1.07118,
+        ];
+        is_near(scattered(adds, ramp(&[2, 3, 2]), &places, &[2, 4, 2]).unwrap(), &sums);
+        let written = scattered(vec![int_attribute("axis", 1)], ramp(&[2, 3]), &[-1, 0], &[2, 1]).unwrap();
+        is_near(written, &[0.1, 0.59583, 1.1, 1.59583, 0.34706, 0.49924]);
+        let fewer = scattered(Vec::new(), ramp(&[2, 3]), &[0, 1], &[1, 2]).unwrap_err();
+        assert!(fewer.to_string().contains("not supported"), "{fewer}");
+        let most = NodeProto {
+            attribute: vec![text_attribute("reduction", "max")],
+            ..node("ScatterElements", &["x", "i", "u"], &["y"])
+        };
+        assert!(of(&most, &HashMap::new()).is_none());
     }
 
     #[test]

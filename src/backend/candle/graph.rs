@@ -87,9 +87,12 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         let inputs =
             node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone()))).collect();
         let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
-        let first = node.input.first().and_then(|input| constants.get(input));
-        match forms::of(&node, constants).zip(first) {
-            Some((operator, first)) => drop(constants.insert(outputs[0].clone(), operator.apply(first)?)),
+        match forms::of(&node, constants) {
+            Some(operator) => {
+                let given: Vec<_> = operator.reads(&node).iter().map(|name| constants.get(name).cloned()).collect();
+                let computed = node.output.iter().cloned().zip(operator.compute(&given)?);
+                constants.extend(computed.filter(|(name, _)| !name.is_empty()));
+            }
             None => {
                 let segment = Segment::new(vec![node], &outputs);
                 let computed = segment.evaluate(inputs).map_err(|error| segment.of_first(error))?;

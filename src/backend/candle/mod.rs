@@ -5,7 +5,8 @@
 //! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
 //! other runtimes do: `graph` decodes it and computes the constants, `fusion` merges nodes, and `plan` decides the
 //! order and how long values are kept. candle computes everything: through `candle-onnx`, or through its own functions in
-//! `operator` for nodes that `candle-onnx` evaluates in a roundabout way, and in `forms` for those that it does not evaluate.
+//! `operator` for nodes that `candle-onnx` evaluates in a roundabout way, and in `forms`, `spatial` and `lstm` for those that it does
+//! not evaluate.
 
 #[cfg(feature = "candle-onnx")]
 mod evaluated;
@@ -15,12 +16,16 @@ mod forms;
 mod fusion;
 #[cfg(feature = "candle-onnx")]
 mod graph;
+#[cfg(feature = "candle-onnx")]
+mod lstm;
 mod native;
 #[cfg(feature = "candle-onnx")]
 mod operator;
 #[cfg(feature = "candle-onnx")]
 mod plan;
 mod quantised;
+#[cfg(feature = "candle-onnx")]
+mod spatial;
 mod tensor;
 
 use std::path::Path;

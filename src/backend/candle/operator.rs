@@ -5,22 +5,36 @@
 
 use std::collections::HashMap;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, Error, Result, Tensor};
 use candle_nn::ops::{layer_norm, layer_norm_slow};
 use candle_onnx::onnx::{AttributeProto, NodeProto};
 
-/// A node that runs without `candle-onnx`. Only its first input is not constant.
+use super::spatial;
+
+/// A node that runs without `candle-onnx`.
 pub struct Operator {
     /// The ONNX operators that it stands for.
     pub name: &'static str,
     compute: Compute,
 }
 
-type Compute = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+enum Compute {
+    /// Only the first input is not constant.
+    OfFirst(Box<dyn Fn(&Tensor) -> Result<Tensor>>),
+    OfAll(Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>>),
+}
 
 impl Operator {
     pub fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
-        Some(Operator { name, compute: Box::new(compute) })
+        Some(Operator { name, compute: Compute::OfFirst(Box::new(compute)) })
+    }
+
+    /// An operator that is given all inputs of the node, `None` for those that are left out, and computes its first outputs.
+    pub fn of_all(
+        name: &'static str,
+        compute: impl Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>> + 'static,
+    ) -> Option<Self> {
+        Some(Operator { name, compute: Compute::OfAll(Box::new(compute)) })
     }
 
     /// The operator that computes this node, if there is one.
@@ -43,6 +57,7 @@ impl Operator {
                 linear(if int(node, "transB", 0) == 0 { weight } else { weight.t().ok()? }, optional(2)?)
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
+            "ConvTranspose" => spatial::conv_transpose(node, constant(1)?, optional(2)?),
             // `candle-onnx` refuses listed indices if the input is not contiguous, and has at most tables of them.
             "Gather" => {
                 let places = constant(1).filter(|places| places.rank() > 0)?;
@@ -82,9 +97,32 @@ impl Operator {
         }
     }
 
-    pub fn apply(&self, input: &Tensor) -> Result<Tensor> {
-        (self.compute)(input)
+    /// The names of the inputs of its node that it is given.
+    pub fn reads<'a>(&self, node: &'a NodeProto) -> &'a [String] {
+        match self.compute {
+            Compute::OfFirst(_) => node.input.get(..1).unwrap_or_default(),
+            Compute::OfAll(_) => &node.input,
+        }
     }
+
+    /// The outputs of the node.
+    pub fn compute(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        match &self.compute {
+            Compute::OfFirst(compute) => Ok(vec![compute(given(inputs, 0)?)?]),
+            Compute::OfAll(compute) => compute(inputs),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn apply(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(self.compute(&[Some(input.clone())])?.remove(0))
+    }
+}
+
+/// An input that is there.
+pub fn given(inputs: &[Option<Tensor>], place: usize) -> Result<&Tensor> {
+    let input = inputs.get(place).and_then(Option::as_ref);
+    input.ok_or_else(|| Error::Msg(format!("the input {place} is missing")))
 }
 
 /// A product with weights `[in, out]` over the last axis.
@@ -107,8 +145,11 @@ fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Opera
     let all = |name: &str, value: i64| ints(node, name).iter().all(|&given| given == value);
     let pads = ints(node, "pads");
     let is_explicit = attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET");
-    if !is_explicit || !all("strides", 1) || pads.iter().any(|&pad| pad < 0) {
+    if !is_explicit || pads.iter().any(|&pad| pad < 0) {
         return None;
+    }
+    if !all("strides", 1) {
+        return spatial::conv_of_two_strides(node, weight, bias);
     }
     let bias = bias.map(|bias| bias.reshape(((), 1))).transpose().ok()?;
     let group = int(node, "group", 1);
@@ -155,7 +196,7 @@ fn depthwise(taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilat
     })
 }
 
-fn add(output: Tensor, bias: &Option<Tensor>) -> Result<Tensor> {
+pub fn add(output: Tensor, bias: &Option<Tensor>) -> Result<Tensor> {
     match bias {
         Some(bias) => output.broadcast_add(bias),
         None => Ok(output),

@@ -31,7 +31,7 @@ struct Step {
     work: Work,
     /// Its first node, for a recorder.
     node: OperatorCall,
-    /// The values of other steps that it reads.
+    /// The values of other steps that it reads; those of an operator in its order, and empty where one is left out.
     inputs: Vec<String>,
     /// The values of its own that are read elsewhere.
     outputs: Vec<String>,
@@ -41,8 +41,8 @@ struct Step {
 
 enum Work {
     Segment(Box<Segment>),
-    /// Computes its output out of its only input.
-    Own(Operator),
+    /// Computes these outputs, of which the step has those that are read.
+    Own(Operator, Vec<String>),
 }
 
 impl Plan {
@@ -70,9 +70,10 @@ impl Plan {
         let mut planned = Vec::new();
         for (nodes, operator) in groups {
             let mut reads = BTreeSet::new();
-            match operator {
-                // The other inputs are constants, which the operator holds.
-                Some(_) => reads.extend(nodes[0].input.first().map(String::as_str)),
+            match &operator {
+                Some(own) => {
+                    reads.extend(own.reads(nodes[0]).iter().map(String::as_str).filter(|name| !name.is_empty()))
+                }
                 None => nodes.iter().for_each(|node| collect_reads(node, &mut reads)),
             }
             // A name that is not known yet belongs to the step itself, or to a subgraph of it.
@@ -89,7 +90,10 @@ impl Plan {
         for (nodes, operator, reads) in planned.into_iter().rev() {
             let own = nodes.iter().flat_map(|node| &node.output);
             let outputs: Vec<String> = own.filter(|name| kept.contains(name.as_str())).cloned().collect();
-            let inputs = reads.iter().map(|&name| name.to_owned()).collect();
+            let inputs = match &operator {
+                Some(own) => own.reads(nodes[0]).to_vec(),
+                None => reads.iter().map(|&name| name.to_owned()).collect(),
+            };
             let expired = reads.into_iter().filter(|&name| kept.insert(name)).map(str::to_owned).collect();
             let node = OperatorCall {
                 node: name_of(nodes[0]),
@@ -97,8 +101,10 @@ impl Plan {
                 kernel: Some(operator.as_ref().map_or("candle-onnx", |own| own.name).to_owned()),
                 ..OperatorCall::default()
             };
-            let segment = || Segment::new(nodes.into_iter().cloned().collect(), &outputs);
-            let work = operator.map_or_else(|| Work::Segment(Box::new(segment())), Work::Own);
+            let work = match operator {
+                Some(own) => Work::Own(own, nodes[0].output.clone()),
+                None => Work::Segment(Box::new(Segment::new(nodes.into_iter().cloned().collect(), &outputs))),
+            };
             steps.push(Step { work, node, inputs, outputs, expired });
         }
         steps.reverse();
@@ -133,7 +139,7 @@ impl Plan {
     /// The kinds of the nodes that an [`Operator`] computes.
     pub fn own_operators(&self) -> BTreeSet<&'static str> {
         let own = self.steps.iter().filter_map(|step| match &step.work {
-            Work::Own(operator) => Some(operator.name),
+            Work::Own(operator, _) => Some(operator.name),
             Work::Segment(_) => None,
         });
         own.collect()
@@ -152,9 +158,11 @@ impl Step {
                 let mut computed = computed.map_err(|error| segment.named(error, given()))?;
                 Ok(self.outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?))).collect())
             }
-            Work::Own(operator) => {
-                let computed = operator.apply(&find(&self.inputs[0])?)?;
-                Ok(self.outputs.iter().map(|name| (name.as_str(), computed.clone())).collect())
+            Work::Own(operator, names) => {
+                let input = |name: &String| if name.is_empty() { Ok(None) } else { find(name).map(Some) };
+                let computed = operator.compute(&self.inputs.iter().map(input).collect::<Result<Vec<_>>>()?)?;
+                let named = names.iter().map(String::as_str).zip(computed);
+                Ok(named.filter(|(name, _)| self.outputs.iter().any(|own| own == name)).collect())
             }
         }
     }
@@ -214,6 +222,10 @@ pub(super) mod tests {
         AttributeProto { f: value, ..attribute(name, AttributeType::Float) }
     }
 
+    pub fn text_attribute(name: &str, value: &str) -> AttributeProto {
+        AttributeProto { s: value.into(), ..attribute(name, AttributeType::String) }
+    }
+
     fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
         AttributeProto { name: name.into(), r#type: kind.into(), ..AttributeProto::default() }
     }
@@ -265,7 +277,7 @@ pub(super) mod tests {
         let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants(), None).unwrap();
         let [first, matmul, last] = plan.steps.as_slice() else { panic!("{} steps", plan.steps.len()) };
         assert!(matches!(&first.work, Work::Segment(_)) && matches!(&last.work, Work::Segment(_)));
-        assert!(matches!(&matmul.work, Work::Own(operator) if operator.name == "MatMul/Gemm"));
+        assert!(matches!(&matmul.work, Work::Own(operator, _) if operator.name == "MatMul/Gemm"));
         assert_eq!((&first.inputs, &first.outputs), (&vec!["c".into(), "x".into()], &vec!["a".into(), "b".into()]));
         assert_eq!((&last.inputs, &last.outputs), (&vec!["a".into(), "m".into()], &vec!["y".into()]));
         let expired = |step: &Step| step.expired.iter().filter(|name| *name != "c").cloned().collect::<Vec<_>>();
@@ -356,6 +368,36 @@ pub(super) mod tests {
         let mean = [node("ReduceMean", &["x", "axes"], &["y"])];
         let error = Plan::new(&graph(&mean, &["x", "axes"], &["y"]), &constants(), None).err().unwrap();
         assert_eq!(error.status, crate::definition::Status::Unsupported);
+    }
+
+    #[test]
+    fn an_operator_may_read_all_inputs_and_have_several_outputs() {
+        let lstm = NodeProto {
+            attribute: vec![text_attribute("direction", "reverse"), int_attribute("hidden_size", 2)],
+            ..node("LSTM", &["a", "w", "r", "", "", "h"], &["all", "", "cell"])
+        };
+        let nodes = [node("Neg", &["x"], &["a"]), lstm, node("Neg", &["cell"], &["y"])];
+        let constants = HashMap::from([("w".to_owned(), ramp(&[1, 8, 3])), ("r".to_owned(), ramp(&[1, 8, 2]))]);
+        let plan = Plan::new(&graph(&nodes, &["x", "h"], &["y"]), &constants, None).unwrap();
+        let [_, own, last] = plan.steps.as_slice() else { panic!("{} steps", plan.steps.len()) };
+        assert_eq!((&own.outputs, &last.expired), (&vec!["cell".to_owned()], &vec!["cell".to_owned()]));
+        let (x, h) = (ramp(&[4, 1, 3]), ramp(&[1, 1, 2]));
+        let computed = plan.run(&[x.clone(), h.clone()]).unwrap();
+        // The same from the beginning to the end.
+        let backwards = Tensor::new(&[3_i64, 2, 1, 0], &Device::Cpu).unwrap();
+        let mut values = constants;
+        values.extend(
+            [("a", x.index_select(&backwards, 0).unwrap().neg().unwrap()), ("h", h)]
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
+        let forward = NodeProto {
+            attribute: vec![int_attribute("hidden_size", 2)],
+            ..node("LSTM", &["a", "w", "r", "", "", "h"], &["all", "state", "cell"])
+        };
+        let expected = &evaluate(&[forward, node("Neg", &["cell"], &["y"])], &["y"], values)["y"];
+        for (one, other) in flat(&computed[0]).iter().zip(flat(expected)) {
+            assert!((one - other).abs() < 1e-6, "{one} {other}");
+        }
     }
 
     #[test]

@@ -125,6 +125,26 @@ save(
         numpy_helper.from_array(numpy.array([-1]), "last_of_list"),
     ],
 )
+# Pictures that grow, in forms that no packaged model has.
+save(
+    "growing_pictures",
+    [
+        helper.make_node("ConvTranspose", ["x", "w", "b"], ["grown"], group=2, strides=[2, 1], dilations=[1, 2],
+                         pads=[1, 0, 0, 1], output_padding=[1, 0]),
+        helper.make_node("Resize", ["grown", "", "scales"], ["larger"], mode="cubic",
+                         coordinate_transformation_mode="pytorch_half_pixel"),
+        helper.make_node("ScatterElements", ["larger", "places", "updates"], ["y"], axis=-1),
+    ],
+    [("x", FLOAT, [2, 4, 5, 6])],
+    [("y", FLOAT, [2, 2, 16, 14])],
+    [
+        weights("w", (4, 1, 3, 2)),
+        weights("b", (2,)),
+        numpy_helper.from_array(numpy.array([1, 1, 1.5, 2], numpy.float32), "scales"),
+        numpy_helper.from_array(numpy.array([[[[0, -1], [3, 2]]]]), "places"),
+        weights("updates", (1, 1, 2, 2)),
+    ],
+)
 # A bias of the sizes alone, added to a mask of the lowest number: as in T5.
 LOWEST = numpy.finfo(numpy.float32).min
 save(

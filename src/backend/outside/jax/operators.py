@@ -330,6 +330,40 @@ def convolution(xp, attributes, x, weights, bias=None, is_last=False):
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
 
 
+@operator("ConvTranspose")
+def transposed_convolution(xp, attributes, x, weights, bias=None):
+    count, groups, kernel = x.ndim - 2, attributes.get("group", 1), weights.shape[2:]
+    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
+    more = attributes.get("output_padding", [0] * count)
+    reach = [(width - 1) * dilation for width, dilation in zip(kernel, dilations)]
+    # The size without padding.
+    whole = [(size - 1) * stride + far + 1 + own for size, stride, far, own in zip(x.shape[2:], strides, reach, more)]
+    mode = attributes.get("auto_pad", b"NOTSET").decode()
+    sizes = attributes.get("output_shape")
+    if sizes is None and mode.startswith("SAME"):
+        sizes = [size * stride for size, stride in zip(x.shape[2:], strides)]
+    if sizes is None:
+        pads = attributes.get("pads", [0] * 2 * count) if mode == "NOTSET" else [0] * 2 * count
+    else:
+        removed = [size - wanted for size, wanted in zip(whole, sizes[-count:])]
+        if min(removed) < 0:
+            # ONNX asks for this size, and ONNX Runtime gives a smaller one.
+            raise Refused("unsupported", "an output that is larger than the transposed convolution")
+        less = [size // 2 if mode == "SAME_UPPER" else (size + 1) // 2 for size in removed]
+        pads = less + [size - before for size, before in zip(removed, less)]
+    padding = [(far - pads[place], far - pads[place + count] + more[place]) for place, far in enumerate(reach)]
+    # The kernels of a group, from outputs to inputs and back to front.
+    inputs, outputs = weights.shape[0] // groups, weights.shape[1]
+    turned = xp.swapaxes(weights.reshape((groups, inputs, outputs, *kernel)), 1, 2).reshape((groups * outputs, inputs, *kernel))
+    turned = xp.flip(turned, tuple(range(2, 2 + count)))
+    places = "DHW"[-count:]
+    result = lax.conv_general_dilated(
+        x, turned, (1,) * count, padding, lhs_dilation=strides, rhs_dilation=dilations, feature_group_count=groups,
+        dimension_numbers=("NC" + places, "OI" + places, "NC" + places),
+    )  # fmt: skip
+    return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
+
+
 def pool_padding(attributes, x, kernel):
     if attributes.get("ceil_mode", 0):
         raise Refused("unsupported", "a pool with ceil_mode")
@@ -379,3 +413,120 @@ def pad(xp, attributes, x, pads=None, value=None, axes=None):
         return xp.pad(x, width, mode=mode)
     value = 0 if value is None else known(value).reshape(())
     return xp.pad(x, width, constant_values=value)
+
+
+def resized_places(attributes, size, wanted, scale):
+    """Where the elements of a resized axis lie between those of the axis, in f32 as in ONNX Runtime."""
+    mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    places, scale = np.arange(wanted, dtype=np.float32), np.float32(scale)
+    if mode == "align_corners":
+        return places * np.float32((size - 1) / (wanted - 1)) if wanted > 1 else places * 0
+    if mode == "asymmetric":
+        return places / scale
+    if mode == "pytorch_half_pixel" and wanted == 1:
+        return places * 0
+    if mode == "half_pixel_symmetric":
+        offset = np.float32(size / 2 * (1 - wanted / (scale * size)))
+        return offset + (places + np.float32(0.5)) / scale - np.float32(0.5)
+    if mode not in ("half_pixel", "pytorch_half_pixel"):
+        raise Refused("unsupported", f"Resize with the coordinates {mode}")
+    return (places + np.float32(0.5)) / scale - np.float32(0.5)
+
+
+def resized_taps(attributes, size, places):
+    """What each element of a resized axis is a sum of: rows of elements of the axis, and their weights."""
+    mode = attributes.get("mode", b"nearest").decode()
+    if mode == "nearest":
+        rounding = attributes.get("nearest_mode", b"round_prefer_floor").decode()
+        nearest = {
+            "round_prefer_floor": lambda: np.ceil(places - np.float32(0.5)), "floor": lambda: np.floor(places),
+            "round_prefer_ceil": lambda: np.floor(places + np.float32(0.5)), "ceil": lambda: np.ceil(places),
+        }[rounding]()  # fmt: skip
+        return [(nearest, None)]
+    if mode == "linear":
+        places = np.clip(places, 0, size - 1)
+        below = np.floor(places)
+        return [(below, 1 - (places - below)), (below + 1, places - below)]
+    a, below = attributes.get("cubic_coeff_a", -0.75), np.floor(places)
+    taps = []
+    for step in (-1, 0, 1, 2):
+        far = np.abs(places - (below + step))
+        inner, outer = ((a + 2) * far - (a + 3)) * far * far + 1, ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+        taps.append((below + step, np.where(far <= 1, inner, np.where(far < 2, outer, 0))))
+    if attributes.get("exclude_outside", 0):
+        taps = [(rows, np.where((rows >= 0) & (rows < size), weights, 0)) for rows, weights in taps]
+        whole = sum(weights for _, weights in taps)
+        taps = [(rows, weights / whole) for rows, weights in taps]
+    return taps
+
+
+@operator("Resize")
+def resize(xp, attributes, x, roi=None, scales=None, sizes=None):
+    if attributes.get("antialias", 0) or attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise Refused("unsupported", "Resize with antialias or keep_aspect_ratio_policy")
+    if attributes.get("mode", b"nearest") != b"nearest" and not jnp.issubdtype(x.dtype, jnp.floating):
+        raise Refused("unsupported", "Resize of whole numbers with interpolation")
+    axes = attributes.get("axes", range(x.ndim))
+    if sizes is None or not np.size(sizes):
+        scales = known(scales).astype(np.float32).tolist()
+        sizes = [int(np.float32(x.shape[axis]) * np.float32(scale)) for axis, scale in zip(axes, scales)]
+    else:
+        sizes = numbers(sizes)
+        scales = [wanted / x.shape[axis] for axis, wanted in zip(axes, sizes)]
+    for axis, wanted, scale in zip(axes, sizes, scales):
+        axis %= x.ndim
+        size = x.shape[axis]
+        if wanted == size and scale == 1:
+            continue
+        total = None
+        for rows, weights in resized_taps(attributes, size, resized_places(attributes, size, wanted, scale)):
+            part = xp.take(x, np.clip(rows, 0, size - 1).astype(np.int32), axis=axis, mode="clip")
+            if weights is not None:
+                part = part * weights.astype(x.dtype).reshape([-1 if place == axis else 1 for place in range(x.ndim)])
+            total = part if total is None else total + part
+        x = total
+    return x
+
+
+@operator("ScatterElements")
+def scatter_elements(xp, attributes, x, places, updates):
+    axis = attributes.get("axis", 0) % x.ndim
+    shape = np.shape(places)
+    index = list(np.ogrid[tuple(slice(size) for size in shape)])
+    index[axis] = jnp.where(places < 0, places + x.shape[axis], places)
+    at = jnp.asarray(x).at[tuple(index)]
+    reduction = attributes.get("reduction", b"none").decode()
+    change = {"none": at.set, "add": at.add, "mul": at.multiply, "max": at.max, "min": at.min}[reduction]
+    return change(updates)
+
+
+@operator("LSTM")
+def lstm(xp, attributes, x, weights, recurrence, bias=None, lengths=None, state=None, cell=None, peepholes=None):
+    usual = [b"Sigmoid", b"Tanh", b"Tanh"]
+    activations = attributes.get("activations", usual)
+    others = [name for name in ("clip", "input_forget", "layout") if attributes.get(name)]
+    if others or any(name.lower() != usual[place % 3].lower() for place, name in enumerate(activations)) or peepholes is not None:
+        raise Refused("unsupported", f"LSTM with {', '.join(others) or 'peepholes or other activations'}")
+    if lengths is not None and (not isinstance(lengths, np.ndarray) or (lengths != x.shape[0]).any()):
+        raise Refused("unsupported", "LSTM of sequences whose lengths differ or are computed")
+    direction = attributes.get("direction", b"forward").decode()
+    is_backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    count, hidden = len(is_backward), recurrence.shape[-1]
+    of_inputs = jnp.einsum("tbi,dgi->tdbg", x, weights)
+    if bias is not None:
+        of_inputs = of_inputs + (bias[:, : 4 * hidden] + bias[:, 4 * hidden :])[:, None]
+    backward = np.array(is_backward)[:, None, None]
+    turned = lambda values: jnp.where(backward, jnp.flip(values, 0), values) if any(is_backward) else values
+    first = lambda given: jnp.zeros((count, x.shape[1], hidden), x.dtype) if given is None else jnp.asarray(given)
+
+    def step(carried, of_input):
+        state, cell = carried
+        # ONNX's order is input, output, forget, cell.
+        sums = jnp.split(of_input + jnp.einsum("dbh,dgh->dbg", state, recurrence), 4, -1)
+        opened_in, opened_out, kept = map(jax.nn.sigmoid, sums[:3])
+        cell = kept * cell + opened_in * jnp.tanh(sums[3])
+        state = opened_out * jnp.tanh(cell)
+        return (state, cell), state
+
+    (state, cell), states = lax.scan(step, (first(state), first(cell)), turned(of_inputs))
+    return turned(states), state, cell
