@@ -185,10 +185,10 @@ fn a_file_of_f16_is_computed_and_the_record_says_in_what() {
     let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
     workplace.inferbench(&["prepare", "--variant", "original", "--dtype", "f16"]).finish().with_code(0);
     fs::copy(workplace.path(".prepared/llama-small/gguf-f16/model.gguf"), workplace.path("half.gguf")).unwrap();
-    // What is dequantised for the comparison lies in the run's folder: there is no other for temporary files.
-    let nowhere = workplace.path("nowhere");
+    // All of a run's files are below the workplace, so that what is left is found.
+    fs::create_dir(workplace.path("temporary")).unwrap();
     let asked = ["run", "--noplot", "half.gguf", "--backend", "llama-cpp,candle", "--pp", "16", "--tg", "8"];
-    workplace.inferbench(&asked).env("TMPDIR", nowhere).finish().with_code(0);
+    workplace.inferbench(&asked).env("TMPDIR", workplace.path("temporary")).finish().with_code(0);
     let records = workplace.records();
     assert_eq!(records.len(), 4);
     for record in records {
