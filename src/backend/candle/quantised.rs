@@ -266,7 +266,10 @@ impl Decoder {
             }
         }
         let float = |key: &str| header.float(&format!("{architecture}.{key}"));
-        let epsilon = float("attention.layer_norm_rms_epsilon").unwrap_or(1e-5) as f32;
+        let Some(epsilon) = float("attention.layer_norm_rms_epsilon") else {
+            bail!("the file does not say {architecture}.attention.layer_norm_rms_epsilon")
+        };
+        let epsilon = epsilon as f32;
         let base = float("rope.freq_base").unwrap_or(1e4) as f32;
         let rotated = number("rope.dimension_count").unwrap_or(head_size);
         if rotated != head_size || !(2..=MOST_OF_HEAD).contains(&head_size) || !head_size.is_multiple_of(2) {

@@ -94,9 +94,11 @@ impl Backend for LlamaCpp {
 
     /// The weights of the file, dequantised by llama.cpp.
     fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-        let in_f32 = folder.join("f32.gguf");
-        quantise(&file_of(request)?, &in_f32, GgufForm::F32)?;
+        let (file, in_f32) = (file_of(request)?, folder.join("f32.gguf"));
         let request = LoadRequest { dtype: Dtype::F32, instances: 1, ..*request };
+        // A file that llama.cpp does not load may end the process where it is made into another form.
+        drop(LlamaSession::load(&request, file.clone(), Settings { repacks: false, ..Settings::exact() })?);
+        quantise(&file, &in_f32, GgufForm::F32)?;
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
     }
 }
