@@ -153,7 +153,7 @@ impl Lengths {
         let least = usize::from(request.phase == Phase::Decode);
         let left = positions.checked_sub(prompt).filter(|left| *left >= least);
         let left = left.ok_or_else(|| {
-            CaseFailure::failed(format!(
+            CaseFailure::unsupported(format!(
                 "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
             ))
         })?;

@@ -7,6 +7,7 @@ use inferbench::backend::{self, Continuation};
 use inferbench::catalogue::{add_models_of_suite, models_of_paths};
 use inferbench::definition::{Dtype, Model, Phase, Sizes, Status, Suite};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
+use inferbench::run_data::Record;
 
 use crate::support::{Run, Workplace, backends_of_graphs, data_folder, has_onnxruntime, on_one_thread};
 
@@ -213,10 +214,17 @@ fn prefill_and_decode_of_a_file_are_measured() {
     assert!([prefill, decode].iter().all(|record| record.status == Status::Ok && record.tokens_per_second.is_some()));
     assert!(prefill.first_token_ms.is_some() && decode.latency_p95_ms.is_some());
     assert_eq!(prefill.input_shape.as_deref(), Some("2x7"));
-    let beyond = workplace.inferbench(&["run", "--noplot", "own", "--seq-lens", "60"]).finish();
-    beyond.with_code(3);
-    let message = workplace.record(&format!("own-seq60-prefill/{backend}-cpu-f32/2")).message.unwrap();
-    assert_eq!(message, "a prompt of 60 positions, and the model has 60: say fewer `seq_lens`");
+    let beyond = workplace.inferbench(&["run", "--noplot", "own", "--seq-lens", "60,61"]).finish();
+    beyond.with_code(0);
+    let row = |length: usize, phase: &str| workplace.record(&format!("own-seq{length}-{phase}/{backend}-cpu-f32/2"));
+    // The token after the last position can be computed, and none after that.
+    assert_eq!(row(60, "prefill").status, Status::Ok);
+    for (length, phase) in [(60, "decode"), (61, "prefill"), (61, "decode")] {
+        let Record { status, message, .. } = row(length, phase);
+        assert_eq!(status, Status::Unsupported);
+        let said = format!("a prompt of {length} positions, and the model has 60: say fewer `seq_lens`");
+        assert_eq!(message.as_deref(), Some(said.as_str()));
+    }
 }
 
 #[test]

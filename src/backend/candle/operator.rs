@@ -20,9 +20,12 @@ pub struct Operator {
 
 enum Compute {
     /// Only the first input is not constant.
-    OfFirst(Box<dyn Fn(&Tensor) -> Result<Tensor>>),
-    OfAll(Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>>),
+    OfFirst(Box<OfFirst>),
+    OfAll(Box<OfAll>),
 }
+
+type OfFirst = dyn Fn(&Tensor) -> Result<Tensor>;
+type OfAll = dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>;
 
 impl Operator {
     pub fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {

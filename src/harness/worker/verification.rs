@@ -14,6 +14,9 @@ use crate::harness::protocol::{Job, Purpose};
 use crate::machine::memory::available_bytes;
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
 
+/// A session, and whose it is.
+type SessionOf = (Box<dyn Session>, String);
+
 /// What a session is verified by.
 pub struct Verification<'a> {
     pub case: &'a Case,
@@ -286,7 +289,7 @@ impl Verification<'_> {
 
     /// A session of the same weights in f32, and whose it is: that of llama.cpp, which is another engine for all backends but itself, or else
     /// the backend's own, whose errors it may share.
-    fn exact_session(&self, folder: &Path) -> Result<Option<(Box<dyn Session>, String)>, CaseFailure> {
+    fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
         if own != backend::LLAMA_CPP {
             let on_cpu = LoadRequest { device: "cpu", ..self.request };
