@@ -33,11 +33,12 @@ fn table_of_families() -> BTreeMap<(String, String), String> {
     rows.skip(1).flat_map(row).collect()
 }
 
-#[test]
-fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_that_the_table_names() {
+/// Verifies every family on some backends, and compares what comes of it with the table.
+fn check_families(is_chosen: impl Fn(&str) -> bool) {
     let models = small_models();
     let names: Vec<&str> = models.iter().map(String::as_str).collect();
-    let built = real_backends();
+    let mut built = real_backends();
+    built.retain(|(name, _)| is_chosen(name));
     let backends: Vec<&str> = built.iter().map(|(name, _)| *name).collect();
     let workplace = Workplace::new(&names, &backends, &[2]);
     let verified = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
@@ -55,9 +56,22 @@ fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_th
             assert!(cell["status"] == "unsupported" && names_it, "{cell}");
         } else {
             assert_eq!((said, &cell["status"], &cell["verified"]), ("right", &"ok".into(), &true.into()), "{cell}");
-            assert!(cell["max_rel_error"].as_f64().unwrap() < 1e-4, "{cell}");
+            // llama.cpp takes the GELU of gpt2 from a table of f16.
+            let limit = if (backend, family) == ("llama-cpp", "gpt2") { 1e-3 } else { 1e-4 };
+            assert!(cell["max_rel_error"].as_f64().unwrap() < limit, "{cell}");
         }
     }
+}
+
+#[test]
+fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_that_the_table_names() {
+    check_families(|name| name != "jax");
+}
+
+// Compiling for it takes as long as all the others do.
+#[test]
+fn every_family_is_right_on_jax_or_lacks_the_operator_that_the_table_names() {
+    check_families(|name| name == "jax");
 }
 
 /// From the tables of torchvision 0.26 (`num_params` of the weights), and the cards of the other checkpoints, which round.
