@@ -66,7 +66,7 @@ pub struct Mask {
 /// The numbers of a PNG's pixels as they are in the file: levels of grey, or places in the palette.
 ///
 /// # Errors
-/// It is no whole PNG, has more than [`MAX_PIXELS`] pixels, or has colours or transparency.
+/// It is no whole PNG, has more than `MAX_PIXELS` pixels, or has colours or transparency.
 pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);

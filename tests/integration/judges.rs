@@ -115,20 +115,16 @@ fn masks_depths_and_rankings_are_judged_beside_the_original() {
 // ONNX Runtime's products of i8 overflow on processors without VNNI.
 #[cfg(feature = "tract")]
 #[test]
-fn a_quantised_form_is_judged_by_its_kind_and_the_figure_decides() {
+fn a_quantised_form_is_judged_by_its_kind() {
     let workplace = Workplace::new(&["diffusion-tiny", "dlrm-small"], &["tract"], &[2]);
     let found = run_in(&workplace, "tract", "f32,i8", "diffusion-tiny,dlrm-small");
     check_compared(&found, "diffusion-tiny/tract-cpu-i8/2", &["psnr"], 64);
     let psnr = metric(&found, "diffusion-tiny/tract-cpu-i8/2", "psnr").value;
     assert!((10.0..60.0).contains(&psnr), "{psnr}");
     check_compared(&found, "dlrm-small/tract-cpu-i8/2", &["concordance"], 64);
-    // One number per sample has no cosine: the order of the samples alone says whether the form is kept.
+    // One number per sample has no cosine.
     let record = workplace.record("dlrm-small/tract-cpu-i8/2");
     assert_eq!((record.output_cosine, record.agreement), (None, None));
-    let concordance = metric(&found, "dlrm-small/tract-cpu-i8/2", "concordance").value;
-    let shown = workplace.inferbench(&["report", "--variants", "dlrm-small"]).finish().with_code(0).stdout;
-    let quality = if concordance >= 0.95 { " kept" } else { " lost" };
-    assert!(shown.contains("concordance") && shown.contains(quality), "{shown}");
 }
 
 /// The metrics of a model on labelled samples.
