@@ -151,9 +151,12 @@ fn about(node: &NodeProto, error: &Error) -> Error {
     let text = inner.to_string();
     // Behind it is the whole node with all its attributes.
     let what = text.split(" for op NodeProto").next().unwrap_or_default();
-    // What candle-onnx says in words of its own is that it expects another form; all else is about shapes and types.
-    let is_form =
-        matches!(inner, Error::Msg(_)) && !["unsupported", "not supported"].iter().any(|words| what.contains(words));
+    // What candle-onnx says in words of its own is that it expects another form; all else is about shapes. Types differ only where it has
+    // computed in others than ONNX says.
+    let is_form = match inner {
+        Error::Msg(_) => !["unsupported", "not supported"].iter().any(|words| what.contains(words)),
+        other => matches!(other, Error::DTypeMismatchBinaryOp { .. }),
+    };
     let form = if is_form { "not supported by candle-onnx in this form: " } else { "" };
     Error::Msg(format!("{}: {form}{what}", node.op_type))
 }
