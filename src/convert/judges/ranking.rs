@@ -38,7 +38,7 @@ impl Ranking {
     fn new(scores: &[f64], right: &[f64]) -> Self {
         let (score_ranks, scores) = ranks(scores);
         let (right_ranks, _) = ranks(right);
-        // What has no right rank makes no pair.
+        // A sample whose right rank is not known is in no pair.
         let known = right_ranks.into_iter().zip(score_ranks).enumerate();
         let mut samples: Vec<_> = known.filter_map(|(place, (right, score))| Some((right?, score, place))).collect();
         samples.sort_unstable();

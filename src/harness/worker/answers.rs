@@ -48,7 +48,7 @@ pub fn add(
                 return misfit(model, has_labels, "logits of frames", outputs);
             }
         },
-        // What else is judged is an output as it is.
+        // All other judges take outputs as they are.
         _ => {}
     }
     Ok(())

@@ -75,7 +75,7 @@ struct State {
     hope: Option<Hope>,
     over: usize,
     is_hopeless: bool,
-    /// Whether something else than the answers ended the trial.
+    /// Whether the trial was cut: its limits ended it, and not its answers.
     is_cut: bool,
     failure: Option<CaseFailure>,
     is_closed: bool,
@@ -254,7 +254,7 @@ impl Queue {
         self.give_up();
     }
 
-    /// Whether no further request is taken up.
+    /// Whether the trial has been given up, so that no further request begins.
     pub(super) fn is_hopeless(&self) -> bool {
         self.lock().is_hopeless
     }

@@ -471,7 +471,7 @@ fn any_other_protocol_is_described_by_a_template_and_arrivals_by_a_trace() {
     assert_eq!(row.status.to_string(), "wrong-output", "{row:?}");
     // A trace is for cases of this program, too.
     let own = ["load", "--format", "json", "--model", "digits", "--backend", "null", "--trace", "trace.csv"];
-    // Whether four arrivals were in time says the machine.
+    // The verdict depends on how busy the machine is.
     let row = rows(&workplace.inferbench(&own).finish()).remove(0);
     assert_eq!((row.queries, row.backend.as_str(), row.status.to_string().as_str()), (4, "null", "ok"));
     workplace.write("lengths.csv", "time,input,output\n0,8,4\n0.02,16,6\n");

@@ -14,6 +14,8 @@ import torch._inductor.config
 import files
 from frames import Refused
 
+# What is in /tmp before a package is unpacked there.
+BEFORE = set(os.listdir("/tmp")) if os.path.isdir("/tmp") else set()
 MODE = os.environ["TORCH_WORKER_MODE"]
 SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").split(".") if setting]
 # Those that torch.compile calls modes.
@@ -183,8 +185,10 @@ def remove_unpacked():
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split(maxsplit=5)[-1].strip() for line in maps}:
             folder, is_of_package, _ = path.partition("/data/aotinductor/")
-            if is_of_package and folder.startswith("/tmp/"):
-                shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
+            place = folder.split("/")
+            # What was there before is somebody's own.
+            if is_of_package and place[:2] == ["", "tmp"] and len(place) > 2 and place[2] not in BEFORE:
+                shutil.rmtree(f"/tmp/{place[2]}", ignore_errors=True)
 
 
 class Ahead(Eager):
