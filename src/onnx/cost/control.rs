@@ -307,6 +307,22 @@ mod tests {
     }
 
     #[test]
+    fn branches_inside_of_branches_are_followed_for_a_while_only() {
+        let nested = |depth: usize| {
+            let innermost = graph(vec![NodeProto::new("MatMul", &["x", "w"], "out")], &[], &["out"], Vec::new());
+            let node = |inner: &GraphProto, output: &str| {
+                let node = with_body(NodeProto::new("If", &["x"], output), "then_branch", inner);
+                with_body(node, "else_branch", inner)
+            };
+            let around = |inner: GraphProto, _| graph(vec![node(&inner, "out")], &[], &["out"], Vec::new());
+            walked(node(&(1..depth).fold(innermost, around), "y"), Vec::new()).map(|walked| walked.cost.flops)
+        };
+        assert_eq!(nested(5).unwrap(), PRODUCT);
+        let why = format!("{:#}", nested(15).unwrap_err());
+        assert!(why.ends_with("its graphs run more often than can be followed"), "{why}");
+    }
+
+    #[test]
     fn a_scan_runs_once_per_row_along_its_axis() {
         let nodes = vec![NodeProto::new("MatMul", &["row", "w"], "out")];
         let scanned = |axis: i64| {

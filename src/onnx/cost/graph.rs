@@ -1,8 +1,10 @@
 //! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rten_shape_inference::{SymExpr, SymTensor};
 
 use super::control::bodies;
@@ -59,7 +61,12 @@ pub(super) struct Scope<'a> {
     pub graphs: Vec<&'a GraphProto>,
     constants: HashMap<&'a str, &'a TensorProto>,
     values: HashMap<&'a str, SymTensor>,
+    /// Graphs that were walked so far, of all scopes of the file together.
+    walked: Rc<Cell<usize>>,
 }
+
+/// The most graphs that are walked: loops and branches inside of each other multiply.
+const MOST_WALKED: usize = 4000;
 
 /// A graph that was walked, or the body of a node.
 #[derive(Default)]
@@ -91,6 +98,8 @@ pub(super) fn walk_body<'a>(
     given: Vec<(&'a str, SymTensor)>,
     outer: &Scope<'a>,
 ) -> Result<Body> {
+    outer.walked.set(outer.walked.get() + 1);
+    ensure!(outer.walked.get() <= MOST_WALKED, "its graphs run more often than can be followed");
     let mut scope = outer.clone();
     scope.graphs.push(graph);
     for tensor in &graph.initializers {
