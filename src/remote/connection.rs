@@ -24,6 +24,8 @@ use super::target::{Headers, Target};
 
 /// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long the end of a body is waited for when nothing else belongs to the answer. The connection is closed then.
+const AFTER_END: Duration = Duration::from_millis(200);
 /// Bytes of the head of an answer.
 const MOST_HEAD: usize = 64 << 10;
 /// Bytes of the body of an answer.
@@ -58,7 +60,7 @@ pub trait Reader {
     /// The body says that there is no answer, or is no such body.
     fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault>;
 
-    /// The moment from which on nothing else belongs to the answer, if it is over.
+    /// Whether nothing else belongs to the answer.
     fn has_ended(&self) -> bool {
         false
     }
@@ -257,7 +259,15 @@ async fn ask(
     }
     let mut held = spent.hold();
     let mut excuse = Vec::new();
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = match reader.has_ended() {
+            false => body.frame().await,
+            true => tokio::time::timeout(AFTER_END, body.frame()).await.unwrap_or_else(|_| {
+                *open = None;
+                None
+            }),
+        };
+        let Some(frame) = frame else { break };
         let at = Instant::now();
         let frame = frame.map_err(|error| Fault::of_http(&error, true))?;
         let Some(bytes) = frame.data_ref() else { continue };

@@ -48,6 +48,8 @@ pub enum Wrong {
     OtherValues,
     /// A stream ends in its middle.
     NoEnd,
+    /// The body stays open after the stream has ended.
+    StaysOpen,
     /// A stream says that there is an error.
     ErrorInStream,
 }
@@ -341,6 +343,10 @@ fn stream_tokens(mut stream: &TcpStream, path: &str, body: &[u8], wrong: Wrong) 
     send(stream, &json!({"choices": [{"delta": {}, "text": "", "finish_reason": "length"}]}).to_string())?;
     send(stream, &json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": tokens}}).to_string())?;
     send(stream, "[DONE]")?;
+    if wrong == Wrong::StaysOpen {
+        // Until the client closes the connection.
+        return stream.read(&mut [0]).map(|_| false);
+    }
     stream.write_all(END)?;
     Ok(true)
 }

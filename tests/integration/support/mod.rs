@@ -423,6 +423,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "cpu-stacks"), "cpu-stacks"),
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
+        (cfg!(feature = "program"), "program"),
         (cfg!(feature = "duckdb"), "duckdb"),
         (cfg!(feature = "http-load"), "http-load"),
         (cfg!(feature = "serve"), "serve"),

@@ -1,0 +1,236 @@
+//! Programs outside of inferbench that run models: one in plain Python, what becomes of faults, JAX, and ONNX Runtime Web in a browser.
+
+#[cfg(feature = "jax")]
+mod jax;
+#[cfg(feature = "ort-web")]
+mod ort_web;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use inferbench::definition::Status;
+use serde_json::Value;
+
+use crate::support::{Finished, Run, Workplace, checkout, wait_for};
+
+const DIGITS: &str = "digits/plain-cpu-f32/1";
+
+fn example() -> String {
+    checkout().join("src/guide/digits_worker.py").display().to_string()
+}
+
+/// A workplace with a program that is the example with this fault, and the command that starts it.
+fn faulty(fault: &str) -> (Workplace, String) {
+    let workplace = Workplace::new(&["digits"], &["plain"], &[1, 3]);
+    let guide = checkout().join("src/guide");
+    let program = format!(
+        "import os, subprocess, sys, time\nsys.path.insert(0, {guide:?})\nimport digits_worker as worker\n\
+         whole_bind = worker.Digits.bind\n\
+         def bind(self, binding, inputs):\n    if inputs['input'][0][0] == 3:\n        fault()\n    whole_bind(self, binding, inputs)\n\
+         worker.Digits.bind = bind\n{fault}\nworker.main()\n"
+    );
+    workplace.write("program.py", program);
+    let command = format!("python3 {}", workplace.path("program.py").display());
+    (workplace, command)
+}
+
+fn run(workplace: &Workplace, command: &str, arguments: &[&str]) -> Finished {
+    let words = [&["run", "--noplot"], arguments].concat();
+    workplace.inferbench(&words).env("INFERBENCH_WORKER", format!("plain:{command}")).finish()
+}
+
+/// The command lines of processes that have a text in them.
+fn processes_with(text: &str) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| {
+        let is_process = process.file_name().to_str()?.parse::<u32>().is_ok();
+        let line = fs::read(process.path().join("cmdline")).ok().filter(|_| is_process)?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.filter(|line| line.contains(text)).collect()
+}
+
+fn none_is_left(place: &Path) {
+    let place = place.display().to_string();
+    wait_for("the end of all processes of the program", || processes_with(&place).is_empty().then_some(()));
+}
+
+/// Batch size 3 fails with this message, batch size 1 does not, and nothing goes on.
+#[track_caller]
+fn costs_one_case(fault: &str, status: Status, message: &str) {
+    let (workplace, command) = faulty(&format!("def fault():\n    {fault}"));
+    let code = if status == Status::OutOfMemory { 0 } else { 5 };
+    run(&workplace, &command, &["--timeout", "20"]).with_code(code);
+    let record = workplace.record("digits/plain-cpu-f32/3");
+    let said = record.message.unwrap();
+    assert_eq!((record.status, said.contains(message)), (status, true), "{said}");
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+    none_is_left(&workplace.path(""));
+}
+
+#[test]
+fn a_program_in_plain_python_is_a_backend() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[2]);
+    let command = format!("python3 {}", example());
+    run(&workplace, &command, &["--backend", "plain,candle"]).with_code(0);
+    let record = workplace.record("digits/plain-cpu-f32/2");
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)));
+    // Criterion chooses the calls per sample by a single call, which other work may make a short one beside those of the warm-up.
+    assert!(record.iterations.is_some_and(|calls| calls > 0 && calls.is_multiple_of(20)), "{:?}", record.iterations);
+    assert!(record.max_rel_error.unwrap() < 1e-5);
+    assert_eq!((record.effective_device.as_deref(), record.threads), (Some("cpu"), Some(1)));
+    assert_eq!(record.backend_version.as_deref(), Some("protocol 1"));
+    assert!(record.library_version.unwrap().starts_with("digits in plain Python 0.1 on Python 3"));
+    let candle = workplace.record("digits/candle-cpu-f32/2");
+    assert!(record.latency_p50_ms > candle.latency_p50_ms);
+    // Python alone takes some megabytes, which are counted beside those of the case's own process.
+    assert!(record.memory_mb.unwrap() > 8.0, "{:?}", record.memory_mb);
+    assert_eq!(record.artifact_sha256.unwrap().len(), 64);
+
+    let devices = workplace.inferbench(&["devices", "--format", "json"]);
+    let mut devices = devices;
+    let listed = devices.env("INFERBENCH_WORKER", format!("plain:{command}")).finish().with_code(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let own = listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "plain").unwrap().clone();
+    assert_eq!((&own["available"], &own["device"]), (&true.into(), &"cpu".into()));
+    none_is_left(Path::new(&example()));
+}
+
+#[test]
+fn the_variable_is_checked() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    for (value, message) in [
+        ("python3 worker.py", "is not `name:command`, as in `mine:python3 mine.py`"),
+        ("onnxruntime:x", "\"onnxruntime\" is a name of the backend \"ort\""),
+        ("a:x;a:y", "\"a\" is a name of the backend \"a\""),
+    ] {
+        workplace.inferbench(&["devices"]).env("INFERBENCH_WORKER", value).finish().with_code(2).saying(&[message]);
+    }
+    let absent = run(&workplace, "/no/such/program", &["--backend", "plain"]).with_code(3);
+    absent.saying(&["left out: plain on cpu (1 case): unavailable: ", "the process of plain ended with exit code 12"]);
+}
+
+#[test]
+fn a_program_that_ends_hangs_or_talks_costs_one_case() {
+    costs_one_case(
+        "print('no more', file=sys.stderr); os.kill(os.getpid(), 9)",
+        Status::Failed,
+        "the process of plain was ended by signal 9 (SIGKILL); its last words: no more",
+    );
+    costs_one_case("sys.exit(7)", Status::Failed, "the process of plain ended with exit code 7");
+    costs_one_case(
+        "worker.OUTPUT.write(b'Loading the model\\n'); worker.OUTPUT.flush()",
+        Status::Failed,
+        "the process of plain has written \"Loading the mode\", and no frame",
+    );
+    costs_one_case("raise worker.Refused('out-of-memory', 'too large')", Status::OutOfMemory, "too large");
+    costs_one_case(
+        "subprocess.Popen(['sleep', '987'], cwd='/'); time.sleep(987)",
+        Status::Timeout,
+        "no end after 20 s",
+    );
+    // A process that is no longer of its group ends with the case, too.
+    costs_one_case(
+        "subprocess.Popen(['sleep', '98765'], cwd='/', start_new_session=True); time.sleep(987)",
+        Status::Timeout,
+        "no end after 20 s",
+    );
+    wait_for("the end of a process of the program", || processes_with("sleep 98765").is_empty().then_some(()));
+}
+
+#[test]
+fn what_a_program_prints_is_in_nobodys_way() {
+    let flood = "for line in range(40000): print('x' * 100, line, file=sys.stderr)\nprint('to standard output')";
+    let (workplace, command) = faulty(&format!("def fault():\n    pass\n{flood}"));
+    run(&workplace, &command, &[]).with_code(0);
+    assert!(workplace.records().iter().all(|record| record.status == Status::Ok));
+}
+
+#[test]
+fn a_clock_that_goes_wrong_makes_the_case_fail() {
+    for factor in ["1.05", "1e-3"] {
+        let own = format!(
+            "def fault():\n    pass\nclass Clock:\n    perf_counter_ns = staticmethod(lambda: int({factor} * time.perf_counter_ns()))\n\
+             worker.time = Clock"
+        );
+        let (workplace, command) = faulty(&own);
+        run(&workplace, &command, &["--iterations", "100"]).with_code(3);
+        let said = workplace.record(DIGITS).message.unwrap();
+        let is_slow =
+            said.starts_with("the clock of plain says ") && said.ends_with("its times cannot be compared with others");
+        // A clock that is too fast may be found earlier: its calls take longer than the answer.
+        let is_fast = said.starts_with("an answer of plain to `run` has calls of ") && factor == "1.05";
+        assert!(is_slow || is_fast, "{said}");
+    }
+}
+
+#[test]
+fn a_program_ends_with_the_process_that_has_started_it() {
+    let (workplace, command) = faulty("def fault():\n    time.sleep(987)");
+    let mut started = workplace.inferbench(&["run", "--noplot"]);
+    started.env("INFERBENCH_WORKER", format!("plain:{command}"));
+    let running = started.start(&workplace.path("log"));
+    let place = workplace.path("program.py").display().to_string();
+    wait_for("a case that waits", || {
+        let log = fs::read_to_string(workplace.path("log")).unwrap_or_default();
+        (log.contains("digits/plain-cpu-f32/3") && !processes_with(&place).is_empty()).then_some(())
+    });
+    running.kill();
+    wait_for("the end of the program", || {
+        processes_with(&place).iter().all(|line| !line.starts_with("python3")).then_some(())
+    });
+}
+
+#[test]
+fn a_program_is_put_through_the_protocol() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let check = |command: &str, code: u8| -> Vec<(String, bool, String)> {
+        let finished = workplace.inferbench(&["devices", "--format", "json", "--conformance", command]).finish();
+        let checks: Value = serde_json::from_str(&finished.with_code(code).stdout).unwrap();
+        let checks = checks["checks"].as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        checks.map(|it| (text(&it["what"]), it["right"] == true, text(&it["found"]))).collect()
+    };
+    let checks = check(&format!("python3 {}", example()), 0);
+    assert_eq!((checks.len(), checks.iter().all(|(_, is_right, _)| *is_right)), (10, true), "{checks:?}");
+
+    for (fault, what, found) in [
+        (
+            "whole = worker.write_frame\n\
+             worker.write_frame = lambda header, tensors=(): sys.exit(1) if 'error' in header else whole(header, tensors)",
+            "answers an unknown verb with an error, and goes on",
+            "ended with exit code 1",
+        ),
+        ("worker.sys.exit = lambda code: time.sleep(100)", "ends when its input ends", "it goes on after 5 s"),
+        ("worker.Digits.scores = lambda self, values: [0.0] * 10", "gives the same outputs each time", "are the same"),
+        (
+            "worker.product = lambda *_: [time.perf_counter() % 1.0] * 64",
+            "gives the same outputs each time",
+            "of one batch differ",
+        ),
+    ] {
+        let (_workplace, command) = faulty(&format!("def fault():\n    pass\n{fault}"));
+        let checks = check(&command, 1);
+        let (last, is_right, why) = checks.last().unwrap();
+        assert!(last.starts_with(what) && !is_right && why.contains(found), "{fault}: {checks:?}");
+    }
+}
+
+/// The environment of an external worker.
+#[cfg(any(feature = "jax", feature = "torch"))]
+pub fn environment(name: &str) -> std::path::PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
+    cache.join("inferbench").join(name)
+}
+
+/// Whether the environment of an external worker is here; says so where a test is therefore left out.
+#[cfg(any(feature = "jax", feature = "torch"))]
+pub fn has_environment(name: &str) -> bool {
+    let is_there = environment(name).join("requirements").is_file();
+    if !is_there {
+        eprintln!("left out: {name} is not here; get it with `scripts/setup {name}`");
+    }
+    is_there
+}
