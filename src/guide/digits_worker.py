@@ -6,6 +6,7 @@
 
 import array
 import json
+import operator
 import os
 import platform
 import struct
@@ -56,27 +57,29 @@ def read_weights(path):
     return {name: array.array("f", data[begin:end]) for name, (begin, end) in place.items()}
 
 
+def dot(left, right):
+    return sum(map(operator.mul, left, right))
+
+
 def convolution(values, weights, bias, side):
     """3 x 3 with zeros around, then max(0, x), then the largest of each 2 x 2."""
-    planes, inside, half = len(values) // side**2, range(side), side // 2
+    planes, edge = len(values) // side**2, [0.0] * (side + 2)
+    rows = [[0.0, *values[place : place + side], 0.0] for place in range(0, len(values), side)]
+    padded = [[edge, *rows[place : place + side], edge] for place in range(0, len(rows), side)]
+    inside = range(side)
+    patches = [[value for plane in padded for row in plane[y : y + 3] for value in row[x : x + 3]] for y in inside for x in inside]
     result = []
     for channel, start in enumerate(bias):
-        plane = [start] * side**2
-        for source in range(planes):
-            kernel = weights[9 * (channel * planes + source) :][:9]
-            for y in inside:
-                for x in inside:
-                    for down in range(max(0, 1 - y), min(3, side + 1 - y)):
-                        for right in range(max(0, 1 - x), min(3, side + 1 - x)):
-                            plane[y * side + x] += kernel[3 * down + right] * values[source * side**2 + (y + down - 1) * side + x + right - 1]
-        places = [2 * y * side + 2 * x for y in range(half) for x in range(half)]
+        kernel = weights[9 * planes * channel : 9 * planes * (channel + 1)]
+        plane = [start + dot(kernel, patch) for patch in patches]
+        places = [y * side + x for y in inside[::2] for x in inside[::2]]
         result += [max(0.0, *(plane[place + step] for step in (0, 1, side, side + 1))) for place in places]
     return result
 
 
 def product(values, weights, bias):
     width = len(values)
-    return [start + sum(map(float.__mul__, values, weights[row * width : (row + 1) * width])) for row, start in enumerate(bias)]
+    return [start + dot(values, weights[row * width : (row + 1) * width]) for row, start in enumerate(bias)]
 
 
 class Digits:

@@ -457,9 +457,9 @@ fn a_revision_that_is_not_there_or_does_not_build_is_said_with_its_reason() {
 #[test]
 fn the_action_compares_two_files_of_a_model() {
     let workplace = workplace();
-    let product = checkout().join("tests/data/models/product.onnx");
-    fs::copy(&product, workplace.path("one.onnx")).unwrap();
-    fs::copy(&product, workplace.path("two.onnx")).unwrap();
+    for name in ["one.onnx", "two.onnx"] {
+        fs::copy(checkout().join("tests/data/models/two_inputs.onnx"), workplace.path(name)).unwrap();
+    }
     let action = |head: &str| {
         let mut command = workplace.command(&checkout().join(".github/actions/duel/duel"), &[]);
         command.env("INFERBENCH", env!("CARGO_BIN_EXE_inferbench")).env("BASE", "one.onnx").env("HEAD", head);

@@ -271,6 +271,7 @@ impl Drop for Slurm {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     let Some(slurm) = Slurm::start() else {
         eprintln!(

@@ -24,6 +24,7 @@ pub(super) enum Ask<'a> {
     },
     Load(Box<Load<'a>>),
     /// The inputs of a file, which only PyTorch's worker is asked for.
+    #[cfg(feature = "torch")]
     Inputs {
         file: &'a Path,
     },
