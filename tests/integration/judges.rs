@@ -61,6 +61,7 @@ fn check_compared(metrics: &[Metric], case: &str, names: &[&str], samples: u64) 
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn embeddings_and_boxes_are_judged_beside_the_original() {
     let workplace = Workplace::new(&["clip-small", "detr-small"], &["candle"], &[3]);
     let metrics = run_in(&workplace, "candle", "f32,f16", "clip-small,detr-small");
@@ -115,6 +116,7 @@ fn masks_depths_and_rankings_are_judged_beside_the_original() {
 // ONNX Runtime's products of i8 overflow on processors without VNNI.
 #[cfg(feature = "tract")]
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn a_quantised_form_is_judged_by_its_kind() {
     let workplace = Workplace::new(&["diffusion-tiny", "dlrm-small"], &["tract"], &[2]);
     let found = run_in(&workplace, "tract", "f32,i8", "diffusion-tiny,dlrm-small");

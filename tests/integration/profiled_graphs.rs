@@ -83,6 +83,7 @@ fn profile(workplace: &Workplace, name: &str) -> CaseProfile {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn a_product_that_is_removed_or_doubled_saves_or_costs_what_the_profile_says() {
     if !has_onnxruntime() {
         return;

@@ -33,6 +33,7 @@ fn right_by_the_exporter(variant: &str) -> Option<f64> {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn every_variant_is_as_accurate_on_every_backend_as_where_it_was_made() {
     let workplace = Workplace::new(&["digits"], &backends(), &[1, 8]);
     workplace.inferbench(&["run", "--noplot", "--variant", "all"]).finish().with_code(0);

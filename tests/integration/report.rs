@@ -275,6 +275,7 @@ fn equal_machines_of_a_merged_run_are_one_group_on_the_page() {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn every_chart_is_a_file_or_has_a_reason() {
     let workplace = with_runs(3, 240);
     let done = workplace.inferbench(&["report", "--charts", "figures", "--model", "resnet50,mobilenet"]).finish();

@@ -55,6 +55,7 @@ fn processors_in_use(backend: &str, threads: usize) -> f64 {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn no_backend_computes_on_more_threads_than_it_was_told() {
     for backend in backends_of_networks() {
         for threads in [1, 2] {

@@ -69,7 +69,7 @@ fn every_family_is_right_on_every_backend_of_this_build_or_lacks_the_operator_th
 }
 
 #[test]
-#[ignore = "XLA compiles for minutes; `scripts/test --all` runs it"]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn every_family_is_right_on_jax_or_lacks_the_operator_that_the_table_names() {
     check_families(|name| name == "jax");
 }

@@ -96,6 +96,7 @@ fn has(command: &str, arguments: &[&str]) -> bool {
 }
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn the_clients_of_the_guide_work() {
     let workplace = workplace();
     let server = Server::start(&workplace, &[]);

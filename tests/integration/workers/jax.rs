@@ -7,6 +7,7 @@ use super::*;
 use crate::support::has_onnxruntime;
 
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn networks_of_all_kinds_are_right_and_say_how_long_they_were_compiled() {
     if !has_environment("jax") {
         return;

@@ -78,6 +78,7 @@ fn webassembly_and_webnn_are_right_and_say_what_they_are() {
 
 /// One graph that is called once, and two graphs of which one is called again and again.
 #[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn a_profile_on_webassembly_has_the_times_of_nodes() {
     if !has_browser() {
         return;
