@@ -155,7 +155,7 @@ fn a_clock_that_goes_wrong_makes_the_case_fail() {
              worker.time = Clock"
         );
         let (workplace, command) = faulty(&own);
-        run(&workplace, &command, &["--iterations", "100"]).with_code(3);
+        run(&workplace, &command, &["--iterations", "100", "--batch-sizes", "1"]).with_code(3);
         let said = workplace.record(DIGITS).message.unwrap();
         let is_slow =
             said.starts_with("the clock of plain says ") && said.ends_with("its times cannot be compared with others");
