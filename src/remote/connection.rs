@@ -60,7 +60,7 @@ pub trait Reader {
     /// The body says that there is no answer, or is no such body.
     fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault>;
 
-    /// Whether nothing else belongs to the answer.
+    /// Returns true once the answer is whole, so that what may still come does not belong to it.
     fn has_ended(&self) -> bool {
         false
     }
