@@ -160,5 +160,5 @@ fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
         read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()
     });
     let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
-    last.context("there is no measurement of this suite with these files and so many machines to go on with")
+    last.context("there is no measurement to continue of this suite with these files and this number of machines")
 }

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let shown = output.strip_prefix(current).unwrap_or(&output).display();
     ensure!(
         !output.exists(),
-        "{shown} is there already: remove it, or import to another folder by `--name` or `--output`"
+        "{shown} already exists: remove it, or import to another folder by `--name` or `--output`"
     );
     let program = paths.script("scripts/import/launch.py")?;
     let python = &arguments.python;
