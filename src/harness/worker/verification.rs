@@ -162,7 +162,7 @@ impl Verification<'_> {
         self.verify_other_batch(session, &outputs[0], &expectation)?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
-            let note = format!("some tokens are others than those of {whose}, where two are nearly as likely");
+            let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
             row.message = Some(row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
             return Ok(itself(own));
         }
