@@ -145,7 +145,7 @@ impl Served {
 }
 
 /// The path and the body of the next request; `None` if there are no more.
-fn read_request(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
+pub(super) fn read_request(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut first = String::new();
     if input.read_line(&mut first)? == 0 {
         return Ok(None);
