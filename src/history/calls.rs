@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::columns::{Column, ColumnType};
 use super::parquet::{open, schema, write_column};
@@ -152,6 +152,8 @@ pub fn copy_calls<W: Write + Send>(
         return Ok(());
     }
     let file = open(path)?;
+    let wrong = || format!("{}: its columns are not those of calls", path.display());
+    ensure!(has_columns(file.metadata().file_metadata().schema_descr()), wrong());
     for place in 0..file.num_row_groups() {
         let group = file.get_row_group(place)?;
         let rows = usize::try_from(group.metadata().num_rows())?;
@@ -159,6 +161,8 @@ pub fn copy_calls<W: Write + Send>(
         let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| column::<Int64Type>(&*group, number, rows));
         let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
         let (disturbed, levels) = column::<BoolType>(&*group, 5, rows)?;
+        let are_whole = [samples.len(), calls.len(), nanoseconds.len()].iter().all(|length| *length == cases.len());
+        ensure!(are_whole, "{}: a call lacks its sample, number or time", path.display());
         let mut disturbed = disturbed.into_iter();
         let mut known: Option<(ByteArray, bool)> = None;
         for (row, case) in cases.iter().enumerate() {
@@ -176,12 +180,26 @@ pub fn copy_calls<W: Write + Send>(
     Ok(())
 }
 
+/// Whether the columns that are read are there, each with at most one value per row.
+fn has_columns(schema: &SchemaDescriptor) -> bool {
+    let has = |(number, physical): (usize, &Type)| {
+        schema.columns().get(number).is_some_and(|column| {
+            column.physical_type() == *physical && column.max_rep_level() == 0 && column.max_def_level() == 1
+        })
+    };
+    use Type::{BOOLEAN, BYTE_ARRAY, INT64};
+    [BYTE_ARRAY, BYTE_ARRAY, INT64, INT64, INT64, BOOLEAN].iter().enumerate().all(has)
+}
+
 /// The values that a column of a row group has, and for each row 1 if it has one.
 fn column<T: DataType>(group: &dyn RowGroupReader, number: usize, rows: usize) -> Result<(Vec<T::T>, Vec<i16>)> {
-    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    // The file may say that it has any number of rows.
+    let room = rows.min(ROW_GROUP);
+    let (mut values, mut levels) = (Vec::with_capacity(room), Vec::with_capacity(room));
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(number)?);
     while levels.len() < rows {
-        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
+        let (read, ..) =
+            reader.read_records((rows - levels.len()).min(ROW_GROUP), Some(&mut levels), None, &mut values)?;
         ensure!(read > 0, "a column has fewer rows than the file says");
     }
     Ok((values, levels))

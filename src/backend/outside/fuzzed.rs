@@ -16,7 +16,7 @@ pub fn frames(mut bytes: &[u8]) {
 
 /// Reads the requests of a page until there are no more.
 pub fn page(mut bytes: &[u8]) {
-    while let Ok(Some(_)) = read_request(&mut bytes) {}
+    while let Ok(Some(_)) = read_request(&mut bytes, "/") {}
 }
 
 /// Asks a worker everything that there is to ask; the bytes are its answers.

@@ -21,6 +21,8 @@ use crate::run_data::RecordedCall;
 /// for so long come before the timed ones, unless one takes longer than `LONG`, where it does not show.
 const LEAD: Duration = Duration::from_micros(500);
 const LONG: Duration = Duration::from_millis(5);
+/// The most calls that are timed together.
+const MOST_TOGETHER: u64 = 100_000;
 
 pub(super) struct OutsideSession {
     process: OutsideProcess,
@@ -84,6 +86,12 @@ impl OutsideSession {
         let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
         let Progress { compile_ms, trace_ms, together, note } = progress;
+        if let Some(calls) = together.filter(|calls| *calls > MOST_TOGETHER) {
+            let name = self.process.name();
+            let what =
+                format!("an answer of {name} is of {calls} calls together, and at most {MOST_TOGETHER} are timed so");
+            return Err(CaseFailure::failed(what));
+        }
         self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
         self.progress.trace_ms = trace_ms.or(self.progress.trace_ms);
         self.progress.together = together.or(self.progress.together);
@@ -124,7 +132,7 @@ impl OutsideSession {
         }
         let times: Option<Vec<u64>> = times.into_iter().map(|ns| u64::try_from(ns).ok().map(|ns| ns.max(1))).collect();
         let times = times.ok_or_else(|| wrong("a time below 0".into()))?;
-        let sum = times.iter().sum::<u64>() as f64;
+        let sum = times.iter().map(|&ns| ns as f64).sum::<f64>();
         if sum > 1.01 * elapsed + 1e5 {
             return Err(wrong(format!("calls of {:.3} ms, and it took {:.3} ms", sum / 1e6, elapsed / 1e6)));
         }
