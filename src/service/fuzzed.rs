@@ -1,5 +1,6 @@
 //! The endpoint on a connection whose requests are bytes, for the fuzzer in `tests/fuzz`.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use axum::Router;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Settings;
 use super::context::Context;
@@ -21,6 +22,10 @@ use crate::paths::Paths;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the end of a request is waited for.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The request that is the last one in any case.
+const LAST: &[u8] = b"\r\n\r\nGET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// An endpoint that answers requests and takes no job.
 pub struct Endpoint {
@@ -61,16 +66,25 @@ impl Endpoint {
     pub fn answers(&self, requests: &[u8]) -> Option<Vec<u8>> {
         const ROOM: usize = 1 << 16;
         let (mut client, server) = duplex(ROOM);
+        let mut all = Vec::new();
         let asked = async {
             let (mut answers, mut asking) = tokio::io::split(&mut client);
             let sending = async {
-                let _ = asking.write_all(requests).await;
+                for part in [requests, LAST] {
+                    let _ = asking.write_all(part).await;
+                }
+                // If the body that they announce is longer.
+                sleep(PAUSE).await;
                 let _ = asking.shutdown().await;
+                pending::<()>().await;
             };
-            let mut all = Vec::new();
-            let (_, (), _) = tokio::join!(answers.read_to_end(&mut all), sending, answer(server, self.router.clone()));
-            all
+            let answering = async { tokio::join!(answers.read_to_end(&mut all), answer(server, self.router.clone())) };
+            tokio::select! {
+                _ = answering => {}
+                () = sending => {}
+            }
         };
-        self.runtime.block_on(async { timeout(PATIENCE, asked).await.ok() })
+        self.runtime.block_on(async { timeout(PATIENCE, asked).await }).ok()?;
+        Some(all)
     }
 }

@@ -20,7 +20,7 @@ struct Parser {
     seeds: fn() -> Vec<Vec<u8>>,
 }
 
-const PARSERS: [Parser; 15] = [
+static PARSERS: [Parser; 15] = [
     Parser {
         name: "onnx",
         read: files::onnx,

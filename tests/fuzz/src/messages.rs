@@ -9,7 +9,7 @@ use inferbench::fixture::{Artifacts, HostTensor, seeded_input};
 use inferbench::remote::{ProtocolName, fuzzed as servers};
 use inferbench::service::fuzzed::Endpoint;
 
-use crate::{checkout, files, folder};
+use crate::{checkout, files, folder, results};
 
 /// Separates the answers of a server.
 const BETWEEN: &[u8] = b"\n--next--\n";
@@ -108,13 +108,21 @@ pub fn requests(bytes: &[u8]) {
     assert!(!has_mistake, "{}", String::from_utf8_lossy(&answers));
 }
 
+/// An endpoint with a packaged model, the suites, and a run that was a job.
 fn endpoint() -> Endpoint {
-    for (from, to) in [("models/zoo/digits", "models/zoo/digits"), ("models/suites", "models/suites")] {
-        let target = folder(&format!("endpoint/{to}"));
-        for file in fs::read_dir(checkout(from)).expect("the folder").flatten().filter(|file| file.path().is_file()) {
+    for name in ["models/zoo/digits", "models/suites"] {
+        let target = folder(&format!("endpoint/{name}"));
+        for file in fs::read_dir(checkout(name)).expect("the folder").flatten().filter(|file| file.path().is_file()) {
             fs::copy(file.path(), target.join(file.file_name())).expect("a copy");
         }
     }
+    let (_, run) = results::run_in("endpoint/target-reports");
+    fs::write(run.join("report.html"), "a page").expect("the page");
+    let job = concat!(
+        r#"{"id":"20260101T000000Z","state":"done","asked":{"models":["digits"]},"submitted":"2026-01-01T00:00:00Z","#,
+        r#""finished":"2026-01-01T00:00:01Z","finished_cases":1}"#
+    );
+    fs::write(folder("endpoint/target/inferbench/service").join("job.json"), job).expect("the job");
     Endpoint::open(folder("endpoint")).expect("an endpoint")
 }
 

@@ -44,7 +44,7 @@ pub fn seeds_of_outcomes() -> Vec<Vec<u8>> {
 }
 
 /// The folder of a history with one run, whose records are those of [`record`].
-fn run_in(name: &str) -> (PathBuf, PathBuf) {
+pub fn run_in(name: &str) -> (PathBuf, PathBuf) {
     let history = folder(name);
     let run = folder(&format!("{name}/20260101T000000Z"));
     let mut records = Vec::new();
