@@ -247,6 +247,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_other_columns_is_refused_by_its_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut columns = columns();
+        columns.swap(1, 2);
+        super::super::parquet::write_rows(&columns, &[], &file).unwrap();
+        let mut copy = CallsWriter::new("r1", "h", Vec::new()).unwrap();
+        let error = copy_calls(file.path(), &mut copy, &|_| true).unwrap_err().to_string();
+        assert!(error.contains("columns are not those of calls") && error.contains(file.path().to_str().unwrap()));
+    }
+
+    #[test]
     fn more_calls_than_a_row_group_are_all_there() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut writer = CallsWriter::new("r1", "h", file.reopen().unwrap()).unwrap();

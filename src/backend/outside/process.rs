@@ -73,7 +73,7 @@ impl OutsideProcess {
     ///
     /// # Errors
     /// The system starts no process.
-    #[cfg(fuzzing)]
+    #[cfg(any(fuzzing, test))]
     pub(super) fn of_frames(frames: Vec<u8>) -> std::io::Result<Self> {
         Ok(OutsideProcess {
             name: "the program".into(),
