@@ -89,7 +89,7 @@ pub fn archives() -> Vec<Vec<u8>> {
     let mut seeds = beside("pt", &["tests/data/models", "models/zoo/digits", "models/quantized"]);
     let pickle = b"\x80\x02c__torch__.net\nNet\nq\x00)\x81.";
     let code = b"class Net(Module):\n  def forward(self: __torch__.net.Net,\n    x: Tensor) -> Tensor:\n    return ops.quantized.linear(x)\n";
-    seeds.push([pickle, BETWEEN, code].concat());
+    seeds.push([&pickle[..], BETWEEN, &code[..]].concat());
     seeds
 }
 
@@ -145,7 +145,7 @@ fn as_reference(name: &str, bytes: &[u8]) {
         let _ = with_sizes_of_reference(model().clone(), &file);
     }
     let samples = Model { data_source: DataSource::Recorded(file), ..model().clone() };
-    if let Ok(mut samples) = Samples::open(&samples, None) {
+    if let Ok(samples) = Samples::open(&samples, None) {
         for place in 0..samples.len().min(3) {
             let _ = samples.sample(place);
         }
@@ -159,7 +159,7 @@ pub fn safetensors(bytes: &[u8]) {
 /// The bytes are an archive, or else the two arrays of one.
 pub fn npz(bytes: &[u8]) {
     as_reference("net.npz", bytes);
-    let (first, second) = halves(bytes).unwrap_or((bytes, b""));
+    let (first, second) = halves(bytes).unwrap_or((bytes, &[]));
     as_reference("net.npz", &archive(&[("input.ids.npy", first), ("label.npy", second)]));
 }
 
@@ -186,8 +186,8 @@ pub fn tensor(bytes: &[u8]) {
 
 pub fn tensors() -> Vec<Vec<u8>> {
     // dims 2 and 4, type f32, and raw bytes; the same as floats; and as integers of 64 bits.
-    let raw = [&[0x08, 2, 0x08, 4, 0x10, 1, 0x4a, 32][..], &[0; 32]].concat();
-    let floats = [&[0x08, 2, 0x08, 4, 0x10, 1, 0x22, 32][..], &[0; 32]].concat();
+    let raw = [&[0x08_u8, 2, 0x08, 4, 0x10, 1, 0x4a, 32][..], &[0; 32]].concat();
+    let floats = [&[0x08_u8, 2, 0x08, 4, 0x10, 1, 0x22, 32][..], &[0; 32]].concat();
     let integers = vec![0x08, 2, 0x08, 4, 0x10, 7, 0x3a, 8, 1, 2, 3, 4, 5, 6, 7, 8];
     vec![raw, floats, integers]
 }

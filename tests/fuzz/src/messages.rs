@@ -49,7 +49,7 @@ pub fn worker(bytes: &[u8]) {
 /// A frame with one tensor of the header's bytes, or with none.
 fn frame(header: &str, tensor: &[u8]) -> Vec<u8> {
     let lengths = [&(header.len() as u32).to_le_bytes()[..], &(tensor.len() as u64).to_le_bytes()].concat();
-    [b"IFB1", &lengths[..], header.as_bytes(), tensor].concat()
+    [&b"IFB1"[..], &lengths, header.as_bytes(), tensor].concat()
 }
 
 /// The answers of a worker to everything that is asked.
@@ -88,10 +88,10 @@ pub fn seeds_of_worker() -> Vec<Vec<u8>> {
     };
     let together = frame(r#"{"together":4}"#, &[]);
     let error = frame(r#"{"error":{"message":"no","status":"unsupported"}}"#, &[]);
-    let seeds = [all(0, output("y"), 500), all(1, output("logits"), 500), all(0, output("y"), 0)];
+    let seeds = [all(0, output("y"), 504), all(1, output("logits"), 500), all(0, output("y"), 0)];
     let cut = |count: usize, last: &[u8]| {
         let start =
-            [&[0][..], &frame(describe, &[]), &frame(load, &[]), &clocks.repeat(usize::from(count > 2))].concat();
+            [&[0_u8][..], &frame(describe, &[]), &frame(load, &[]), &clocks.repeat(usize::from(count > 2))].concat();
         [&start[..], last].concat()
     };
     seeds.into_iter().chain([cut(3, &together), cut(1, &error)]).collect()
