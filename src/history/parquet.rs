@@ -115,6 +115,9 @@ pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
     Ok(texts)
 }
 
+/// Rows of a group. A few bytes can stand for any number of equal ones.
+const MOST_ROWS: usize = 1 << 24;
+
 /// Whether a column is there, of this type and with at most one value per row, as [`write_column`] writes them.
 pub fn has_column(schema: &SchemaDescriptor, place: usize, physical: PhysicalType) -> bool {
     schema.columns().get(place).is_some_and(|column| {
@@ -131,13 +134,11 @@ pub fn read_column<T: DataType>(
     place: usize,
     rows: usize,
 ) -> Result<(Vec<T::T>, Vec<i16>)> {
-    // The file may say that it has any number of rows.
-    const AT_ONCE: usize = 1 << 18;
+    ensure!(rows <= MOST_ROWS, "it has {rows} rows in one group, and at most {MOST_ROWS} are read");
     let (mut values, mut levels) = (Vec::new(), Vec::new());
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(place)?);
     while levels.len() < rows {
-        let left = (rows - levels.len()).min(AT_ONCE);
-        let (read, ..) = reader.read_records(left, Some(&mut levels), None, &mut values)?;
+        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
         ensure!(read > 0, "a column has fewer rows than the file says");
     }
     Ok((values, levels))
