@@ -13,6 +13,8 @@
 
 mod connection;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzzed;
 mod limits;
 mod notes;
 mod protocol;
