@@ -268,7 +268,8 @@ impl Verification<'_> {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
             count <= MOST_PARAMETERS && has_room
         });
-        if !self.model.is_gguf() || dtype == Dtype::F32 || !is_small {
+        let is_quantised = (self.model.is_gguf() && dtype != Dtype::F32) || self.model.blocks().is_some();
+        if !is_quantised || !is_small {
             return Ok(None);
         }
         // On Unix a file stays as long as it is mapped, also if its folder is removed.
@@ -287,16 +288,17 @@ impl Verification<'_> {
         Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
     }
 
-    /// A session of the same weights in f32, and whose it is: that of llama.cpp, which is another engine for all backends but itself, or else
-    /// the backend's own, whose errors it may share.
+    /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
+    /// engine for all backends but itself, or else the backend's own, whose errors it may share.
     fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
-        if own != backend::LLAMA_CPP {
+        let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
+        if own != exact {
             let on_cpu = LoadRequest { device: "cpu", ..self.request };
-            let other = backend::find(backend::LLAMA_CPP).and_then(|other| other.load_exact(&on_cpu, folder));
+            let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
             // Where it is not here or does not know the file, the backend is not wrong for that.
             if let Ok(Some(session)) = other {
-                return Ok(Some((session, format!("{SAME_WEIGHTS} on {}", backend::LLAMA_CPP))));
+                return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
             }
         }
         let session = backend::find(own)?.load_exact(&self.request, folder)?;
