@@ -1,0 +1,53 @@
+//! Times of ggml's operators: its scheduler calls back before and after each that somebody wants to know of, and computes one after the other
+//! then. So operators that it would compute as one are apart, and each waits for the threads.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::time::Instant;
+
+use super::library::{Tensor, llama, text_of};
+use crate::backend::recorder::Recorder;
+use crate::run_data::OperatorCall;
+
+/// What the scheduler calls: with a tensor, whether it is going to be computed or was, and what was given with the function.
+type Callback = unsafe extern "C" fn(*mut Tensor, bool, *mut c_void) -> bool;
+
+/// Operators that compute nothing but say how other numbers lie.
+const FREE: [&str; 5] = ["NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"];
+
+/// A recorder, and when the operator began that is running.
+pub(super) struct Watch {
+    recorder: Recorder,
+    begin: Cell<Option<Instant>>,
+}
+
+impl Watch {
+    pub fn new(recorder: Recorder) -> Self {
+        Watch { recorder, begin: Cell::new(None) }
+    }
+
+    /// The function that is called for each operator, and what it is called with, which has to stay where it is.
+    pub fn callback(&self) -> (*const c_void, *mut c_void) {
+        let callback: Callback = noted;
+        (callback as *const c_void, std::ptr::from_ref(self).cast_mut().cast())
+    }
+}
+
+unsafe extern "C" fn noted(tensor: *mut Tensor, is_before: bool, watch: *mut c_void) -> bool {
+    let Ok(llama) = llama() else { return false };
+    // SAFETY: the context was made with this function and a watch that lives as long as the context; ggml calls with a tensor of its graph, whose
+    // operator and name are texts of its own.
+    let (watch, operator, node) = unsafe {
+        let operator = text_of((llama.functions.ggml_op_desc)(tensor));
+        (&*watch.cast::<Watch>(), operator, text_of((llama.functions.ggml_get_name)(tensor)))
+    };
+    if is_before {
+        // What computes nothing belongs to the operator after it.
+        watch.begin.set(watch.begin.get().or_else(|| Some(Instant::now())));
+        return !FREE.contains(&operator.as_str());
+    }
+    if let Some(begin) = watch.begin.take() {
+        watch.recorder.note(begin, || OperatorCall { node, operator, ..OperatorCall::default() });
+    }
+    true
+}
