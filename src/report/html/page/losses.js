@@ -12,15 +12,22 @@ const nameOfLoss = (index) => {
   return most === Infinity ? `KL over ${below}` : `KL up to ${most}`;
 };
 
+// Here the colour is the divergence, so that runtimes differ by their symbols.
+const RUNTIME_SYMBOLS = ["circle", "square", "diamond2", "triangle", "star", "wye"];
+const runtimeOf = (value) => {
+  const one = cases[value.case];
+  return areSeveral("device") ? `${one.backend} · ${one.device}` : one.backend;
+};
+
 kinds.losses = {
   isWide: () => true,
   panels: (chart) => byPanel(chart).map(([title, points]) => ({ title, height: 340, draw: (width) => forms(chart, points, width) })),
   legend(chart) {
     const points = selectedPoints(chart);
     const classes = d3.sort(new Set(points.filter(({ kl }) => kl !== undefined).map(({ kl }) => classOfLoss(kl))));
-    const names = [...new Set(points.map(seriesOf))];
+    const names = [...new Set(points.map(runtimeOf))];
     return make("div", { class: "legend" },
-      ...names.map((name) => make("span", {}, runtimeMark(chart, name), name)),
+      ...names.map((name) => make("span", {}, symbolMark(symbolOfRuntime(chart, name), "var(--quiet)"), name)),
       ...classes.map((index) => make("span", {}, swatch(`var(--loss-${index})`, "square"), nameOfLoss(index))),
       points.some(({ kl }) => kl === undefined) ? make("span", {}, swatch("var(--card)", "square"), "KL unknown") : null);
   },
@@ -28,7 +35,7 @@ kinds.losses = {
   words: (chart) => byPanel(chart).map(([title, points]) => {
     const front = bestForms(points);
     if (front.length === 0) return `${title}: no form was compared with the original.`;
-    const told = front.map((point) => `${point.label} on ${seriesOf(point)} (${threeDigits(point.x)} MB, ${threeDigits(point.y)} tokens/s, KL ${threeDigits(point.kl)})`);
+    const told = front.map((point) => `${point.label} on ${runtimeOf(point)} (${threeDigits(point.x)} MB, ${threeDigits(point.y)} tokens/s, KL ${threeDigits(point.kl)})`);
     const rest = points.length - front.length;
     return `${title}: the front is ${told.join("; ")}.${rest ? ` ${rest} of ${points.length} forms are not on it.` : ""}`;
   }),
@@ -48,24 +55,12 @@ function bestForms(points) {
   return d3.sort(known.filter((point) => !known.some((other) => beats(other, point))), (point) => point.x);
 }
 
-// Here the colour is the divergence, so that runtimes differ by their symbols.
-function symbolOfRuntime(chart, name) {
-  return SYMBOLS[[...new Set(chart.points.map(seriesOf))].indexOf(name) % SYMBOLS.length];
-}
-
-function runtimeMark(chart, name) {
-  const mark = seriesMark(name);
-  mark.style.color = "var(--quiet)";
-  const symbol = d3[`symbol${symbolOfRuntime(chart, name).replace(/^./, (letter) => letter.toUpperCase())}`];
-  const [line, shape] = [...mark.children];
-  line.remove();
-  shape.setAttribute("d", d3.symbol(symbol, 60)());
-  return mark;
-}
+const runtimesOf = (chart) => [...new Set(chart.points.map(runtimeOf))];
+const symbolOfRuntime = (chart, name) => RUNTIME_SYMBOLS[runtimesOf(chart).indexOf(name) % RUNTIME_SYMBOLS.length];
 
 function forms(chart, points, width) {
   const front = bestForms(points);
-  const names = [...new Set(chart.points.map(seriesOf))];
+  const names = runtimesOf(chart);
   const marginRight = width > 600 ? 110 : 40;
   return Plot.plot({
     ...AXES, width, height: 340, marginLeft: 56, marginRight,
@@ -74,7 +69,7 @@ function forms(chart, points, width) {
     symbol: { domain: names, range: names.map((name) => symbolOfRuntime(chart, name)) },
     marks: [
       Plot.dot(points, {
-        x: "x", y: "y", fill: ({ kl }) => colourOfLoss(kl), stroke: ({ kl }) => (kl === undefined ? "var(--quiet)" : "var(--card)"), symbol: seriesOf, r: 6,
+        x: "x", y: "y", fill: ({ kl }) => colourOfLoss(kl), stroke: ({ kl }) => (kl === undefined ? "var(--quiet)" : "var(--card)"), symbol: runtimeOf, r: 6,
       }),
       Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 10, strokeOpacity: 0.7 }),
       ...d3.groups(labelled(points, front, true, width), ({ side }) => side).map(([side, labels]) => Plot.text(labels.map(({ point }) => point), {
