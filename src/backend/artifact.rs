@@ -17,9 +17,9 @@ pub(super) enum Format {
 /// Checks what all backends need: the artifact exists, and the dtype is one of the backend's.
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
-        (_, Format::Onnx) if model.blocks().is_some() => {
-            Some("it has no MatMulNBits, ONNX Runtime's operator for weights in blocks; ort and openvino compute it")
-        }
+        (_, Format::Onnx) if model.blocks().is_some() => Some(
+            "it has no MatMulNBits, ONNX Runtime's operator for weights in blocks; ort, openvino, tract and ort-web compute it",
+        ),
         (
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. },
             Format::TorchScript,

@@ -19,6 +19,9 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
         return;
     }
     let mut backends = vec!["ort", "candle"];
+    if cfg!(feature = "tract") {
+        backends.push("tract");
+    }
     if has_openvino() {
         backends.push("openvino");
     }
@@ -51,10 +54,20 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
                 assert!(message.ends_with("choose `--dtype f32`"), "{message}");
             }
         }
+        if cfg!(feature = "tract") && variant != "-int8-block" {
+            for record in of(variant, "tract", "f32") {
+                // It rounds the scales of blocks to f16.
+                assert_right(record, "the same weights in f32 on ort", Dtype::F32);
+                assert!(record.max_rel_error.unwrap() < 3e-3, "{:?}", record.max_rel_error);
+            }
+        }
         for record in of(variant, "candle", "f32") {
             let message = record.message.as_deref().unwrap_or_default();
             assert_eq!(record.status, Status::Unsupported, "{message}");
-            assert!(message.contains("MatMulNBits") && message.ends_with("ort and openvino compute it"), "{message}");
+            assert!(
+                message.contains("MatMulNBits") && message.ends_with("ort, openvino, tract and ort-web compute it"),
+                "{message}"
+            );
         }
     }
     let [long, _] = of("-int4-128", "ort", "i8");

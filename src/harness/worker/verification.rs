@@ -248,7 +248,7 @@ impl Verification<'_> {
             let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
             return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
         }
-        if let Some(expectation) = self.of_same_weights(ring)? {
+        if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
             return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
@@ -262,7 +262,11 @@ impl Verification<'_> {
 
     /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
     /// where the backend has no such form.
-    fn of_same_weights(&self, ring: &[Vec<HostTensor>]) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    fn of_same_weights(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
         let is_small = self.model.parameters.is_some_and(|count| {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
@@ -284,7 +288,7 @@ impl Verification<'_> {
                 first_tokens.extend(next.into_iter().map(|next| next.likeliest));
             }
         }
-        let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
+        let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
         Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
     }
 
