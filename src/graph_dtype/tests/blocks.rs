@@ -166,7 +166,7 @@ fn what_does_not_fit_stays_and_what_fits_too_little_is_refused() {
     );
 
     // A table that is looked up is no product, and one that is multiplied too is.
-    let nodes = vec![
+    let nodes = [
         NodeProto::new("Gather", &["table", "x"], "h"),
         NodeProto::new("MatMul", &["h", "w"], "g"),
         NodeProto::new("Transpose", &["table"], "t"),
