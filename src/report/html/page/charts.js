@@ -122,7 +122,8 @@ const decoded = pointsOf((one, index) => {
   const [x, y] = [positive(one.model_size_mb), positive(one.tokens_per_second)];
   const panel = [one.model, ...(one.sizes ? [one.sizes] : []), `batch ${one.batch_size}`, ...(hasMachines ? [one.machine] : [])].join(" · ");
   const label = one.variant !== "original" || one.dtype === "f32" ? one.variant : `original ${one.dtype}`;
-  return one.phase === "decode" && x && y && { key: index, panel, x, y, label, kl: divergences.get(formOf(one)) };
+  const isReference = one.variant === "original" && one.dtype === "f32";
+  return one.phase === "decode" && x && y && { key: index, panel, x, y, label, kl: isReference ? 0 : divergences.get(formOf(one)) };
 });
 const formsOf = d3.rollup(decoded, (same) => new Set(same.map((point) => point.label)).size > 1 && same.some((point) => cases[point.case].dtype === "i8"), (point) => point.panel);
 const quantised = decoded.filter((point) => formsOf.get(point.panel));
