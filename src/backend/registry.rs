@@ -308,8 +308,8 @@ pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFa
     if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
         return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
     }
-    backend.check_model(model, dtype)?;
-    check_blocks(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))
+    check_blocks(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
+    backend.check_model(model, dtype)
 }
 
 /// The field's name of a backend; its own name if the registry does not have it.
