@@ -47,7 +47,27 @@ unsafe extern "C" fn noted(tensor: *mut Tensor, is_before: bool, watch: *mut c_v
         return !FREE.contains(&operator.as_str());
     }
     if let Some(begin) = watch.begin.take() {
-        watch.recorder.note(begin, || OperatorCall { node, operator, ..OperatorCall::default() });
+        let module = module_of(&node);
+        watch.recorder.note(begin, || OperatorCall { node, operator, module, ..OperatorCall::default() });
     }
     true
+}
+
+/// The block of an operator's result, which llama.cpp names with the block's number: `blk.3` of `ffn_out-3`.
+fn module_of(node: &str) -> Option<String> {
+    let number = node.split(' ').next()?.rsplit_once('-')?.1;
+    number.parse::<u32>().ok().map(|number| format!("blk.{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_of_the_block_with_its_number() {
+        let module = |node: &str| module_of(node);
+        assert_eq!(module("ffn_out-12").as_deref(), Some("blk.12"));
+        assert_eq!(module("Qcur-0 (view)").as_deref(), Some("blk.0"));
+        assert_eq!((module("result_output"), module("a-b")), (None, None));
+    }
 }
