@@ -66,7 +66,7 @@ pub use null::NullSession;
 pub use outside::conformance::{Check, check as check_program};
 #[cfg(fuzzing)]
 pub use outside::fuzzed;
-pub use registry::{LLAMA_CPP, NULL, find};
+pub use registry::{LLAMA_CPP, NULL, ORT, find};
 
 /// Makes a GGUF file of f32 into one of another form, as llama.cpp does.
 ///

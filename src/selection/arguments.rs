@@ -24,7 +24,7 @@ pub struct Selection {
     /// Only these models: names, hub ids or files, separated by commas
     #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME|FILE,…")]
     pub model: Vec<String>,
-    /// These variants instead of the suite's, separated by commas, or all
+    /// These variants instead of the suite's, separated by commas, such as original,int4,q8_0, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
     /// These files instead of the suite's models: a model, then its variants
