@@ -11,10 +11,10 @@ use crate::selection::values::{duration, rate};
 #[command(next_help_heading = "Load on a server that already runs (--url)")]
 #[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
 pub struct UrlArguments {
-    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`
+    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`, `grpc://127.0.0.1:8001`
     #[arg(long, value_name = "ADDRESS")]
     pub url: Option<String>,
-    /// What the server speaks: v2 (Open Inference Protocol), chat, completions or embeddings (OpenAI), inferbench, template
+    /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI), inferbench, template
     /// [default: what the address or the server says]
     #[arg(long, value_name = "NAME", requires = "url")]
     protocol: Option<String>,
@@ -24,6 +24,9 @@ pub struct UrlArguments {
     /// Ask a language model for whole answers and not for streams
     #[arg(long, requires = "url")]
     no_stream: bool,
+    /// A `tokenizer.json` that counts the tokens of answers where the server does not (`usage`)
+    #[arg(long, value_name = "FILE", requires = "url")]
+    tokenizer: Option<PathBuf>,
     /// A field that requests have besides: `ignore_eos=true`. May be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "url")]
     field: Vec<String>,
@@ -82,6 +85,7 @@ pub use with_client::load;
 
 #[cfg(feature = "http-load")]
 mod with_client {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use anyhow::{Context, Result, bail, ensure};
@@ -99,6 +103,7 @@ mod with_client {
     };
     use crate::run_data::LoadRun;
     use crate::selection::Selection;
+    use crate::texts::TokenCounter;
 
     /// The variable that has the token, if no file does.
     const TOKEN: &str = "INFERBENCH_LOAD_TOKEN";
@@ -129,6 +134,7 @@ mod with_client {
             fields: arguments.field.iter().map(|field| parse_field(field)).collect::<Result<_>>()?,
             inputs: selection.input.iter().map(|input| input.parse()).collect::<Result<_>>()?,
             texts: selection.text.as_ref().map(|file| texts(file)).transpose()?,
+            tokenizer: arguments.tokenizer.as_deref().map(TokenCounter::open).transpose()?.map(Arc::new),
             template: arguments.template.clone(),
             seed: terms.seed(),
             lengths: terms.lengths()?,
@@ -141,7 +147,7 @@ mod with_client {
         let address = Address {
             url: arguments.url.clone().unwrap_or_default(),
             allowed_hosts: arguments.allow_host.clone(),
-            is_http2: arguments.http2,
+            is_http2: arguments.http2 || wishes.protocol == Some(ProtocolName::Grpc),
             certificates: arguments.certificates.clone(),
         };
         let compared = arguments.compare_with.as_deref();

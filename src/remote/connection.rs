@@ -72,6 +72,7 @@ pub struct Seen {
     /// How long each connection took that was opened.
     pub connects: Vec<Duration>,
     pub status: Option<StatusCode>,
+    /// Trailers are among them.
     pub headers: HeaderMap,
     pub first_byte: Option<Duration>,
     pub sent_bytes: u64,
@@ -270,14 +271,20 @@ async fn ask(
         let Some(frame) = frame else { break };
         let at = Instant::now();
         let frame = frame.map_err(|error| Fault::of_http(&error, true))?;
-        let Some(bytes) = frame.data_ref() else { continue };
+        let bytes = match frame.into_data() {
+            Ok(bytes) => bytes,
+            Err(frame) => {
+                seen.headers.extend(frame.into_trailers().unwrap_or_default());
+                continue;
+            }
+        };
         seen.received_bytes += bytes.len() as u64;
         if seen.received_bytes > MOST_BODY {
             return Err(too_large());
         }
         if status.is_success() {
             held.add(bytes.len())?;
-            reader.part(bytes, at)?;
+            reader.part(&bytes, at)?;
         } else {
             let left = MOST_EXCUSE - excuse.len();
             excuse.extend_from_slice(&bytes[..bytes.len().min(left)]);

@@ -10,6 +10,7 @@
 
 mod connection;
 mod fault;
+mod grpc_status;
 mod limits;
 mod notes;
 mod protocol;
