@@ -94,6 +94,7 @@ mod with_client {
     use super::UrlArguments;
     use crate::cli::load_terms::TermArguments;
     use crate::compare::add_local;
+    use crate::definition::DataSource;
     use crate::harness::keep_others_out;
     use crate::history::read_loads;
     use crate::paths::Paths;
@@ -123,6 +124,7 @@ mod with_client {
                 _ => bail!("a load test of a server has one batch size and one sequence length"),
             });
         ensure!(selection.model.len() <= 1, "a load test of a server has one model: `--model NAME`");
+        check_for_server(selection)?;
         terms.check_for_server()?;
         let wishes = Wishes {
             protocol: arguments.protocol.as_deref().map(protocol).transpose()?,
@@ -133,7 +135,10 @@ mod with_client {
             is_whole: arguments.no_stream,
             fields: arguments.field.iter().map(|field| parse_field(field)).collect::<Result<_>>()?,
             inputs: selection.input.iter().map(|input| input.parse()).collect::<Result<_>>()?,
-            texts: selection.text.as_ref().map(|file| texts(file)).transpose()?,
+            texts: match (&selection.text, &selection.data_source) {
+                (Some(file), _) | (None, Some(DataSource::Text(file))) => Some(texts(file)?),
+                (None, _) => None,
+            },
             tokenizer: arguments.tokenizer.as_deref().map(TokenCounter::open).transpose()?.map(Arc::new),
             template: arguments.template.clone(),
             seed: terms.seed(),
@@ -151,10 +156,14 @@ mod with_client {
             certificates: arguments.certificates.clone(),
         };
         let compared = arguments.compare_with.as_deref();
-        let reference = match (&selection.reference, compared) {
-            (Some(file), _) => Some(Reference::File(file.clone())),
-            (None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
-            (None, None) => None,
+        let samples =
+            selection.data_source.clone().filter(|it| !matches!(it, DataSource::Synthetic | DataSource::Text(_)));
+        let reference = match (&selection.reference, samples, compared) {
+            (Some(_), Some(_), _) => bail!("the inputs are those of --reference or of --data-source: leave one out"),
+            (Some(file), None, _) => Some(Reference::File(file.clone())),
+            (None, Some(samples), _) => Some(Reference::Samples(samples)),
+            (None, None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
+            (None, None, None) => None,
         };
         let _lock = keep_others_out(paths)?;
         let found = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
@@ -169,6 +178,28 @@ mod with_client {
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
         add_local(&mut run.results, &loads, compared);
         Ok(run)
+    }
+
+    /// What chooses cases of this program does not go with a server.
+    fn check_for_server(selection: &Selection) -> Result<()> {
+        let of_cases = [
+            ("--variant", !selection.variant.is_empty()),
+            ("--path", !selection.path.is_empty()),
+            ("--dim", !selection.dim.is_empty()),
+            ("--backend", !selection.backend.is_empty()),
+            ("--device", !selection.device.is_empty()),
+            ("--dtype", !selection.dtype.is_empty()),
+            ("--boundary", !selection.boundary.is_empty()),
+            ("--phase", !selection.phase.is_empty()),
+            ("--time-on", selection.time_on.is_some()),
+        ];
+        let given = of_cases.iter().find(|(_, is_given)| *is_given);
+        ensure!(
+            given.is_none(),
+            "a server has its own form of the model: leave {} out",
+            given.map_or("", |(flag, _)| flag)
+        );
+        Ok(())
     }
 
     /// `digits` of `digits/ort-cpu-f32/1`.

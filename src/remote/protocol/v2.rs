@@ -70,7 +70,7 @@ pub(super) struct Input {
 enum Content {
     Seeded(Varied),
     Texts,
-    /// Those of which the right outputs are known take turns.
+    /// Those of a reference or of samples take turns.
     Known(Vec<Vec<u8>>),
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Checks {
     known: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
-/// Reads what the server says about the model and makes the requests. `right` gives inputs with their outputs, where they are known.
+/// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their outputs where they are known.
 ///
 /// # Errors
 /// The outer error is about what was asked for, and the inner one about the server.
@@ -121,7 +121,7 @@ pub fn describe(
 }
 
 impl Found {
-    /// Makes the requests to the model. `right` gives inputs with their outputs, where they are known.
+    /// Makes the requests to the model. `right` gives inputs in place of seeded ones, and their outputs where they are known.
     ///
     /// # Errors
     /// The model's description does not fit what was asked for.
@@ -223,7 +223,7 @@ fn dtype_is_floating(dtype: ElementType) -> bool {
 /// Texts of an input.
 const MOST_TEXTS: usize = 1 << 16;
 
-/// What requests have as inputs. Without known outputs they are seeded.
+/// What requests have as inputs. Without a reference or samples they are seeded.
 fn inputs_of(
     metadata: &[TensorMetadata],
     specs: &[TensorSpec],
@@ -258,7 +258,7 @@ fn inputs_of(
 }
 
 impl V2 {
-    /// The place of a request among those of which the outputs are known.
+    /// The place of a request among those that take turns.
     pub fn place(&self, turn: Turn) -> Option<usize> {
         let known = self.checks.right.as_ref()?.inputs.len();
         turn.number.checked_rem(known)
@@ -349,7 +349,7 @@ impl Protocol for V2 {
 }
 
 struct Answer {
-    /// Among the requests of which the outputs are known.
+    /// Among the requests that take turns.
     place: Option<usize>,
     body: Whole,
     checks: Arc<Checks>,

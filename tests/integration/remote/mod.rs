@@ -12,7 +12,7 @@ use inferbench::run_data::{LoadResult, LoadRun, ServiceTime, Verdict};
 use inferbench::statistics::SortedCalls;
 
 use self::server::{Server, Wrong};
-use crate::support::{Finished, Run, Workplace, wait_for};
+use crate::support::{Finished, Run, Workplace, data_folder, wait_for};
 
 fn workplace() -> Workplace {
     Workplace::new(&["digits"], &["null"], &[1])
@@ -173,6 +173,19 @@ fn language_models_stream_their_tokens() {
         assert!(ttft >= 2.0 && tpot >= 5.0 * 2.0 / 11.0 && itl >= 1.8, "{ttft} {tpot} {itl}");
         assert!(row.latency_p50_ms >= 12.0, "{row:?}");
     }
+    let silent = Server::doing(Wrong::NoUsage);
+    let url = format!("{}/v1/completions", silent.url);
+    let tokenizer = data_folder().join("tokenizer.json").display().to_string();
+    for (counted_by, flags) in [("events", &[] as &[&str]), ("tokenizer ", &["--tokenizer", &tokenizer])] {
+        let row = load(&url, &[&["--concurrency", "1", "--queries", "5"], &lengths[..], flags].concat());
+        assert!(row.tokens_by.as_ref().unwrap().starts_with(counted_by), "{row:?}");
+        // Six events have two words each.
+        let (events, prompts) = (6 * row.queries, 20 * row.queries);
+        match flags {
+            [] => assert_eq!((row.output_tokens, row.prompt_tokens), (Some(events), Some(0)), "{row:?}"),
+            _ => assert!(row.output_tokens.unwrap() > events && row.prompt_tokens.unwrap() >= prompts, "{row:?}"),
+        }
+    }
     let url = format!("{}/v1/completions", server.url);
     let whole = load(&url, &["--concurrency", "2", "--queries", "10", "--no-stream"]);
     assert_eq!((whole.output_tokens.unwrap() / whole.queries, whole.ttft_p50_ms), (3, None), "{whole:?}");
@@ -222,6 +235,24 @@ fn wrong_values_are_found_and_never_ranked() {
     let server = Server::doing(Wrong::OtherValues);
     let row = rows(&run(&workplace, &server.url, &arguments("right.safetensors")).with_code(1)).remove(0);
     assert_eq!((row.status.to_string().as_str(), row.errors.as_deref()), ("wrong-output", Some("wrong-values × 20")));
+}
+
+#[test]
+fn samples_of_a_file_take_turns_as_inputs() {
+    let workplace = workplace();
+    let values: Vec<u8> = [1.5_f32, 2.0, 3.5, 4.0, 5.5, 6.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![3, 2], &values).unwrap();
+    workplace.write("samples.safetensors", safetensors::serialize([("input.x".to_owned(), view)], None).unwrap());
+    let server = Server::start();
+    let arguments = ["--rate", "200/s", "--queries", "30", "--data-source", "recorded:samples.safetensors"];
+    run(&workplace, &server.url, &arguments).with_code(0);
+    let bodies = server.bodies.lock().unwrap();
+    let data =
+        |body: &Vec<u8>| serde_json::from_slice::<serde_json::Value>(body).unwrap()["inputs"][0]["data"].to_string();
+    let sent: std::collections::BTreeSet<String> = bodies.iter().map(data).collect();
+    assert_eq!(sent.into_iter().collect::<Vec<_>>(), ["[1.5,2.0]", "[3.5,4.0]", "[5.5,6.0]"]);
+    let url = format!("{}/v1/completions", server.url);
+    run(&workplace, &url, &arguments).with_code(2).saying(&["--data-source", "protocols v2 and grpc"]);
 }
 
 #[test]

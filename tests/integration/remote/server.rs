@@ -46,6 +46,8 @@ pub enum Wrong {
     NotFinite,
     OtherShape,
     OtherValues,
+    /// A stream does not say how many tokens it had, which is not wrong.
+    NoUsage,
     /// A stream ends in its middle.
     NoEnd,
     /// The body stays open after the stream has ended.
@@ -352,7 +354,9 @@ fn stream_tokens(mut stream: &TcpStream, path: &str, body: &[u8], wrong: Wrong) 
         }
     }
     send(stream, &json!({"choices": [{"delta": {}, "text": "", "finish_reason": "length"}]}).to_string())?;
-    send(stream, &json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": tokens}}).to_string())?;
+    if wrong != Wrong::NoUsage {
+        send(stream, &json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": tokens}}).to_string())?;
+    }
     send(stream, "[DONE]")?;
     if wrong == Wrong::StaysOpen {
         // Until the client closes the connection.
