@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use strum::Display;
 
@@ -162,6 +162,11 @@ pub fn describe(
             Err(fault) => return Ok(Err(fault)),
         },
     };
+    ensure!(
+        !target.is_grpc || protocol == ProtocolName::Grpc,
+        "{} is an address of gRPC: begin it with http:// for the protocol {protocol}",
+        target.shown()
+    );
     match protocol {
         ProtocolName::V2 => v2::describe(connection, target, wishes, right),
         ProtocolName::Grpc => grpc::describe(connection, target, wishes, right),

@@ -1,7 +1,6 @@
 //! The Open Inference Protocol v2 over gRPC, by a server of the library that the client stands on, with messages of its own.
 #![cfg(feature = "serve")]
 
-use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -126,11 +125,15 @@ fn framed(message: &impl Message) -> Vec<u8> {
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// A body that ends with these trailers, or breaks.
+/// A body that ends with these trailers, or breaks after a while.
 fn response(media: &str, body: Vec<u8>, end: Result<Option<HeaderMap>, ()>) -> Answer {
-    let broken = || std::io::Error::other("reset");
-    let end = end.map_err(|()| broken()).transpose();
-    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).with_trailers(ready(end));
+    let end = async {
+        if end.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        end.map_err(|()| std::io::Error::other("reset")).transpose()
+    };
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).with_trailers(end);
     Response::builder().header("content-type", media).body(body.boxed_unsync()).unwrap()
 }
 
@@ -263,4 +266,6 @@ fn a_server_of_grpc_that_is_not_ready_or_does_not_list_its_models_says_so() {
     assert!(row.message.unwrap().contains("not ready"));
     let (url, _) = serve(Wrong::Nothing);
     run(&workplace(), &url, &["--rate", "10/s"]).with_code(2).saying(&["does not list its models", "--model"]);
+    let chat = ["--protocol", "chat", "--model", "m", "--rate", "10/s"];
+    run(&workplace(), &url, &chat).with_code(2).saying(&["begin it with http://"]);
 }
