@@ -221,7 +221,8 @@ async fn sent(
     loop {
         let open = match open {
             Some(open) => open,
-            None => open.insert(connect(target, seen).await?),
+            // What connects is large, and most requests need none: each would carry it along.
+            None => open.insert(Box::pin(connect(target, seen)).await?),
         };
         let request = request(target, call)?;
         let begin = Instant::now();
@@ -232,7 +233,7 @@ async fn sent(
             }
             Err(Unanswered { was_sent: false, .. }) if is_used => {
                 is_used = false;
-                *open = connect(target, seen).await?;
+                *open = Box::pin(connect(target, seen)).await?;
             }
             Err(Unanswered { error, .. }) => return Err(Fault::of_http(&error, false).on_connection(is_used)),
         }
