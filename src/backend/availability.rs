@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,24 +48,36 @@ pub fn answer_probe((backend, device): &(String, String)) -> u8 {
     exit_codes::OK
 }
 
-/// The devices of a backend. Those that need a probe have been probed.
+/// The devices of all backends but `null`, in the order of the registry. Those that need a probe have been probed, side by side.
 ///
 /// # Errors
-/// `unavailable`: this build does not have the backend.
-pub fn tried_devices(entry: &'static Entry) -> Result<Vec<DeviceReport>, CaseFailure> {
-    Ok(entry.backend()?.devices().into_iter().map(|report| tried(entry, report)).collect())
+/// Of a backend, `unavailable`: this build does not have it.
+pub fn tried_devices() -> Vec<(&'static Entry, Result<Vec<DeviceReport>, CaseFailure>)> {
+    thread::scope(|scope| {
+        let of_backend = |entry: &'static Entry| {
+            let reports = entry.backend()?.devices().into_iter();
+            let probes: Vec<_> = reports.map(|report| scope.spawn(move || tried(entry, report))).collect();
+            Ok(probes.into_iter().map(joined).collect())
+        };
+        let backends: Vec<_> = registry::real().map(|entry| (entry, scope.spawn(move || of_backend(entry)))).collect();
+        backends.into_iter().map(|(entry, reports)| (entry, joined(reports))).collect()
+    })
+}
+
+/// What a thread found; its panic is the panic of who waits for it.
+fn joined<T>(thread: thread::ScopedJoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The report after a probe if the device needs one, which runs once per process.
 fn tried(entry: &'static Entry, report: DeviceReport) -> DeviceReport {
-    static TRIED: Mutex<BTreeMap<(&str, String), Answer>> = Mutex::new(BTreeMap::new());
+    static TRIED: Mutex<BTreeMap<(&str, String), Arc<OnceLock<Answer>>>> = Mutex::new(BTreeMap::new());
     if !report.needs_probe || report.availability.is_err() {
         return report;
     }
-    let mut tried = TRIED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let key = (entry.name, report.device.clone());
-    let availability = tried.entry(key).or_insert_with(|| ask(entry, &report.device)).clone();
-    DeviceReport { availability, ..report }
+    let answer = TRIED.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+    DeviceReport { availability: answer.get_or_init(|| ask(entry, &report.device)).clone(), ..report }
 }
 
 /// The registry's answers to the planner.

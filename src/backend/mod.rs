@@ -1,5 +1,9 @@
 //! The runtimes that run a model, behind one small interface.
 //!
+//! It takes a model with its artifacts (a [`LoadRequest`]). It gives the devices that there are, and a [`Session`]
+//! that runs one call. When calls run and what they took is not its concern (`measurement`, `harness`), nor is
+//! whether an output is right (`fixture`).
+//!
 //! A [`Backend`] says which devices it has here, and loads an artifact into a [`Session`]. A session owns its inputs on the
 //! device; `run` followed by `sync` is what is timed. Nothing falls back: if the backend cannot give a device or dtype, the
 //! case gets a [`CaseFailure`](crate::definition::CaseFailure), never another device or dtype.

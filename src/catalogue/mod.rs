@@ -1,4 +1,8 @@
 //! The models and suites that there are: packaged models, files of users, and files that a suite or a flag names.
+//!
+//! It takes the folders of models and suites, and names or paths that a user gave. It gives a
+//! [`Model`](crate::definition::Model) for each, or why a file is none. Weights are not read here (`fixture`), and
+//! which cases run is decided in `selection`.
 
 mod decoders;
 mod entries;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Listing;
-use crate::backend::{self, Check, DeviceReport, LoadRequest, registry};
+use crate::backend::{self, Check, DeviceReport, LoadRequest};
 use crate::catalogue::read_catalogue;
 use crate::definition::{Dtype, ORIGINAL, Sizes};
 use crate::fixture::Reads;
@@ -121,9 +121,8 @@ fn list_devices() -> Listing {
             Column::text("from").minor(),
         ]));
     let mut objects = Vec::new();
-    for entry in registry::real() {
-        let devices =
-            backend::tried_devices(entry).unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure))]);
+    for (entry, devices) in backend::tried_devices() {
+        let devices = devices.unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure))]);
         for DeviceReport { device, availability, .. } in devices {
             // A device may bring a library of its own, whose version is in its description.
             let (version, library) = match device.as_str() {

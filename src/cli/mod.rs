@@ -1,4 +1,7 @@
 //! The command line: one file per subcommand, all with the same shape: `Arguments`, and `run`, which returns an exit code.
+//!
+//! It takes the words of the command line. It gives what is printed, and an exit code. A command puts other rooms
+//! together; what could be asked without a command line is in them.
 
 mod arm;
 mod compare;

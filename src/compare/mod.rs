@@ -1,5 +1,8 @@
 //! "Is A faster than B?": the estimates of a ratio of times, and the verdicts about them.
 //!
+//! It takes two sides of records with their calls. It gives an interval for each ratio, and a verdict. Nothing is
+//! measured here (`duel`, `harness`), and nothing is printed (`report`).
+//!
 //! Each estimator makes a [`RatioEstimate`] with its limits: [`estimate`] (in `runs`) from stored runs, for
 //! `compare` and the variants of a model, and the paired one of a duel (in `duet`). [`verdicts`] decides for all of them in the
 //! same way. [`compare`] does it for two sides of stored runs:

@@ -1,5 +1,8 @@
 //! Criterion's files, the latency log and the run's manifest → records.
 //!
+//! It takes the folder of a run that the harness has left. It gives the records. They are written by `history`, and
+//! Criterion's own layout is known to `criterion_dir` only.
+//!
 //! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is not of
 //! the run, or its files do not belong together, it is refused with its reason; the rest is converted.
 

@@ -1,5 +1,8 @@
 //! What to deploy: of the cases of a model that were measured, the best one for a goal within limits.
 //!
+//! It takes records, a goal and limits. It gives what to deploy with the runner-up, and predictions for cases that
+//! nobody measured. Neither verdicts about two runs (`compare`) nor the look of tables (`report`) belong here.
+//!
 //! ```text
 //! records ─▶ repeated (runs of one program) ─▶ rows, limits ─▶ choice ─┬▶ advice (all batch sizes and machines together)
 //!                                                                      └▶ variants (a table for each batch size and machine)

@@ -1,4 +1,7 @@
 //! The types of what is measured: models, suites, cases and what became of them. Nothing here reads a file.
+//!
+//! It takes nothing from other rooms. It gives the types that all of them speak in: model, suite, case, status,
+//! failure. What reads a file, asks a machine or computes is elsewhere.
 
 mod case;
 mod data_source;

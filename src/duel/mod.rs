@@ -1,5 +1,8 @@
 //! A duel: a paired (duet) benchmark of programs on this machine. Which one is faster, and is that sure?
 //!
+//! It takes programs that answer as arms, and the cases to compare. It gives the journal of their slices, and from it
+//! the result of a duel. What an arm does is in `harness`, and the statistics are in `compare`.
+//!
 //! ```text
 //! program (build, worktree) ─▶ planning (pairing) ─▶ driver (pilot, generation, arm) ─▶ compare::duet
 //!                                                       └▶ journal

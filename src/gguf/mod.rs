@@ -1,5 +1,8 @@
 //! GGUF files of language models: reads their headers without a runtime, and writes the weights of a packaged model as one.
 //!
+//! It takes a file, or a model's weights. It gives a checked header, or a file. Running one is the matter of the
+//! backends `llama-cpp` and `candle`.
+//!
 //! The layout is that of `docs/gguf.md` of ggml: the magic `GGUF`, a version, the numbers of tensors and of keys, the keys with their values,
 //! the tensors' names, sizes, types and offsets, and then their data. Every number of a header is checked against the length of the file before
 //! anything is made of it, because a header may say anything.

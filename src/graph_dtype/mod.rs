@@ -1,5 +1,8 @@
 //! Converts a graph of f32 to another dtype, with the same weights and without a runtime.
 //!
+//! It takes the bytes of an ONNX graph of f32. It gives those of a graph in another dtype, or why there is none.
+//! Running either one is the caller's matter; so is the error that the dtype brings (`fixture`).
+//!
 //! For f16 and bf16 the weights and the operators are of that type (`narrow`). For i8 the products with weights are of
 //! integers, and the ranges of their activations come from each call (`integer`) or from a calibration (`calibrated`).
 //! Inputs and outputs stay as they are, so that a model is called and verified in the same way in each dtype.

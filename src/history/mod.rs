@@ -1,5 +1,8 @@
 //! The history of runs: the folders of `target-reports/`, each with everything that is kept of one run.
 //!
+//! It takes records and the files of a run to keep. It gives them back, all or by a question. What they mean is for
+//! `compare`, `report` and `decision`.
+//!
 //! ```text
 //! target-reports/<run>/
 //!   results.csv          the records                               table benchmark_results

@@ -1,5 +1,8 @@
 //! Load: when requests arrive, what became of them, whether a bound is kept, and up to which rate. Nothing here waits, reads or
 //! computes a model: times are numbers, so that theory can judge them.
+//!
+//! It takes the terms of a load test, and times. It gives arrivals, percentiles with their validity, and the next
+//! rate to try. Who answers the requests is not known here (`measurement::serving`, `remote`).
 
 mod arrivals;
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Facts about the machine and the source that a run was made on, and all that differs between operating systems: no other
 //! room reads `/proc` or `/sys`. What a system does not tell is absent.
+//!
+//! It takes nothing from a user. It gives a [`Machine`], and what is watched on it. What a backend's library says
+//! about a device is in `backend`.
 
 mod addresses;
 mod container;

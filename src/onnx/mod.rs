@@ -1,4 +1,7 @@
 //! Reads ONNX and TorchScript files without a runtime: inputs and outputs, parameters, and the cost of a call.
+//!
+//! It takes the bytes of a file, which may be hostile. It gives a summary, or one sentence about what is wrong. It
+//! changes no graph (`graph_dtype`) and runs none (`backend`).
 
 mod cost;
 mod newer;

@@ -1,4 +1,7 @@
 //! The paths of the project's root and of the folders below it.
+//!
+//! It takes the current folder and the environment. It gives paths, and the files that the program brings along. What
+//! is in the files is read elsewhere.
 
 mod program_files;
 

@@ -1,5 +1,8 @@
 //! The pictures of a folder as a model's inputs, prepared as torchvision 0.26 prepares them for its classifiers.
 //!
+//! It takes a folder, and the sizes that a model takes. It gives tensors with their labels. Inputs of other kinds are
+//! in `fixture` and `texts`.
+//!
 //! On disk: `<path>/<class>/<name>.jpg`, `.jpeg` or `.png`, as for torchvision's `ImageFolder`; folders inside a class
 //! belong to it. The first bytes of a file say what kind of picture it is: ImageNet has a PNG with the name `.JPEG`.
 

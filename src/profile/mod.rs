@@ -1,4 +1,7 @@
 //! Makes sense of profiles: modules, the profiler's own cost, and what differs between two.
+//!
+//! It takes the operators of profiled calls. It gives them by module and kind, and the difference of two profiles.
+//! Profiling is done by `backend` and `harness`, and shown by `report`.
 
 mod analysis;
 mod difference;

@@ -1,5 +1,8 @@
 //! Load on servers that already run: the trials of a load test whose answers come over HTTP.
 //!
+//! It takes the address of a server and the terms of a load test. It gives the rows of the test. When requests arrive
+//! and whether a test is valid is decided in `load`, as for local sessions.
+//!
 //! ```text
 //! address ─▶ target ─▶ connection ─▶ protocol (what a request is, and a right answer)
 //!                                        │

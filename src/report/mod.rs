@@ -1,4 +1,7 @@
 //! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
+//!
+//! It takes records, comparisons, profiles and load tests. It gives text, pages and pictures. It decides nothing:
+//! verdicts come from `compare`, and advice from `decision`.
 
 pub mod checks;
 pub mod columns;

@@ -1,5 +1,8 @@
 //! What a run leaves behind: its manifest, the outcomes of its cases, and its records.
 //!
+//! It takes what was measured. It gives the files' types with readers and writers: manifest, outcomes, calls,
+//! records. Where a run's folder lies is known to `history`.
+//!
 //! Those who measure write these files and those who report read them; neither imports the other.
 
 mod calibration;

@@ -1,6 +1,9 @@
 //! How exactly this machine can measure: the harness's cost, the smallest change between two runs that the spread of a small
 //! model's times allows to be shown, and how often duels are wrong and what they find.
 //!
+//! It takes a backend and a small model. It gives what a change has to exceed on this machine. It measures
+//! through `harness`, as a run does.
+//!
 //! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
 
 mod processes;

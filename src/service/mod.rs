@@ -1,5 +1,7 @@
 //! The endpoint: measurements over HTTP, for a machine that a team shares, and a page for it.
 //!
+//! It takes requests. It gives answers, events and pages. It measures nothing in its own process.
+//!
 //! The server measures nothing itself. A measurement is a job, and a job is this executable as `inferbench run`, in a process group
 //! of its own: isolation, verification, the lock of the machine and the history are those of any run. One job runs at a time.
 //!

@@ -1,5 +1,8 @@
 //! The texts of a file, one per line, as the tokens that a model takes.
 //!
+//! It takes a file, and the tokenizer of a model. It gives tensors of tokens. Prompts that are seeded, not read, are
+//! in `fixture`.
+//!
 //! The tokenizer is the model's own: `tokenizer.json`, as the library `tokenizers` writes it. `tokenizer_config.json` and
 //! `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer cuts them.
 
