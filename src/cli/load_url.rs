@@ -11,11 +11,12 @@ use crate::selection::values::{duration, rate};
 #[command(next_help_heading = "Load on a server that already runs (--url)")]
 #[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
 pub struct UrlArguments {
-    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`, `grpc://127.0.0.1:8001`
+    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`,
+    /// `grpc://127.0.0.1:8001`
     #[arg(long, value_name = "ADDRESS")]
     pub url: Option<String>,
-    /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI), inferbench, template
-    /// [default: what the address or the server says]
+    /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI),
+    /// inferbench, template [default: what the address or the server says]
     #[arg(long, value_name = "NAME", requires = "url")]
     protocol: Option<String>,
     /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows

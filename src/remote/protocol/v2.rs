@@ -83,7 +83,8 @@ pub(super) struct Checks {
     known: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
-/// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their outputs where they are known.
+/// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their
+/// outputs where they are known.
 ///
 /// # Errors
 /// The outer error is about what was asked for, and the inner one about the server.

@@ -50,7 +50,8 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
     }
     if row.tokens_by.as_deref().is_some_and(|by| by.contains("events")) {
         sentences.push(format!(
-            "{case}: the server does not say how many tokens there are; each event of a stream counts as one, and `--tokenizer FILE` counts tokens"
+            "{case}: the server does not say how many tokens there are; each event of a stream counts as one. \
+             `--tokenizer FILE` counts tokens"
         ));
     }
     sentences
