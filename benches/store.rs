@@ -84,7 +84,8 @@ fn many_calls(root: &Path, runs: usize) -> Result<()> {
     write_database(history.runs(), &file)?;
     let export = start.elapsed().as_secs_f64();
     percentiles("DuckDB over the runs, opened each time", &expected, || {
-        Database::over(History::open(std::slice::from_ref(&folder))?.runs())
+        let history = History::open(std::slice::from_ref(&folder))?;
+        Database::over(history.runs(), history.roots())
     })?;
     percentiles("DuckDB over its own tables, opened each time", &expected, || Database::open(&file))?;
     println!("  (written in {export:.2} s, {:.0} MB)", fs::metadata(&file)?.len() as f64 / 1e6);

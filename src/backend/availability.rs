@@ -71,7 +71,8 @@ fn joined<T>(thread: thread::ScopedJoinHandle<T>) -> T {
 
 /// The report after a probe if the device needs one, which runs once per process.
 fn tried(entry: &'static Entry, report: DeviceReport) -> DeviceReport {
-    static TRIED: Mutex<BTreeMap<(&str, String), Arc<OnceLock<Answer>>>> = Mutex::new(BTreeMap::new());
+    type Tried = BTreeMap<(&'static str, String), Arc<OnceLock<Answer>>>;
+    static TRIED: Mutex<Tried> = Mutex::new(BTreeMap::new());
     if !report.needs_probe || report.availability.is_err() {
         return report;
     }

@@ -11,11 +11,12 @@ use crate::selection::values::{duration, rate};
 #[command(next_help_heading = "Load on a server that already runs (--url)")]
 #[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
 pub struct UrlArguments {
-    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`
+    /// Put the server at this address under load, in place of cases of this program: `http://127.0.0.1:8000`,
+    /// `grpc://127.0.0.1:8001`
     #[arg(long, value_name = "ADDRESS")]
     pub url: Option<String>,
-    /// What the server speaks: v2 (Open Inference Protocol), chat, completions or embeddings (OpenAI), inferbench, template
-    /// [default: what the address or the server says]
+    /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI),
+    /// inferbench, template [default: what the address or the server says]
     #[arg(long, value_name = "NAME", requires = "url")]
     protocol: Option<String>,
     /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows
@@ -24,6 +25,9 @@ pub struct UrlArguments {
     /// Ask a language model for whole answers and not for streams
     #[arg(long, requires = "url")]
     no_stream: bool,
+    /// A `tokenizer.json` that counts the tokens of answers where the server does not (`usage`)
+    #[arg(long, value_name = "FILE", requires = "url")]
+    tokenizer: Option<PathBuf>,
     /// A field that requests have besides: `ignore_eos=true`. May be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "url")]
     field: Vec<String>,
@@ -82,6 +86,7 @@ pub use with_client::load;
 
 #[cfg(feature = "http-load")]
 mod with_client {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use anyhow::{Context, Result, bail, ensure};
@@ -90,6 +95,7 @@ mod with_client {
     use super::UrlArguments;
     use crate::cli::load_terms::TermArguments;
     use crate::compare::add_local;
+    use crate::definition::DataSource;
     use crate::harness::keep_others_out;
     use crate::history::read_loads;
     use crate::paths::Paths;
@@ -99,6 +105,7 @@ mod with_client {
     };
     use crate::run_data::LoadRun;
     use crate::selection::Selection;
+    use crate::texts::TokenCounter;
 
     /// The variable that has the token, if no file does.
     const TOKEN: &str = "INFERBENCH_LOAD_TOKEN";
@@ -118,6 +125,7 @@ mod with_client {
                 _ => bail!("a load test of a server has one batch size and one sequence length"),
             });
         ensure!(selection.model.len() <= 1, "a load test of a server has one model: `--model NAME`");
+        check_for_server(selection)?;
         terms.check_for_server()?;
         let wishes = Wishes {
             protocol: arguments.protocol.as_deref().map(protocol).transpose()?,
@@ -128,7 +136,11 @@ mod with_client {
             is_whole: arguments.no_stream,
             fields: arguments.field.iter().map(|field| parse_field(field)).collect::<Result<_>>()?,
             inputs: selection.input.iter().map(|input| input.parse()).collect::<Result<_>>()?,
-            texts: selection.text.as_ref().map(|file| texts(file)).transpose()?,
+            texts: match (&selection.text, &selection.data_source) {
+                (Some(file), _) | (None, Some(DataSource::Text(file))) => Some(texts(file)?),
+                (None, _) => None,
+            },
+            tokenizer: arguments.tokenizer.as_deref().map(TokenCounter::open).transpose()?.map(Arc::new),
             template: arguments.template.clone(),
             seed: terms.seed(),
             lengths: terms.lengths()?,
@@ -141,14 +153,18 @@ mod with_client {
         let address = Address {
             url: arguments.url.clone().unwrap_or_default(),
             allowed_hosts: arguments.allow_host.clone(),
-            is_http2: arguments.http2,
+            is_http2: arguments.http2 || wishes.protocol == Some(ProtocolName::Grpc),
             certificates: arguments.certificates.clone(),
         };
         let compared = arguments.compare_with.as_deref();
-        let reference = match (&selection.reference, compared) {
-            (Some(file), _) => Some(Reference::File(file.clone())),
-            (None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
-            (None, None) => None,
+        let samples =
+            selection.data_source.clone().filter(|it| !matches!(it, DataSource::Synthetic | DataSource::Text(_)));
+        let reference = match (&selection.reference, samples, compared) {
+            (Some(_), Some(_), _) => bail!("the inputs are those of --reference or of --data-source: leave one out"),
+            (Some(file), None, _) => Some(Reference::File(file.clone())),
+            (None, Some(samples), _) => Some(Reference::Samples(samples)),
+            (None, None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
+            (None, None, None) => None,
         };
         let _lock = keep_others_out(paths)?;
         let found = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
@@ -163,6 +179,28 @@ mod with_client {
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
         add_local(&mut run.results, &loads, compared);
         Ok(run)
+    }
+
+    /// What chooses cases of this program does not go with a server.
+    fn check_for_server(selection: &Selection) -> Result<()> {
+        let of_cases = [
+            ("--variant", !selection.variant.is_empty()),
+            ("--path", !selection.path.is_empty()),
+            ("--dim", !selection.dim.is_empty()),
+            ("--backend", !selection.backend.is_empty()),
+            ("--device", !selection.device.is_empty()),
+            ("--dtype", !selection.dtype.is_empty()),
+            ("--boundary", !selection.boundary.is_empty()),
+            ("--phase", !selection.phase.is_empty()),
+            ("--time-on", selection.time_on.is_some()),
+        ];
+        let given = of_cases.iter().find(|(_, is_given)| *is_given);
+        ensure!(
+            given.is_none(),
+            "a server has its own form of the model: leave {} out",
+            given.map_or("", |(flag, _)| flag)
+        );
+        Ok(())
     }
 
     /// `digits` of `digits/ort-cpu-f32/1`.

@@ -129,7 +129,10 @@ impl Query {
 
         let database = match &self.database {
             Some(path) => Database::open(path)?,
-            None => Database::over(open()?.runs())?,
+            None => {
+                let history = open()?;
+                Database::over(history.runs(), history.roots())?
+            }
         };
         database.query(sql)
     }

@@ -27,19 +27,27 @@ use crate::run_data::hidden;
 /// An open database.
 pub struct Database {
     connection: Connection,
-    /// The runs of an open history, and the files that the views of them read.
-    views: Option<(Vec<Run>, TempDir)>,
+    views: Option<Views>,
+}
+
+/// What an open history has, and the files that the views of it read.
+struct Views {
+    runs: Vec<Run>,
+    /// Folders that may hold profiles and load tests without a run.
+    roots: Vec<PathBuf>,
+    files: TempDir,
 }
 
 impl Database {
-    /// The tables, as views of what these runs hold.
+    /// The tables, as views of what these runs hold, and of the profiles and load tests beside them and in the folders `roots`.
     ///
     /// # Errors
     /// DuckDB cannot be started.
-    pub fn over(runs: &[Run]) -> Result<Self> {
+    pub fn over(runs: &[Run], roots: &[PathBuf]) -> Result<Self> {
         let open = || Connection::open_in_memory_with_flags(config(AccessMode::Automatic)?);
         let connection = open().map_err(plain)?;
-        Ok(Database { connection, views: Some((runs.to_vec(), TempDir::new()?)) })
+        let views = Views { runs: runs.to_vec(), roots: roots.to_vec(), files: TempDir::new()? };
+        Ok(Database { connection, views: Some(views) })
     }
 
     /// A database file, to read it.
@@ -82,7 +90,7 @@ impl Database {
 
     /// Makes a table of the runs, unless it is there.
     fn create_view(&self, table: Table) -> Result<()> {
-        let Some((runs, files)) = &self.views else { return Ok(()) };
+        let Some(Views { runs, roots, files }) = &self.views else { return Ok(()) };
         let path = files.path().join(table.file());
         if path.exists() {
             return Ok(());
@@ -103,7 +111,8 @@ impl Database {
                 format!("read_parquet([{}], union_by_name = true)", files.join(", "))
             }
             Table::Profiles | Table::Loads => {
-                let roots: BTreeSet<&Path> = runs.iter().filter_map(|run| run.folder().parent()).collect();
+                let beside_runs = runs.iter().filter_map(|run| run.folder().parent());
+                let roots: BTreeSet<&Path> = roots.iter().map(PathBuf::as_path).chain(beside_runs).collect();
                 let read = if table == Table::Profiles { rows_of_profiles } else { rows_of_loads };
                 let rows = roots.into_iter().map(read).collect::<Result<Vec<_>>>()?.concat();
                 write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
@@ -160,7 +169,7 @@ pub fn write_database(runs: &[Run], path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = hidden(0o700).tempdir_in(folder).context(path.display().to_string())?;
     let partial = hidden.path().join("history.duckdb");
-    let database = Database::over(runs)?;
+    let database = Database::over(runs, &[])?;
     let write = || -> Result<()> {
         database.execute(&format!("ATTACH {} AS export", quoted(&partial)))?;
         for table in Table::ALL {
@@ -282,7 +291,7 @@ mod tests {
 
     #[test]
     fn cells_of_every_kind_have_a_form() {
-        let database = Database::over(&[]).unwrap();
+        let database = Database::over(&[], &[]).unwrap();
         let sql = "SELECT NULL AS a, 1::TINYINT AS b, 9223372036854775807::HUGEINT AS c, 0.5 AS d, \
             'nan'::DOUBLE AS e, DATE '2026-03-01' AS f, TIMESTAMP '2026-03-01 12:00:00.25' AS g, TIME '01:02:03' AS h, \
             [1, NULL] AS i, {'x': true} AS j, MAP {'k': 2} AS k, 'a''b' AS l, sum(2) AS m, \
@@ -312,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_empty_history_has_its_tables_with_their_types() {
-        let database = Database::over(&[]).unwrap();
+        let database = Database::over(&[], &[]).unwrap();
         let answer = database
             .query(
                 "SELECT table_name, column_name, data_type FROM information_schema.columns ORDER BY ordinal_position",
@@ -333,7 +342,7 @@ mod tests {
 
     #[test]
     fn wrong_sql_is_an_error_with_its_place() {
-        let database = Database::over(&[]).unwrap();
+        let database = Database::over(&[], &[]).unwrap();
         assert!(database.query("SELECT nothing FROM benchmark_runs").unwrap_err().to_string().contains("nothing"));
         assert!(database.query("SELEC 1").unwrap_err().to_string().contains("SELEC"));
         assert!(database.query(" ; ").is_err());

@@ -243,6 +243,45 @@ mod tests {
         }
     }
 
+    /// Of M/M/1, the time in the system has an exponential distribution with the mean S / (1 − ρ). Of M/D/1 (Erlang 1909, "The theory of
+    /// probabilities and telephone conversations"), P(wait ≤ t) = (1 − ρ) Σ (ρ (k − t / S))^k / k! · exp(ρ (t / S − k)) over all k ≤ t / S.
+    #[test]
+    fn percentiles_in_a_queue_are_those_of_theory() {
+        let of_constant = |rho: f64, p: f64| {
+            let probability = |t: f64| {
+                let mut sum = 0.0;
+                let mut factorial = 1.0;
+                for k in 0..=t as i32 {
+                    factorial *= f64::from(k.max(1));
+                    let x = rho * (t - f64::from(k));
+                    sum += (-x).powi(k) / factorial * x.exp();
+                }
+                (1.0 - rho) * sum
+            };
+            let (mut least, mut most) = (0.0, 30.0);
+            for _ in 0..50 {
+                let middle = (least + most) / 2.0;
+                if probability(middle) < p { least = middle } else { most = middle }
+            }
+            1.0 + least
+        };
+        let service = 0.002;
+        for (rho, queries) in [(0.3, 200_000), (0.6, 700_000), (0.9, 3_000_000)] {
+            for time in [ServiceTime::Constant(service), ServiceTime::Exponential(service)] {
+                let trial = queue(&poisson(rho / service, 11, queries), &mut Draws::new(time, 12));
+                let latencies = SortedCalls::new(trial.served.iter().map(Served::latency_ns).collect()).unwrap();
+                for p in [0.5, 0.99_f64] {
+                    let of_theory = match time {
+                        ServiceTime::Constant(_) => of_constant(rho, p),
+                        _ => -(1.0 - p).ln() / (1.0 - rho),
+                    };
+                    let found = latencies.percentile(p) as f64 / 1e9 / service;
+                    assert!((found / of_theory - 1.0).abs() < 0.02, "{time:?} at {rho}: p{p} {found}, not {of_theory}");
+                }
+            }
+        }
+    }
+
     /// From the issue, a stall is one slow request; from the schedule, all that it keeps waiting are slow, too.
     #[test]
     fn a_stall_shows_in_the_latency_from_the_schedule() {

@@ -72,6 +72,7 @@ pub struct Seen {
     /// How long each connection took that was opened.
     pub connects: Vec<Duration>,
     pub status: Option<StatusCode>,
+    /// Trailers are among them.
     pub headers: HeaderMap,
     pub first_byte: Option<Duration>,
     pub sent_bytes: u64,
@@ -220,7 +221,8 @@ async fn sent(
     loop {
         let open = match open {
             Some(open) => open,
-            None => open.insert(connect(target, seen).await?),
+            // What connects is large, and most requests need none: each would carry it along.
+            None => open.insert(Box::pin(connect(target, seen)).await?),
         };
         let request = request(target, call)?;
         let begin = Instant::now();
@@ -231,7 +233,7 @@ async fn sent(
             }
             Err(Unanswered { was_sent: false, .. }) if is_used => {
                 is_used = false;
-                *open = connect(target, seen).await?;
+                *open = Box::pin(connect(target, seen)).await?;
             }
             Err(Unanswered { error, .. }) => return Err(Fault::of_http(&error, false).on_connection(is_used)),
         }
@@ -270,14 +272,20 @@ async fn ask(
         let Some(frame) = frame else { break };
         let at = Instant::now();
         let frame = frame.map_err(|error| Fault::of_http(&error, true))?;
-        let Some(bytes) = frame.data_ref() else { continue };
+        let bytes = match frame.into_data() {
+            Ok(bytes) => bytes,
+            Err(frame) => {
+                seen.headers.extend(frame.into_trailers().unwrap_or_default());
+                continue;
+            }
+        };
         seen.received_bytes += bytes.len() as u64;
         if seen.received_bytes > MOST_BODY {
             return Err(too_large());
         }
         if status.is_success() {
             held.add(bytes.len())?;
-            reader.part(bytes, at)?;
+            reader.part(&bytes, at)?;
         } else {
             let left = MOST_EXCUSE - excuse.len();
             excuse.extend_from_slice(&bytes[..bytes.len().min(left)]);

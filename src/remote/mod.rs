@@ -15,6 +15,7 @@ mod connection;
 mod fault;
 #[cfg(fuzzing)]
 pub mod fuzzed;
+mod grpc_status;
 mod limits;
 mod notes;
 mod protocol;

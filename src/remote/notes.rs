@@ -1,12 +1,14 @@
 //! What is noted of requests besides their times, and the columns that it makes.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use hyper::header::{HeaderMap, RETRY_AFTER};
 
 use super::connection::Seen;
 use super::fault::{Fault, Kind};
+use super::grpc_status;
 use crate::definition::Status;
 use crate::machine::{TICKS_PER_SECOND, own_ticks};
 use crate::run_data::{LoadResult, Verdict};
@@ -19,7 +21,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 #[derive(Default)]
 pub struct Notes {
     connects_ns: Vec<u64>,
-    statuses: BTreeMap<u16, usize>,
+    /// By the status of HTTP, and of gRPC.
+    statuses: BTreeMap<(u16, Option<u16>), usize>,
     /// By their kinds: how many, and the words of the first.
     faults: BTreeMap<Kind, (usize, String)>,
     first_bytes_ns: Vec<u64>,
@@ -29,7 +32,7 @@ pub struct Notes {
     /// Tokens of answers that came as a whole.
     prompt_tokens: usize,
     output_tokens: usize,
-    tokens_by: Option<&'static str>,
+    tokens_by: BTreeSet<Cow<'static, str>>,
 }
 
 /// Tokens of an answer that came as a whole.
@@ -44,7 +47,7 @@ impl Notes {
         let connects = seen.connects.iter().map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.connects_ns.extend(connects);
         if let Some(status) = seen.status {
-            *self.statuses.entry(status.as_u16()).or_default() += 1;
+            *self.statuses.entry((status.as_u16(), grpc_status::status(&seen.headers))).or_default() += 1;
         }
         // A refusal is there at once, which says nothing about answers.
         if let Some(first_byte) = seen.first_byte.filter(|_| fault.is_none()) {
@@ -59,8 +62,8 @@ impl Notes {
     }
 
     /// Notes tokens that did not come one by one, and by what tokens were counted.
-    pub fn add_tokens(&mut self, whole: Option<WholeTokens>, by: Option<&'static str>) {
-        self.tokens_by = by.or(self.tokens_by);
+    pub fn add_tokens(&mut self, whole: Option<WholeTokens>, by: Option<Cow<'static, str>>) {
+        self.tokens_by.extend(by);
         if let Some(WholeTokens { prompt, output }) = whole {
             self.prompt_tokens += prompt;
             self.output_tokens += output;
@@ -79,7 +82,7 @@ impl Notes {
         self.retry_after = self.retry_after.max(other.retry_after);
         self.prompt_tokens += other.prompt_tokens;
         self.output_tokens += other.output_tokens;
-        self.tokens_by = self.tokens_by.or(other.tokens_by);
+        self.tokens_by.extend(other.tokens_by);
     }
 
     /// The row of a trial with these notes. Wrong answers are never measured, whatever their times are.
@@ -93,7 +96,8 @@ impl Notes {
             row.connect_p50_ms = Some(times.percentile(0.5) as f64 / 1e6);
             row.connect_max_ms = Some(times.max() as f64 / 1e6);
         }
-        row.statuses = list(self.statuses.into_iter().map(|(status, count)| (status.to_string(), count)).collect());
+        let status = |(http, grpc): (u16, Option<u16>)| grpc.map_or(http.to_string(), |grpc| format!("grpc {grpc}"));
+        row.statuses = list(self.statuses.into_iter().map(|(key, count)| (status(key), count)).collect());
         row.errors = list(self.faults.iter().map(|(kind, (count, _))| (kind.to_string(), *count)).collect());
         if let Some(times) = SortedCalls::new(self.first_bytes_ns) {
             row.first_byte_p50_ms = Some(times.percentile(0.5) as f64 / 1e6);
@@ -102,7 +106,8 @@ impl Notes {
         row.sent_bytes = Some(self.sent_bytes);
         row.received_bytes = Some(self.received_bytes);
         row.retry_after_s = self.retry_after.map(|time| time.as_secs_f64());
-        row.tokens_by = self.tokens_by.map(str::to_owned);
+        let by: Vec<Cow<'static, str>> = self.tokens_by.into_iter().collect();
+        row.tokens_by = Some(by.join(", ")).filter(|by| !by.is_empty());
         if self.output_tokens > 0 {
             row.prompt_tokens = Some(self.prompt_tokens);
             row.output_tokens = Some(self.output_tokens);
@@ -121,10 +126,11 @@ impl Notes {
     }
 }
 
-/// What `Retry-After` asks for, in seconds. A date is not read.
+/// How long a server asks to wait: by `Retry-After` in seconds, or by gRPC's ways. A date is not read.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_RETRY))
+    let seconds = || headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok();
+    let asked = seconds().map(Duration::from_secs).or_else(|| grpc_status::retry_after(headers));
+    asked.map(|asked| asked.min(LONGEST_RETRY))
 }
 
 /// The processor time of this process over a trial.

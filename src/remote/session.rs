@@ -64,7 +64,7 @@ impl Serve for Session<'_> {
         let mut seen = Seen::default();
         let begin = Instant::now();
         self.spent.begin();
-        let checked = self.ask(first, &mut seen);
+        let mut checked = self.ask(first, &mut seen);
         self.spent.end();
         let fault = checked.as_ref().err();
         self.spent.note(fault.is_some_and(|fault| fault.kind.is_absence()));
@@ -72,8 +72,8 @@ impl Serve for Session<'_> {
         {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
             notes.add(&seen, fault);
-            if let Ok(checked) = &checked {
-                notes.add_tokens(checked.whole, checked.tokens_by);
+            if let Ok(checked) = &mut checked {
+                notes.add_tokens(checked.whole, checked.tokens_by.take());
             }
         }
         match checked {

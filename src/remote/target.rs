@@ -27,6 +27,8 @@ pub struct Target {
     pub addresses: Vec<SocketAddr>,
     pub tls: Option<Tls>,
     pub is_http2: bool,
+    /// Whether the address says that it is one of gRPC.
+    pub is_grpc: bool,
     /// What every request carries besides: credentials among them, which are kept nowhere else.
     pub headers: Headers,
 }
@@ -56,11 +58,14 @@ impl Target {
     pub fn find(address: &Address, headers: Headers) -> Result<Result<Self, Fault>> {
         let Address { url, allowed_hosts, is_http2, certificates } = address;
         let uri: Uri = url.parse().ok().context("--url is no address; write http://127.0.0.1:8000")?;
-        let is_tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => bail!("--url begins with http:// or https://"),
+        let (is_tls, is_grpc) = match uri.scheme_str() {
+            Some("http") => (false, false),
+            Some("https") => (true, false),
+            Some("grpc") => (false, true),
+            Some("grpcs") => (true, true),
+            _ => bail!("--url begins with http://, https://, grpc:// or grpcs://"),
         };
+        let is_http2 = *is_http2 || is_grpc;
         let authority = uri.authority().context("--url has no host; write http://127.0.0.1:8000")?;
         ensure!(
             !authority.as_str().contains('@'),
@@ -82,12 +87,13 @@ impl Target {
             !is_here || addresses.iter().all(|address| address.ip().is_loopback()),
             "{host} is not an address of this machine alone: name 127.0.0.1"
         );
-        let tls = is_tls.then(|| tls(&host, certificates.as_deref(), *is_http2)).transpose()?;
+        let tls = is_tls.then(|| tls(&host, certificates.as_deref(), is_http2)).transpose()?;
         Ok(Ok(Target {
             authority: authority.as_str().to_owned(),
             path: uri.path().trim_end_matches('/').to_owned(),
             query: uri.query().map(str::to_owned),
-            is_http2: *is_http2,
+            is_http2,
+            is_grpc,
             is_tls,
             addresses,
             tls,
@@ -129,7 +135,8 @@ impl Target {
 
     /// The address as results show it: without its query, which may be secret.
     pub fn shown(&self) -> String {
-        format!("{}://{}{}", if self.is_tls { "https" } else { "http" }, self.authority, self.path)
+        let scheme = if self.is_grpc { "grpc" } else { "http" };
+        format!("{scheme}{}://{}{}", if self.is_tls { "s" } else { "" }, self.authority, self.path)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A load test of a server, from its description to the rows.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -17,10 +18,10 @@ use super::protocol::{Described, Right, Wishes, describe};
 use super::session::Session;
 use super::target::{Address, Headers, Target};
 use crate::catalogue::read_catalogue;
-use crate::definition::{Case, CaseFailure, Dtype, Model, ORIGINAL, Phase, Sizes, Status, usable_name};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Model, ORIGINAL, Phase, Sizes, Status, usable_name};
 use crate::fixture::{
-    Allowed, HostTensor, NamedTensors, RING, Reference as Recorded, batch, prepare_and_hold, read_reference_of,
-    sample_indices,
+    Allowed, HostTensor, NamedTensors, RING, Reference as Recorded, TimedSamples, batch, prepare_and_hold,
+    read_reference_of, sample_indices,
 };
 use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
@@ -47,6 +48,8 @@ pub enum Reference {
     File(PathBuf),
     /// The reference of a packaged model.
     Model(String),
+    /// Nothing: inputs are the samples of this source, whose outputs nobody knows.
+    Samples(DataSource),
 }
 
 /// A server that was found, with its model.
@@ -82,7 +85,11 @@ impl Server {
         };
         let mut connection = Connection::new(target.clone(), spent.clone())?;
         let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
-        let right = |model: &Model| reference.map(|reference| right_of(reference, model, sizes, paths)).transpose();
+        let are_tensors = Cell::new(false);
+        let right = |model: &Model| {
+            are_tensors.set(true);
+            reference.map(|reference| right_of(reference, model, sizes, paths)).transpose()
+        };
         let has_ended = AtomicBool::new(false);
         let described = thread::scope(|scope| {
             scope.spawn(|| spent.watch(&has_ended, || {}));
@@ -91,6 +98,11 @@ impl Server {
         });
         let cleaned = |text: &str| target.cleaned_text(text, MOST_NAME);
         let described = described.map_err(|error| anyhow!(target.cleaned_text(&format!("{error:#}"), MOST_MESSAGE)))?;
+        let has_own_inputs = matches!(reference, Some(Reference::File(_) | Reference::Samples(_)));
+        ensure!(
+            described.is_err() || are_tensors.get() || !has_own_inputs,
+            "inputs of `--reference` and `--data-source` are tensors, which the protocols v2 and grpc have: leave them out"
+        );
         let described =
             described.map_err(|fault| with_reason(target.cleaned(fault), &spent)).map(|described| Described {
                 model: cleaned(&described.model),
@@ -133,6 +145,12 @@ fn with_reason(fault: Fault, spent: &Spent) -> Fault {
 fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) -> Result<Right> {
     let (model, reference) = match reference {
         Reference::File(file) => (served.clone(), read_reference_of(served, file)?),
+        Reference::Samples(source) => {
+            let model = Model { data_source: source.clone(), ..served.clone() };
+            let samples = TimedSamples::open(&model, sizes, true)?;
+            let inputs = (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<Result<_>>()?;
+            return Ok(Right::of_samples(inputs));
+        }
         Reference::Model(name) => {
             let entries = read_catalogue(&paths.models()?)?;
             let is_meant = |model: &&Model| model.name == *name && model.variant == ORIGINAL;

@@ -403,7 +403,7 @@ pub struct LoadResult {
     pub errors: Option<String>,
     /// The longest time that the server asked to wait for (`Retry-After`), in seconds.
     pub retry_after_s: Option<f64>,
-    /// What the tokens were counted by: `usage`, which the server says, or `events` of the stream.
+    /// What the tokens were counted by: `usage`, which the server says, a tokenizer with its file, or `events` of the stream.
     pub tokens_by: Option<String>,
     /// Processors that the whole process used on average which sent the requests: 1 is one of them all the time.
     pub client_processors: Option<f64>,

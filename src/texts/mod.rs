@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use self::tokenizer::ModelTokenizer;
 pub use self::tokenizer::Tokens;
@@ -106,6 +107,40 @@ impl Texts {
     pub fn buckets(&self, asked: Option<&[usize]>) -> Result<Vec<usize>> {
         let lengths = (0..self.len()).map(|place| Ok(self.tokens(place)?.ids.len())).collect::<Result<Vec<_>>>()?;
         Ok(buckets(&lengths, asked, self.longest))
+    }
+}
+
+/// Counts the tokens of texts that a model makes, by a tokenizer that a user names.
+#[derive(Clone)]
+pub struct TokenCounter {
+    tokenizer: ModelTokenizer,
+    /// The file, with the beginning of its SHA-256.
+    name: String,
+}
+
+impl TokenCounter {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no tokenizer.
+    pub fn open(file: &Path) -> Result<Self> {
+        let mut tokenizer = ModelTokenizer::read(file)?;
+        tokenizer.cut_at(None)?;
+        let sum = Sha256::digest(fs_err::read(file)?);
+        let sum: String = sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(TokenCounter { tokenizer, name: format!("tokenizer {}, SHA-256 {sum}…", file.display()) })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tokens of a text, without those that stand around each.
+    ///
+    /// # Errors
+    /// A part of the text is no token, and the tokenizer has none for what is unknown.
+    pub fn count(&self, text: &str) -> Result<usize> {
+        self.tokenizer.count(text)
     }
 }
 
@@ -224,6 +259,18 @@ mod tests {
         model = model.with_inputs(inputs);
         let error = texts_of(&model, text, None).unwrap().tokens(0).unwrap_err().to_string();
         assert!(error.contains("text 1 of ") && error.contains("the model knows 100 tokens"), "{error}");
+    }
+
+    #[cfg(feature = "text")]
+    #[test]
+    fn tokens_of_an_answer_are_counted_without_a_limit_and_without_those_around_it() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizer.json");
+        let counter = TokenCounter::open(&file).unwrap();
+        assert_eq!(counter.count("The water looked.").unwrap(), 5);
+        // The file cuts texts to 128 tokens.
+        assert_eq!(counter.count(&"water ".repeat(1000)).unwrap(), 1000);
+        assert!(counter.name().contains("tokenizer.json, SHA-256 "), "{}", counter.name());
+        assert!(TokenCounter::open(Path::new("no such file")).is_err());
     }
 
     #[test]

@@ -81,6 +81,16 @@ struct State {
     is_closed: bool,
     /// Requests that sessions are at.
     in_service: usize,
+    /// Sessions that wait: to wake nobody would cost as much as to wake one.
+    idle: usize,
+    /// The answers that the trial waits for, if it waits.
+    awaited: Option<usize>,
+}
+
+impl State {
+    fn is_over(&self, requests: usize) -> bool {
+        self.finished.len() >= requests || self.waiting.is_empty() && self.in_service == 0
+    }
 }
 
 impl Queue {
@@ -97,7 +107,7 @@ impl Queue {
         let mut state = self.lock();
         state.waiting = VecDeque::new();
         (state.finished, state.token_gaps_ns) = (finished, token_gaps_ns);
-        (state.hope, state.over, state.refill) = (hope, 0, None);
+        (state.hope, state.over, state.refill, state.awaited) = (hope, 0, None, None);
         (state.is_hopeless, state.is_cut) = (false, false);
     }
 
@@ -116,11 +126,12 @@ impl Queue {
         let before = state.waiting.len();
         state.waiting.extend(requests);
         let is_one = state.waiting.len() == before + 1;
+        let has_idle = state.idle > 0;
         drop(state);
-        if is_one {
-            self.arrived.notify_one()
-        } else {
-            self.arrived.notify_all()
+        match (has_idle, is_one) {
+            (true, true) => self.arrived.notify_one(),
+            (true, false) => self.arrived.notify_all(),
+            (false, _) => {}
         }
         true
     }
@@ -141,7 +152,9 @@ impl Queue {
                 return Some(Work::Stream(stream));
             }
             let Some(oldest) = state.waiting.front() else {
+                state.idle += 1;
                 state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
                 continue;
             };
             let left = batching.delay.saturating_sub(oldest.since.elapsed());
@@ -150,7 +163,9 @@ impl Queue {
                 state.in_service += count;
                 return Some(Work::Requests(state.waiting.drain(..count).collect()));
             }
+            state.idle += 1;
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
         }
     }
 
@@ -189,8 +204,11 @@ impl Queue {
                 }
             }
         }
+        let is_over = state.awaited.is_some_and(|requests| state.is_over(requests));
         drop(state);
-        self.ended.notify_one();
+        if is_over {
+            self.ended.notify_one();
+        }
     }
 
     pub(super) fn end_stream(&self, trial: Trial) {
@@ -227,11 +245,12 @@ impl Queue {
             if left.is_some_and(|left| left.is_zero()) {
                 state.waiting.clear();
             }
-            let is_over = state.finished.len() >= requests || state.waiting.is_empty() && state.in_service == 0;
-            if is_over {
+            if state.is_over(requests) {
+                state.awaited = None;
                 let State { finished, token_gaps_ns, .. } = &mut *state;
                 return Ok((std::mem::take(finished), std::mem::take(token_gaps_ns)));
             }
+            state.awaited = Some(requests);
             state = match left.filter(|left| !left.is_zero()) {
                 Some(left) => self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),

@@ -1,15 +1,18 @@
 //! How a server is spoken to: which requests it gets, and what a right answer is.
 
+mod grpc;
 mod measurement;
 mod openai;
 mod template;
 mod tensors;
 mod v2;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use strum::Display;
 
@@ -20,6 +23,7 @@ use super::target::Target;
 use crate::definition::{Dtype, Model, Phase, TensorSpec};
 use crate::fixture::seeded::Stream;
 use crate::run_data::RequestLengths;
+use crate::texts::TokenCounter;
 
 pub use openai::USUAL_TOKENS;
 pub use tensors::Right;
@@ -30,6 +34,8 @@ pub use tensors::Right;
 pub enum ProtocolName {
     /// The Open Inference Protocol v2: KServe, Triton, MLServer, OpenVINO Model Server
     V2,
+    /// The same over gRPC
+    Grpc,
     /// OpenAI's chat completions: vLLM, SGLang, llama-server, Ollama
     Chat,
     /// OpenAI's completions
@@ -43,7 +49,7 @@ pub enum ProtocolName {
 }
 
 /// How requests are made, as a user says it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Wishes {
     pub protocol: Option<ProtocolName>,
     /// The model's name on the server.
@@ -57,6 +63,8 @@ pub struct Wishes {
     /// Inputs in place of what the server says of them.
     pub inputs: Vec<TensorSpec>,
     pub texts: Option<Vec<String>>,
+    /// Counts tokens where the server does not.
+    pub tokenizer: Option<Arc<TokenCounter>>,
     pub template: Option<PathBuf>,
     pub seed: u64,
     pub lengths: Option<RequestLengths>,
@@ -114,7 +122,8 @@ pub struct Checked {
     pub token_count: Option<usize>,
     /// Tokens of an answer that came as a whole.
     pub whole: Option<WholeTokens>,
-    pub tokens_by: Option<&'static str>,
+    /// By what the tokens were counted.
+    pub tokens_by: Option<Cow<'static, str>>,
 }
 
 /// What a server says about itself and its model.
@@ -140,7 +149,8 @@ pub fn describe(
     wishes: &Wishes,
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
 ) -> Result<Result<Described, Fault>> {
-    let protocol = match wishes.protocol.or_else(|| by_path(&target.path)) {
+    let of_scheme = target.is_grpc.then_some(ProtocolName::Grpc);
+    let protocol = match wishes.protocol.or(of_scheme).or_else(|| by_path(&target.path)) {
         Some(protocol) => protocol,
         None if wishes.template.is_some() => ProtocolName::Template,
         None => match by_asking(connection, target) {
@@ -152,8 +162,14 @@ pub fn describe(
             Err(fault) => return Ok(Err(fault)),
         },
     };
+    ensure!(
+        !target.is_grpc || protocol == ProtocolName::Grpc,
+        "{} is an address of gRPC: begin it with http:// for the protocol {protocol}",
+        target.shown()
+    );
     match protocol {
         ProtocolName::V2 => v2::describe(connection, target, wishes, right),
+        ProtocolName::Grpc => grpc::describe(connection, target, wishes, right),
         ProtocolName::Chat | ProtocolName::Completions | ProtocolName::Embeddings => {
             openai::describe(connection, target, wishes, protocol)
         }

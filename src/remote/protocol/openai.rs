@@ -1,5 +1,7 @@
 //! OpenAI's completions, chat and embeddings, streamed as server-sent events or whole.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -16,6 +18,7 @@ use crate::remote::fault::{Fault, Kind};
 use crate::remote::notes::WholeTokens;
 use crate::remote::target::Target;
 use crate::run_data::RequestLengths;
+use crate::texts::TokenCounter;
 
 /// Tokens of prompts and answers, unless something else is said.
 pub const USUAL_TOKENS: [usize; 2] = [32, 16];
@@ -29,6 +32,7 @@ struct OpenAi {
     fields: Vec<(String, Value)>,
     texts: Option<Vec<String>>,
     lengths: Option<RequestLengths>,
+    tokenizer: Option<Arc<TokenCounter>>,
     seed: u64,
 }
 
@@ -79,6 +83,7 @@ pub fn describe(
         fields: wishes.fields.clone(),
         texts: wishes.texts.clone(),
         lengths: wishes.lengths.clone(),
+        tokenizer: wishes.tokenizer.clone(),
         seed: wishes.seed,
     };
     if makes_tokens && wishes.batch_size != 1 {
@@ -116,6 +121,14 @@ impl OpenAi {
             None => seeded_words(turn.seed(self.seed), turn.number, words),
         }
     }
+
+    /// The tokens of the prompt and of the answer that are asked for.
+    fn lengths(&self, turn: Turn) -> [usize; 2] {
+        match &self.lengths {
+            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
+            None => USUAL_TOKENS,
+        }
+    }
 }
 
 impl Protocol for OpenAi {
@@ -124,10 +137,7 @@ impl Protocol for OpenAi {
     }
 
     fn call(&self, turn: Turn) -> Call {
-        let [prompt, output] = match &self.lengths {
-            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
-            None => USUAL_TOKENS,
-        };
+        let [prompt, output] = self.lengths(turn);
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
         match self.name {
@@ -155,12 +165,36 @@ impl Protocol for OpenAi {
         Call::json(&self.path, Value::Object(body).to_string())
     }
 
-    fn reader(&self, _: Turn) -> Box<dyn AnswerReader> {
+    fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
+        let prompt = |counter: &Arc<TokenCounter>| Counted {
+            counter: counter.clone(),
+            prompt: self.text(turn, self.lengths(turn)[0]),
+            answer: String::new(),
+        };
+        let counted = self.tokenizer.as_ref().map(prompt);
         if self.is_stream {
-            Box::new(Stream::default())
+            Box::new(Stream { counted, ..Stream::default() })
         } else {
-            Box::new(WholeAnswer { body: Whole::default(), name: self.name, batch_size: self.batch_size })
+            Box::new(WholeAnswer { body: Whole::default(), name: self.name, batch_size: self.batch_size, counted })
         }
+    }
+}
+
+/// The texts of a request whose tokens are counted if the server does not say how many there are.
+struct Counted {
+    counter: Arc<TokenCounter>,
+    prompt: String,
+    answer: String,
+}
+
+impl Counted {
+    /// The tokens of the prompt and of the answer, and by what they are counted.
+    fn tokens(&self) -> Result<(WholeTokens, Cow<'static, str>), Fault> {
+        let count = |text: &str| self.counter.count(text);
+        let counted = count(&self.prompt).and_then(|prompt| Ok(WholeTokens { prompt, output: count(&self.answer)? }));
+        let counted =
+            counted.map_err(|error| Fault::new(Kind::WrongType, format!("the tokenizer fails: {error:#}")))?;
+        Ok((counted, self.counter.name().to_owned().into()))
     }
 }
 
@@ -208,15 +242,23 @@ struct Message {
     tool_calls: Option<Value>,
 }
 
+impl Message {
+    fn texts(&self) -> [&Option<String>; 3] {
+        [&self.reasoning_content, &self.reasoning, &self.content]
+    }
+}
+
 impl Choice {
+    /// The texts of the answer, or of a part of it.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let of_messages = self.delta.iter().chain(&self.message).flat_map(Message::texts);
+        of_messages.chain([&self.text]).flatten().map(String::as_str)
+    }
+
     /// Whether it has a part of the answer. The first event of a chat often has only its role.
     fn has_content(&self) -> bool {
-        let is_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let of_message = |message: &Message| {
-            [&message.content, &message.reasoning_content, &message.reasoning].into_iter().any(is_text)
-                || message.tool_calls.as_ref().is_some_and(|calls| !calls.is_null())
-        };
-        is_text(&self.text) || self.delta.iter().chain(&self.message).any(of_message)
+        let calls_a_tool = |message: &Message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_null());
+        self.texts().any(|text| !text.is_empty()) || self.delta.iter().chain(&self.message).any(calls_a_tool)
     }
 }
 
@@ -227,6 +269,7 @@ struct Stream {
     line: Vec<u8>,
     tokens: Vec<Instant>,
     usage: Option<Usage>,
+    counted: Option<Counted>,
     has_finished: bool,
     is_done: bool,
 }
@@ -251,6 +294,9 @@ impl Stream {
         }
         if event.choices.iter().any(Choice::has_content) {
             self.tokens.push(at);
+        }
+        if let Some(counted) = &mut self.counted {
+            counted.answer.extend(event.choices.iter().flat_map(Choice::texts));
         }
         self.has_finished |= event.choices.iter().any(|choice| choice.finish_reason.is_some());
         self.usage = event.usage.or(self.usage);
@@ -295,21 +341,33 @@ impl AnswerReader for Stream {
         if self.tokens.is_empty() {
             return Err(Fault::new(Kind::WrongShape, "the stream has no content"));
         }
-        let count = self.usage.and_then(Usage::output);
+        let (counted, by) = counted(self.usage, self.counted.as_ref())?;
         Ok(Checked {
-            prompt_tokens: self.usage.map_or(0, Usage::prompt),
+            prompt_tokens: counted.map_or_else(|| self.usage.map_or(0, Usage::prompt), |counted| counted.prompt),
             tokens: std::mem::take(&mut self.tokens),
-            token_count: count,
+            token_count: counted.map(|counted| counted.output),
             whole: None,
-            tokens_by: Some(if count.is_some() { "usage" } else { "events" }),
+            tokens_by: by.or(Some("events".into())),
         })
     }
+}
+
+/// The tokens that the server says, or those that a tokenizer counts, and which it is. Returns `None` if nobody counts them.
+fn counted(
+    usage: Option<Usage>,
+    counted: Option<&Counted>,
+) -> Result<(Option<WholeTokens>, Option<Cow<'static, str>>), Fault> {
+    if let Some((usage, output)) = usage.and_then(|usage| Some((usage, usage.output()?))) {
+        return Ok((Some(WholeTokens { prompt: usage.prompt(), output }), Some("usage".into())));
+    }
+    Ok(counted.map(Counted::tokens).transpose()?.unzip())
 }
 
 struct WholeAnswer {
     body: Whole,
     name: ProtocolName,
     batch_size: usize,
+    counted: Option<Counted>,
 }
 
 impl Reader for WholeAnswer {
@@ -356,9 +414,11 @@ impl AnswerReader for WholeAnswer {
         if !answer.choices.iter().any(Choice::has_content) {
             return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
         }
-        let counted = |usage: Usage| Some(WholeTokens { prompt: usage.prompt(), output: usage.output()? });
-        let whole = answer.usage.and_then(counted);
-        Ok(Checked { whole, tokens_by: whole.map(|_| "usage"), ..Checked::default() })
+        if let Some(counted) = &mut self.counted {
+            counted.answer.extend(answer.choices.iter().flat_map(Choice::texts));
+        }
+        let (whole, tokens_by) = counted(answer.usage, self.counted.as_ref())?;
+        Ok(Checked { whole, tokens_by, ..Checked::default() })
     }
 }
 
@@ -388,7 +448,7 @@ mod tests {
                 text.as_bytes().chunks(size).map(|part| std::str::from_utf8(part).unwrap()).collect();
             let checked = read(&bytes).unwrap();
             assert_eq!((checked.prompt_tokens, checked.tokens.len(), checked.token_count), (7, 2, Some(3)), "{size}");
-            assert_eq!(checked.tokens_by, Some("usage"));
+            assert_eq!(checked.tokens_by.as_deref(), Some("usage"));
         }
     }
 
@@ -396,23 +456,49 @@ mod tests {
     fn a_stream_says_that_it_has_ended() {
         let token = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
         assert_eq!(read(&[token]).unwrap_err(), Kind::NoEnd);
-        assert_eq!(read(&[token, "data: [DONE]\n\n"]).unwrap().tokens_by, Some("events"));
+        assert_eq!(read(&[token, "data: [DONE]\n\n"]).unwrap().tokens_by.as_deref(), Some("events"));
         assert!(read(&[token, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"]).is_ok());
         assert_eq!(read(&["data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
         assert_eq!(read(&[token, "data: {\"error\":{\"message\":\"no memory\"}}\n"]).unwrap_err(), Kind::ServerError);
         assert_eq!(read(&["data: <html>\n"]).unwrap_err(), Kind::WrongType);
         assert!(read(&[token, "data: [DONE]"]).is_ok());
         let counted = |usage: &str| read(&[token, &format!("data: {{\"usage\":{usage}}}\n\ndata: [DONE]\n")]);
-        assert_eq!(counted("{\"prompt_tokens\":null}").unwrap().tokens_by, Some("events"));
+        assert_eq!(counted("{\"prompt_tokens\":null}").unwrap().tokens_by.as_deref(), Some("events"));
         assert_eq!(counted("{\"completion_tokens\":99999999999999}").unwrap_err(), Kind::WrongType);
         let long = format!("data: {}", "x".repeat(MOST_LINE));
         assert_eq!(read(&[&long]).unwrap_err(), Kind::TooLarge);
     }
 
+    #[cfg(feature = "text")]
+    #[test]
+    fn a_tokenizer_counts_what_the_server_does_not() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizer.json");
+        let counter = Arc::new(TokenCounter::open(&file).unwrap());
+        let counted = || Counted { counter: counter.clone(), prompt: "the water".into(), answer: String::new() };
+        let stream = |usage: &str| {
+            let mut stream = Stream { counted: Some(counted()), ..Stream::default() };
+            // Two events, four tokens.
+            for event in [r#"{"choices":[{"delta":{"content":"The wat"}}]}"#, r#"{"choices":[{"text":"er looked"}]}"#] {
+                stream.line(format!("data: {event}").as_bytes(), Instant::now()).unwrap();
+            }
+            stream.line(format!("data: {{\"usage\":{usage}}}").as_bytes(), Instant::now()).unwrap();
+            stream.line(b"data: [DONE]", Instant::now()).unwrap();
+            let checked = stream.check(&Seen::default()).unwrap();
+            (checked.prompt_tokens, checked.token_count, checked.tokens_by.unwrap().into_owned())
+        };
+        assert_eq!(stream("null"), (2, Some(4), counter.name().to_owned()));
+        let usage = r#"{"prompt_tokens":7,"completion_tokens":9}"#;
+        assert_eq!(stream(usage), (7, Some(9), "usage".to_owned()));
+        let body = Whole(br#"{"choices":[{"message":{"content":"the water"}}]}"#.to_vec());
+        let mut whole = WholeAnswer { body, name: ProtocolName::Chat, batch_size: 1, counted: Some(counted()) };
+        let checked = whole.check(&Seen::default()).unwrap();
+        assert_eq!((checked.whole.unwrap().output, checked.tokens_by.as_deref()), (2, Some(counter.name())));
+    }
+
     #[test]
     fn whole_answers_are_checked() {
         let of = |name, body: &str| {
-            let mut answer = WholeAnswer { body: Whole(body.as_bytes().to_vec()), name, batch_size: 1 };
+            let mut answer = WholeAnswer { body: Whole(body.as_bytes().to_vec()), name, batch_size: 1, counted: None };
             answer.check(&Seen::default()).map_err(|fault| fault.kind)
         };
         let chat = |body: &str| of(ProtocolName::Chat, body);
@@ -441,6 +527,7 @@ mod tests {
             fields: vec![("ignore_eos".into(), true.into()), ("temperature".into(), json!(1))],
             texts: None,
             lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
+            tokenizer: None,
             seed: 1,
         };
         let call = |trial, number| protocol.call(Turn { trial, number });

@@ -26,46 +26,56 @@ use crate::remote::target::Target;
 /// The header with the length of the JSON before the bytes.
 const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
+/// What a server says about the tensors of a model.
 #[derive(Deserialize)]
-struct Metadata {
+pub(super) struct Metadata {
     #[serde(default)]
-    inputs: Vec<TensorMetadata>,
+    pub inputs: Vec<TensorMetadata>,
     #[serde(default)]
-    outputs: Vec<TensorMetadata>,
+    pub outputs: Vec<TensorMetadata>,
 }
 
 #[derive(Clone, Deserialize)]
-struct TensorMetadata {
-    name: String,
-    datatype: String,
-    shape: Vec<i64>,
+pub(super) struct TensorMetadata {
+    pub name: String,
+    pub datatype: String,
+    pub shape: Vec<i64>,
+}
+
+/// A model that a server describes, and the path of its requests.
+pub(super) struct Found {
+    pub name: String,
+    /// The name and the version of the server.
+    pub server: [String; 2],
+    pub path: String,
+    pub metadata: Metadata,
 }
 
 /// A model behind the protocol.
-struct V2 {
-    path: String,
-    inputs: Vec<Input>,
+pub(super) struct V2 {
+    pub path: String,
+    pub inputs: Vec<Input>,
     wishes: Wishes,
-    checks: Arc<Checks>,
+    pub checks: Arc<Checks>,
 }
 
 /// An input of requests.
-struct Input {
-    name: String,
-    datatype: &'static str,
-    shape: Vec<usize>,
+pub(super) struct Input {
+    pub name: String,
+    pub datatype: &'static str,
+    pub shape: Vec<usize>,
     content: Content,
 }
 
 enum Content {
     Seeded(Varied),
     Texts,
-    /// Those of which the right outputs are known take turns.
+    /// Those of a reference or of samples take turns.
     Known(Vec<Vec<u8>>),
 }
 
 /// What a right answer is.
-struct Checks {
+pub(super) struct Checks {
     outputs: Vec<TensorMetadata>,
     batch_size: usize,
     right: Option<Right>,
@@ -73,7 +83,8 @@ struct Checks {
     known: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
-/// Reads what the server says about the model and makes the requests. `right` gives inputs with their outputs, where they are known.
+/// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their
+/// outputs where they are known.
 ///
 /// # Errors
 /// The outer error is about what was asked for, and the inner one about the server.
@@ -93,7 +104,7 @@ pub fn describe(
     let name = match named.or_else(|| wishes.model.clone()) {
         Some(name) => name,
         None => match json_answer(connection, &Call::json(format!("{base}/v2/repository/index"), "{}")) {
-            Ok(listed) => only_model(listed)?,
+            Ok(listed) => only_model(listed.map(names_of))?,
             Err(fault) => return Ok(Err(fault)),
         },
     };
@@ -105,35 +116,54 @@ pub fn describe(
         Ok(None) => return Ok(Err(Fault::new(Kind::ClientError, format!("the server has no model {name:?}")))),
         Err(fault) => return Ok(Err(fault)),
     };
-    ensure!(
-        !metadata.inputs.is_empty(),
-        "the server does not say which inputs {name} takes: describe the request by `--template`"
-    );
-    let model = model_of(&name, &metadata, wishes)?;
-    let right = right(&model)?;
-    let inputs = inputs_of(&metadata.inputs, &model.inputs, right.as_ref(), wishes)?;
-    let text = |key: &str| server.get(key).and_then(|text| text.as_str()).map(str::to_owned);
-    let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
-    let known = vec![None; right.as_ref().map_or(0, |right| right.inputs.len())];
-    let checks = Checks { outputs: metadata.outputs, batch_size: wishes.batch_size, right, known: Mutex::new(known) };
-    let protocol = V2 { path: format!("{path}/infer"), inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
-    Ok(Ok(Described {
-        protocol: Box::new(protocol),
-        model: name,
-        server: text("name").map(|name| format!("{name} {}", text("version").unwrap_or_default()).trim().to_owned()),
-        dtype: model.dtype,
-        phase: Phase::Forward,
-        input_shape: Some(input_shape),
-        makes_tokens: false,
-    }))
+    let text = |key: &str| server.get(key).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+    let found = Found { name, server: [text("name"), text("version")], path: format!("{path}/infer"), metadata };
+    found.described(wishes, right, |v2| Box::new(v2)).map(Ok)
 }
 
-/// The name of the server's only model, by Triton's and MLServer's list of their models.
-fn only_model(listed: Option<serde_json::Value>) -> Result<String> {
-    let listed = listed.context("the server does not list its models: name one by `--model`")?;
+impl Found {
+    /// Makes the requests to the model. `right` gives inputs in place of seeded ones, and their outputs where they are known.
+    ///
+    /// # Errors
+    /// The model's description does not fit what was asked for.
+    pub fn described(
+        self,
+        wishes: &Wishes,
+        right: impl FnOnce(&Model) -> Result<Option<Right>>,
+        protocol: impl FnOnce(V2) -> Box<dyn Protocol>,
+    ) -> Result<Described> {
+        let Found { name, server, path, metadata } = self;
+        ensure!(
+            !metadata.inputs.is_empty(),
+            "the server does not say which inputs {name} takes: describe the request by `--template`"
+        );
+        let model = model_of(&name, &metadata, wishes)?;
+        let right = right(&model)?;
+        let inputs = inputs_of(&metadata.inputs, &model.inputs, right.as_ref(), wishes)?;
+        let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
+        let known = Mutex::new(vec![None; right.as_ref().map_or(0, |right| right.inputs.len())]);
+        let checks = Checks { outputs: metadata.outputs, batch_size: wishes.batch_size, right, known };
+        let v2 = V2 { path, inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
+        Ok(Described {
+            protocol: protocol(v2),
+            model: name,
+            server: Some(server.join(" ").trim().to_owned()).filter(|server| !server.is_empty()),
+            dtype: model.dtype,
+            phase: Phase::Forward,
+            input_shape: Some(input_shape),
+            makes_tokens: false,
+        })
+    }
+}
+
+fn names_of(listed: serde_json::Value) -> Vec<String> {
     let name = |model: &serde_json::Value| Some(model.get("name")?.as_str()?.to_owned());
-    let names: Vec<String> = listed.as_array().into_iter().flatten().filter_map(name).collect();
-    match names.as_slice() {
+    listed.as_array().into_iter().flatten().filter_map(name).collect()
+}
+
+/// The server's only model, by Triton's and MLServer's list of their models, if there is such a list.
+pub(super) fn only_model(listed: Option<Vec<String>>) -> Result<String> {
+    match listed.context("the server does not list its models: name one by `--model`")?.as_slice() {
         [only] => Ok(only.clone()),
         [] => anyhow::bail!("the server lists no model: name one by `--model`"),
         several => anyhow::bail!("the server has several models: name one by `--model`: {}", several.join(", ")),
@@ -196,7 +226,7 @@ const MOST_TEXTS: usize = 1 << 16;
 /// The room that a text may take.
 const TEXT_BYTES: usize = 1 << 10;
 
-/// What requests have as inputs. Without known outputs they are seeded.
+/// What requests have as inputs. Without a reference or samples they are seeded.
 fn inputs_of(
     metadata: &[TensorMetadata],
     specs: &[TensorSpec],
@@ -216,7 +246,7 @@ fn inputs_of(
     let input = |(place, (tensor, spec)): (usize, (&TensorMetadata, &TensorSpec))| -> Result<Input> {
         let is_text = tensor.datatype == BYTES;
         let datatype = if is_text { BYTES } else { type_name(spec.dtype) };
-        let of = |shape: Vec<usize>, content| Input { name: json!(tensor.name).to_string(), datatype, shape, content };
+        let of = |shape: Vec<usize>, content| Input { name: tensor.name.clone(), datatype, shape, content };
         let known = right.filter(|_| !is_text).map(|right| right.inputs.iter().map(|inputs| &inputs[place]));
         if let Some(known) = known {
             let shape = known.clone().next().map(|first| first.shape.clone()).unwrap_or_default();
@@ -238,8 +268,8 @@ fn inputs_of(
 }
 
 impl V2 {
-    /// The place of a request among those of which the outputs are known.
-    fn place(&self, turn: Turn) -> Option<usize> {
+    /// The place of a request among those that take turns.
+    pub fn place(&self, turn: Turn) -> Option<usize> {
         let known = self.checks.right.as_ref()?.inputs.len();
         turn.number.checked_rem(known)
     }
@@ -255,7 +285,7 @@ impl V2 {
     }
 
     /// The data of an input as it is sent.
-    fn data(&self, input: &Input, turn: Turn) -> Vec<u8> {
+    pub fn data(&self, input: &Input, turn: Turn) -> Vec<u8> {
         match &input.content {
             Content::Seeded(varied) => varied.make(&turn.samples(self.wishes.seed, self.wishes.batch_size)),
             Content::Known(all) => all[self.place(turn).unwrap_or(0)].clone(),
@@ -271,17 +301,21 @@ impl V2 {
         }
     }
 
+    /// The id of a request. The same id makes the same answer.
+    pub fn id(&self, turn: Turn) -> usize {
+        self.place(turn).unwrap_or(turn.number)
+    }
+
     /// A request with the length of its JSON.
     fn body(&self, turn: Turn) -> (Bytes, usize) {
-        let is_binary = self.wishes.is_binary;
-        // The same id makes the same answer.
-        let id = self.place(turn).unwrap_or(turn.number);
+        let (is_binary, id) = (self.wishes.is_binary, self.id(turn));
         let mut body = format!(r#"{{"id":"{id}","inputs":["#).into_bytes();
         let mut tail: Vec<u8> = Vec::new();
         for (place, input) in self.inputs.iter().enumerate() {
             let Input { name, datatype, shape, .. } = input;
             let comma = if place > 0 { "," } else { "" };
-            let head = format!(r#"{comma}{{"name":{name},"shape":{},"datatype":"{datatype}","#, json!(shape));
+            let (name, shape) = (json!(name), json!(shape));
+            let head = format!(r#"{comma}{{"name":{name},"shape":{shape},"datatype":"{datatype}","#);
             body.extend_from_slice(head.as_bytes());
             let mut data = self.data(input, turn);
             if is_binary {
@@ -325,7 +359,7 @@ impl Protocol for V2 {
 }
 
 struct Answer {
-    /// Among the requests of which the outputs are known.
+    /// Among the requests that take turns.
     place: Option<usize>,
     body: Whole,
     checks: Arc<Checks>,
@@ -339,11 +373,11 @@ impl Reader for Answer {
 
 #[derive(Deserialize)]
 struct Outputs {
-    outputs: Vec<Output>,
+    outputs: Vec<JsonOutput>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct JsonOutput {
     name: String,
     shape: Vec<usize>,
     datatype: String,
@@ -360,79 +394,106 @@ struct Parameters {
 
 impl AnswerReader for Answer {
     fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
-        let known = || self.checks.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.place.is_some_and(|place| known()[place].as_ref() == Some(&self.body.0)) {
-            return Ok(Checked::default());
+        self.checks.check(self.place, &mut self.body.0, |body| outputs_of(body, seen))
+    }
+}
+
+/// The outputs of an answer over HTTP.
+fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
+    let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let (head, mut tail) = body
+        .split_at_checked(length.unwrap_or(body.len()))
+        .ok_or_else(|| Fault::new(Kind::WrongType, "the head of the answer is longer than the answer"))?;
+    let outputs: Outputs = serde_json::from_slice(head).map_err(|error| not_json(head, &error))?;
+    let mut found = Vec::new();
+    for JsonOutput { name, shape, datatype, parameters, data } in outputs.outputs {
+        found.push(match (parameters.binary_data_size, data) {
+            (Some(size), _) => {
+                let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
+                    Fault::new(Kind::WrongType, format!("output {name} has fewer bytes than it says"))
+                })?;
+                tail = rest;
+                Output::of_bytes(name, &datatype, shape, own)?
+            }
+            (None, Some(numbers)) => Output::new(name, &datatype, shape, numbers)?,
+            (None, None) => return Err(Fault::new(Kind::WrongType, format!("output {name} has no data"))),
+        });
+    }
+    if !tail.is_empty() {
+        let why = format!("{} bytes after those of the outputs belong to none", tail.len());
+        return Err(Fault::new(Kind::WrongType, why));
+    }
+    Ok(found)
+}
+
+/// An output that has as many values of its type as its shape says. All of them are finite.
+pub(super) struct Output {
+    name: String,
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+impl Output {
+    /// # Errors
+    /// The values do not fit the type or the shape, or one is not finite.
+    pub fn new(name: String, datatype: &str, shape: Vec<usize>, numbers: Numbers) -> Result<Self, Fault> {
+        let has_other_type = if datatype == BYTES { !numbers.values.is_empty() } else { numbers.texts > 0 };
+        if has_other_type {
+            let why = format!("output {name} has values that are not of its type {datatype}");
+            return Err(Fault::new(Kind::WrongType, why));
         }
-        self.checks.check(self.place, &self.body.0, seen)?;
-        if let Some(place) = self.place {
-            known()[place] = Some(std::mem::take(&mut self.body.0));
+        let count = numbers.values.len() + numbers.texts;
+        if Some(count) != elements_of(&shape) {
+            let why = format!("output {name} has {count} values for the shape {}", shape_text(&shape));
+            return Err(Fault::new(Kind::WrongShape, why));
         }
-        Ok(Checked::default())
+        if numbers.values.iter().any(|value| !value.is_finite()) {
+            return Err(Fault::new(Kind::NotFinite, format!("output {name} has a value that is not finite")));
+        }
+        Ok(Output { name, shape, values: numbers.values })
+    }
+
+    /// The same of little-endian bytes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_bytes(name: String, datatype: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, Fault> {
+        let numbers = numbers_of_bytes(datatype, &shape, bytes)
+            .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?;
+        Output::new(name, datatype, shape, numbers)
     }
 }
 
 impl Checks {
-    fn check(&self, place: Option<usize>, body: &[u8], seen: &Seen) -> Result<(), Fault> {
-        let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        let (head, mut tail) = body
-            .split_at_checked(length.unwrap_or(body.len()))
-            .ok_or_else(|| Fault::new(Kind::WrongType, "the head of the answer is longer than the answer"))?;
-        let outputs: Outputs = serde_json::from_slice(head).map_err(|error| not_json(head, &error))?;
-        let mut found: Vec<(String, Vec<usize>, Vec<f64>)> = Vec::new();
-        for output in outputs.outputs {
-            let name = output.name;
-            let numbers = match (output.parameters.binary_data_size, output.data) {
-                (Some(size), _) => {
-                    let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
-                        Fault::new(Kind::WrongType, format!("output {name} has fewer bytes than it says"))
-                    })?;
-                    tail = rest;
-                    numbers_of_bytes(&output.datatype, &output.shape, own)
-                        .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?
-                }
-                (None, Some(numbers)) => numbers,
-                (None, None) => return Err(Fault::new(Kind::WrongType, format!("output {name} has no data"))),
-            };
-            let has_other_type = if output.datatype == BYTES { !numbers.values.is_empty() } else { numbers.texts > 0 };
-            if has_other_type {
-                let why = format!("output {name} has values that are not of its type {}", output.datatype);
-                return Err(Fault::new(Kind::WrongType, why));
-            }
-            if Some(numbers.values.len() + numbers.texts) != elements_of(&output.shape) {
-                let why = format!(
-                    "output {name} has {} values for the shape {}",
-                    numbers.values.len() + numbers.texts,
-                    shape_text(&output.shape)
-                );
-                return Err(Fault::new(Kind::WrongShape, why));
-            }
-            if numbers.values.iter().any(|value| !value.is_finite()) {
-                return Err(Fault::new(Kind::NotFinite, format!("output {name} has a value that is not finite")));
-            }
-            found.push((name, output.shape, numbers.values));
+    /// Checks the answer to the request of this place, whose outputs `outputs_of` reads.
+    ///
+    /// # Errors
+    /// It is not a right one.
+    pub fn check(
+        &self,
+        place: Option<usize>,
+        body: &mut Vec<u8>,
+        outputs_of: impl FnOnce(&[u8]) -> Result<Vec<Output>, Fault>,
+    ) -> Result<Checked, Fault> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_some_and(|place| known()[place].as_ref() == Some(body)) {
+            return Ok(Checked::default());
         }
-        if !tail.is_empty() {
-            let why = format!("{} bytes after those of the outputs belong to none", tail.len());
-            return Err(Fault::new(Kind::WrongType, why));
+        self.check_outputs(place, &outputs_of(body)?)?;
+        if let Some(place) = place {
+            known()[place] = Some(std::mem::take(body));
         }
-        self.check_shapes(&found)?;
-        let by_name = |name: &str| {
-            let is_meant =
-                |output: &&(String, Vec<usize>, Vec<f64>)| output.0 == name || name.is_empty() && found.len() == 1;
-            found.iter().find(is_meant).map(|(_, shape, values)| (shape.clone(), values.clone()))
-        };
-        self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
+        Ok(Checked::default())
     }
 
-    /// The outputs have to be there that the server has announced, in these shapes.
-    fn check_shapes(&self, found: &[(String, Vec<usize>, Vec<f64>)]) -> Result<(), Fault> {
+    /// The outputs have to be there that the server has announced, in these shapes and with the right values.
+    fn check_outputs(&self, place: Option<usize>, found: &[Output]) -> Result<(), Fault> {
         let wrong = |why: String| Err(Fault::new(Kind::WrongShape, why));
         if found.is_empty() {
             return wrong("the answer has no output".to_owned());
         }
         for announced in &self.outputs {
-            let Some((name, shape, _)) = found.iter().find(|(name, ..)| *name == announced.name) else {
+            let Some(Output { name, shape, .. }) = found.iter().find(|output| output.name == announced.name) else {
                 return wrong(format!("there is no output {}", announced.name));
             };
             let is_like = |(place, (size, &announced)): (usize, (&usize, &i64))| {
@@ -448,7 +509,11 @@ impl Checks {
                 ));
             }
         }
-        Ok(())
+        let by_name = |name: &str| {
+            let is_meant = |output: &&Output| output.name == name || name.is_empty() && found.len() == 1;
+            found.iter().find(is_meant).map(|output| (output.shape.clone(), output.values.clone()))
+        };
+        self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
     }
 }
 
@@ -489,10 +554,15 @@ mod tests {
         Checks { outputs: serde_json::from_str(outputs).unwrap(), batch_size: 1, right: None, known: Mutex::default() }
     }
 
+    fn checked(checks: &Checks, body: &[u8], seen: &Seen) -> Result<(), Kind> {
+        let checked = checks.check(None, &mut body.to_vec(), |body| outputs_of(body, seen));
+        checked.map(|_| ()).map_err(|fault| fault.kind)
+    }
+
     #[test]
     fn an_answer_has_the_outputs_that_were_announced() {
         let checks = checks(r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#);
-        let of = |body: &str| checks.check(None, body.as_bytes(), &Seen::default()).map_err(|fault| fault.kind);
+        let of = |body: &str| checked(&checks, body.as_bytes(), &Seen::default());
         let answer = |shape: &str, data: &str| {
             format!(
                 r#"{{"model_name":"m","outputs":[{{"name":"logits","datatype":"FP32","shape":{shape},"data":{data}}}]}}"#
@@ -522,12 +592,11 @@ mod tests {
         let mut seen = Seen::default();
         seen.headers.insert(HEAD_LENGTH, HeaderValue::from(head.len()));
         let body = |values: [f32; 2]| [&head[..], &bytes_of(&values.to_vec().into())].concat();
-        assert!(checks.check(None, &body([1.0, 2.0]), &seen).is_ok());
-        assert_eq!(checks.check(None, &body([1.0, f32::INFINITY]), &seen).unwrap_err().kind, Kind::NotFinite);
-        assert_eq!(checks.check(None, &body([1.0, 2.0])[..head.len() + 5], &seen).unwrap_err().kind, Kind::WrongType);
-        assert_eq!(checks.check(None, &head[..20], &seen).unwrap_err().kind, Kind::WrongType);
-        let more = [body([1.0, 2.0]), vec![0]].concat();
-        assert_eq!(checks.check(None, &more, &seen).unwrap_err().kind, Kind::WrongType);
+        assert_eq!(checked(&checks, &body([1.0, 2.0]), &seen), Ok(()));
+        assert_eq!(checked(&checks, &body([1.0, f32::INFINITY]), &seen), Err(Kind::NotFinite));
+        assert_eq!(checked(&checks, &body([1.0, 2.0])[..head.len() + 5], &seen), Err(Kind::WrongType));
+        assert_eq!(checked(&checks, &head[..20], &seen), Err(Kind::WrongType));
+        assert_eq!(checked(&checks, &[body([1.0, 2.0]), vec![0]].concat(), &seen), Err(Kind::WrongType));
         assert!(numbers_of_bytes("FP32", &[2], &[0; 7]).is_err() && numbers_of_bytes("FP32", &[2], &[0; 9]).is_err());
         assert!(
             numbers_of_bytes("INT64", &[1 << 32, 1 << 32], &[]).is_err()

@@ -48,9 +48,10 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
             "{case}: no rate failed up to {rate:.1}/s, so the server may serve more; `--max-rate` limits a search"
         ));
     }
-    if row.tokens_by.as_deref() == Some("events") {
+    if row.tokens_by.as_deref().is_some_and(|by| by.contains("events")) {
         sentences.push(format!(
-            "{case}: the server does not say how many tokens there are; each event of a stream counts as one"
+            "{case}: the server does not say how many tokens there are; each event of a stream counts as one. \
+             `--tokenizer FILE` counts tokens"
         ));
     }
     sentences

@@ -31,6 +31,7 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "10/s", "--model", "other"], "no model"),
         (&["--rate", "10/s", "--input", "z:f32[batch,2]"], "no input z"),
         (&["--rate", "10/s", "digits"], "no cases to choose"),
+        (&["--rate", "10/s", "--backend", "ort"], "leave --backend out"),
         (&["--rate", "10/s", "--ttft", "1s"], "--output-tokens"),
     ] {
         let finished = run(&workplace, &server.url, arguments);

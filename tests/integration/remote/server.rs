@@ -46,6 +46,8 @@ pub enum Wrong {
     NotFinite,
     OtherShape,
     OtherValues,
+    /// A stream does not say how many tokens it had, which is not wrong.
+    NoUsage,
     /// A stream ends in its middle.
     NoEnd,
     /// The body stays open after the stream has ended.
@@ -63,7 +65,12 @@ pub struct Server {
     pub heads: Arc<Mutex<Vec<String>>>,
     /// The bodies of requests that are answered by a model.
     pub bodies: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// How long each request was served, in nanoseconds: from when it was there and the one before was over.
+    pub served: Arc<Mutex<Vec<u64>>>,
 }
+
+/// A request that waits to be served, since when, and where its end is told.
+type Queued = (Instant, Sender<()>);
 
 struct Shared {
     wrong: Arc<Mutex<Wrong>>,
@@ -71,7 +78,7 @@ struct Shared {
     heads: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Requests that wait to be served, one after the other.
-    queue: Option<Sender<Sender<()>>>,
+    queue: Option<Sender<Queued>>,
 }
 
 impl Server {
@@ -83,14 +90,19 @@ impl Server {
     pub fn with_service(service: Option<(ServiceTime, u64)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        let served: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let noted = served.clone();
         let queue = service.map(|(service, seed)| {
-            let (sender, receiver) = channel::<Sender<()>>();
+            let (sender, receiver) = channel::<Queued>();
             thread::spawn(move || {
                 sharpen_timers();
                 let mut draws = Draws::new(service, seed);
-                for waiting in receiver {
-                    let begin = Instant::now();
+                let mut free = Instant::now();
+                for (since, waiting) in receiver {
+                    let begin = free.max(since);
                     wait_until(begin + draws.next().unwrap());
+                    free = Instant::now();
+                    noted.lock().unwrap().push((free - begin).as_nanos() as u64);
                     let _ = waiting.send(());
                 }
             });
@@ -102,6 +114,7 @@ impl Server {
             requests: Arc::default(),
             heads: Arc::default(),
             bodies: Arc::default(),
+            served,
         };
         let shared = Arc::new(Shared {
             wrong: server.wrong.clone(),
@@ -168,7 +181,7 @@ fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
         if let Some(queue) = shared.queue.as_ref().filter(|_| is_asked) {
             let (waiting, served) = channel();
-            queue.send(waiting).ok();
+            queue.send((Instant::now(), waiting)).ok();
             served.recv().ok();
         }
         if !answer(stream, &path, &head, &body, wrong)? || wrong == Wrong::ClosesAfter {
@@ -341,7 +354,9 @@ fn stream_tokens(mut stream: &TcpStream, path: &str, body: &[u8], wrong: Wrong) 
         }
     }
     send(stream, &json!({"choices": [{"delta": {}, "text": "", "finish_reason": "length"}]}).to_string())?;
-    send(stream, &json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": tokens}}).to_string())?;
+    if wrong != Wrong::NoUsage {
+        send(stream, &json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": tokens}}).to_string())?;
+    }
     send(stream, "[DONE]")?;
     if wrong == Wrong::StaysOpen {
         // Until the client closes the connection.

@@ -1,0 +1,148 @@
+//! How a gRPC server says what became of a request: by the status in the trailers, which are those of HTTP/2.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
+use hyper::header::HeaderMap;
+use prost::Message;
+
+use super::fault::{Fault, Kind};
+
+/// The status of an answer. Returns `None` if it has none.
+pub fn status(headers: &HeaderMap) -> Option<u16> {
+    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+}
+
+/// Checks the status of a whole answer.
+///
+/// # Errors
+/// It is none of success; its kind is that of the status of HTTP which `google/rpc/code.proto` names beside it.
+pub fn check(headers: &HeaderMap) -> Result<(), Fault> {
+    let Some(status) = status(headers) else {
+        let media = headers.get(hyper::header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        if !media.starts_with("application/grpc") {
+            return Err(Fault::new(Kind::WrongType, format!("the answer is of the type {media:?}, and not of gRPC")));
+        }
+        return Err(Fault::new(Kind::NoEnd, "the answer ended without a status of gRPC"));
+    };
+    let (kind, name) = match status {
+        0 => return Ok(()),
+        1 => (Kind::ClientError, "cancelled"),
+        3 => (Kind::ClientError, "invalid argument"),
+        4 => (Kind::Timeout, "deadline exceeded"),
+        5 => (Kind::ClientError, "not found"),
+        6 => (Kind::ClientError, "already exists"),
+        7 => (Kind::ClientError, "permission denied"),
+        8 => (Kind::Busy, "resource exhausted"),
+        9 => (Kind::ClientError, "failed precondition"),
+        10 => (Kind::ClientError, "aborted"),
+        11 => (Kind::ClientError, "out of range"),
+        12 => (Kind::ServerError, "unimplemented"),
+        13 => (Kind::ServerError, "internal"),
+        14 => (Kind::Busy, "unavailable"),
+        15 => (Kind::ServerError, "data loss"),
+        16 => (Kind::ClientError, "unauthenticated"),
+        _ => (Kind::ServerError, "unknown"),
+    };
+    let words = headers.get("grpc-message").map(|words| unescaped(words.as_bytes())).unwrap_or_default();
+    Err(Fault::new(kind, format!("status {status} ({name}) of gRPC {words}").trim_end().to_owned()))
+}
+
+/// A message, in which `%` and two digits stand for a byte.
+fn unescaped(words: &[u8]) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(words.len()), words);
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `google.rpc.Status`, as far as it is read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Details {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// How long a server asks to wait, by `grpc-retry-pushback-ms` or by `google.rpc.RetryInfo` in the details of the status.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| Some(headers.get(name)?.to_str().ok()?.trim());
+    if let Some(milliseconds) = text("grpc-retry-pushback-ms") {
+        return milliseconds.parse().ok().map(Duration::from_millis);
+    }
+    let details = BASE64_STANDARD_NO_PAD.decode(text("grpc-status-details-bin")?.trim_end_matches('=')).ok()?;
+    let details = Details::decode(details.as_slice()).ok()?.details;
+    let told = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(told.value.as_slice()).ok()?.retry_delay?;
+    Some(Duration::new(delay.seconds.try_into().ok()?, delay.nanos.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|&(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_status_is_a_kind_with_the_words_of_the_server() {
+        let of = |status: &str| check(&headers(&[("grpc-status", status), ("grpc-message", "no%20room%2")]));
+        assert!(of("0").is_ok());
+        for (status, kind) in [
+            ("3", Kind::ClientError),
+            ("4", Kind::Timeout),
+            ("8", Kind::Busy),
+            ("12", Kind::ServerError),
+            ("14", Kind::Busy),
+            ("99", Kind::ServerError),
+        ] {
+            let fault = of(status).unwrap_err();
+            assert_eq!(fault.kind, kind, "{status}");
+            assert!(fault.detail.ends_with("of gRPC no room%2"), "{fault}");
+        }
+        assert_eq!(check(&headers(&[("content-type", "application/grpc+proto")])).unwrap_err().kind, Kind::NoEnd);
+        assert_eq!(check(&headers(&[("content-type", "text/html")])).unwrap_err().kind, Kind::WrongType);
+        assert_eq!(of("many").unwrap_err().kind, Kind::WrongType);
+    }
+
+    #[test]
+    fn a_server_asks_to_wait_in_two_ways() {
+        assert_eq!(retry_after(&headers(&[("grpc-retry-pushback-ms", "250")])), Some(Duration::from_millis(250)));
+        let info = RetryInfo { retry_delay: Some(Delay { seconds: 2, nanos: 500_000_000 }) };
+        let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
+        let details = Details { details: vec![Any { type_url, value: info.encode_to_vec() }] };
+        let text = BASE64_STANDARD_NO_PAD.encode(details.encode_to_vec());
+        let of = |text: &str| retry_after(&headers(&[("grpc-status-details-bin", text)]));
+        assert_eq!(of(&text), Some(Duration::from_millis(2500)));
+        assert_eq!(of(&(text + "==")), Some(Duration::from_millis(2500)));
+        assert_eq!([of("%"), of("AAAA"), retry_after(&HeaderMap::new())], [None; 3]);
+    }
+}
