@@ -1,7 +1,6 @@
 //! One run of the history, and what can be read of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,9 +25,6 @@ pub const RESULTS: &str = "results.csv";
 pub const METRICS: &str = "metrics.csv";
 /// The file of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-
-/// From this size of `results.csv` on, about a hundred records, reading some columns of `results.parquet` takes less time.
-const LARGE_RESULTS: u64 = 128 << 10;
 
 /// A run of the history: a folder whose files are read when they are asked for.
 #[derive(Clone, Debug)]
@@ -143,26 +139,6 @@ impl Run {
         whole.clear();
         write_records(&self.records()?, &mut whole)?;
         Ok(whole)
-    }
-
-    /// The Parquet file of the records, if they are so many that reading some of its columns is faster than reading the CSV file, and if
-    /// both are whole, of this version (the CSV file begins with its header), and written by the same import.
-    pub(super) fn large_results(&self, header: &[u8]) -> Option<PathBuf> {
-        let csv = self.folder.join(RESULTS);
-        let columns = self.folder.join(Table::Results.file());
-        let written = |path: &Path| Some((path.metadata().ok()?.len(), path.metadata().ok()?.modified().ok()?));
-        let ((size, changed), (_, made)) = (written(&csv)?, written(&columns)?);
-        let ends = |path: &Path, first: &[u8], last: &[u8]| -> std::io::Result<bool> {
-            let mut file = std::fs::File::open(path)?;
-            let (mut head, mut tail) = (vec![0; first.len()], vec![0; last.len()]);
-            file.read_exact(&mut head)?;
-            file.seek(SeekFrom::End(-(last.len() as i64)))?;
-            file.read_exact(&mut tail)?;
-            Ok(head == first && tail == last)
-        };
-        let is_whole =
-            || ends(&csv, header, b"\n").ok() == Some(true) && ends(&columns, b"PAR1", b"PAR1").ok() == Some(true);
-        (size >= LARGE_RESULTS && made >= changed && is_whole()).then_some(columns)
     }
 
     fn results<T>(&self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
