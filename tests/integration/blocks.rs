@@ -150,7 +150,7 @@ fn a_network_without_large_products_is_refused() {
         return;
     }
     let workplace = Workplace::new(&["mobilenet-small"], &["ort"], &[1]);
-    workplace.inferbench(&["run", "--noplot", "--variant", "int4"]).finish();
+    workplace.inferbench(&["run", "--noplot", "--variant", "original,int4"]).finish();
     let record = workplace.record("mobilenet-small-int4/ort-cpu-i8/1");
     assert_refused(&record, "int4 needs products with constant matrices whose rows are multiples of 32");
 }
