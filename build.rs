@@ -12,6 +12,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time)");
     println!("cargo::rustc-check-cfg=cfg(rooms)");
     println!("cargo::rustc-check-cfg=cfg(has_tests)");
+    println!("cargo::rustc-check-cfg=cfg(fuzzing)");
     // The published package has no tests, and so nothing to which the rooms must be public.
     if Path::new("tests/integration").is_dir() {
         println!("cargo::rustc-cfg=has_tests");

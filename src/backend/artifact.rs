@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dtype, Model, Origin, Part, Phase};
-use crate::fixture::PartFiles;
+use crate::fixture::{Artifacts, PartFiles};
+use crate::graph_dtype::dequantise;
 
 #[derive(Clone, Copy, strum::Display)]
 pub(super) enum Format {
@@ -16,6 +17,9 @@ pub(super) enum Format {
 /// Checks what all backends need: the artifact exists, and the dtype is one of the backend's.
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
+        (_, Format::Onnx) if model.blocks().is_some() => Some(
+            "it has no MatMulNBits, ONNX Runtime's operator for weights in blocks; ort, openvino, tract and ort-web compute it",
+        ),
         (
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. },
             Format::TorchScript,
@@ -39,6 +43,36 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
         return Err(CaseFailure::unsupported(format!("no {dtype} of {format} graphs here; there are {names}")));
     }
     Ok(())
+}
+
+/// Checks that activations which meet weights in blocks can be of this dtype, and returns whether the model has such weights.
+pub(super) fn has_blocks(model: &Model, dtype: Dtype, dtypes: &[Dtype]) -> Result<bool, CaseFailure> {
+    if model.blocks().is_some() && !dtypes.contains(&dtype) {
+        let names = names(dtypes);
+        let why =
+            format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
+        return Err(CaseFailure::unsupported(why));
+    }
+    Ok(model.blocks().is_some())
+}
+
+/// The files of a model whose weights are blocks, with the same weights in f32; they are written into a folder. Returns `None` for other models.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn dequantised(request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Artifacts>, CaseFailure> {
+    if request.model.blocks().is_none() {
+        return Ok(None);
+    }
+    let mut artifacts = request.artifacts.clone();
+    for (part, files) in request.model.parts.iter().zip(&mut artifacts.parts) {
+        if let Some(file) = &mut files.onnx {
+            let exact = folder.join(format!("{}.onnx", part.name));
+            dequantise(file, &exact)?;
+            *file = exact;
+        }
+    }
+    Ok(Some(artifacts))
 }
 
 /// Dtypes as a list for a message.

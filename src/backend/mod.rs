@@ -64,7 +64,9 @@ pub use interface::{
 };
 pub use null::NullSession;
 pub use outside::conformance::{Check, check as check_program};
-pub use registry::{LLAMA_CPP, NULL, find};
+#[cfg(fuzzing)]
+pub use outside::fuzzed;
+pub use registry::{LLAMA_CPP, NULL, ORT, find};
 
 /// Makes a GGUF file of f32 into one of another form, as llama.cpp does.
 ///

@@ -79,6 +79,12 @@ impl Recorder {
     pub fn time<O>(&self, of: impl FnOnce() -> OperatorCall, run: impl FnOnce() -> O) -> O {
         let begin = Instant::now();
         let output = run();
+        self.note(begin, of);
+        output
+    }
+
+    /// Notes an operator that began then and ends now.
+    pub fn note(&self, begin: Instant, of: impl FnOnce() -> OperatorCall) {
         let duration = begin.elapsed();
         let Recording { calls, call } = &mut *self.0.borrow_mut();
         if let (Some(call), Some(recorded)) = (call, calls.last_mut()) {
@@ -86,7 +92,6 @@ impl Recorder {
             let duration_ns = duration.as_nanos() as u64;
             recorded.operators.push(OperatorCall { start_ns, duration_ns, ..of() });
         }
-        output
     }
 }
 

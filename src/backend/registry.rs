@@ -18,7 +18,7 @@ pub use crate::definition::NULL;
 use crate::definition::{
     CaseFailure, Dtype, Model, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
 };
-use crate::fixture::{Reads, check_gguf_scheme};
+use crate::fixture::{Reads, check_blocks};
 use crate::paths::{Paths, variable};
 
 /// Makes a backend with the runtime of an environment, if one is named, and with settings that are a part of its name.
@@ -81,11 +81,13 @@ macro_rules! in_place {
 
 /// The backend that also computes the weights of GGUF files in f32, for others to be compared with.
 pub const LLAMA_CPP: &str = "llama-cpp";
+/// ONNX Runtime.
+pub const ORT: &str = "ort";
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 static ENTRIES: [Entry; 12] = [
-    Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
+    Entry { name: ORT, version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
             backend: with_feature!("tch", super::tch::Tch), in_place: None },
@@ -306,7 +308,7 @@ pub fn check_model(name: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFa
     if model.is_gguf() && backend.reads() == Reads::Graphs && name != NULL {
         return Err(CaseFailure::unsupported("it reads no GGUF files; llama-cpp and candle do"));
     }
-    check_gguf_scheme(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
+    check_blocks(model).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
     backend.check_model(model, dtype)
 }
 

@@ -75,7 +75,7 @@ pub(super) fn as_language_model(
     let alone = || phases_of(vec![stem.to_string()], stem.to_string());
     let phases = if phases.is_empty() { alone() } else { phases };
     let mut parts: Vec<Part> = Vec::new();
-    let mut parameters = 0;
+    let mut parameters: u64 = 0;
     for name in phases.iter().flat_map(|plan| &plan.parts) {
         if !parts.iter().any(|part| part.name == *name) {
             let summary = onnx::read_summary(&file.with_file_name(format!("{name}.onnx")))?;
@@ -83,7 +83,9 @@ pub(super) fn as_language_model(
             name_lengths_of_caches(&mut part, &generation)?;
             parts.push(part);
             let is_first = |plan: &PhasePlan| plan.phase == Phase::Prefill && plan.parts.contains(name);
-            parameters += if phases.iter().any(is_first) { summary.parameters } else { 0 };
+            if phases.iter().any(is_first) {
+                parameters = parameters.saturating_add(summary.parameters);
+            }
         }
     }
     let inputs = inputs_of(&parts, &phases, &generation, is_said, first_token(file))?;

@@ -143,7 +143,8 @@ pub(super) fn add_derived(entries: &mut Vec<Entry>) {
         Origin::Packaged { folder, .. } if Architecture::of_folder(folder).is_some() => model.gguf_variants(),
         _ => Vec::new(),
     };
-    let derived: Vec<Model> = models.flat_map(|model| [model.derived_variants(), gguf(model)].concat()).collect();
+    let forms = |model: &Model| [model.derived_variants(), gguf(model), model.block_variants()].concat();
+    let derived: Vec<Model> = models.flat_map(forms).collect();
     for model in derived {
         if !entries.iter().any(|entry| entry.name == model.name && entry.variant == model.variant) {
             let (name, variant) = (model.name.clone(), model.variant.clone());

@@ -255,10 +255,16 @@ pub fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
     asked.is_none_or(|names| names.iter().any(|name| name == variant || name == ALL))
 }
 
-/// Whether an entry runs: without a list of variants, the original of a packaged model and all files of users do.
+/// Whether an entry runs: without a list of variants, the original of a packaged model and all files of users do. Weights in blocks are
+/// for language models, and of other networks they are made if they are asked for by name.
 pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
     let is_default = entry.variant == ORIGINAL || matches!(entry.place, Place::Folder | Place::Suite);
-    is_named(&entry.variant, asked) && (asked.is_some() || is_default)
+    let is_special = entry.model.as_ref().is_ok_and(|model| model.blocks().is_some() && model.generation.is_none());
+    match asked {
+        None => is_default,
+        Some(names) if is_special => names.contains(&entry.variant),
+        Some(_) => is_named(&entry.variant, asked),
+    }
 }
 
 /// The table with the settings of an entry: that of its file, or one that chooses it. If none does, because a flag has

@@ -24,9 +24,9 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \
-        the latest run; several, separated by commas, are runs of the same code. Two load tests are sides, too; those that followed a \
-        run on its machine and revision are compared with it.\n\n\
-        Exit codes: 0 for every case a slow-down beyond the tolerance is excluded, 1 a regression (of time, memory, size, accuracy, status \
+        the latest run. Commas separate several runs of the same code. A side may also be a load test. Load tests that followed a \
+        run, on its machine and at its revision, are compared with the run.\n\n\
+        Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a regression (of time, memory, size, accuracy, status \
         or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, 4 a case is open: cannot-say, or refused.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
@@ -51,24 +51,24 @@ pub struct Arguments {
     /// Do not count a case that the candidate lacks as a regression
     #[arg(long)]
     allow_missing: bool,
-    /// Exit with 0 although some cases are open, if another one is decided
+    /// Exit with 0 even if some cases are open, as long as one is decided
     #[arg(long)]
     allow_undecided: bool,
-    /// Smaller changes of the time do not matter: those that are certain are shown as notices, not as regressions
+    /// Smaller changes in time are no regressions; those that are certain are shown as notices
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
     tolerance: f64,
-    /// An increase of memory or of the model's size up to this is no regression
+    /// An increase in memory or model size up to this is no regression
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = fraction_below_one)]
     memory_tolerance: f64,
     /// A loss of accuracy up to this is no regression
     #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = fraction_below_one)]
     accuracy_tolerance: f64,
-    /// Confidence of the intervals; the rest to 100 % is the rate of false alarms among the changes found in all cases
+    /// Confidence of the intervals; 100 % minus this is the rate of false alarms among the changes found in all cases
     #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
     confidence: f64,
     #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]
     format: AnyFormat,
-    /// The columns of the table of other figures, in this order; `all` shows every column that has a value
+    /// The columns of the table of other metrics, in this order; `all` shows every column that has a value
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
     columns: Vec<String>,
     /// Write to this file instead of the terminal

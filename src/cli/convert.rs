@@ -20,9 +20,11 @@ use crate::run_data::{Distributions, RunFolder};
 
 /// Turn what `cargo bench` has measured into a run of the history
 #[derive(Args)]
-#[command(after_help = "Cases that a later run has measured again are refused.\n\n\
+#[command(
+    after_help = "Cases that a later run has measured again are refused, because Criterion keeps only the latest measurement.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main\n  \
-        inferbench convert --output-dir /mnt/share/reports")]
+        inferbench convert --output-dir /mnt/share/reports"
+)]
 pub struct Arguments {
     /// Run id [default: the latest]
     #[arg(long, value_name = "ID")]
@@ -30,7 +32,7 @@ pub struct Arguments {
     /// Name under which Criterion keeps the measurements
     #[arg(long, value_name = "NAME", default_value = "new")]
     baseline: String,
-    /// Replace the run's results even by fewer results
+    /// Replace the run's results, even with fewer results
     #[arg(long)]
     replace: bool,
 }

@@ -35,10 +35,10 @@ pub struct Arguments {
     /// With `--calibrate`: the number of threads that runs use [default: the number of processors]
     #[arg(long, requires = "calibrate", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Instead, put a program that runs models outside of inferbench through the protocol of such programs
+    /// Instead, check that an external worker speaks the protocol of external workers
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["doctor", "calibrate"])]
     conformance: Option<String>,
-    /// With `--conformance`: a packaged model that the program runs
+    /// With `--conformance`: a packaged model that the worker runs
     #[arg(long, value_name = "MODEL", requires = "conformance", default_value = "digits")]
     with_model: String,
     #[arg(long, value_enum, default_value = "table")]

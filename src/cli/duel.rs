@@ -22,12 +22,12 @@ const MOST_CANDIDATES: usize = 8;
         inferbench duel net.onnx net-int8.onnx --backend ort\n  \
         inferbench duel main . --model digits --profile\n  \
         inferbench duel main HEAD --format junit > duel.xml\n\n\
-        Exit codes: 0 for every case a slow-down beyond the tolerance is excluded, 1 a case became slower, wrong or does not run any more, \
+        Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a case became slower or wrong, or no longer runs, \
         2 bad usage, 3 nothing could be measured, 4 a case is open.\n\n\
         In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
         is built.")]
 pub struct Arguments {
-    /// The base: a git revision, an executable, a suite file, a model's file, or `.` for what is there now: the running inferbench, or the working tree of a package of your own
+    /// The base: a git revision, an executable, a suite file, a model's file, or `.` for the running inferbench (in a package of your own, the working tree)
     #[arg(value_name = "BASE")]
     base: String,
     /// The candidate, which may be slower than the base; several are measured side by side
@@ -40,7 +40,7 @@ pub struct Arguments {
     package: Option<String>,
     #[command(flatten)]
     terms: Terms,
-    /// Afterwards profile the cases that became slower by both programs, and show which operators take longer
+    /// Afterwards, profile the cases that became slower with both programs, and show which operators take longer
     #[arg(long)]
     profile: bool,
     #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]

@@ -31,20 +31,20 @@ enum By {
     Ssh(Ssh),
 }
 
-/// Submit the parts as an array job of Slurm, a node for each, and a job that merges them
+/// Submit the parts as a Slurm array job with one node per part, and a job that merges them
 #[derive(Args)]
 #[command(
-    after_help = "The project's folder has to be on storage that the nodes share. Run `inferbench prepare` before, so that nodes do not \
-        prepare the same files at once.\n\n\
+    after_help = "The project's folder has to be on storage that the nodes share. Run `inferbench prepare` first, so that the nodes do not \
+        prepare the same files at the same time.\n\n\
         Examples:\n  inferbench fleet slurm --suite small --nodes 4 --dry-run\n  \
         inferbench fleet slurm --suite key --nodes 8 --sbatch=--partition=bench --sbatch=--time=4:00:00\n  \
         inferbench fleet slurm --suite key --nodes 8 --by machine-kind --constraint cuda=gpu"
 )]
 struct Slurm {
-    /// How many parts: each has a node to itself
+    /// The number of parts; each has a node to itself
     #[arg(long, value_name = "N")]
     nodes: usize,
-    /// The feature of nodes that a kind of device needs, with `--by machine-kind`
+    /// With `--by machine-kind`: the node feature that a kind of device needs
     #[arg(long, value_name = "DEVICE=FEATURE", value_parser = parse_pair)]
     constraint: Vec<(String, String)>,
     /// A further argument of sbatch
@@ -57,21 +57,21 @@ struct Slurm {
     of: DivisionArguments,
 }
 
-/// Copy the program and what it reads to machines, measure a part on each, and fetch what they leave
+/// Copy the program and its files to machines, measure a part on each, and fetch the results
 #[derive(Args)]
 #[command(
-    after_help = "A machine needs Linux with the same processor architecture, sha256sum and tar, and has to be reached without a password. \
-        INFERBENCH_SSH is the command in place of `ssh`.\n\n\
+    after_help = "A machine needs Linux on the same processor architecture, sha256sum, tar, and a login without a password. \
+        INFERBENCH_SSH replaces the command `ssh`.\n\n\
         Examples:\n  inferbench fleet ssh alpha beta --suite small\n  inferbench fleet ssh alpha beta --suite small --resume"
 )]
 struct Ssh {
     /// The machines, as ssh knows them
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<String>,
-    /// The folder for inferbench on the machines, relative to the home there
+    /// The folder for inferbench on the machines, relative to the home folder there
     #[arg(long, value_name = "FOLDER", default_value = ".cache/inferbench/fleet")]
     folder: String,
-    /// Go on with the last measurement of this suite
+    /// Continue the last measurement of this suite
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -160,5 +160,5 @@ fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
         read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()
     });
     let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
-    last.context("there is no measurement of this suite with these files and so many machines to go on with")
+    last.context("there is no measurement to continue of this suite with these files and this number of machines")
 }

@@ -15,26 +15,26 @@ use crate::paths::Paths;
 /// Make ONNX, TorchScript and safetensors files of a model
 #[derive(Args)]
 #[command(
-    after_help = "The source is a model in another form. The outputs that PyTorch gives for it become the reference.\n\nExamples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
-    inferbench import net.pt2 --name mine\n\nPython's packages for it (PyTorch, transformers) are downloaded once, into the cache."
+    after_help = "The outputs of the source in PyTorch become the reference.\n\nExamples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
+    inferbench import net.pt2 --name mine\n\nThe Python packages that it needs (PyTorch, transformers) are downloaded once, into the cache."
 )]
 pub struct Arguments {
-    /// A folder with config.json and weights as a model hub has it, or an id of the hub; a file: a `.pt2` of torch.export,
-    /// TorchScript, ONNX, or a state dict
+    /// A folder from a model hub, with config.json and weights; a hub id; or a file: `.pt2` of torch.export, TorchScript, ONNX, or a
+    /// state dict
     source: String,
-    /// What a state dict belongs to: a packaged model, or one of torchvision
+    /// The architecture of a state dict: a packaged model, or a model of torchvision
     #[arg(long, value_name = "NAME")]
     architecture: Option<String>,
     /// The name of the model [default: that of the source]
     #[arg(long)]
     name: Option<String>,
-    /// The folder to make [default: models/exported/NAME]
+    /// The folder to write [default: models/exported/NAME]
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     /// An input of a file that does not say its sizes: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`
     #[arg(long, value_name = "NAME:TYPE[SIZES];…", value_delimiter = ';')]
     input: Vec<TensorSpec>,
-    /// Python 3.11 or later, which makes the environment
+    /// Python 3.11 or later, which creates the environment
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
 }
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let shown = output.strip_prefix(current).unwrap_or(&output).display();
     ensure!(
         !output.exists(),
-        "{shown} is there already: remove it, or import to another folder by `--name` or `--output`"
+        "{shown} already exists: remove it, or import to another folder by `--name` or `--output`"
     );
     let program = paths.script("scripts/import/launch.py")?;
     let python = &arguments.python;

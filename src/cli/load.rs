@@ -26,9 +26,9 @@ const SEARCH: &str = "search";
 /// Put cases under load: latency of requests, highest rate
 #[derive(Args)]
 #[command(
-    after_help = "Latency counts from the time at which a request was to arrive, so that requests which wait for slow ones are slow, too. \
-        With the word `search` before the filters, the highest rate within the bound is searched for.\n\n\
-        Exit codes: 1 if a bound is not kept, requests had no answer, or the highest rate of a search is certainly lower than that of the base, 4 if the generator of requests was late.\n\n\
+    after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
+        The word `search` before the filters finds the highest rate within the bound.\n\n\
+        Exit codes: 1 a bound is not kept, requests had no answer, or the highest rate is certainly lower than that of the base, 4 the load generator fell behind schedule.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
@@ -39,8 +39,8 @@ const SEARCH: &str = "search";
         inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3"
 )]
 pub struct Arguments {
-    /// The word `search`, files and folders of models, and regular expressions that cases' ids have to match; or one or two load tests
-    /// that were made before, of which the first is the base; several of one side are separated by commas
+    /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or one or two earlier
+    /// load tests, of which the first is the base; commas separate several load tests of one side
     #[arg(value_name = "search|FILE|FOLDER|FILTER|LOAD TEST")]
     words: Vec<String>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct Arguments {
     /// How much lower the highest rate of a search may be than that of the base
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction)]
     tolerance: f64,
-    /// Prices of machines, as `inferbench recommend` reads them, for what a million requests cost
+    /// Prices of machines, as for `inferbench recommend`: show the cost of a million requests
     #[arg(long, value_name = "FILE")]
     price: Option<PathBuf>,
     /// Show every trial and column of a search

@@ -27,32 +27,32 @@ const OVER_IN_A_SEARCH: u64 = 5;
 /// The flags that say how cases are put under load. A suite has them as keys of its table `[load]`.
 #[derive(Args, Clone, Debug)]
 pub struct TermArguments {
-    /// How requests arrive, as in MLPerf LoadGen, or from a number of users [default: server]
+    /// How requests arrive: as in MLPerf LoadGen, or from a number of concurrent users [default: server]
     #[arg(long, value_enum)]
     scenario: Option<Scenario>,
     /// Requests per second of the server scenario: `300/s`
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<f64>,
-    /// Users of the concurrent scenario, each of whom sends the next request when the answer is there
+    /// Users of the concurrent scenario; each sends the next request after the answer to the last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: Option<u32>,
-    /// Tokens of the prompts of language models: `32`, or `lognormal:32,0.5` with the median and the standard deviation of the logarithm
+    /// Tokens per prompt of a language model: `32`, or `lognormal:32,0.5` with the median and the standard deviation of the logarithm
     /// [default: those of the case]
     #[arg(long, value_name = "LENGTH", value_parser = parse_token_length, conflicts_with = "lengths")]
     prompt_tokens: Option<TokenLength>,
-    /// Tokens of the answers of language models, in the same way
+    /// Tokens per answer of a language model, in the same form
     #[arg(long, value_name = "LENGTH", value_parser = parse_token_length, conflicts_with = "lengths")]
     output_tokens: Option<TokenLength>,
-    /// A file with a line per request to a language model: the tokens of the prompt, a tab, and those of the answer
+    /// A file with one line per request to a language model: the number of prompt tokens, a tab, and the number of output tokens
     #[arg(long, value_name = "FILE")]
     lengths: Option<PathBuf>,
     /// A CSV file of arrivals: a header with `time` in seconds, and `input` and `output` in tokens for language models
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lengths", "prompt_tokens", "output_tokens"])]
     trace: Option<PathBuf>,
-    /// The time to the first token that a good request does not exceed: `200ms`
+    /// Service-level objective: the longest time to the first token, `200ms`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttft: Option<f64>,
-    /// The time per output token after the first that a good request does not exceed: `50ms`
+    /// Service-level objective: the longest time per output token after the first, `50ms`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     tpot: Option<f64>,
     /// The percentile of the latency that has to be within the bound [default: 90 of a single stream, otherwise 99]
@@ -64,37 +64,37 @@ pub struct TermArguments {
     /// The same as `--percentile 99 --bound TIME`
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["percentile", "bound"])]
     p99: Option<f64>,
-    /// The seed of the arrivals and of drawn lengths [default: 1]
+    /// The seed of arrival times and of drawn lengths [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long a trial takes at least [default: 10s, and 2s in a search; as long as the queries take if their number is given]
+    /// The shortest time of a trial [default: 10s, and 2s in a search; with `--queries`, as long as they take]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// Queries that a trial has at least [default in a search: as many as are certain with 5 over the bound]
+    /// The smallest number of queries of a trial [default in a search: enough to be certain with 5 over the bound]
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
-    /// How often a search is made, each time in a process of its own and with other seeds: several give an interval [default: 3]
+    /// How often a search is repeated, each time in a fresh process and with other seeds; several give an interval [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     searches: Option<u32>,
-    /// Sessions that serve at the same time; `auto` tries those that divide the processors among them [default: 1]
+    /// Sessions that serve at the same time; `auto` tries all ways to divide the processors evenly [default: 1]
     #[arg(long, value_name = "N|auto")]
     instances: Option<Instances>,
     /// Threads that call one session at the same time and share its threads: ONNX Runtime and OpenVINO allow it [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     callers: Option<u32>,
-    /// Requests that share a call, at most [default: 1]
+    /// The most requests that share a call [default: 1]
     #[arg(long, value_name = "N")]
     max_batch: Option<usize>,
-    /// How long a request waits for others to share its call [default: not at all]
+    /// The longest time that a request waits for others to share its call [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_delay: Option<f64>,
-    /// Watch memory, latency and throttling in windows over the duration
+    /// Soak test: watch memory, latency and throttling in windows over the duration
     #[arg(long)]
     soak: bool,
-    /// The growth of memory per hour, with `--soak`, beyond which the trial fails and ends: `50MB/h`
+    /// With `--soak`: the growth of memory per hour beyond which the trial fails and ends, `50MB/h`
     #[arg(long, value_name = "SIZE", value_parser = growth)]
     max_growth: Option<f64>,
-    /// Let calls of the null backend take so long, to compare the figures with theory: `2ms`, `exponential:2ms`, or
+    /// How long calls of the null backend take, to compare the results with theory: `2ms`, `exponential:2ms`, or
     /// `0.5ms+100ms/1000` with a stall every 1,000 calls
     #[arg(long, value_name = "TIME", value_parser = parse_service)]
     service_time: Option<ServiceTime>,

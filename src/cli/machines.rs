@@ -20,8 +20,8 @@ use crate::selftest::known_noise;
 /// How machines are shown side by side.
 #[derive(Args)]
 pub struct MachinesArguments {
-    /// Show machines side by side, by the newest run of each: a matrix of cases and machines, which machines of one kind are not
-    /// equal, and the trend of each
+    /// Show machines side by side, with the newest run of each: a matrix of cases and machines, which machines differ from their
+    /// kind, and the trend of each
     #[arg(long, conflicts_with_all = ["charts", "variants"])]
     pub machines: bool,
     /// Prices of machines, as for `recommend`: show the price of a million samples or tokens on each machine

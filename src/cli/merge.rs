@@ -19,12 +19,12 @@ use crate::report::{Format, ReportedRun, records};
 /// Put the parts of a suite that machines measured into one run
 #[derive(Args)]
 #[command(
-    after_help = "Parts of other files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \
+    after_help = "Parts with different files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \
         are missing.\n\n\
         Examples:\n  inferbench merge target-reports/parts/small-1a2b3c4d-of-4\n  inferbench merge node1 node2 node3 --partial"
 )]
 pub struct Arguments {
-    /// Folders with the parts: of one run each, or above them
+    /// Folders of parts, or folders that contain them
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
     /// Merge what is there, even if parts or cases are missing

@@ -54,7 +54,7 @@ use crate::{exit_codes, harness};
     version,
     help_template = help_page(),
     after_help = "Exit codes: 0 all well, 1 a regression or a wrong output, 2 bad usage or a bad file, 3 nothing could \
-        be measured, 4 the machine is too unstable to say, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
+        be measured, 4 the machine is too unstable to say, 5 a case failed, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
         inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
 )]
 struct Cli {
@@ -63,7 +63,7 @@ struct Cli {
     /// Folder of the reports and the history [default: target-reports]
     #[arg(long, global = true, env = OUTPUT_DIR, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
-    /// Show all columns of tables, also where the terminal (or a pipe, of 100 columns) is too narrow for them
+    /// Show all columns of tables, even if the terminal (or a pipe, of 100 columns) is too narrow for them
     #[arg(long, global = true)]
     wide: bool,
 }

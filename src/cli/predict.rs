@@ -29,7 +29,7 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 /// Predict latency, throughput and memory of unmeasured cases
 #[derive(Args)]
 #[command(
-    after_help = "A case that was measured is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
+    after_help = "A measured case is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
         than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
         measured model has one of its operators. The history is filled by `inferbench run --suite small`. A file for `--machine` has \
         `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// The models of this suite
     #[arg(long, value_name = "NAME|FILE")]
     suite: Option<String>,
-    /// Files of models, with a name before `=` if it is to be another one
+    /// Files of models; `NAME=` before a file gives it another name
     #[arg(long, value_delimiter = ',', value_name = "[NAME=]FILE,…")]
     path: Vec<String>,
     /// These variants [default: the original]
@@ -75,13 +75,13 @@ pub struct Arguments {
     /// A machine of the history, by its host id [default: this one, or else the one with the most rows]
     #[arg(long, value_name = "HOST_ID")]
     host: Option<String>,
-    /// A machine that is described by its peaks only; intervals are wider
+    /// A file that describes a machine by its peaks; intervals are wider
     #[arg(long, value_name = "FILE", conflicts_with = "host")]
     machine: Option<PathBuf>,
     /// Write the predictions to this file, as JSON
     #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
-    /// Show how far predictions for rows of the history are off if families, batch sizes or machines are left out
+    /// Show the errors of predictions for rows of the history if families, batch sizes or machines are left out
     #[arg(long, conflicts_with_all = ["models", "suite", "path", "matrix", "machine"])]
     evaluate: bool,
     #[command(flatten)]

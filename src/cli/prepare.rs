@@ -16,7 +16,7 @@ use crate::selection::{EffortArguments, Selection};
 /// Make the weights and graphs that a suite needs
 #[derive(Args)]
 #[command(
-    after_help = "`inferbench run` and `cargo bench` make what is missing, too.\n\nExample:\n  inferbench prepare --suite quick"
+    after_help = "`inferbench run` and `cargo bench` also make what is missing.\n\nExample:\n  inferbench prepare --suite quick"
 )]
 pub struct Arguments {
     /// Files and folders of models instead of the suite's

@@ -16,8 +16,8 @@ use crate::selection::{EffortArguments, Selection};
 /// Show where the time of a call goes, by module and operator
 #[derive(Args)]
 #[command(
-    after_help = "Plain and profiled calls take turns, so that the table can say what the profiler itself costs. Two cases are also \
-        compared: operators of different runtimes are brought to the modules of the model.\n\n\
+    after_help = "Plain and profiled calls alternate, so that the table can say what the profiler itself costs. Two cases are also \
+        compared: the operators of different runtimes are matched by the modules of the model.\n\n\
         Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
         inferbench profile resnet50/ort-cpu-f32/1 resnet50/tch-cpu-f32/1\n  \
         inferbench profile --model llama-small --phase decode --backend candle --depth 3\n  \
@@ -26,7 +26,7 @@ use crate::selection::{EffortArguments, Selection};
         inferbench profile --model bert-small --backend tch --format trace --output bert.json"
 )]
 pub struct Arguments {
-    /// Files and folders of models, regular expressions that cases' ids have to match, or one or two profiles that were made before
+    /// Files and folders of models, regular expressions that the ids of cases have to match, or one or two earlier profiles
     #[arg(value_name = "FILE|FOLDER|FILTER|PROFILE")]
     words: Vec<String>,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct Arguments {
     cpu: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
-    /// Parts of a module's name that a row of the table has; operators of one name in it are one row [default: each operator is a row]
+    /// Add up operators of one name within the first N parts of the modules' names [default: each operator is a row]
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
     /// Rows of the table, the longest first; 0 shows all

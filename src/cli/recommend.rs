@@ -27,9 +27,9 @@ use crate::selftest::known_noise;
 /// Say what to deploy of a model for a goal within limits
 #[derive(Args)]
 #[command(
-    after_help = "It chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
-        whose outputs were verified. Rates and latencies of load tests count for the limits. Cases that were not measured and are predicted to be \
-        better are named beside it. A file of prices says what an hour costs, by host id, device or default:\n\n  \
+    after_help = "The command chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
+        whose outputs were verified. Rates and latencies of load tests count for the limits. Unmeasured cases that are predicted to be \
+        better are named beside the answer. A file of prices says what an hour costs, by host id, device or default:\n\n  \
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
         inferbench recommend digits --max-accuracy-loss 2% --goal size\n  \
@@ -42,10 +42,10 @@ pub struct Arguments {
     /// The model
     #[arg(value_name = "MODEL", required_unless_present = "per")]
     wanted: Option<String>,
-    /// Show the best case of each of these side by side, of all models if none is named
+    /// Show the best case of each of these side by side; of all models, if none is named
     #[arg(long, value_enum, value_name = "WHAT")]
     per: Option<Per>,
-    /// The quantity that the case is to be best at
+    /// What to optimise
     #[arg(long, value_enum, default_value = "latency")]
     goal: Goal,
     /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
@@ -57,13 +57,13 @@ pub struct Arguments {
     /// The fewest samples, or tokens, per second, as 100/s
     #[arg(long, value_name = "RATE", value_parser = rate)]
     min_rate: Option<f64>,
-    /// The largest loss of accuracy, which labelled samples have to show that a variant does not exceed
+    /// The largest loss of accuracy of a variant; labelled samples have to show that it loses no more
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
     max_accuracy_loss: f64,
-    /// The largest divergence of a language model's next token from the original's, the mean in nats; its upper bound has to be below, too
+    /// The largest KL divergence of a language model's next token from the original's: the mean, in nats. The upper bound counts
     #[arg(long, value_name = "NATS", value_parser = above_zero)]
     max_kl: Option<f64>,
-    /// The largest perplexity in times of the original's, as 1.02x; its upper bound has to be below, too
+    /// The largest perplexity relative to the original's, as 1.02x. The upper bound counts
     #[arg(long, value_name = "TIMES", value_parser = factor)]
     max_perplexity: Option<f64>,
     /// Prices of machines, for the goal `cost`

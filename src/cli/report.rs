@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
-    /// Show the last N runs, with `--machines` of each machine
+    /// Show the last N runs; with `--machines`, the last N of each machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "all")]
     last: Option<u64>,
     /// Show all runs of the history
@@ -74,10 +74,10 @@ pub struct Arguments {
     /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     variants: Option<String>,
-    /// The quantity that the recommended variant is to be best at
+    /// What to optimise
     #[arg(long, value_parser = goals_without_prices(), default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// The largest loss of accuracy, which labelled samples have to show that a variant does not exceed
+    /// The largest loss of accuracy of a variant; labelled samples have to show that it loses no more
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
     max_accuracy_loss: f64,
 }
@@ -99,9 +99,9 @@ enum Form {
     Junit,
     /// Annotations of a GitHub workflow, a line for each failed case
     Github,
-    /// The tests of language models as llama-bench has them, in Markdown
+    /// The tests of language models in the layout of llama-bench, in Markdown
     LlamaBench,
-    /// A short comment for a pull request: the verdict, the failed cases, and the rest folded
+    /// A short comment for a pull request: the verdict, the failed cases, and the rest collapsed
     MarkdownComment,
 }
 

@@ -26,7 +26,7 @@ use crate::selftest::known_spread;
         inferbench run --suite small --calibrate\n  inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:images --boundary pipeline"
 )]
 pub struct Arguments {
-    /// Files and folders of models to measure instead of the suite's, and a regular expression that cases' ids have to match
+    /// Files and folders of models to measure instead of the suite's, and a regular expression that the ids of cases have to match
     #[arg(value_name = "FILE|FOLDER|FILTER")]
     words: Vec<String>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Also keep Criterion's results under this name
     #[arg(long, value_name = "NAME")]
     save_baseline: Option<String>,
-    /// Compare with Criterion's results of that name
+    /// Compare with Criterion's results of this name
     #[arg(long, value_name = "NAME", conflicts_with = "save_baseline")]
     baseline: Option<String>,
     /// Draw no plots
@@ -49,7 +49,7 @@ pub struct Arguments {
     #[arg(long)]
     benchmark_only: bool,
     /// Continue the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured
-    /// again. A part of a suite (`--shard`) that was never started, or by another machine, begins, and keeps its failed cases
+    /// again. A part of a suite (`--shard`) begins if it was never started, or was started by another machine; its failed cases stay
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
     /// Measure one part of the suite, such as 2/4: the cases of a model stay together. `inferbench merge` puts parts together
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// The id of the run, for a server that has started this process: it ends, with what it has, when the server ends
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
     run_id: Option<String>,
-    /// Look at the speed of this machine before and after the cases, so that `report --machines` can say which machines are equal
+    /// Measure the speed of this machine before and after the cases, so that `report --machines` can say which machines are equal
     #[arg(long, conflicts_with = "verify_only")]
     calibrate: bool,
     /// Show the cases and about how long they take, and run nothing

@@ -14,18 +14,18 @@ const SHORTEST_TOKEN: usize = 16;
 #[derive(Args)]
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only the server reads the arguments"))]
 #[command(
-    after_help = "It needs a build with the Cargo feature `serve`, which that of scripts/bench has. One measurement runs at a time, whatever comes in. The server ends on Ctrl-C or SIGTERM, after the case that is \
-        being measured.\n\nExamples:\n  inferbench serve\n  inferbench serve --listen 0.0.0.0:8000 --token /etc/inferbench/token --allow-host bench.example.org\n  \
+    after_help = "This needs a build with the Cargo feature `serve`, such as that of scripts/bench. One measurement runs at a time, whatever comes in. On Ctrl-C or SIGTERM, the server finishes the case that it is \
+        measuring and exits.\n\nExamples:\n  inferbench serve\n  inferbench serve --listen 0.0.0.0:8000 --token /etc/inferbench/token --allow-host bench.example.org\n  \
         curl 'http://127.0.0.1:8000/api/v1/benchmark/digits?device=cpu&iterations=100'"
 )]
 pub struct Arguments {
     /// The address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
-    /// A file with the token that each request has to carry; needed on an address that other machines can reach [default: INFERBENCH_TOKEN]
+    /// A file with the token that each request has to carry; required on an address that other machines can reach [default: INFERBENCH_TOKEN]
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
-    /// A name of this server in requests, besides localhost and addresses; may be repeated
+    /// A host name that requests may use, besides localhost and addresses; may be repeated
     #[arg(long = "allow-host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Measurements that may wait; further ones are refused

@@ -11,7 +11,7 @@ use crate::paths::Paths;
 
 /// Get native runtimes, pinned and checked by their hashes
 ///
-/// Python environments of yours need none of this: `inferbench devices` shows which runtimes were found, and where.
+/// If the active Python environment has a runtime, you need not install it: `inferbench devices` shows which runtimes were found, and where.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench setup --list\n  inferbench setup ort\n  inferbench setup openvino jax\n  \
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, rocm
     #[arg(long, value_name = "NAME,…")]
     device: Option<String>,
-    /// Show everything that there is, with its size, and get nothing
+    /// Show what can be installed, with its size, and install nothing
     #[arg(long, conflicts_with_all = ["parts", "device"])]
     list: bool,
     /// A Python with pip, which downloads packages

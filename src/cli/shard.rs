@@ -20,14 +20,14 @@ use crate::selection::{EffortArguments, Selection};
 /// Divide a suite into parts of equal expected time
 #[derive(Args)]
 #[command(
-    after_help = "All backends of a model are in one part, so that what is compared runs on one machine. `inferbench run --suite \
+    after_help = "All backends of a model are in one part, so that they are compared on one machine. `inferbench run --suite \
         parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
         Examples:\n  inferbench shard --count 4 --suite small\n  \
         inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts\n  \
         inferbench shard --count 3 --model resnet50 --anchor resnet50/ort-cpu-f32/1 --equal-machines"
 )]
 pub struct Arguments {
-    /// How many parts
+    /// The number of parts
     #[arg(long, value_name = "N")]
     count: usize,
     /// The folder for the suite files of the parts
@@ -42,11 +42,11 @@ pub struct Arguments {
 /// What is divided, and how.
 #[derive(Args, Clone, Debug)]
 pub struct DivisionArguments {
-    /// Let no part have cases of two kinds of machines: of devices, such as cpu and cuda
+    /// Let no part mix kinds of device, such as cpu and cuda
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// The machines are equal: if there are fewer models than parts, divide the backends of models, too. `merge` ranks them together only if the
-    /// calibrations of the machines and the anchor show no difference
+    /// If there are fewer models than parts, divide the backends of models, too, because the machines are equal. `merge` ranks the rows together
+    /// only if the calibrations of the machines and the anchor show no difference
     #[arg(long, requires = "anchor")]
     equal_machines: bool,
     /// The id of a case that every part measures, so that the machines can be compared

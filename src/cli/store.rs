@@ -57,8 +57,8 @@ pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
 /// List the runs of the history: models, backends, the fastest cases
 #[derive(Args)]
 #[command(
-    after_help = "Of a run of one model, the fastest case is the one with the lowest median. Of several models, each backend has the number of models \
-        that it is the fastest of.\n\nExamples:\n  inferbench store runs\n  inferbench store runs --model resnet50 --backend ort\n  \
+    after_help = "If a run has one model, its fastest case is the one with the lowest median. If it has several, each backend has the number of models \
+        on which it is the fastest.\n\nExamples:\n  inferbench store runs\n  inferbench store runs --model resnet50 --backend ort\n  \
         inferbench store runs --format json | jq '.[].run_id'"
 )]
 struct Runs {
@@ -96,8 +96,8 @@ fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
 /// Copy runs into the history, each whole or not at all
 #[derive(Args)]
 #[command(
-    after_help = "A run that the history has already, by host and id, is not copied again. One that cannot be read, or of which the \
-        history has more, is named and left out, and the exit code is 2.\n\nExamples:\n  \
+    after_help = "A run that the history already has, by host and id, is not copied again. If a run cannot be read, or the \
+        history has more of it, the run is named and left out, and the exit code is 2.\n\nExamples:\n  \
         inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
         inferbench store import 20260101T120000Z --history /mnt/share/reports"
 )]
@@ -160,8 +160,8 @@ impl Import {
         inferbench store export history.duckdb\n  inferbench store export one.csv --run 20260101T120000Z"
 )]
 struct Export {
-    /// A folder, which becomes a history or is added to; a file that ends in .csv, for all results; or one that ends in
-    /// .duckdb, for a database with the tables, which needs a build with `--features duckdb`
+    /// A folder, which becomes a history or is added to; a .csv file, for all results; or a
+    /// .duckdb file, for a database with the tables, which needs a build with `--features duckdb`
     target: PathBuf,
     /// Only these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',')]

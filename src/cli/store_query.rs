@@ -19,8 +19,8 @@ use crate::report::table::{Column, Table};
 #[derive(Args)]
 #[command(
     after_help = "Columns are those of results.csv, such as latency_p50_ms, or the short names of `inferbench report --columns`, such as p50. \
-        Rows whose status is not ok are left out, unless the status is asked for. A note names the columns of the work in which the rows of one \
-        group differ.\n\n\
+        Rows whose status is not ok are left out, unless the query names the status. If the rows of one group did different work, a note names the \
+        columns in which they differ.\n\n\
         SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, raw_benchmark_data \
         (run_id, \"case\", sample, call, nanoseconds, disturbed, host_id).\n\nExamples:\n  \
         inferbench store query --where model=resnet50 --where batch=1 --by backend --show p50 --since 30d\n  \
@@ -30,23 +30,23 @@ use crate::report::table::{Column, Table};
         inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
 )]
 pub struct Query {
-    /// DuckDB's SQL
+    /// A query in DuckDB's SQL
     #[arg(
         required_unless_present_any = ["conditions", "groups", "shown", "since"],
         conflicts_with_all = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"]
     )]
     sql: Option<String>,
-    /// Take rows for which this holds: COLUMN=VALUE,… and COLUMN!=VALUE,… (one of the values, none of them), `<`, `<=`, `>`, `>=`, or
-    /// COLUMN~TEXT (the text is in it); may be repeated, and then all have to hold
+    /// Take rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`, `<=`, `>`, `>=`, or
+    /// COLUMN~TEXT (contains the text); may be repeated, and then all have to hold
     #[arg(long = "where", value_name = "CONDITION")]
     conditions: Vec<Condition>,
-    /// Take rows with the same values in these columns together
+    /// Group rows that have the same values in these columns
     #[arg(long = "by", value_name = "COLUMNS", value_delimiter = ',')]
     groups: Vec<RecordColumn>,
-    /// The columns to show [default: p50]; of a group the median, or min:COLUMN and max:COLUMN
+    /// The columns to show [default: p50]; for a group, the median, or min:COLUMN and max:COLUMN
     #[arg(long = "show", value_name = "COLUMNS", value_delimiter = ',')]
     shown: Vec<Figure>,
-    /// Take runs that began since then: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
+    /// Take runs that began within this time, or since this day: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
     /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
@@ -55,7 +55,7 @@ pub struct Query {
     /// The largest value first
     #[arg(long = "descending")]
     is_descending: bool,
-    /// The first rows of the answer only
+    /// Show only the first rows of the answer
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
     #[arg(long, value_enum, default_value = "table")]

@@ -1,4 +1,4 @@
-//! `inferbench variants`: a model beside the f16 and int8 forms that are made of it.
+//! `inferbench variants`: a model beside the f16, int8 and int4 forms that are made of it.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,14 @@ use crate::harness::Request;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// Make f16 and int8 variants of ONNX files, and measure all
+/// Make f16, int8 and int4 variants of ONNX files, and measure all
 #[derive(Args)]
 #[command(
-    after_help = "The variants are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
-        measured over up to 100 of the samples before). It is `inferbench run FILE --variant all --data-source SAMPLES`.\n\n\
-        Examples:\n  inferbench variants net.onnx --samples images\n  \
+    after_help = "The variants are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (the ranges are \
+        measured in advance, over up to 100 of the samples). Those of a language model are int4, int4-asym, int4-128, int4-128-asym and \
+        int8-block: weights in blocks of 32 or 128, symmetric or with a zero point; for other files, name them with `--variant` of \
+        `inferbench run`. The command is short for `inferbench run FILE --variant all --data-source SAMPLES`.\n\n\
+        Examples:\n  inferbench variants net.onnx --samples images\n  inferbench variants decoder --backend ort,openvino\n  \
         inferbench variants net.onnx --samples held-out.safetensors --backend ort,openvino --batch-sizes 1"
 )]
 pub struct Arguments {
@@ -24,14 +26,14 @@ pub struct Arguments {
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<String>,
     /// A folder with one folder of images per class, a `.txt` file with one text per line, or a safetensors file with `input.<name>` and
-    /// perhaps `label` [default: seeded samples, by which answers are compared with those of the original]
+    /// perhaps `label` [default: seeded samples, on which outputs are compared with those of the original]
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["data_source", "text"])]
     samples: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
-    /// Go on with the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured again
+    /// Continue the last run where it was stopped, and measure again the cases that failed; the other finished cases are not measured again
     #[arg(long)]
     resume: bool,
 }

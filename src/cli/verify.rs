@@ -15,12 +15,12 @@ use crate::{convert, exit_codes};
     after_help = "Examples:\n  inferbench verify\n  inferbench verify net.onnx --reference outputs.npz\n  inferbench verify --suite small --device cpu,openvino --format md"
 )]
 pub struct Arguments {
-    /// Files and folders of models to verify instead of the suite's, and a regular expression that cases' ids have to match
+    /// Files and folders of models to verify instead of the suite's, and a regular expression that the ids of cases have to match
     #[arg(value_name = "FILE|FOLDER|FILTER")]
     words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
-    /// End with 0 although cases failed or took too long; the exit code is 5 otherwise
+    /// End with 0 even if cases failed or took too long; otherwise the exit code is 5
     #[arg(long)]
     allow_failed: bool,
     #[arg(long, value_enum, default_value = "table")]

@@ -60,6 +60,13 @@ impl Losses {
     }
 }
 
+/// With three digits from the first that is not 0.
+fn nats(divergence: f64) -> String {
+    let first = divergence.abs().log10().floor();
+    let decimals = if first.is_finite() { (2.0 - first).clamp(0.0, 9.0) as usize } else { 2 };
+    format!("{divergence:.decimals$}")
+}
+
 fn factor(ratio: f64) -> String {
     format!("{ratio:.3} times the original's")
 }
@@ -102,7 +109,7 @@ impl Limits {
             .or_else(too_few)
             .or_else(|| {
                 let (kl, most) = (losses.kl.map(|it| it.value), self.max_kl);
-                above("max-kl", "the divergence of the next token", kl, most, three_digits, "")
+                above("max-kl", "the divergence of the next token", kl, most, nats, "")
             })
             .or_else(|| {
                 let (ratio, most) = (losses.perplexity.map(|it| it.value), self.max_perplexity);
@@ -166,6 +173,12 @@ mod tests {
 
     use super::*;
     use crate::report::tests::record;
+
+    #[test]
+    fn small_divergences_are_told_apart() {
+        let texts = [0.0, 0.000_094_6, 0.0012, 0.149_3, 1.5, 123.4].map(nats);
+        assert_eq!(texts, ["0.00", "0.0000946", "0.00120", "0.149", "1.50", "123"]);
+    }
 
     #[test]
     fn a_limit_says_by_what_it_excludes_and_what_would_do() {

@@ -182,7 +182,11 @@ pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
         Measure::Agreement => {
             let agreement =
                 record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
-            let beside = |metric| format!("{} beside the original, which is no accuracy", named(metric));
+            let divergence = row.metrics.iter().find(|metric| metric.metric == "kl_divergence").map(named);
+            let beside = |metric| {
+                let all = listed([Some(named(metric)), divergence, None]);
+                format!("{all} beside the original, which is no accuracy")
+            };
             agreement.or_else(|| likeness(&row.metrics).map(beside))
         }
         Measure::Unknown => None,

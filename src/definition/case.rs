@@ -24,7 +24,7 @@ pub enum Phase {
     /// One forward pass over the whole model.
     #[default]
     Forward,
-    /// The encoder of a generative model, which reads a text, a sound or a picture.
+    /// The encoder of a generative model, which reads text, audio or an image.
     Encoder,
     /// From the inputs to the first token.
     Prefill,
@@ -41,9 +41,9 @@ pub enum Boundary {
     /// Inputs are on the device, and the outputs stay there.
     #[default]
     Compute,
-    /// From arrays of the host to arrays of the host.
+    /// From arrays on the host to arrays on the host.
     EndToEnd,
-    /// From the bytes of a picture or a text to the best classes.
+    /// From the bytes of an image or a text to the best classes.
     Pipeline,
 }
 

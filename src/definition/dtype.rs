@@ -85,6 +85,64 @@ impl Scheme {
     }
 }
 
+/// A form of ONNX graphs in which the weights of products are blocks of few bits with a scale each: ONNX Runtime's operator `MatMulNBits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
+pub enum Blocks {
+    /// Blocks of 32 weights of eight bits, symmetric.
+    #[serde(rename = "int8-block")]
+    #[strum(serialize = "int8-block")]
+    Int8,
+    /// Blocks of 32 weights of four bits, symmetric.
+    #[serde(rename = "int4")]
+    #[strum(serialize = "int4")]
+    Int4,
+    /// The same with a zero point per block.
+    #[serde(rename = "int4-asym")]
+    #[strum(serialize = "int4-asym")]
+    Int4Asym,
+    /// Blocks of 128 weights of four bits, symmetric.
+    #[serde(rename = "int4-128")]
+    #[strum(serialize = "int4-128")]
+    Int4Long,
+    /// The same with a zero point per block.
+    #[serde(rename = "int4-128-asym")]
+    #[strum(serialize = "int4-128-asym")]
+    Int4LongAsym,
+}
+
+impl Blocks {
+    /// The name, as variants have it.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Bits of a weight: 4 or 8.
+    pub fn bits(self) -> usize {
+        if self == Blocks::Int8 { 8 } else { 4 }
+    }
+
+    /// Weights of a block, of which rows are multiples.
+    pub fn size(self) -> usize {
+        match self {
+            Blocks::Int8 | Blocks::Int4 | Blocks::Int4Asym => 32,
+            Blocks::Int4Long | Blocks::Int4LongAsym => 128,
+        }
+    }
+
+    /// Whether 0 is the middle of a block's integers. Otherwise each block has a zero point, so that its integers reach from its smallest
+    /// number to its largest.
+    pub fn is_symmetric(self) -> bool {
+        !matches!(self, Blocks::Int4Asym | Blocks::Int4LongAsym)
+    }
+}
+
+/// The fraction of a model's parameters that has to be in rows of whole blocks for a form to be called by the name of its blocks. What does not
+/// fit blocks of 32 stays as it is.
+pub(crate) fn least_share(block: usize) -> f64 {
+    if block > 32 { 0.9 } else { 0.5 }
+}
+
 /// The source of the ranges of activations in quantised products.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,6 +153,8 @@ pub enum Quantization {
     Static,
     /// Of each call, in the engines that read GGUF files: the weights are those of a GGUF file.
     Gguf(Scheme),
+    /// Of each call, where the case is in i8, and in f32 none: the weights are blocks of integers.
+    Blocks(Blocks),
 }
 
 #[cfg(test)]

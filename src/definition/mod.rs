@@ -21,7 +21,8 @@ pub use case::{
 };
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dims::{Dims, Sweep};
-pub use dtype::{Dtype, Quantization, Scheme};
+pub(crate) use dtype::least_share;
+pub use dtype::{Blocks, Dtype, Quantization, Scheme};
 pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,

@@ -8,7 +8,7 @@ use strum::IntoEnumIterator;
 
 use super::case::{ORIGINAL, Phase};
 use super::data_source::DataSource;
-use super::dtype::{Dtype, Quantization, Scheme};
+use super::dtype::{Blocks, Dtype, Quantization, Scheme};
 use super::judge::Judge;
 use super::tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, TensorSpec};
 
@@ -279,7 +279,8 @@ impl Model {
     /// Whether there may be a reference for its outputs.
     pub(crate) fn has_reference(&self) -> bool {
         match &self.origin {
-            Origin::Packaged { has_reference, .. } => *has_reference && self.gguf_scheme().is_none(),
+            _ if self.gguf_scheme().is_some() || self.blocks().is_some() => false,
+            Origin::Packaged { has_reference, .. } => *has_reference,
             Origin::Files { reference, .. } => reference.is_some(),
             Origin::Gguf { .. } => false,
         }
@@ -310,6 +311,46 @@ impl Model {
     /// Whether the model is a GGUF file, or is made into one.
     pub(crate) fn is_gguf(&self) -> bool {
         matches!(self.origin, Origin::Gguf { .. }) || self.gguf_scheme().is_some()
+    }
+
+    /// The blocks in which the weights of its ONNX graphs are, if it is such a form.
+    pub(crate) fn blocks(&self) -> Option<Blocks> {
+        match self.origin {
+            Origin::Packaged { quantization: Some(Quantization::Blocks(blocks)), .. }
+            | Origin::Files { quantization: Some(Quantization::Blocks(blocks)), .. } => Some(blocks),
+            _ => None,
+        }
+    }
+
+    /// The dtypes that its weights are computed in, the usual one first: weights in blocks meet activations of i8 or of f32.
+    pub(crate) fn own_dtypes(&self) -> &'static [Dtype] {
+        match self.dtype {
+            Dtype::I8 if self.blocks().is_some() => &[Dtype::I8, Dtype::F32],
+            Dtype::I8 => &[Dtype::I8],
+            Dtype::F32 => &[Dtype::F32],
+            Dtype::F16 => &[Dtype::F16],
+            Dtype::Bf16 => &[Dtype::Bf16],
+        }
+    }
+
+    /// The forms of a model of f32 whose weights are in blocks. Their reference is no longer that of the weights.
+    pub(crate) fn block_variants(&self) -> Vec<Model> {
+        if self.variant != ORIGINAL || self.dtype != Dtype::F32 {
+            return Vec::new();
+        }
+        let form = |blocks: Blocks| {
+            let made = Some(Quantization::Blocks(blocks));
+            let mut origin = self.origin.clone();
+            match &mut origin {
+                Origin::Packaged { quantization, .. } if quantization.is_none() => *quantization = made,
+                Origin::Files { onnx: Some(_), quantization, torchscript, .. } if quantization.is_none() => {
+                    (*quantization, *torchscript) = (made, None);
+                }
+                _ => return None,
+            }
+            Some(Model { variant: blocks.name().into(), dtype: Dtype::I8, origin, ..self.clone() })
+        };
+        Blocks::iter().filter_map(form).collect()
     }
 
     /// The forms of a packaged or imported language model that are made as GGUF files. Their reference is no longer that of the weights.

@@ -158,7 +158,7 @@ pub fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usiz
     for TensorSpec { name, shape, .. } in &mut specs {
         for (place, dimension) in shape.iter_mut().enumerate() {
             let Dimension::Symbol(symbol) = dimension else { continue };
-            let sum = || symbol.split('+').map(|term| size(term.trim())).sum();
+            let sum = || symbol.split('+').try_fold(0, |sum: usize, term| sum.checked_add(size(term.trim())?));
             if let Some(size) = sizes.get(&format!("{name}.{place}")).copied().or_else(sum) {
                 *dimension = Dimension::Fixed(size);
             }
@@ -248,6 +248,8 @@ mod tests {
         let sizes = [("time", 16), ("x.2", 48), ("past", 4)].map(|(name, size)| (name.to_owned(), size));
         let known = with_dimensions(vec![spec.clone()], &BTreeMap::from(sizes));
         assert_eq!(known[0].to_string(), "x:f32[batch,16,48,20,3]");
+        let endless: TensorSpec = "x:f32[18446744073709551615 + 1]".parse().unwrap();
+        assert_eq!(with_dimensions(vec![endless.clone()], &BTreeMap::new()), [endless]);
         let by_place = with_dimensions(vec![spec], &BTreeMap::from([("x.1".to_owned(), 7)]));
         assert_eq!(by_place[0].to_string(), "x:f32[batch,7,x.2,past + time,3]");
     }

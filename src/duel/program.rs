@@ -148,7 +148,7 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(
-            "{name:?} is no revision of {}, no executable, no suite, no model's file and no Python environment; `.` is what is there now",
+            "{name:?} is no revision of {}, executable, suite, model's file or Python environment; `.` is the running inferbench, or the working tree of a package",
             paths.root().display()
         ),
     }

@@ -22,7 +22,7 @@ pub struct Terms {
     /// Continue the last duel of the same question where it was stopped
     #[arg(long)]
     pub resume: bool,
-    /// Exit with 0 although some cases are open, if another one is decided
+    /// Exit with 0 even if some cases are open, as long as one is decided
     #[arg(long)]
     pub allow_undecided: bool,
     /// True if the duel prints no progress.
@@ -33,10 +33,10 @@ pub struct Terms {
 /// The settings that must be unchanged when a duel is resumed.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Let the scheduler choose the threads' processors; intervals get wider
+    /// Leave the choice of processors to the scheduler; intervals get wider
     #[arg(long)]
     pub no_pin: bool,
-    /// Milliseconds of calls per slice, for which one arm runs at a time [default: 2; of calls above 0.3 ms, one to three calls]
+    /// Milliseconds of calls per slice, the time that one arm runs before the next [default: 2; one to three calls if a call takes more than 0.3 ms]
     #[arg(long = "slice", value_name = "MS", value_parser = slice)]
     pub slice_ms: Option<f64>,
     /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
@@ -45,19 +45,19 @@ pub struct Rules {
     /// Whether the minutes are used up, however narrow the interval is before.
     #[arg(skip)]
     pub are_minutes_used_up: bool,
-    /// Measure exactly this many generations of processes, without looking at the result before
+    /// Measure exactly this many generations of processes, without early looks at the result
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub generations: Option<u16>,
     /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     pub tolerance: f64,
-    /// Say that different executables have the same machine code, as a program and a script that starts it do; otherwise changes up to 1 % may come from other addresses of their code
+    /// State that different executables have the same machine code, such as a program and a script that starts it. Otherwise, changes up to 1 % may come from other addresses of their code
     #[arg(long)]
     pub same_code: bool,
     /// Slow the candidate down by this fraction, to see whether the change is found
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub null_slowdown: Option<f64>,
-    /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
+    /// Let every call take at least this many nanoseconds, so that the null backend has something to slow down
     #[arg(long = "least-call", value_name = "NS", default_value = "0", hide = true)]
     pub least_call_ns: u64,
 }

@@ -17,12 +17,7 @@ pub use writing::{Architecture, bytes_to_write, write_f32};
 
 use anyhow::{Result, ensure};
 
-use crate::definition::Scheme;
-
-/// The fraction of a model's parameters that has to have a K-quant for a form to be called by its name.
-const LEAST_SHARE: f64 = 0.9;
-/// The same of the other schemes: what does not fit is left in f16, as llama.cpp does it.
-const LEAST_SHARE_OF_SMALL_BLOCKS: f64 = 0.5;
+use crate::definition::{Scheme, least_share};
 
 /// Checks that a scheme can hold most of a model: the rows of K-quants are multiples of 256, and those of the others of 32.
 ///
@@ -38,9 +33,8 @@ pub fn check_scheme(scheme: Scheme, tensors: &[(String, Vec<usize>)]) -> Result<
         fitting += if is_row { count } else { 0 };
     }
     let share = fitting as f64 / all.max(1) as f64;
-    let least = if block > 32 { LEAST_SHARE } else { LEAST_SHARE_OF_SMALL_BLOCKS };
     ensure!(
-        share >= least,
+        share >= least_share(block),
         "{scheme} needs rows that are multiples of {block}, and only {:.0} % of the parameters are in such rows",
         share * 100.0
     );

@@ -11,7 +11,8 @@ use prost::bytes::Bytes;
 
 use crate::onnx::Source;
 use crate::onnx::proto::{
-    GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto, element, element_bytes,
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, ValueInfoProto,
+    element, element_bytes,
 };
 
 /// Initializers with more bytes than this go to the data file.
@@ -26,6 +27,8 @@ pub(super) struct Draft<'a> {
     /// The places of the source's initializers, by name.
     pub places: HashMap<&'a str, usize>,
     pub nodes: Vec<NodeProto>,
+    /// Sets of operators that the nodes need, besides those of the source.
+    pub imports: Vec<OperatorSetIdProto>,
     /// The file of the graph. Without it only the size is found, and no weights are read.
     pub destination: Option<&'a Path>,
     /// Names of values that are taken.
@@ -44,6 +47,7 @@ impl<'a> Draft<'a> {
             types,
             places: source.graph.places(),
             nodes: Vec::new(),
+            imports: Vec::new(),
             destination,
             initializers: Vec::new(),
             data: None,
@@ -160,7 +164,9 @@ impl<'a> Draft<'a> {
             let graph = GraphProto { nodes, initializers, value_info: Vec::new(), inputs, outputs, ..graph.clone() };
             // From version 4 on, an initializer need not be an input too.
             let ir_version = source.model.ir_version.max(4);
-            let model = ModelProto { ir_version, graph: Some(graph), ..source.model.clone() };
+            let mut model = ModelProto { ir_version, graph: Some(graph), ..source.model.clone() };
+            let known: HashSet<String> = model.opset_imports.iter().map(|import| import.domain.clone()).collect();
+            model.opset_imports.extend(self.imports.into_iter().filter(|import| !known.contains(&import.domain)));
             fs_err::write(destination, model.encode_to_vec())?;
         }
         Ok(size)

@@ -4,9 +4,11 @@
 //! Running either one is the caller's matter; so is the error that the dtype brings (`fixture`).
 //!
 //! For f16 and bf16 the weights and the operators are of that type (`narrow`). For i8 the products with weights are of
-//! integers, and the ranges of their activations come from each call (`integer`) or from a calibration (`calibrated`).
+//! integers, and the ranges of their activations come from each call (`integer`) or from a calibration (`calibrated`); or the
+//! weights alone are blocks of few bits (`blocks`).
 //! Inputs and outputs stay as they are, so that a model is called and verified in the same way in each dtype.
 
+mod blocks;
 mod calibrated;
 mod calibration;
 mod draft;
@@ -21,10 +23,11 @@ mod tests;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+pub use blocks::{Share, dequantise};
 pub use calibration::{Calibration, write_with_ranged_values};
 use draft::Draft;
 
-use crate::definition::Dtype;
+use crate::definition::{Blocks, Dtype};
 use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, element};
 use crate::onnx::{OLDEST_OPSET, Source};
 
@@ -35,14 +38,17 @@ pub enum Form {
     Dtype(Dtype),
     /// i8 with the ranges of activations of a calibration: static quantisation.
     Static(Calibration),
+    /// Weights in blocks, whose activations are of this dtype: i8 or f32.
+    Blocks(Blocks, Dtype),
 }
 
 impl Form {
     /// The name of the folder for graphs of this form.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> String {
         match self {
-            Form::Dtype(dtype) => dtype.name(),
-            Form::Static(_) => "i8-static",
+            Form::Dtype(dtype) => dtype.to_string(),
+            Form::Static(_) => "i8-static".to_owned(),
+            Form::Blocks(blocks, dtype) => format!("{blocks}-{dtype}"),
         }
     }
 }
@@ -76,6 +82,7 @@ fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> 
             Form::Dtype(dtype @ (Dtype::F16 | Dtype::Bf16)) => narrow::rewrite(draft, *dtype),
             Form::Dtype(Dtype::I8) => integer::rewrite(draft),
             Form::Static(calibration) => calibrated::rewrite(draft, calibration),
+            Form::Blocks(blocks, dtype) => blocks::rewrite(draft, *blocks, *dtype),
         }
     });
     rewritten.with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))

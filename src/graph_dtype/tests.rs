@@ -1,5 +1,6 @@
 //! Conversions of small graphs, and of damaged ones.
 
+mod blocks;
 mod calibrated;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use prost::bytes::Bytes;
 use tempfile::TempDir;
 
 use super::{Form, Result, convert, converted_bytes};
-use crate::definition::Dtype;
+use crate::definition::{Blocks, Dtype};
 use crate::onnx::Source;
 use crate::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
@@ -283,9 +284,10 @@ fn what_has_no_form_is_refused_by_its_name() {
 }
 
 fn convert_to_all(source: &Path, destination: &Path) {
-    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::I8] {
+    let blocks = Form::Blocks(Blocks::Int4, Dtype::I8);
+    for form in [Dtype::F16, Dtype::Bf16, Dtype::I8].map(Form::Dtype).into_iter().chain([blocks]) {
         // Converted or refused, but never a panic.
-        if convert(source, &Form::Dtype(dtype), destination).is_ok() {
+        if convert(source, &form, destination).is_ok() {
             assert!(Source::read(destination).is_ok());
         }
     }

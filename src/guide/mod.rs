@@ -1,53 +1,55 @@
 //! The guide: how to measure, how to read the results, and what a number means.
 //!
-//! `inferbench` stands for `target/release/inferbench` as `scripts/bench` builds it, with the features `tch,candle-onnx,program` besides the
+//! In the guide, `inferbench` stands for `target/release/inferbench` as `scripts/bench` builds it, with the features `tch,candle-onnx,program` besides the
 //! defaults. Where a chapter needs another feature, a line such as `cargo build --release --features tch,candle-onnx,program,duckdb` builds the
-//! same executable with it. Each build replaces the last, also that of a `cargo bench` with fewer features.
+//! same executable with it. Each build replaces the last, and so does a `cargo bench` with fewer features.
 //!
 //! # Measure
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`measuring`] | `run` | Which cases run, what their ids mean, how long they take, and from where to where the clock runs |
+//! | [`measuring`] | `run` | Which cases run, what their ids mean, how long they take, what is timed, and how to write a suite |
 //! | [`devices`] | `verify` | Which devices and dtypes there are, and what each of them needs |
 //! | [`serving`] | `load` | What users feel: latency under load, and how many requests a machine serves |
-//! | [`servers`] | | The same on a server that already runs: Triton, MLServer, vLLM, llama-server, Ollama |
+//! | [`servers`] | | The same for a server that already runs: Triton, MLServer, vLLM, llama-server, Ollama |
 //! | [`profiles`] | `profile` | Where the time of a call goes, and why one case is slower than another |
 //! | [`paired_benchmarks`] | `duel` | How to gate a pull request: a paired (duet) benchmark of two revisions |
-//! | [`workers`] | | How to benchmark PyTorch, JAX, a browser, and a runtime of yours in any language |
-//! | [`own_crate`] | | How to benchmark the engine and the code of your own crate with `cargo bench` |
+//! | [`workers`] | | How to benchmark PyTorch, JAX, a browser, and your own runtime in any language |
+//! | [`own_crate`] | | How to benchmark an engine and other code in your own crate with `cargo bench` |
 //!
 //! # Models
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`own_models`] | `models`, `import`, `prepare` | How to benchmark a file of your own, and how to write a suite |
+//! | [`own_models`] | `models`, `prepare` | How to benchmark a file of your own: its names, inputs, sizes and right outputs |
+//! | [`imported_models`] | `import` | How to benchmark a checkpoint from a model hub, a state dict, and an exported decoder |
 //! | [`language_models`] | | How to measure language models as GGUF files on llama.cpp and candle, and what quantisation loses |
 //! | [`variants`] | `variants` | Which variant of a model to ship: pruned, distilled, quantised |
+//! | [`quality`] | | How good the answers are: samples, labels, and the metric for each task |
 //!
 //! # Results
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`results`] | `report` | What a run leaves: tables, pages, charts, files, statuses, exit codes |
+//! | [`results`] | `report` | What a run leaves behind: tables, pages, charts, files, statuses, exit codes |
 //! | [`comparing`] | `compare` | How to compare runs and baselines, and how small a change this machine can show |
-//! | [`deciding`] | `recommend`, `predict` | What to deploy within limits, and what cases that were not measured would take |
+//! | [`deciding`] | `recommend`, `predict` | What to deploy within limits, and how long unmeasured cases would take |
 //! | [`history`] | `store`, `convert` | How to keep runs and query them with pandas, Polars or SQL |
 //!
 //! # Machines
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`devices`](devices#devices) | `setup`, `devices`, `selftest` | What this machine has, and how much it disturbs |
-//! | [`fleet`] | `shard`, `fleet`, `merge` | How to measure one suite on many machines, by Slurm, ssh or a matrix of CI jobs |
-//! | [`service`] | `serve` | How to measure over HTTP on a machine that a team shares, and the page for it |
+//! | [`devices`](devices#devices) | `setup`, `devices`, `selftest` | What this machine has, and how noisy it is |
+//! | [`fleet`] | `shard`, `fleet`, `merge` | How to measure one suite on many machines: with Slurm, ssh or a matrix of CI jobs |
+//! | [`service`] | `serve` | How to measure over HTTP on a machine that a team shares |
 //!
 //! # Method
 //!
 //! | chapter | answers |
 //! | --- | --- |
-//! | [`method`] | How a number is made, and what the harness itself costs |
-//! | [`validation`] | How well predictions, load tests and other answers hold, by dated experiments |
+//! | [`method`] | How a number comes about, and what the harness itself costs |
+//! | [`validation`] | How far predictions, load tests and other answers can be trusted: dated experiments |
 
 #[doc = include_str!("comparing.md")]
 pub mod comparing {}
@@ -63,6 +65,9 @@ pub mod fleet {}
 
 #[doc = include_str!("history.md")]
 pub mod history {}
+
+#[doc = include_str!("imported_models.md")]
+pub mod imported_models {}
 
 #[doc = include_str!("language_models.md")]
 pub mod language_models {}
@@ -84,6 +89,9 @@ pub mod paired_benchmarks {}
 
 #[doc = include_str!("profiles.md")]
 pub mod profiles {}
+
+#[doc = include_str!("quality.md")]
+pub mod quality {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}

@@ -112,7 +112,7 @@ fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
     for (file, name) in files {
         // Who reads the file for its model says what is wrong with it.
         for output in onnx::outputs_left_out(file).unwrap_or_default() {
-            eprintln!("{name}: the output {output}; it is left out, and nobody compares it");
+            eprintln!("{name}: the output {output}; it is left out of the comparison");
         }
     }
 }

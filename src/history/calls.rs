@@ -5,16 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::reader::FileReader;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::columns::{Column, ColumnType};
-use super::parquet::{open, schema, write_column};
+use super::parquet::{has_column, open, read_column, schema, write_column};
 
 /// The file of the calls in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
@@ -152,13 +151,17 @@ pub fn copy_calls<W: Write + Send>(
         return Ok(());
     }
     let file = open(path)?;
+    let wrong = || format!("{}: its columns are not those of calls", path.display());
+    ensure!(has_columns(file.metadata().file_metadata().schema_descr()), wrong());
     for place in 0..file.num_row_groups() {
         let group = file.get_row_group(place)?;
         let rows = usize::try_from(group.metadata().num_rows())?;
-        let (cases, _) = column::<ByteArrayType>(&*group, 1, rows)?;
-        let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| column::<Int64Type>(&*group, number, rows));
+        let (cases, _) = read_column::<ByteArrayType>(&*group, 1, rows)?;
+        let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| read_column::<Int64Type>(&*group, number, rows));
         let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
-        let (disturbed, levels) = column::<BoolType>(&*group, 5, rows)?;
+        let (disturbed, levels) = read_column::<BoolType>(&*group, 5, rows)?;
+        let are_whole = [samples.len(), calls.len(), nanoseconds.len()].iter().all(|length| *length == cases.len());
+        ensure!(are_whole, "{}: a call lacks its sample, number or time", path.display());
         let mut disturbed = disturbed.into_iter();
         let mut known: Option<(ByteArray, bool)> = None;
         for (row, case) in cases.iter().enumerate() {
@@ -176,15 +179,11 @@ pub fn copy_calls<W: Write + Send>(
     Ok(())
 }
 
-/// The values that a column of a row group has, and for each row 1 if it has one.
-fn column<T: DataType>(group: &dyn RowGroupReader, number: usize, rows: usize) -> Result<(Vec<T::T>, Vec<i16>)> {
-    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(number)?);
-    while levels.len() < rows {
-        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
-        ensure!(read > 0, "a column has fewer rows than the file says");
-    }
-    Ok((values, levels))
+/// Whether the columns that are read are there.
+fn has_columns(schema: &SchemaDescriptor) -> bool {
+    use Type::{BOOLEAN, BYTE_ARRAY, INT64};
+    let wanted = [BYTE_ARRAY, BYTE_ARRAY, INT64, INT64, INT64, BOOLEAN];
+    wanted.iter().enumerate().all(|(number, physical)| has_column(schema, number, *physical))
 }
 
 /// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
@@ -226,6 +225,17 @@ mod tests {
             ]
         );
         assert_eq!(count_calls(file.path()).unwrap(), 4);
+    }
+
+    #[test]
+    fn a_file_with_other_columns_is_refused_by_its_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut columns = columns();
+        columns.swap(1, 2);
+        super::super::parquet::write_rows(&columns, &[], &file).unwrap();
+        let mut copy = CallsWriter::new("r1", "h", Vec::new()).unwrap();
+        let error = copy_calls(file.path(), &mut copy, &|_| true).unwrap_err().to_string();
+        assert!(error.contains("columns are not those of calls") && error.contains(file.path().to_str().unwrap()));
     }
 
     #[test]

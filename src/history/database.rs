@@ -1,7 +1,7 @@
 //! DuckDB over the history: the tables as views of what the runs hold, or as real tables of a database file.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -23,6 +23,9 @@ use super::profiles::rows_of_profiles;
 use super::query::Answer;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
 use crate::run_data::hidden;
+
+/// From this size of `results.csv` on, about a hundred records, reading some columns of `results.parquet` takes less time.
+const LARGE_RESULTS: u64 = 128 << 10;
 
 /// An open database.
 pub struct Database {
@@ -129,7 +132,8 @@ impl Database {
     }
 }
 
-/// Writes the records of all runs into one CSV file, and returns the SQL that reads it.
+/// The SQL that reads the records of all runs: those of large runs from their own Parquet files, the others from one CSV file, which is
+/// written here.
 ///
 /// DuckDB takes a second for ten thousand rows of one file, but most of a millisecond for each further file, whatever is
 /// asked of it: eight seconds for ten thousand runs.
@@ -138,14 +142,43 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
     write_records(&[], &mut header)?;
     let mut all = fs::File::create(path)?;
     all.write_all(&header)?;
+    let mut large = Vec::new();
     for run in runs {
+        if let Some(file) = large_results(run, &header) {
+            large.push(quoted_glob(&file));
+            continue;
+        }
         let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
         all.write_all(&bytes[header.len()..])?;
     }
     let columns = Table::Results.columns().iter();
     let columns: Vec<String> = columns.map(|column| format!("'{}': '{}'", column.name, column.column_type)).collect();
     let path = quoted_glob(path);
-    Ok(format!("read_csv({path}, header = true, auto_detect = false, columns = {{{}}})", columns.join(", ")))
+    let small = format!("read_csv({path}, header = true, auto_detect = false, columns = {{{}}})", columns.join(", "));
+    match large.is_empty() {
+        true => Ok(small),
+        false => Ok(format!("(FROM {small} UNION ALL BY NAME FROM read_parquet([{}]))", large.join(", "))),
+    }
+}
+
+/// The Parquet file of the records, if they are so many that reading some of its columns is faster than reading the CSV file, and if
+/// both are whole, of this version (the CSV file begins with its header), and written by the same import.
+fn large_results(run: &Run, header: &[u8]) -> Option<PathBuf> {
+    let csv = run.folder().join(RESULTS);
+    let columns = run.folder().join(Table::Results.file());
+    let written = |path: &Path| Some((path.metadata().ok()?.len(), path.metadata().ok()?.modified().ok()?));
+    let ((size, changed), (_, made)) = (written(&csv)?, written(&columns)?);
+    let ends = |path: &Path, first: &[u8], last: &[u8]| -> std::io::Result<bool> {
+        let mut file = std::fs::File::open(path)?;
+        let (mut head, mut tail) = (vec![0; first.len()], vec![0; last.len()]);
+        file.read_exact(&mut head)?;
+        file.seek(SeekFrom::End(-(last.len() as i64)))?;
+        file.read_exact(&mut tail)?;
+        Ok(head == first && tail == last)
+    };
+    let is_whole =
+        || ends(&csv, header, b"\n").ok() == Some(true) && ends(&columns, b"PAR1", b"PAR1").ok() == Some(true);
+    (size >= LARGE_RESULTS && made >= changed && is_whole()).then_some(columns)
 }
 
 /// The table of a database file with the manifests, from which a run that is read from it has its facts and machine.

@@ -9,16 +9,16 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
+use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::record::Field;
-use parquet::schema::types::{Type, TypePtr};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use toml::{Table, Value};
 
 use super::columns::{Column, ColumnType};
@@ -97,19 +97,51 @@ pub fn open(path: &Path) -> Result<SerializedFileReader<File>> {
 /// The different texts of a column, in their order; none if there is no such column.
 ///
 /// # Errors
-/// Those of [`open`], and the column is cut short.
+/// Those of [`open`], and the column is cut short or of another type.
 pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
-    let rows = open(path)?;
-    let fields = rows.metadata().file_metadata().schema().get_fields().iter().filter(|field| field.name() == column);
-    let wanted = Type::group_type_builder("schema").with_fields(fields.cloned().collect()).build()?;
+    let file = open(path)?;
+    let schema = file.metadata().file_metadata().schema_descr();
     let mut texts = BTreeSet::new();
-    for row in rows.get_row_iter(Some(wanted))? {
-        texts.extend(row?.into_columns().into_iter().filter_map(|(_, field)| match field {
-            Field::Str(text) => Some(text),
-            _ => None,
-        }));
+    let Some(place) = schema.columns().iter().position(|own| own.path().string() == column) else { return Ok(texts) };
+    let wrong = || format!("{}: the column {column} has no texts", path.display());
+    ensure!(has_column(schema, place, PhysicalType::BYTE_ARRAY), wrong());
+    for number in 0..file.num_row_groups() {
+        let group = file.get_row_group(number)?;
+        let rows = usize::try_from(group.metadata().num_rows())?;
+        for text in read_column::<ByteArrayType>(&*group, place, rows).with_context(wrong)?.0 {
+            texts.insert(text.as_utf8().with_context(wrong)?.to_owned());
+        }
     }
     Ok(texts)
+}
+
+/// Rows of a group. A few bytes can stand for any number of equal ones.
+const MOST_ROWS: usize = 1 << 24;
+
+/// Whether a column is there, of this type and with at most one value per row, as [`write_column`] writes them.
+pub fn has_column(schema: &SchemaDescriptor, place: usize, physical: PhysicalType) -> bool {
+    schema.columns().get(place).is_some_and(|column| {
+        column.physical_type() == physical && column.max_rep_level() == 0 && column.max_def_level() == 1
+    })
+}
+
+/// The values that a column of a row group has, and for each row 1 if it has one. [`has_column`] has to hold.
+///
+/// # Errors
+/// The column is cut short, or has fewer rows.
+pub fn read_column<T: DataType>(
+    group: &dyn RowGroupReader,
+    place: usize,
+    rows: usize,
+) -> Result<(Vec<T::T>, Vec<i16>)> {
+    ensure!(rows <= MOST_ROWS, "it has {rows} rows in one group, and at most {MOST_ROWS} are read");
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(place)?);
+    while levels.len() < rows {
+        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
+        ensure!(read > 0, "a column has fewer rows than the file says");
+    }
+    Ok((values, levels))
 }
 
 /// The schema of these columns.
@@ -197,6 +229,15 @@ mod tests {
         assert!(lines[2].contains("mean: inf, is_new: false"), "{}", lines[2]);
         std::fs::write(file.path(), written(&[])).unwrap();
         assert_eq!(open(file.path()).unwrap().get_row_iter(None).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn texts_are_those_of_a_column_and_no_other_type_is_taken_for_them() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), written(&rows())).unwrap();
+        assert_eq!(texts_of(file.path(), "name").unwrap(), BTreeSet::from(["".to_owned(), "a \"b\"\nλ".to_owned()]));
+        assert!(texts_of(file.path(), "other").unwrap().is_empty());
+        assert!(texts_of(file.path(), "count").unwrap_err().to_string().contains("the column count has no texts"));
     }
 
     #[test]

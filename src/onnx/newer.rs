@@ -58,7 +58,8 @@ fn raise(graph: &mut GraphProto) {
     };
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes) {
-        if !node.is_standard() {
+        // What has no input or output is no such operator.
+        if !node.is_standard() || node.inputs.is_empty() || node.outputs.is_empty() {
             nodes.push(node);
             continue;
         }
@@ -105,6 +106,21 @@ fn raise(graph: &mut GraphProto) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_without_inputs_or_outputs_is_left_as_it_is() {
+        let softmax = NodeProto { op_type: "Softmax".into(), ..NodeProto::default() };
+        let split = NodeProto {
+            op_type: "Split".into(),
+            inputs: vec!["x".into()],
+            attributes: vec![AttributeProto { name: "split".into(), ..AttributeProto::default() }],
+            ..NodeProto::default()
+        };
+        let mut graph = GraphProto { nodes: vec![softmax, split], ..GraphProto::default() };
+        let before = graph.clone();
+        raise(&mut graph);
+        assert_eq!(graph, before);
+    }
 
     #[test]
     fn attributes_become_inputs_and_softmax_is_of_a_table() {

@@ -64,7 +64,7 @@ impl GraphProto {
     pub fn dtype(&self) -> Dtype {
         let elements = |wanted: i32| {
             let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
-            of_type.filter_map(|tensor| tensor.elements()).sum::<u64>()
+            of_type.filter_map(|tensor| tensor.elements()).fold(0, u64::saturating_add)
         };
         let is_quantised = self.nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
@@ -193,6 +193,18 @@ mod tests {
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x:f32[batch,3,x.2]");
+    }
+
+    #[test]
+    fn more_weights_than_can_be_counted_have_a_dtype() {
+        let half = |name: &str| TensorProto {
+            name: name.into(),
+            dims: vec![i64::MAX],
+            data_type: 10,
+            ..TensorProto::default()
+        };
+        let initializers = vec![half("a"), half("b"), half("c")];
+        assert_eq!(GraphProto { initializers, ..graph() }.dtype(), Dtype::F16);
     }
 
     #[test]

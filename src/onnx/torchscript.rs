@@ -13,7 +13,7 @@ use zip::ZipArchive;
 
 use crate::definition::Dtype;
 
-/// The most bytes that are inflated of one entry. The code of the largest models takes a few MB.
+/// The most bytes that are inflated of an archive. The code of the largest models takes a few MB.
 const MOST_TEXT: u64 = 64 << 20;
 
 /// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
@@ -38,8 +38,10 @@ pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     let read = || -> Result<Dtype> {
         let mut archive = open(path)?;
         let is_code = |name: &String| name.contains("/code/") && name.ends_with(".py");
+        let mut left = MOST_TEXT;
         for name in names(&archive).into_iter().filter(is_code) {
-            let code = read_entry(&mut archive, &name)?;
+            let code = read_named(&mut archive, &name, left)?;
+            left -= code.len() as u64;
             let code = String::from_utf8_lossy(&code);
             if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
                 return Ok(Dtype::I8);
@@ -64,10 +66,15 @@ fn names(archive: &Archive) -> Vec<String> {
 fn read_entry(archive: &mut Archive, end: &str) -> Result<Vec<u8>> {
     let name = names(archive).into_iter().find(|name| name.ends_with(end));
     let name = name.with_context(|| format!("not a TorchScript archive: no {end} in it"))?;
+    read_named(archive, &name, MOST_TEXT)
+}
+
+/// The entry of this name, which has at most so many bytes.
+fn read_named(archive: &mut Archive, name: &str, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let entry = archive.by_name(&name).with_context(|| name.clone())?;
-    entry.take(MOST_TEXT + 1).read_to_end(&mut bytes).with_context(|| name.clone())?;
-    ensure!(bytes.len() as u64 <= MOST_TEXT, "{name}: more than {} MiB of text", MOST_TEXT >> 20);
+    let entry = archive.by_name(name).with_context(|| name.to_owned())?;
+    entry.take(most + 1).read_to_end(&mut bytes).with_context(|| name.to_owned())?;
+    ensure!(bytes.len() as u64 <= most, "{name}: more than {} MiB of text", MOST_TEXT >> 20);
     Ok(bytes)
 }
 
@@ -121,6 +128,19 @@ mod tests {
         let cut = folder.path().join("cut.pt");
         std::fs::write(&cut, &std::fs::read(&path).unwrap()[..500]).unwrap();
         assert!(format!("{:#}", read_inputs(&cut).unwrap_err()).contains("not a whole TorchScript archive"));
+    }
+
+    #[test]
+    fn entries_are_limited_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bombs.pt");
+        let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+        for number in 0..3 {
+            zip.start_file(format!("net/code/{number}.py"), zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(&vec![b' '; MOST_TEXT as usize / 2]).unwrap();
+        }
+        zip.finish().unwrap();
+        assert!(format!("{:#}", read_dtype(&path).unwrap_err()).ends_with("more than 64 MiB of text"));
     }
 
     #[test]

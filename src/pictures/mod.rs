@@ -19,6 +19,8 @@ use walkdir::{DirEntry, WalkDir};
 
 use self::classes::labels;
 pub use self::decode::{Mask, decode_mask};
+#[cfg(fuzzing)]
+pub use self::decode::{decode, size};
 use self::transform::Transform;
 use crate::definition::ImageFolderSettings;
 

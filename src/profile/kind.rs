@@ -35,16 +35,16 @@ const RULES: [(Kind, &str); 12] = [
     (Kind::Elementwise, "optbin"),
     (Kind::DataMovement, "reorder convert quantizelinear fakequantize quantize_per"),
     (Kind::Normalisation, "norm mvn rms"),
-    (Kind::Attention, "attention attn softmax mha sdpa rotary rope"),
+    (Kind::Attention, "attention attn softmax soft_max mha sdpa rotary rope"),
     (Kind::Convolution, "conv depthwise im2col"),
-    (Kind::Matmul, "matmul mat_mul gemm linear fullyconnected einsum addmm bmm dense =mm =mv =dot"),
+    (Kind::Matmul, "matmul mat_mul mul_mat gemm linear fullyconnected einsum addmm bmm dense =mm =mv =dot"),
     (Kind::Pooling, "pool mean reduce average =sum"),
-    (Kind::Embedding, "gather embedding index onehot scatter"),
-    (Kind::Activation, "elu silu sigmoid tanh swish mish softplus erf -act =inter"),
+    (Kind::Embedding, "gather embedding index onehot scatter get_rows"),
+    (Kind::Activation, "elu silu glu sigmoid tanh swish mish softplus erf -act =inter"),
     (
         Kind::DataMovement,
         "shape transpose permute copy concat downsample slice split cast contiguous view expand squeeze pad clone select narrow chunk \
-         flatten broadcast repeat tile empty axis stack strided unfold fill zeros identity constant =cat =t =to =range",
+         flatten broadcast repeat tile empty axis stack strided unfold fill zeros identity constant set_rows cpy =cont =cat =t =to =range",
     ),
     (
         Kind::Elementwise,
@@ -80,7 +80,8 @@ mod tests {
             ),
             (
                 Kind::Matmul,
-                "Gemm MatMul FusedMatMul MatMulInteger aten::linear aten::addmm aten::mm FullyConnected OptMatMul EinSum",
+                "Gemm MatMul FusedMatMul MatMulInteger aten::linear aten::addmm aten::mm FullyConnected OptMatMul EinSum \
+                 MUL_MAT MatMulNBits",
             ),
             (
                 Kind::Normalisation,
@@ -88,18 +89,19 @@ mod tests {
             ),
             (
                 Kind::Attention,
-                "Softmax aten::_softmax MultiHeadAttention aten::scaled_dot_product_attention MHA RotaryEmbedding attn-rot self-attn",
+                "Softmax aten::_softmax MultiHeadAttention aten::scaled_dot_product_attention MHA RotaryEmbedding attn-rot self-attn \
+                 FLASH_ATTN_EXT SOFT_MAX",
             ),
-            (Kind::Activation, "Relu BiasGelu aten::relu_ aten::silu Sigmoid HardSwish hidden-act"),
+            (Kind::Activation, "Relu BiasGelu aten::relu_ aten::silu Sigmoid HardSwish hidden-act SWIGLU"),
             (
                 Kind::Pooling,
                 "MaxPool GlobalAveragePool aten::max_pool2d_with_indices aten::mean ReduceMean SumPool Pooling",
             ),
-            (Kind::Embedding, "Gather aten::embedding aten::index_select"),
+            (Kind::Embedding, "Gather aten::embedding aten::index_select GET_ROWS"),
             (Kind::Elementwise, "Add aten::add_ Mul Eltwise Where OptBinUnicast QLinearAdd Pow aten::max"),
             (
                 Kind::DataMovement,
-                "Transpose Reshape ReorderInput aten::copy_ aten::t aten::cat Convert Cast QuantizeLinear Pad",
+                "Transpose Reshape ReorderInput aten::copy_ aten::t aten::cat Convert Cast QuantizeLinear Pad SET_ROWS CPY CONT",
             ),
             (Kind::DataMovement, "Resize aten::upsample_bilinear2d"),
             (Kind::Other, "LSTM TopK"),

@@ -343,6 +343,10 @@ async fn connect(target: &Target, seen: &mut Seen) -> Result<Open, Fault> {
 }
 
 async fn opened(target: &Target) -> Result<Open, Fault> {
+    #[cfg(fuzzing)]
+    if let Some(stream) = super::fuzzed::next_connection() {
+        return speaking(stream, target.is_http2).await;
+    }
     let stream = TcpStream::connect(target.addresses.as_slice()).await.map_err(|error| Fault::of_connecting(&error))?;
     let _ = stream.set_nodelay(true);
     match &target.tls {

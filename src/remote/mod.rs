@@ -13,6 +13,8 @@
 
 mod connection;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzzed;
 mod grpc_status;
 mod limits;
 mod notes;

@@ -203,6 +203,7 @@ fn case_row(
     row["machine"] = shown.machines[case.record.host_id.as_str()].name.as_str().into();
     row["ratio_to_best"] = json!(entry.ratio_to_best);
     put_size(&mut row, &case.record.case());
+    row["kl_divergence"] = json!(case.metrics.iter().find(|it| it.metric == "kl_divergence").map(|it| it.value));
     row["peak_memory_mb"] = json!(peak_memory(case.record));
     // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
     row["quantiles_ms"] = json!(case.distribution.map(|kept| kept.quantiles_ms.as_slice()).unwrap_or_default());

@@ -99,7 +99,7 @@ pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
         let calls =
             record.iterations.filter(|_| record.status == Status::Ok && record.latency_p99_upper_ms.is_none())?;
         Some(match calls_for_bound(0.99).saturating_sub(calls) {
-            0 => "needs more calls, since they depend on one another".to_owned(),
+            0 => "needs more calls, since these are autocorrelated".to_owned(),
             missing => format!("needs {missing} more calls"),
         })
     });
@@ -180,7 +180,7 @@ mod tests {
         };
         let lines = |records: &[Record]| notes_on_calls(&rank(records, false)[0]);
         let dependent = Record { latency_p99_upper_ms: None, ..with_calls("ort", 662) };
-        assert!(lines(&[dependent])[0].ends_with("needs more calls, since they depend on one another"));
+        assert!(lines(&[dependent])[0].ends_with("needs more calls, since these are autocorrelated"));
         assert!(lines(&[with_calls("ort", 662)]).is_empty());
         let expected = "p99 has no bound: tch-cpu-f32 batch 1 needs 562 more calls";
         assert_eq!(lines(&[with_calls("ort", 1000), with_calls("tch", 100)]), [expected]);

@@ -24,7 +24,7 @@ pub struct Selection {
     /// Only these models: names, hub ids or files, separated by commas
     #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME|FILE,…")]
     pub model: Vec<String>,
-    /// These variants instead of the suite's, separated by commas, or all
+    /// These variants instead of the suite's, separated by commas, such as original,int4,q8_0, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
     /// These files instead of the suite's models: a model, then its variants
@@ -40,14 +40,14 @@ pub struct Selection {
     #[arg(skip)]
     #[serde(skip)]
     pub files: Vec<String>,
-    /// An input of the given files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
+    /// An input of the given files, which replaces their own: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
     /// A size that models leave open, by its name, or as `x.2` for the third dimension of input `x`; several are measured one after the
     /// other: `height=224,384`. Lists of two dimensions go together [default: typical sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ';', value_name = "NAME=SIZE,…")]
     pub dim: Vec<String>,
-    /// Inputs of the given files with the right outputs for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
+    /// Inputs for the given files, with the right outputs: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy, and for `--time-on samples`: synthetic, image-folder:PATH,
@@ -62,15 +62,15 @@ pub struct Selection {
     /// What is timed: seeded inputs, or samples of the data source in their own lengths [default: the suite's, which is seeded]
     #[arg(long, env = "INFERBENCH_TIME_ON", value_name = "INPUTS", ignore_case = true)]
     pub time_on: Option<TimedOn>,
-    /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …; `ort@FOLDER` is ONNX Runtime of the Python environment in that folder
+    /// These backends instead of the suite's: ort or onnxruntime, torch or pytorch, tch, candle, …; `ort@FOLDER` is ONNX Runtime of the Python environment in that folder
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = backend_of_flag)]
     pub backend: Vec<String>,
-    /// How PyTorch's backends compute, each as a backend of its own: default, max-autotune, reduce-overhead, freezing, channels-last,
+    /// Settings of the PyTorch backends; each makes a backend of its own: default, max-autotune, reduce-overhead, freezing, channels-last,
     /// autocast, sdpa, static-cache, cache; several at once with dots between them
     #[arg(long, env = "INFERBENCH_TORCH_MODE", value_delimiter = ',', value_name = "MODE,…")]
     pub torch_mode: Vec<String>,
-    /// Let files of PyTorch run code when they are read, pickles and packages of AOTInductor: those that the command or its suite names,
-    /// or with `--trust=FILE` that one; `--trust=false` takes back what the variable says
+    /// Let PyTorch files (pickles, packages of AOTInductor) run code when they are read: those that the command or its suite names,
+    /// or with `--trust=FILE` only that one; `--trust=false` overrides the variable
     #[arg(long, env = TRUST, value_parser = trusted, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "FILE", hide_possible_values = true)]
     // Arms of a duel get it otherwise.
@@ -94,13 +94,13 @@ pub struct Selection {
     /// These sequence lengths instead of the suite's, for models that have one
     #[arg(long, env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
     pub seq_lens: Vec<usize>,
-    /// As llama-bench: read prompts of so many tokens, and no other lengths and phases of language models
+    /// As in llama-bench: measure only prompts of this many tokens of language models
     #[arg(long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
     pub pp: Vec<usize>,
-    /// As llama-bench: generate so many tokens, and no other lengths and phases of language models
+    /// As in llama-bench: measure only the generation of this many tokens of language models
     #[arg(long, env = "INFERBENCH_TG", value_name = "N", conflicts_with_all = ["seq_lens", "phase"])]
     pub tg: Option<usize>,
-    /// The tokens before those of `--tg`; one where it is 0, since something has to be read [default: 0]
+    /// The number of tokens before those of `--tg`; 0 means one token, since something has to be read [default: 0]
     #[arg(long, env = "INFERBENCH_DEPTH", value_delimiter = ',', value_name = "N,…", requires = "tg")]
     pub depth: Vec<usize>,
 }
@@ -108,7 +108,7 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
-    /// Fresh processes that measure each case, alternating with those of the other cases; from 3 on a row has its interval
+    /// Fresh processes that measure each case, alternating with those of the other cases; with 3 or more, a row has an interval
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
@@ -136,10 +136,10 @@ pub struct EffortArguments {
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
-    /// End with 0 although cases failed or took too long; the exit code is 5 otherwise
+    /// End with 0 even if cases failed or took too long; otherwise the exit code is 5
     #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_failed: bool,
-    /// Let the runtimes log what they do, into `debug.log` in the run's folder; this takes time, so do not trust the figures
+    /// Let the runtimes write their logs into `debug.log` in the run's folder; this takes time, so do not trust the measured times
     #[arg(long, env = "INFERBENCH_DEBUG", value_parser = clap::builder::FalseyValueParser::new())]
     pub debug: bool,
 }

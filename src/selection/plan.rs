@@ -59,9 +59,18 @@ pub fn plan(
         let devices: Vec<_> =
             devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
         let of_file = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
-        let own = |device: &str| if of_file == Dtype::F32 { own_dtype(device) } else { of_file };
-        let dtypes = |device: &str| if suite.dtypes.is_empty() { vec![own(device)] } else { suite.dtypes.clone() };
-        let targets = devices.iter().flat_map(|it| dtypes(&it.1).into_iter().map(move |dtype| (it, dtype)));
+        let usual = |backend: &str, device: &str| match &entry.model {
+            Ok(model) if of_file != Dtype::F32 => {
+                let mut own = model.own_dtypes().iter().copied();
+                own.find(|dtype| capabilities.check_model(backend, model, *dtype).is_ok()).unwrap_or(of_file)
+            }
+            _ => own_dtype(device),
+        };
+        let dtypes = |(backend, device): &(&String, String)| match suite.dtypes.as_slice() {
+            [] => vec![usual(backend, device)],
+            asked => asked.to_vec(),
+        };
+        let targets = devices.iter().flat_map(|it| dtypes(it).into_iter().map(move |dtype| (it, dtype)));
         let targets: Vec<_> = targets.collect();
         for timed_on in [TimedOn::Seeded, TimedOn::Samples] {
             let boundaries: Vec<Boundary> =
@@ -225,7 +234,7 @@ fn runnable_model<'a>(
     let model = model.as_ref().map_err(CaseFailure::clone)?;
     case.check_id().map_err(|error| CaseFailure::failed(error.to_string()))?;
     capabilities.check_device(&case.backend, &case.device)?;
-    if model.dtype != Dtype::F32 && case.dtype != model.dtype {
+    if model.dtype != Dtype::F32 && !model.own_dtypes().contains(&case.dtype) {
         return Err(CaseFailure::unsupported(format!(
             "its file computes in {}: only a file of f32 is converted to {}",
             model.dtype, case.dtype

@@ -93,7 +93,7 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
 const DISTURBED_FROM: f64 = 0.1;
 
 impl Selftest {
-    /// `smallest change that can be shown here: …`. It is that of the self-test's own case, whose calls are short:
+    /// `smallest detectable change: …`. It is that of the self-test's own case, whose calls are short:
     /// longer ones are interrupted more often, and what changes from day to day is not in it.
     pub fn line(&self) -> String {
         let SmallestChange { processes, percent, single_percent, .. } = self.smallest_change;
@@ -104,7 +104,7 @@ impl Selftest {
             _ => String::new(),
         };
         format!(
-            "smallest change that can be shown here: {percent:.1} % (selftest of {}, {processes} processes); \
+            "smallest detectable change: {percent:.1} % (selftest of {}, {processes} processes); \
              {single_percent:.1} % between two single processes{warning}",
             self.time.strftime("%Y-%m-%d")
         )
@@ -119,7 +119,7 @@ impl Selftest {
 
 /// What reports say of the changes that can be shown on the machine of a run.
 pub fn line_about(path: &Path, host_id: &str) -> String {
-    let advice = "smallest change that can be shown: unknown; find it with `inferbench selftest`";
+    let advice = "smallest detectable change: unknown (run `inferbench selftest`)";
     match read(path, host_id) {
         Ok(selftest) => selftest.line(),
         Err(_) if !path.exists() => advice.into(),

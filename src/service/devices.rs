@@ -56,6 +56,12 @@ impl Devices {
         self.0.send_replace(Some(Arc::new(found)));
     }
 
+    /// The devices are known without asking.
+    #[cfg(fuzzing)]
+    pub fn put(&self, found: Found) {
+        self.0.send_replace(Some(Arc::new(found)));
+    }
+
     /// Waits until the devices are known.
     pub async fn ready(&self) -> Arc<Found> {
         let mut found = self.0.subscribe();

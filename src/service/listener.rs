@@ -10,7 +10,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::signal;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -42,6 +42,7 @@ pub async fn listen(listener: TcpListener, context: Arc<Context>, measuring: Joi
                     Ok((stream, _)) => {
                         let service = service.clone();
                         tokio::spawn(async move {
+                            let _ = stream.set_nodelay(true);
                             answer(stream, service).await;
                             drop(place);
                         });
@@ -68,8 +69,7 @@ pub async fn listen(listener: TcpListener, context: Arc<Context>, measuring: Joi
     let _ = timeout(FAREWELL, places.acquire_many(MOST_CONNECTIONS)).await;
 }
 
-async fn answer(stream: TcpStream, router: axum::Router) {
-    let _ = stream.set_nodelay(true);
+pub(super) async fn answer(stream: impl Stream, router: axum::Router) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(MOST_HEAD);
     // What a client does wrong concerns only this client.
@@ -78,14 +78,19 @@ async fn answer(stream: TcpStream, router: axum::Router) {
         .await;
 }
 
+/// What is read and written as a connection is.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
 /// A connection that ends if its client takes nothing of what it is sent.
-struct Watched {
-    stream: TcpStream,
+struct Watched<S> {
+    stream: S,
     /// Since something waits to be taken.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watched {
+impl<S> Watched<S> {
     fn watch<T>(&mut self, context: &mut TaskContext<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.stalled = None;
@@ -96,7 +101,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<S: Stream> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut TaskContext<'_>,
@@ -106,7 +111,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: Stream> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, poll)

@@ -51,7 +51,7 @@ fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<
     let mut items: Vec<T> = items.skip(offset).take(limit + 1).collect();
     let has_more = items.len() > limit;
     items.truncate(limit);
-    Page { items, next_offset: has_more.then_some(offset + limit) }
+    Page { items, next_offset: has_more.then(|| offset.saturating_add(limit)) }
 }
 
 /// `GET /api/v1/devices`.
@@ -317,4 +317,16 @@ async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + 
         .await
         .map_err(|_| anyhow::anyhow!("the server has made a mistake; its log has the details"))?;
     Ok(done?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+
+    #[test]
+    fn a_page_beyond_the_end_is_empty() {
+        let last = page(0..3, Some(usize::MAX), None);
+        assert_eq!((last.items.len(), last.next_offset), (0, None));
+        assert_eq!(page(0..3, Some(1), Some(1)).next_offset, Some(2));
+    }
 }

@@ -20,6 +20,8 @@ mod command;
 mod context;
 mod devices;
 mod failure;
+#[cfg(fuzzing)]
+pub mod fuzzed;
 mod guard;
 mod job;
 mod listener;

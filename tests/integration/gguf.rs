@@ -347,3 +347,15 @@ fn hostile_files_have_an_answer_each() {
         assert_eq!((right.status, right.verified), (Status::Ok, Some(true)), "{:?}", right.message);
     }
 }
+
+#[test]
+fn a_profile_names_the_operators_of_ggml_by_block() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    let asked = ["profile", "--variant", "q4_0", "--phase", "decode"];
+    let said = workplace.inferbench(&asked).finish().with_code(0).stdout;
+    let row = |operator: &str| said.lines().any(|line| line.contains("blk.1") && line.contains(operator));
+    assert!(row("MUL_MAT") && row("FLASH_ATTN_EXT"), "{said}");
+}

@@ -92,7 +92,7 @@ fn other_sources_are_refused_by_what_they_are() {
     refused(&workplace, &["nowhere.pt2"], &["there is no file or folder nowhere.pt2"]);
     refused(&workplace, &["models/nowhere"], &["there is no file or folder models/nowhere"]);
     refused(&workplace, &["net.onnx", "--name", "digits"], &["digits is a packaged model", "--name"]);
-    refused(&workplace, &["net.onnx", "--output", "models"], &["models is there already"]);
+    refused(&workplace, &["net.onnx", "--output", "models"], &["models already exists"]);
     import(&workplace, &["net.onnx", "--input", "x:f33[1]"]).with_code(2).saying(&["as in `x:f32[batch,3,224,224]`"]);
 }
 

@@ -74,7 +74,7 @@ fn a_case_that_failed_is_measured_again_by_resuming() {
 fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
     let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "12").finish().with_code(5);
-    finished.saying(&[&format!("{TENN}: timeout: no end after 12 s")]);
+    finished.saying(&[&format!("{TENN}: timeout: not finished after 12 s")]);
     let slow = workplace.record(TENN);
     assert_eq!((slow.status, slow.latency_p50_ms), (Status::Timeout, None));
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);

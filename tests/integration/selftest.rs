@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::support::{Run, Workplace};
 
-const ADVICE: &str = "smallest change that can be shown: unknown; find it with `inferbench selftest`";
+const ADVICE: &str = "smallest detectable change: unknown (run `inferbench selftest`)";
 
 #[test]
 fn a_selftest_is_stored_and_reports_quote_it() {
@@ -31,7 +31,7 @@ fn a_selftest_is_stored_and_reports_quote_it() {
     assert_eq!(printed["machine"]["host_id"], run.machine.host_id);
 
     let percent = printed["smallest_change"]["percent"].as_f64().unwrap();
-    let line = format!("smallest change that can be shown here: {percent:.1} % (selftest of ");
+    let line = format!("smallest detectable change: {percent:.1} % (selftest of ");
     for format in ["table", "markdown"] {
         let report = workplace.inferbench(&["report", "--format", format]).finish().with_code(0);
         assert!(report.stdout.contains(&line), "no {line:?} in\n{}", report.stdout);
@@ -43,7 +43,7 @@ fn a_selftest_is_stored_and_reports_quote_it() {
 fn a_selftest_leaves_runs_and_measurements_alone() {
     let workplace = Workplace::new(&["tenn_eeg"], &["candle"], &[1]);
     let said = workplace.inferbench(&["selftest", "--minutes", "0.01"]).finish().with_code(0);
-    assert!(said.stdout.contains("smallest change that can be shown here: "), "{}", said.stdout);
+    assert!(said.stdout.contains("smallest detectable change: "), "{}", said.stdout);
     assert!(said.stderr.contains("in 3 processes"), "{}", said.stderr);
     assert!(workplace.measured().is_empty() && !workplace.criterion().exists());
     let left = std::fs::read_dir(workplace.path("target/inferbench")).unwrap().flatten();

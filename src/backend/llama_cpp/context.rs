@@ -3,9 +3,11 @@
 use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::library::{self, Batch, Llama, LlamaContext, ThreadPool, Token, failure_since, lines_so_far, llama, told};
+use super::operators::Watch;
 use super::settings::Settings;
 use crate::definition::{CaseFailure, device_index, device_kind};
 
@@ -112,6 +114,8 @@ pub(super) struct Context {
     pub model: Arc<LoadedModel>,
     context: *mut LlamaContext,
     threads: Option<*mut ThreadPool>,
+    /// What the context calls for each operator.
+    _watch: Option<Rc<Watch>>,
     pub sequences: usize,
     /// Positions of a sequence.
     pub length: usize,
@@ -134,6 +138,7 @@ impl Context {
         (device, threads): (&str, usize),
         settings: &Settings,
         (sequences, length): (usize, usize),
+        watch: Option<Rc<Watch>>,
     ) -> Result<Self, CaseFailure> {
         let functions = &model.llama.functions;
         let sizes = (u32::try_from(sequences), u32::try_from(length.next_multiple_of(256)));
@@ -160,6 +165,9 @@ impl Context {
                 parameters.type_v = settings.cache_number();
                 parameters.offload_kqv = !is_cpu;
                 parameters.op_offload = !is_cpu;
+                if let Some(watch) = &watch {
+                    (parameters.cb_eval, parameters.cb_eval_user_data) = watch.callback();
+                }
                 let context = (functions.llama_init_from_model)(model.model, parameters);
                 (!context.is_null()).then_some(context)
             }
@@ -171,6 +179,7 @@ impl Context {
             model: Arc::clone(&model),
             context,
             threads: None,
+            _watch: watch,
             sequences,
             length: length.next_multiple_of(256),
             tokens: Vec::new(),

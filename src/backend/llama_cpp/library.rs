@@ -39,6 +39,7 @@ pub(super) enum Vocabulary {}
 pub(super) enum Device {}
 pub(super) enum Registration {}
 pub(super) enum ThreadPool {}
+pub(super) enum Tensor {}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -202,6 +203,8 @@ functions! {
     ggml_backend_dev_backend_reg: fn(*mut Device) -> *mut Registration;
     ggml_backend_reg_name: fn(*mut Registration) -> *const c_char;
     ggml_backend_reg_get_proc_address: fn(*mut Registration, *const c_char) -> *const c_void;
+    ggml_op_desc: fn(*const Tensor) -> *const c_char;
+    ggml_get_name: fn(*const Tensor) -> *const c_char;
     ggml_threadpool_params_default: fn(c_int) -> ThreadPoolParameters;
     llama_model_default_params: fn() -> ModelParameters;
     llama_context_default_params: fn() -> ContextParameters;
@@ -410,7 +413,7 @@ impl Llama {
 ///
 /// # Safety
 /// It is a null pointer, or points to a text that ends with a zero.
-unsafe fn text_of(text: *const c_char) -> String {
+pub(super) unsafe fn text_of(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }

@@ -6,6 +6,7 @@
 
 mod context;
 mod library;
+mod operators;
 mod session;
 mod settings;
 
@@ -16,7 +17,8 @@ use self::library::{ggml_name, llama, told};
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
 use crate::backend::artifact::names;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
+use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index, device_kind};
 use crate::fixture::{GgufForm, Reads};
 use crate::gguf::Architecture;
@@ -90,6 +92,13 @@ impl Backend for LlamaCpp {
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let settings = Settings::of(request.dtype)?;
         Ok(Box::new(LlamaSession::load(request, file_of(request)?, settings)?))
+    }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        let tape = Recorder::default();
+        let session = LlamaSession::load(request, file_of(request)?, Settings::of(request.dtype)?)?;
+        let session = Box::new(session.watched_by(tape.clone()));
+        Ok(Box::new(RecordedSession { session, tape }))
     }
 
     /// The weights of the file, dequantised by llama.cpp.

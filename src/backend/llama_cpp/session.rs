@@ -3,14 +3,17 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{Context, LoadedModel, MOST_SEQUENCES, Placed};
 use super::library::{Token, llama};
+use super::operators::Watch;
 use super::settings::Settings;
 use crate::backend::generation::{Followed, Lengths, column, compared_logits, next_tokens, side_by_side};
 use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
+use crate::backend::recorder::Recorder;
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
 use crate::fixture::{HostTensor, RING, TensorData};
@@ -50,6 +53,7 @@ pub(super) struct LlamaSession {
     /// Tokens of a row of logits that are computed for the next one.
     tokens: Vec<Token>,
     placement: Placement,
+    watch: Option<Rc<Watch>>,
 }
 
 /// What a context is made with again.
@@ -120,7 +124,13 @@ impl LlamaSession {
             bound: Vec::new(),
             tokens: Vec::new(),
             placement,
+            watch: None,
         })
+    }
+
+    /// The same, with its operators noted.
+    pub fn watched_by(self, recorder: Recorder) -> Self {
+        LlamaSession { watch: Some(Rc::new(Watch::new(recorder))), ..self }
     }
 
     /// Makes room for so many sequences of so many positions. What was bound is read again into a new cache.
@@ -141,7 +151,8 @@ impl LlamaSession {
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
         let size = (sequences.max(before.0), length.max(before.1));
         let KeptRequest { device, threads } = &self.request;
-        self.context = Some(Context::new(Arc::clone(&self.model), (device, *threads), &self.settings, size)?);
+        let watch = self.watch.clone();
+        self.context = Some(Context::new(Arc::clone(&self.model), (device, *threads), &self.settings, size, watch)?);
         if self.phase == Phase::Decode {
             for binding in 0..self.bound.len() {
                 self.read_prompt(binding)?;

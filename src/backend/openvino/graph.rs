@@ -40,6 +40,8 @@ pub(super) struct OpenVinoRuntime {
     /// Calls that compute at the same time.
     streams: usize,
     instances: usize,
+    /// Whether weights are in blocks.
+    is_of_blocks: bool,
     /// Whether a compiled graph serves several sessions, each by requests of its own.
     is_shared: bool,
     /// Where the graphs are listed that are compiled with OpenVINO's profiler.
@@ -58,7 +60,8 @@ impl OpenVinoRuntime {
         // Instances have threads of their own; callers share those of their session.
         let streams = (request.instances * request.callers).min(threads);
         let (instances, is_shared) = (request.instances, request.instances * request.callers > 1);
-        let runtime = OpenVinoRuntime { device, dtype, threads, streams, instances, is_shared, profiled };
+        let is_of_blocks = request.model.blocks().is_some();
+        let runtime = OpenVinoRuntime { device, dtype, threads, streams, instances, is_of_blocks, is_shared, profiled };
         runtime.configure(core)?;
         let device = DeviceType::from(runtime.device.as_str());
         runtime.check(&runtime.device, |key| core.get_property(&device, key))?;
@@ -118,6 +121,10 @@ impl OpenVinoRuntime {
             properties.push((RwPropertyKey::InferenceNumThreads, threads.as_str()));
             // Otherwise OpenVINO uses at most as many threads as there are physical cores.
             properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
+        }
+        if self.is_of_blocks {
+            // Otherwise OpenVINO rounds activations to i8, by groups of so many, on processors that are faster then.
+            properties.push((RwPropertyKey::Other("DYNAMIC_QUANTIZATION_GROUP_SIZE".into()), "0"));
         }
         for (key, value) in properties {
             core.set_property(&DeviceType::from(self.device.as_str()), &key, value).map_err(|error| {

@@ -21,12 +21,11 @@ use once_cell::sync::OnceCell;
 use self::graph::{Graph, OpenVinoRuntime};
 use self::library::{DEVICES, build_number, core, describe, find_devices, library, use_place};
 use self::profile::Profiled;
-use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::artifact::{Format, check_artifact, dequantised, has_blocks, parts_of};
 use crate::backend::graphs::open_session;
 use crate::backend::installed::Origin;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session, Trace};
 use crate::backend::recorder::RecordedSession;
-use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
@@ -75,27 +74,35 @@ impl Backend for OpenVino {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
+        // It does not tell whether it rounds activations that meet such weights to i8.
+        match has_blocks(model, dtype, &[Dtype::F32])? {
+            true => Ok(()),
+            false => check_artifact(model, dtype, &Dtype::ALL, Format::Onnx),
+        }
     }
 
-    /// Other precisions than i8 are what a compiled graph reports.
+    /// Other precisions than i8 are what a compiled graph reports, but whether weights stay in blocks is not.
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
-        if request.dtype != Dtype::I8 {
+        let is_of_blocks = request.model.blocks().is_some();
+        if request.dtype != Dtype::I8 && !is_of_blocks {
             return Ok(None);
         }
         use_place(self.place)?;
-        let parts = parts_of(request, Format::Onnx)?;
-        let [(part, file)] = parts.as_slice() else {
-            return Err(CaseFailure::unsupported("i8 of models with several graphs has no proof here"));
-        };
         let profiled = Profiled::default();
-        let mut core = core()?;
-        let runtime = OpenVinoRuntime::new(&mut core, request, Some(profiled.clone()))?;
-        let mut graph = Graph::read(&mut core, part, file)?;
-        drop(core);
-        let inputs = inputs.iter().map(|tensor| runtime.upload(tensor)).collect::<Result<Vec<_>, _>>()?;
-        runtime.run(&mut graph, &inputs.iter().collect::<Vec<_>>())?;
-        Ok(Some(trace::trace(&profiled.operators()?, &request.device.to_uppercase())?))
+        let mut session = open(request, Some(profiled.clone()))?;
+        let binding = session.bind(inputs)?;
+        session.run(binding)?;
+        let trace = trace::trace(&profiled.operators()?, &request.device.to_uppercase())?;
+        if is_of_blocks {
+            trace::check_blocks(&trace)?;
+        }
+        Ok(Some(trace))
+    }
+
+    fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let Some(artifacts) = dequantised(request, folder)? else { return Ok(None) };
+        use_place(self.place)?;
+        open(&LoadRequest { artifacts: &artifacts, ..*request }, None).map(Some)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {

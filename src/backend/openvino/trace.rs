@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 
 use crate::backend::interface::Trace;
-use crate::definition::Dtype;
+use crate::definition::{CaseFailure, Dtype};
 
 /// Where operators with these kernels ran, and what they computed products in.
 ///
@@ -18,6 +18,21 @@ pub(super) fn trace(operators: &[(String, String)], device: &str) -> Result<Trac
         add(&mut trace, operator.clone(), kernel);
     }
     Ok(trace)
+}
+
+/// Checks that products took weights in blocks as they are: OpenVINO's CPU calls these `FullyConnectedCompressed`, and may also make weights of f32
+/// while it compiles a graph.
+///
+/// # Errors
+/// `unsupported`: there are none.
+pub(super) fn check_blocks(trace: &Trace) -> Result<(), CaseFailure> {
+    let mut products = trace.products.values().flatten();
+    if products.any(|operator| operator.ends_with("Compressed")) {
+        return Ok(());
+    }
+    let others: Vec<&str> = trace.products.values().flatten().map(String::as_str).collect();
+    let others = others.join(", ");
+    Err(CaseFailure::unsupported(format!("OpenVINO ran no product with compressed weights, but {others}")))
 }
 
 /// Operators that compute products.

@@ -22,7 +22,7 @@ use ort::value::Tensor;
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
 use self::provider::{Located, PROVIDERS, provider_of};
 use self::tape::{EndedByTape, OrtTape, RunLog, folder_of};
-use crate::backend::artifact::{Format, check_artifact, names, parts_of};
+use crate::backend::artifact::{Format, check_artifact, dequantised, has_blocks, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session, Trace};
@@ -103,12 +103,16 @@ impl Backend for Ort {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
+        match has_blocks(model, dtype, &[Dtype::I8, Dtype::F32])? {
+            true => Ok(()),
+            false => check_artifact(model, dtype, &Dtype::ALL, Format::Onnx),
+        }
     }
 
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
+        let is_of_blocks = request.model.blocks().is_some();
         // The CPU's provider has no other device, and f32 is not emulated in another dtype.
-        if request.device == "cpu" && request.dtype == Dtype::F32 {
+        if request.device == "cpu" && request.dtype == Dtype::F32 && !is_of_blocks {
             return Ok(None);
         }
         let folder = tempfile::tempdir().context("the profile's folder")?;
@@ -118,11 +122,21 @@ impl Backend for Ort {
         session.sync()?;
         // Writes the profile.
         drop(session);
-        Ok(Some(profile::read(folder.path(), &provider_of(request.device, self.place)?.name)?))
+        let mut trace = profile::read(folder.path(), &provider_of(request.device, self.place)?.name)?;
+        if is_of_blocks {
+            profile::note_blocks(&mut trace, request.dtype)?;
+        }
+        Ok(Some(trace))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         open(self.place, request, None, None)
+    }
+
+    fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let Some(artifacts) = dequantised(request, folder)? else { return Ok(None) };
+        let request = LoadRequest { artifacts: &artifacts, dtype: Dtype::F32, ..*request };
+        open(self.place, &request, None, None).map(Some)
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use crate::backend::interface::Trace;
-use crate::definition::Dtype;
+use crate::definition::{CaseFailure, Dtype};
 use crate::run_data::OperatorCall;
 
 /// The end of the names of events that are executions of nodes.
@@ -135,6 +135,23 @@ fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
         }
         *trace.nodes.entry(args.provider).or_default().entry(args.op_name).or_default() += 1;
     }
+    Ok(())
+}
+
+/// Checks that a graph whose weights are in blocks was computed by ONNX Runtime's operator for them, whose activations are of the dtype that
+/// the graph asks for.
+///
+/// # Errors
+/// `unsupported`: no such operator ran.
+pub fn note_blocks(trace: &mut Trace, dtype: Dtype) -> Result<(), CaseFailure> {
+    const OPERATOR: &str = "MatMulNBits";
+    let quantised = trace.products.entry(Some(Dtype::I8)).or_default();
+    if !quantised.remove(OPERATOR) {
+        let others: Vec<&str> = trace.products.values().flatten().map(String::as_str).collect();
+        return Err(CaseFailure::unsupported(format!("ONNX Runtime ran no {OPERATOR}, but {}", others.join(", "))));
+    }
+    trace.products.retain(|_, operators| !operators.is_empty());
+    trace.products.entry(Some(dtype)).or_default().insert(OPERATOR.into());
     Ok(())
 }
 

@@ -150,7 +150,7 @@ impl Located {
             let minor = minor_of(&version).unwrap_or(u32::MAX);
             ensure!(
                 minor >= OLDEST,
-                "ONNX Runtime {version} at {} is too old: 1.{OLDEST} is the oldest that runs here",
+                "ONNX Runtime {version} at {} is too old: 1.{OLDEST} is the oldest supported version",
                 library.display()
             );
             let builder = if minor < ort::MINOR_VERSION {

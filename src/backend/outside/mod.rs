@@ -6,6 +6,8 @@
 mod clock;
 pub(super) mod conformance;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzed;
 #[cfg(any(feature = "ort-web", feature = "torch"))]
 mod guard;
 #[cfg(feature = "jax")]

@@ -12,7 +12,7 @@ use super::page_server::{PageFiles, PageServer};
 use super::process::{OutsideProcess, Wires};
 use super::program::describe;
 use super::session::OutsideSession;
-use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::artifact::{Format, check_artifact, has_blocks, parts_of};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::paths::{Paths, variable};
@@ -131,7 +131,10 @@ impl Backend for OrtWeb {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        check_artifact(model, dtype, &[Dtype::F32], Format::Onnx)
+        match has_blocks(model, dtype, &[Dtype::F32])? {
+            true => Ok(()),
+            false => check_artifact(model, dtype, &[Dtype::F32], Format::Onnx),
+        }
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {

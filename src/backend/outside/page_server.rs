@@ -17,6 +17,9 @@ use std::thread;
 const HEADERS: &str =
     "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\nCache-Control: no-store";
 
+/// Bytes of the head of a request.
+const MOST_HEAD: u64 = 64 << 10;
+
 /// The files that a page may ask for.
 pub(super) struct PageFiles {
     /// By name; the page itself has none.
@@ -107,8 +110,8 @@ impl Served {
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut input = BufReader::new(stream.try_clone()?);
-        while let Some((path, body)) = read_request(&mut input)? {
-            let path = path.strip_prefix(&self.secret).unwrap_or("no path of the page");
+        while let Some((path, body)) = read_request(&mut input, &self.secret)? {
+            let path = path.as_deref().unwrap_or("no path of the page");
             match path.split('?').next().unwrap_or_default() {
                 "" => respond(&mut stream, "text/html", b"<!doctype html><script type=module src=serve.js></script>")?,
                 "alive" => {
@@ -144,16 +147,18 @@ impl Served {
     }
 }
 
-/// The path and the body of the next request; `None` if there are no more.
-fn read_request(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
+/// The path below the secret and the body of the next request; `None` if there are no more. Of a request without the secret, whose path
+/// is `None`, no body is read.
+pub(super) fn read_request(input: &mut impl BufRead, secret: &str) -> io::Result<Option<(Option<String>, Vec<u8>)>> {
+    let mut head = input.by_ref().take(MOST_HEAD);
     let mut first = String::new();
-    if input.read_line(&mut first)? == 0 {
+    if head.read_line(&mut first)? == 0 {
         return Ok(None);
     }
     let mut length = 0;
     loop {
         let mut line = String::new();
-        if input.read_line(&mut line)? == 0 || line.trim().is_empty() {
+        if head.read_line(&mut line)? == 0 || line.trim().is_empty() {
             break;
         }
         let (name, value) = line.split_once(':').unwrap_or_default();
@@ -161,9 +166,12 @@ fn read_request(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)
             length = value.trim().parse().unwrap_or(0);
         }
     }
+    let path = first.split(' ').nth(1).and_then(|path| path.strip_prefix(secret)).map(str::to_owned);
+    if head.limit() == 0 || path.is_none() && length > 0 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     let mut body = Vec::new();
     input.take(length).read_to_end(&mut body)?;
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
     Ok((body.len() as u64 == length).then_some((path, body)))
 }
 
@@ -220,6 +228,16 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    #[test]
+    fn who_does_not_know_the_secret_takes_no_memory() {
+        let read = |request: &str| read_request(&mut request.as_bytes(), "/secret/");
+        let of_body = |path: &str| read(&format!("POST {path} HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"));
+        assert_eq!(of_body("/secret/next").unwrap(), Some((Some("next".into()), b"body".to_vec())));
+        assert!(of_body("/next").is_err());
+        assert!(read(&"x".repeat(1 << 20)).is_err());
+        assert!(read(&format!("GET /secret/next HTTP/1.1\r\n{}", "a: b\r\n".repeat(1 << 14))).is_err());
     }
 
     #[test]

@@ -69,6 +69,25 @@ impl OutsideProcess {
         Self::spawn(name, command, Some(wires))
     }
 
+    /// A process that has ended, and has left these frames.
+    ///
+    /// # Errors
+    /// The system starts no process.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn of_frames(frames: Vec<u8>) -> std::io::Result<Self> {
+        Ok(OutsideProcess {
+            name: "the program".into(),
+            child: Command::new("true").spawn()?,
+            input: Some(Box::new(std::io::sink())),
+            output: Box::new(std::io::Cursor::new(frames)),
+            last_bytes: Arc::default(),
+            listener: thread::spawn(|| ()),
+            kills_before: 0,
+            grace: Duration::ZERO,
+            kept: Vec::new(),
+        })
+    }
+
     fn spawn(name: &str, mut command: Command, wires: Option<Wires>) -> Result<Self, CaseFailure> {
         // What this process was started for is not what that one is started for.
         command.env_remove("INFERBENCH_JOB").env_remove("INFERBENCH_PROBE").stderr(Stdio::piped());

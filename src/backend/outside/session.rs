@@ -21,6 +21,8 @@ use crate::run_data::RecordedCall;
 /// for so long come before the timed ones, unless one takes longer than `LONG`, where it does not show.
 const LEAD: Duration = Duration::from_micros(500);
 const LONG: Duration = Duration::from_millis(5);
+/// The most calls that are timed together.
+const MOST_TOGETHER: u64 = 100_000;
 
 pub(super) struct OutsideSession {
     process: OutsideProcess,
@@ -52,6 +54,7 @@ impl OutsideSession {
         let load = Load::new(request)?;
         let calls_in_a_row = load.calls_in_a_row();
         let (LoadedAnswer { loaded, progress }, _) = process.ask(&Ask::Load(Box::new(load)), &[])?;
+        check_together(process.name(), &progress)?;
         let clocks = Clocks::begin(&mut process)?;
         let (model, phase) = (request.model.clone(), request.phase);
         Ok(OutsideSession {
@@ -83,6 +86,7 @@ impl OutsideSession {
     fn ask(&mut self, request: &Ask<'_>, tensors: &NamedTensors) -> Result<NamedTensors, CaseFailure> {
         let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
+        check_together(self.process.name(), &progress)?;
         let Progress { compile_ms, trace_ms, together, note } = progress;
         self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
         self.progress.trace_ms = trace_ms.or(self.progress.trace_ms);
@@ -124,7 +128,7 @@ impl OutsideSession {
         }
         let times: Option<Vec<u64>> = times.into_iter().map(|ns| u64::try_from(ns).ok().map(|ns| ns.max(1))).collect();
         let times = times.ok_or_else(|| wrong("a time below 0".into()))?;
-        let sum = times.iter().sum::<u64>() as f64;
+        let sum = times.iter().map(|&ns| ns as f64).sum::<f64>();
         if sum > 1.01 * elapsed + 1e5 {
             return Err(wrong(format!("calls of {:.3} ms, and it took {:.3} ms", sum / 1e6, elapsed / 1e6)));
         }
@@ -154,6 +158,17 @@ impl OutsideSession {
 
     fn is_generation(&self) -> bool {
         matches!(self.phase, Phase::Prefill | Phase::Decode)
+    }
+}
+
+/// # Errors
+/// More calls are timed together than are ever made in a row.
+fn check_together(name: &str, progress: &Progress) -> Result<(), CaseFailure> {
+    match progress.together.filter(|calls| *calls > MOST_TOGETHER) {
+        None => Ok(()),
+        Some(calls) => Err(CaseFailure::failed(format!(
+            "{name} times {calls} calls together, and at most {MOST_TOGETHER} can be timed so"
+        ))),
     }
 }
 
@@ -338,7 +353,15 @@ fn milliseconds(ms: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::backend::outside::frame::write_frame;
+    use crate::catalogue::read_catalogue;
+    use crate::definition::{Dtype, Sizes};
+    use crate::fixture::Artifacts;
 
     #[test]
     fn calls_before_the_timed_ones_leave_a_row_where_it_is() {
@@ -351,6 +374,32 @@ mod tests {
         assert_eq!(lead(true, 0, 1, 4, Some(100_000)).len(), 8);
         let is_none = [lead(true, 0, 1, 1, None), lead(true, 0, 1, 1, Some(5_000_000)), lead(true, 0, 3, 2, Some(1))];
         assert!(is_none.iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn a_worker_does_not_time_any_number_of_calls_together() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
+        let digits = read_catalogue(&models).unwrap().into_iter().find(|entry| entry.name == "digits");
+        let model = digits.unwrap().model.unwrap();
+        let request = LoadRequest {
+            model: &model,
+            artifacts: &Artifacts::default(),
+            phase: Phase::Forward,
+            sizes: Sizes { batch: 1, sequence: None },
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 1,
+            instances: 1,
+            callers: 1,
+        };
+        let loaded = |together: u64| {
+            let mut frames = Vec::new();
+            write_frame(&mut frames, &json!({ "device": "cpu", "together": together }), &[]).unwrap();
+            (0..5).for_each(|ns| write_frame(&mut frames, &json!({ "ns": ns }), &[]).unwrap());
+            OutsideSession::load(OutsideProcess::of_frames(frames).unwrap(), &request).map(drop)
+        };
+        assert!(loaded(MOST_TOGETHER).is_ok());
+        assert!(loaded(u64::MAX).unwrap_err().message.contains("at most 100000"));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl EndedWorker {
     /// What its end means for the case that it was at.
     pub fn failure(&self) -> CaseFailure {
         if let Some(seconds) = self.timed_out_after {
-            let message = format!("no end after {seconds} s; `--timeout SECONDS` gives it longer");
+            let message = format!("not finished after {seconds} s; `--timeout SECONDS` allows more time");
             return CaseFailure::new(Status::Timeout, message);
         }
         let how = match (ending_signal(self.status), self.status.code()) {

@@ -162,7 +162,7 @@ impl Verification<'_> {
         self.verify_other_batch(session, &outputs[0], &expectation)?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
-            let note = format!("some tokens are others than those of {whose}, where two are nearly as likely");
+            let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
             row.message = Some(row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
             return Ok(itself(own));
         }
@@ -248,7 +248,7 @@ impl Verification<'_> {
             let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
             return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
         }
-        if let Some(expectation) = self.of_same_weights(ring)? {
+        if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
             return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
@@ -262,13 +262,18 @@ impl Verification<'_> {
 
     /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
     /// where the backend has no such form.
-    fn of_same_weights(&self, ring: &[Vec<HostTensor>]) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    fn of_same_weights(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
         let is_small = self.model.parameters.is_some_and(|count| {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
             count <= MOST_PARAMETERS && has_room
         });
-        if !self.model.is_gguf() || dtype == Dtype::F32 || !is_small {
+        let is_quantised = (self.model.is_gguf() && dtype != Dtype::F32) || self.model.blocks().is_some();
+        if !is_quantised || !is_small {
             return Ok(None);
         }
         // On Unix a file stays as long as it is mapped, also if its folder is removed.
@@ -283,20 +288,21 @@ impl Verification<'_> {
                 first_tokens.extend(next.into_iter().map(|next| next.likeliest));
             }
         }
-        let closeness = Closeness::to_reference(dtype, self.model.tolerance.of(dtype));
+        let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
         Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
     }
 
-    /// A session of the same weights in f32, and whose it is: that of llama.cpp, which is another engine for all backends but itself, or else
-    /// the backend's own, whose errors it may share.
+    /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
+    /// engine for all backends but itself, or else the backend's own, whose errors it may share.
     fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
-        if own != backend::LLAMA_CPP {
+        let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
+        if own != exact {
             let on_cpu = LoadRequest { device: "cpu", ..self.request };
-            let other = backend::find(backend::LLAMA_CPP).and_then(|other| other.load_exact(&on_cpu, folder));
+            let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
             // Where it is not here or does not know the file, the backend is not wrong for that.
             if let Ok(Some(session)) = other {
-                return Ok(Some((session, format!("{SAME_WEIGHTS} on {}", backend::LLAMA_CPP))));
+                return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
             }
         }
         let session = backend::find(own)?.load_exact(&self.request, folder)?;

@@ -126,8 +126,8 @@ pub enum Form {
     Bytes,
 }
 
-/// Bytes of an input.
-const MOST_INPUT: usize = 1 << 27;
+/// Bytes of the inputs of a request.
+pub const MOST_INPUT: usize = 1 << 27;
 /// Elements at the beginning of each row that differ from request to request.
 const LEAD: usize = 32;
 /// Stands for such an element. No number has it.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::tensors::{
-    BYTES, Form, Numbers, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text, tensors_of,
-    type_name,
+    BYTES, Form, MOST_INPUT, Numbers, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text,
+    tensors_of, type_name,
 };
 use super::{
     AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, base_of, get_json, json_of as json_answer,
@@ -223,6 +223,8 @@ fn dtype_is_floating(dtype: ElementType) -> bool {
 
 /// Texts of an input.
 const MOST_TEXTS: usize = 1 << 16;
+/// The room that a text may take.
+const TEXT_BYTES: usize = 1 << 10;
 
 /// What requests have as inputs. Without a reference or samples they are seeded.
 fn inputs_of(
@@ -234,6 +236,13 @@ fn inputs_of(
     let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
     let form = if wishes.is_binary { Form::Bytes } else { Form::Flat };
     let open = "the server leaves a size open: say it by `--seq-lens` or `--input`";
+    // A server may name any number of inputs, each of which would be small enough.
+    let bytes = metadata.iter().zip(specs).filter_map(|(tensor, spec)| {
+        let of_element = if tensor.datatype == BYTES { TEXT_BYTES } else { spec.dtype.bytes() };
+        Some(elements_of(&spec.concrete_shape(sizes).ok()?)?.saturating_mul(of_element))
+    });
+    let bytes = bytes.fold(0, usize::saturating_add);
+    ensure!(right.is_some() || bytes <= MOST_INPUT, "the inputs have more than {MOST_INPUT} bytes together");
     let input = |(place, (tensor, spec)): (usize, (&TensorMetadata, &TensorSpec))| -> Result<Input> {
         let is_text = tensor.datatype == BYTES;
         let datatype = if is_text { BYTES } else { type_name(spec.dtype) };
@@ -626,6 +635,24 @@ mod tests {
         let bodies: std::collections::BTreeSet<Bytes> = (0..200).map(|number| made(true, number).0).collect();
         let tails: std::collections::BTreeSet<&[u8]> = bodies.iter().map(|body| &body[body.len() - 17..]).collect();
         assert_eq!(tails.len(), 200);
+    }
+
+    #[test]
+    fn inputs_are_limited_together() {
+        let tensor = |datatype: &str, size: i64| TensorMetadata {
+            name: "x".into(),
+            datatype: datatype.into(),
+            shape: vec![size],
+        };
+        let wishes = Wishes { batch_size: 1, ..Wishes::default() };
+        for inputs in
+            [vec![tensor("UINT8", 1 << 26); 3], vec![tensor(BYTES, 1 << 16); 3], vec![tensor("FP32", 1 << 40)]]
+        {
+            let metadata = Metadata { inputs, outputs: Vec::new() };
+            let model = model_of("m", &metadata, &wishes).unwrap();
+            let error = inputs_of(&metadata.inputs, &model.inputs, None, &wishes).err().unwrap();
+            assert!(error.to_string().contains("more than 134217728 bytes together"), "{error}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) const CSV: &str = include_str!("page/csv.js");
 pub(super) const THEME: &str = include_str!("page/theme.js");
 
 /// What makes and draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
-pub(super) const CHARTS: [&str; 11] = [
+pub(super) const CHARTS: [&str; 12] = [
     DOM,
     NUMBERS,
     include_str!("page/selection.js"),
@@ -24,6 +24,7 @@ pub(super) const CHARTS: [&str; 11] = [
     include_str!("page/distributions.js"),
     include_str!("page/dots.js"),
     include_str!("page/front.js"),
+    include_str!("page/losses.js"),
     include_str!("page/trend.js"),
     include_str!("page/cells.js"),
     include_str!("page/charts.js"),

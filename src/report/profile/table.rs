@@ -56,7 +56,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
         table.footnote(left_out(rest.len(), &format!("take {} µs together", microseconds(us))));
     }
     if shown.iter().any(|row| row.share.is_none()) {
-        table.footnote("<: at most so much; what the profiler adds hides the rest");
+        table.footnote("<: an upper bound; the profiler's own cost hides the rest");
     }
     table
 }

@@ -132,7 +132,7 @@ fn rows_are_sorted_and_the_rest_of_the_call_is_last() {
     assert!(rows[5].contains(OUTSIDE) && rows[5].contains("14.0 %"), "{text}");
     // The addition takes less than twice the profiler's cost.
     assert!(
-        line(&text, " Add ").contains("< 1.0 %") && text.contains("  <: at most so much; what the profiler adds"),
+        line(&text, " Add ").contains("< 1.0 %") && text.contains("  <: an upper bound; the profiler's own cost"),
         "{text}"
     );
     assert!(!text.contains("threads busy"), "a column without a value is left out: {text}");

@@ -43,10 +43,31 @@ fn flags_find_and_group_records_in_every_build() {
 #[cfg(feature = "duckdb")]
 mod with_duckdb {
     use super::*;
+    use crate::support::synthetic::{Shape, write_runs};
 
     #[track_caller]
     fn query(workplace: &Workplace, arguments: &[&str]) -> String {
         workplace.inferbench(&[&["store", "query"], arguments].concat()).finish().with_code(0).stdout
+    }
+
+    #[test]
+    fn a_large_run_is_read_from_its_parquet_file_with_the_same_rows() {
+        let workplace = measured();
+        write_runs(&workplace.path("made"), Shape { runs: 1, cases: 300, host: ("aaaa1111", 1.0) });
+        import(&workplace, &["made"]).finish().with_code(0);
+        let questions = [
+            "SELECT model, count(*) AS rows, median(latency_p50_ms), max(timestamp) FROM benchmark_results GROUP BY ALL ORDER BY ALL",
+            "SELECT column_name, column_type FROM (DESCRIBE benchmark_results)",
+        ];
+        let answers = || questions.map(|sql| query(&workplace, &[sql, "--format", "csv"]));
+        let plan = || query(&workplace, &["EXPLAIN SELECT count(model) FROM benchmark_results", "--format", "csv"]);
+        let fast = answers();
+        assert!(plan().contains("READ_PARQUET") && plan().contains("READ_CSV"), "{}", plan());
+        for run in fs::read_dir(workplace.path("target-reports")).unwrap() {
+            let _ = fs::remove_file(run.unwrap().path().join("results.parquet"));
+        }
+        assert!(!plan().contains("READ_PARQUET"), "{}", plan());
+        assert_eq!(answers(), fast);
     }
 
     #[test]

@@ -128,13 +128,13 @@ fn a_program_that_ends_hangs_or_talks_costs_one_case() {
     costs_one_case(
         "subprocess.Popen(['sleep', '987'], cwd='/'); time.sleep(987)",
         Status::Timeout,
-        "no end after 20 s",
+        "not finished after 20 s",
     );
     // A process that is no longer of its group ends with the case, too.
     costs_one_case(
         "subprocess.Popen(['sleep', '98765'], cwd='/', start_new_session=True); time.sleep(987)",
         Status::Timeout,
-        "no end after 20 s",
+        "not finished after 20 s",
     );
     wait_for("the end of a process of the program", || processes_with("sleep 98765").is_empty().then_some(()));
 }

@@ -114,6 +114,20 @@ const tokens = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
   case: index, panel: withBatch(one), x: trial.ttft_ms, y: trial.tokens_per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
 })).filter(({ x, y }) => positive(x) && positive(y)));
 
+// The forms of language models that decode, where weights are quantised. The divergence is that of the same form, also where it was
+// found in another phase.
+const formOf = (one) => [one.model, one.variant, one.backend, one.device, one.dtype, one.machine].join(" ");
+const divergences = new Map(cases.filter((one) => one.kl_divergence !== undefined).map((one) => [formOf(one), one.kl_divergence]));
+const decoded = pointsOf((one, index) => {
+  const [x, y] = [positive(one.model_size_mb), positive(one.tokens_per_second)];
+  const panel = [one.model, ...(one.sizes ? [one.sizes] : []), `batch ${one.batch_size}`, ...(hasMachines ? [one.machine] : [])].join(" · ");
+  const label = one.variant !== "original" || one.dtype === "f32" ? one.variant : `original ${one.dtype}`;
+  const isReference = one.variant === "original" && one.dtype === "f32";
+  return one.phase === "decode" && x && y && { key: index, panel, x, y, label, kl: isReference ? 0 : divergences.get(formOf(one)) };
+});
+const formsOf = d3.rollup(decoded, (same) => new Set(same.map((point) => point.label)).size > 1 && same.some((point) => cases[point.case].dtype === "i8"), (point) => point.panel);
+const quantised = decoded.filter((point) => formsOf.get(point.panel));
+
 function reason(one) {
   const batch = `batch ${one.batch_size}: `;
   if (one.status !== "ok") return batch + one.status + (one.message === undefined ? "" : `: ${one.message}`);
@@ -181,6 +195,11 @@ const charts = [
     absent: answers.length ? null
       : "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for models with labelled samples.",
   },
+  ...(!quantised.length ? [] : [{
+    id: "forms", title: "Forms of language models: speed, size and loss", kind: "losses", x: "model size (MB)", y: "decode (tokens/s)", points: quantised, absent: null,
+    caption: "Tokens per second of decoding against the model's files. The colour is the Kullback-Leibler divergence of the next token from the original's, in nats: " +
+      "what the form loses. A ring marks the Pareto front: no other form is at least as small, as fast and as near to the original.",
+  }]),
   {
     id: "trend", title: "Trend over runs", kind: "trend", x: "run", y: "latency, p50 (ms)", points: trendPoints,
     caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run before that is larger than this " +

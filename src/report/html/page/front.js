@@ -63,7 +63,7 @@ const LABEL_SIDES = [
   { from: -0.5, dx: 0, dy: 16, style: { textAnchor: "middle", dy: 16 } },
 ];
 
-// Each model once, those on the front first, none over another label or a point.
+// Each model once, or each point that has a key, those on the front first, none over another label or a point.
 function labelled(points, front, isLog, width) {
   const span = (values) => { const [low, high] = d3.extent(values); return (value) => (high > low ? (value - low) / (high - low) : 0.5); };
   const toX = span(points.map((point) => Math.log(point.x)));
@@ -72,7 +72,7 @@ function labelled(points, front, isLog, width) {
   const place = (point) => [toX(Math.log(point.x)) * wide, (1 - toY(isLog ? Math.log(point.y) : point.y)) * high];
   const placed = []; // { point, side, left, right, top }
   for (const point of [...front, ...[...points].sort((a, b) => b.x - a.x)]) {
-    if (placed.some((other) => other.point.label === point.label)) continue;
+    if (placed.some((other) => (other.point.key ?? other.point.label) === (point.key ?? point.label))) continue;
     const [x, y] = place(point);
     const own = 7 * point.label.length;
     for (const side of LABEL_SIDES) {

@@ -24,6 +24,11 @@ function seriesLegend(chart) {
 
 // As a series is drawn: its symbol on a piece of its line.
 function seriesMark(name) {
+  return symbolMark(seriesSymbol(name), seriesColour(name), seriesDash(name));
+}
+
+// A symbol, and the line that it is on if there is one.
+function symbolMark(name, colour, dash) {
   const space = "http://www.w3.org/2000/svg";
   const part = (tag, properties) => {
     const node = document.createElementNS(space, tag);
@@ -31,11 +36,9 @@ function seriesMark(name) {
     return node;
   };
   const mark = part("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true" });
-  mark.style.color = seriesColour(name);
-  const symbol = d3[`symbol${seriesSymbol(name).replace(/^./, (letter) => letter.toUpperCase())}`];
-  mark.append(
-    part("path", { d: "M-13,0H13", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": seriesDash(name) }),
-    part("path", { d: d3.symbol(symbol, 44)(), fill: "currentColor" }),
-  );
+  mark.style.color = colour;
+  const symbol = d3[`symbol${name.replace(/^./, (letter) => letter.toUpperCase())}`];
+  if (dash !== undefined) mark.append(part("path", { d: "M-13,0H13", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }));
+  mark.append(part("path", { d: d3.symbol(symbol, 44)(), fill: "currentColor" }));
   return mark;
 }

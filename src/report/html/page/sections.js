@@ -46,7 +46,8 @@ function chartSection(chart) {
       return panel;
     });
     const grid = make("div", { class: kind.isWide?.(chart) ? "panels wide" : "panels" }, ...nodes);
-    body.replaceChildren(kind.legend(chart), grid);
+    const words = (kind.words?.(chart) ?? []).map((sentence) => make("li", {}, sentence));
+    body.replaceChildren(kind.legend(chart), grid, ...(words.length > 0 ? [make("ul", {}, ...words)] : []));
     if (panels.length > shown.length) {
       const rest = `Show all ${panels.length}, or choose models above`;
       body.append(make("button", { type: "button", class: "more", onclick: () => { showsAll = true; update(); } }, rest));

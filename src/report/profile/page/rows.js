@@ -50,7 +50,7 @@ function rowsSection(one) {
   if (one.rows.length === 0) return null;
   const column = (title, name, text) => ({ title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}) });
   const isOperator = (row) => row.kind !== "outside";
-  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. From … to are the bounds of what it takes in a plain call. A share with < is at most so much, because that cost hides the rest.", [
+  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. From … to are the bounds of what it takes in a plain call. A share with < is an upper bound, because that cost hides the rest.", [
     column("module", "module"), column("operator", "operator"), column("kernel", "kernel"),
     { title: "calls", value: (row) => (isOperator(row) ? row.executions : null), text: (row) => count(row.executions) },
     { title: "raw µs", value: (row) => (isOperator(row) ? row.raw_us : null), text: (row) => threeDigits(row.raw_us) },
