@@ -246,7 +246,7 @@ fn samples_of_a_file_take_turns_as_inputs() {
     let server = Server::start();
     let arguments = ["--rate", "200/s", "--queries", "30", "--data-source", "recorded:samples.safetensors"];
     run(&workplace, &server.url, &arguments).with_code(0);
-    let bodies = server.bodies.lock().unwrap();
+    let bodies = std::mem::take(&mut *server.bodies.lock().unwrap());
     let data =
         |body: &Vec<u8>| serde_json::from_slice::<serde_json::Value>(body).unwrap()["inputs"][0]["data"].to_string();
     let sent: std::collections::BTreeSet<String> = bodies.iter().map(data).collect();
