@@ -18,7 +18,7 @@ pub(super) enum Format {
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
         (_, Format::Onnx) if model.blocks().is_some() => Some(
-            "it has no MatMulNBits, ONNX Runtime's operator for weights in blocks; ort, openvino, tract and ort-web compute it",
+            "it has no MatMulNBits, ONNX Runtime's operator for weights in blocks; ort, openvino and ort-web compute it",
         ),
         (
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. },

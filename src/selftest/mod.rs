@@ -176,7 +176,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("inferbench-selftest-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("selftest.json");
-        assert!(line_about(&path, "1a").contains("unknown; find it with `inferbench selftest`"));
+        assert!(line_about(&path, "1a").contains("unknown (run `inferbench selftest`)"));
         std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
         assert_eq!(line_about(&path, "1a"), selftest().line());
         assert_eq!(read(&path, "1a").unwrap(), selftest());

@@ -5,6 +5,7 @@ use std::fs;
 use inferbench::definition::{Dtype, Status};
 use inferbench::run_data::{Metric, Record};
 
+use crate::own_decoders::copy_to;
 use crate::support::{Run, Workplace, has_onnxruntime, has_openvino};
 
 fn assert_right(record: &Record, by: &str, dtype: Dtype) {
@@ -66,11 +67,9 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
                 assert_refused(record, "choose `--dtype f32`");
             }
         }
-        if cfg!(feature = "tract") && variant != "-int8-block" {
-            for record in of(variant, "tract", "f32") {
-                // It rounds the scales of blocks to f16.
-                assert_right(record, "the same weights in f32 on ort", Dtype::F32);
-                assert!(record.max_rel_error.unwrap() < 1e-2, "{:?}", record.max_rel_error);
+        if cfg!(feature = "tract") {
+            for record in of(variant, "tract", "i8") {
+                assert_refused(record, "wrong for some shapes");
             }
         }
         for record in of(variant, "candle", "i8") {
@@ -122,26 +121,20 @@ fn a_users_decoder_has_variants_in_blocks() {
     if !has_onnxruntime() {
         return;
     }
-    let workplace = Workplace::new(&["llama-small"], &["ort"], &[1]);
-    workplace.inferbench(&["prepare"]).finish().with_code(0);
-    let prepared = workplace.path(".prepared/llama-small");
-    fs::create_dir(workplace.path("decoder")).unwrap();
-    for file in ["lm.onnx", "weights.safetensors"] {
-        fs::copy(prepared.join(file), workplace.path("decoder").join(file)).unwrap();
-    }
-    workplace
-        .inferbench(&["variants", "decoder", "--iterations", "20", "--pp", "16", "--tg", "8"])
-        .finish()
-        .with_code(0);
+    let workplace = Workplace::new(&[], &["ort"], &[1]);
+    copy_to(&workplace.path("own"), &["decoder"]);
+    fs::rename(workplace.path("own/decoder.onnx"), workplace.path("own/model.onnx")).unwrap();
+    workplace.inferbench(&["variants", "own", "--iterations", "20"]).finish();
     let records = workplace.records();
     let of = |variant: &str| records.iter().filter(|it| it.variant == variant).collect::<Vec<_>>();
-    for record in ["int4", "int4-asym", "int8-block"].into_iter().flat_map(of) {
-        assert_right(record, "the same weights in f32", Dtype::I8);
+    assert!(of("original").iter().all(|record| record.status == Status::Ok), "{records:?}");
+    for variant in ["int4", "int4-asym", "int4-128", "int4-128-asym", "int8-block"] {
+        assert_eq!(of(variant).len(), 2, "{records:?}");
+        // It is a very small one.
+        for record in of(variant) {
+            assert_refused(record, "needs products with constant matrices whose rows are multiples of");
+        }
     }
-    for record in of("int4-128") {
-        assert_refused(record, "multiples of 128");
-    }
-    assert_eq!(["original", "int4", "int4-128-asym"].map(|variant| of(variant).len()), [2; 3], "{records:?}");
 }
 
 #[test]
