@@ -102,8 +102,8 @@ fn the_table_of_variants_ends_a_run_and_names_what_to_ship() {
     let finished = workplace.inferbench(&["run", "--noplot", "--variant", "original,distilled"]).finish().with_code(0);
     assert!(finished.stdout.contains("digits · batch 1"), "{}", finished.stdout);
     assert!(finished.stdout.contains("98.9 %") && finished.stdout.contains("of 450"), "{}", finished.stdout);
-    let unknown = workplace.inferbench(&["run", "--model", "digits", "--variant", "int4"]).finish().with_code(2);
-    assert!(unknown.stderr.contains("digits has no variant \"int4\"; there are original, "), "{}", unknown.stderr);
+    let unknown = workplace.inferbench(&["run", "--model", "digits", "--variant", "int3"]).finish().with_code(2);
+    assert!(unknown.stderr.contains("digits has no variant \"int3\"; there are original, "), "{}", unknown.stderr);
 }
 
 #[test]

@@ -374,7 +374,7 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
     let payload = payload(&fs::read_to_string(&report).unwrap());
     let facts = payload["machines"][0]["facts"].as_array().unwrap();
     assert!(facts.iter().any(|fact| fact["name"] == "logical processors"), "{facts:?}");
-    assert!(payload["machines"][0]["resolution"].as_str().unwrap().starts_with("smallest change"));
+    assert!(payload["machines"][0]["resolution"].as_str().unwrap().starts_with("smallest detectable change"));
     let curves = chart(&payload, "distribution").points;
     // Twenty calls tell of quantiles up to 95 %; the record alone has four.
     assert_eq!(curves.len(), 2);
