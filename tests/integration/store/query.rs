@@ -54,7 +54,7 @@ mod with_duckdb {
     fn a_large_run_is_read_from_its_parquet_file_with_the_same_rows() {
         let workplace = measured();
         write_runs(&workplace.path("made"), Shape { runs: 1, cases: 300, host: ("aaaa1111", 1.0) });
-        import(&workplace, &["made"]).finish().with_code(0);
+        workplace.inferbench(&["store", "import", "made"]).finish().with_code(0);
         let questions = [
             "SELECT model, count(*) AS rows, median(latency_p50_ms), max(timestamp) FROM benchmark_results GROUP BY ALL ORDER BY ALL",
             "SELECT column_name, column_type FROM (DESCRIBE benchmark_results)",
