@@ -445,9 +445,9 @@ fn print_latencies_beside_those_of_queues() {
             row.issue_lag_p99_us.unwrap(),
         );
     };
-    let mean = 0.02;
+    let mean = 0.05;
     for (name, service) in [("M/D/1", ServiceTime::Constant(mean)), ("M/M/1", ServiceTime::Exponential(mean))] {
-        for (utilisation, queries) in [(0.3, 1000), (0.6, 2000), (0.9, 3000)] {
+        for (utilisation, queries) in [(0.3, 70), (0.6, 140), (0.9, 210)] {
             show(name, utilisation, service, mean, queries);
         }
     }
