@@ -181,7 +181,7 @@ mod with_client {
         Ok(run)
     }
 
-    /// What chooses cases of this program does not go with a server.
+    /// Refuses flags that choose cases of this program, because a server has none.
     fn check_for_server(selection: &Selection) -> Result<()> {
         let of_cases = [
             ("--variant", !selection.variant.is_empty()),

@@ -179,7 +179,7 @@ pub fn copy_calls<W: Write + Send>(
     Ok(())
 }
 
-/// Whether the columns that are read are there.
+/// Whether a file has all columns that are read from it, in their types.
 fn has_columns(schema: &SchemaDescriptor) -> bool {
     use Type::{BOOLEAN, BYTE_ARRAY, INT64};
     let wanted = [BYTE_ARRAY, BYTE_ARRAY, INT64, INT64, INT64, BOOLEAN];

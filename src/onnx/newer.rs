@@ -58,7 +58,7 @@ fn raise(graph: &mut GraphProto) {
     };
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes) {
-        // What has no input or output is no such operator.
+        // All operators that are converted have an input and an output.
         if !node.is_standard() || node.inputs.is_empty() || node.outputs.is_empty() {
             nodes.push(node);
             continue;

@@ -114,7 +114,7 @@ pub(super) struct Context {
     pub model: Arc<LoadedModel>,
     context: *mut LlamaContext,
     threads: Option<*mut ThreadPool>,
-    /// What the context calls for each operator.
+    /// llama.cpp calls it before and after each operator.
     _watch: Option<Rc<Watch>>,
     pub sequences: usize,
     /// Positions of a sequence.

@@ -42,7 +42,7 @@ unsafe extern "C" fn noted(tensor: *mut Tensor, is_before: bool, watch: *mut c_v
         (&*watch.cast::<Watch>(), operator, text_of((llama.functions.ggml_get_name)(tensor)))
     };
     if is_before {
-        // What computes nothing belongs to the operator after it.
+        // The time of an operator that computes nothing is counted with the operator after it.
         watch.begin.set(watch.begin.get().or_else(|| Some(Instant::now())));
         return !FREE.contains(&operator.as_str());
     }

@@ -40,7 +40,7 @@ pub(super) struct OpenVinoRuntime {
     /// Calls that compute at the same time.
     streams: usize,
     instances: usize,
-    /// Whether weights are in blocks.
+    /// Whether the graph's weights are stored in blocks.
     is_of_blocks: bool,
     /// Whether a compiled graph serves several sessions, each by requests of its own.
     is_shared: bool,

@@ -1,8 +1,5 @@
 //! The Open Inference Protocol v2 over gRPC: a request is a message in a frame, and so is the answer; its status is in the trailers.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use anyhow::Result;
 use hyper::Method;
 use hyper::body::Bytes;
@@ -14,10 +11,10 @@ use self::messages::{
     ServerMetadataResponse, ServerReadyResponse, Tensor,
 };
 use super::tensors::{BYTES, Numbers, Right};
-use super::v2::{Checks, Found, Input, Metadata, Output, TensorMetadata, V2, only_model};
-use super::{AnswerReader, Checked, Described, Description, Protocol, Turn, Whole, Wishes};
+use super::v2::{Found, Input, Metadata, Output, TensorMetadata, V2, only_model};
+use super::{AnswerReader, Described, Description, Protocol, Turn, Wishes};
 use crate::definition::Model;
-use crate::remote::connection::{Call, Connection, Reader, Seen};
+use crate::remote::connection::{Call, Connection, Seen};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::grpc_status;
 use crate::remote::target::Target;
@@ -249,26 +246,7 @@ impl Protocol for Grpc {
     }
 
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
-        Box::new(Answer { place: self.v2.place(turn), body: Whole::default(), checks: self.v2.checks.clone() })
-    }
-}
-
-struct Answer {
-    place: Option<usize>,
-    body: Whole,
-    checks: Arc<Checks>,
-}
-
-impl Reader for Answer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
-    }
-}
-
-impl AnswerReader for Answer {
-    fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
-        grpc_status::check(&seen.headers)?;
-        self.checks.check(self.place, &mut self.body.0, |body| outputs_of(message_of(body)?))
+        self.v2.reader_of(turn, |seen| grpc_status::check(&seen.headers), |body, _| outputs_of(message_of(body)?))
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) struct Input {
 enum Content {
     Seeded(Varied),
     Texts,
-    /// Those of a reference or of samples take turns.
+    /// The values of a reference or of samples, which take turns.
     Known(Vec<Vec<u8>>),
 }
 
@@ -354,15 +354,32 @@ impl Protocol for V2 {
     }
 
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
-        Box::new(Answer { place: self.place(turn), body: Whole::default(), checks: self.checks.clone() })
+        self.reader_of(turn, |_| Ok(()), outputs_of)
     }
 }
 
+/// An answer, whose outputs are read by a function.
 struct Answer {
     /// Among the requests that take turns.
     place: Option<usize>,
     body: Whole,
     checks: Arc<Checks>,
+    status_of: StatusOf,
+    outputs_of: OutputsOf,
+}
+
+/// Says whether the heads and trailers tell of a failure.
+pub(super) type StatusOf = fn(&Seen) -> Result<(), Fault>;
+
+/// Reads the outputs of a whole answer.
+pub(super) type OutputsOf = fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>;
+
+impl V2 {
+    /// Reads and checks the answer to this turn's request.
+    pub(super) fn reader_of(&self, turn: Turn, status_of: StatusOf, outputs_of: OutputsOf) -> Box<dyn AnswerReader> {
+        let (place, checks) = (self.place(turn), self.checks.clone());
+        Box::new(Answer { place, body: Whole::default(), checks, status_of, outputs_of })
+    }
 }
 
 impl Reader for Answer {
@@ -394,7 +411,8 @@ struct Parameters {
 
 impl AnswerReader for Answer {
     fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
-        self.checks.check(self.place, &mut self.body.0, |body| outputs_of(body, seen))
+        (self.status_of)(seen)?;
+        self.checks.check(self.place, &mut self.body.0, |body| (self.outputs_of)(body, seen))
     }
 }
 
