@@ -145,8 +145,9 @@ fn requests_have_the_lengths_of_a_file_and_what_a_backend_cannot_take_is_refused
     assert_eq!((listed.queries, listed.prompt_tokens, listed.output_tokens), (5, Some(64), Some(18)), "{listed:?}");
     let null = ["--model", "llama-small", "--backend", "null", "--service-time", "5ms", "--output-tokens", "4"];
     let row = one(&[&null[..], &["--scenario", "single", "--queries", "10"]].concat());
-    // Each token takes 5 ms, and no less.
-    assert!(row.tpot_p50_ms.unwrap() >= 4.99 && row.ttft_p50_ms.unwrap() >= 4.99, "{row:?}");
+    // Each token takes 5 ms, and no less: what a thread that wakes late adds to one, it takes from the next.
+    assert!(row.latency_p50_ms >= 19.9 && row.ttft_p50_ms.unwrap() >= 4.99, "{row:?}");
+    assert!(row.tpot_p50_ms > Some(1.0), "{row:?}");
     let digits = one(&["--model", "digits", "--rate", "5", "--output-tokens", "3", "--phase", "forward"]);
     assert!(digits.message.as_ref().unwrap().contains("only the phase `decode`"), "{digits:?}");
     #[cfg(feature = "tract")]

@@ -76,12 +76,15 @@ fn the_highest_rate_of_a_server_is_searched_for() {
     let server = Server::with_service(Some((ServiceTime::Constant(0.004), 1)));
     let arguments =
         ["--percentile", "90", "--bound", "40ms", "--searches", "1", "--duration", "0.5s", "--connections", "32"];
-    let finished = {
+    let search = || {
         let fixed = ["load", "search", "--format", "json", "--url", &server.url];
-        workplace().inferbench(&[&fixed, &arguments[..]].concat()).finish()
+        let finished = workplace().inferbench(&[&fixed, &arguments[..]].concat()).finish();
+        // Where other work makes the generator late, a test is invalid, and a search ends without a rate.
+        finished.stderr.lines().filter(|line| line.contains("invalid")).for_each(|line| println!("{line}"));
+        rows(&finished)
     };
-    let rows = rows(&finished);
-    let highest = rows.iter().find(|row| row.is_highest).unwrap_or_else(|| panic!("{}", finished.stderr));
+    let rows = (0..3).map(|_| search()).find(|rows| rows.iter().any(|row| row.is_highest)).expect("three searches");
+    let highest = rows.iter().find(|row| row.is_highest).unwrap();
     // One request after the other takes 4 ms.
     assert!((60.0..255.0).contains(&highest.rate.unwrap()), "{highest:?}");
     assert!(rows.iter().all(|row| row.url.is_some() && row.is_of_search));
