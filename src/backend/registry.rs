@@ -1,8 +1,7 @@
 //! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this one are
 //! registered when its bench executable starts.
 //!
-//! A new backend is its own file or folder here, one entry of `ENTRIES`, one module in `backend/mod.rs`, one Cargo
-//! feature of the same name, and its row in the README.
+//! `CONTRIBUTING` has the steps of adding one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -86,7 +85,7 @@ pub const ORT: &str = "ort";
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 12] = [
+static ENTRIES: &[Entry] = &[
     Entry { name: ORT, version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
@@ -224,7 +223,7 @@ pub fn check_outside() -> Result<()> {
 /// All backends: engines that are not of this package, then those that are.
 fn entries() -> impl Iterator<Item = &'static Entry> {
     let others = outside().unwrap_or_default().iter().chain(in_places().unwrap_or_default());
-    OWN.get().into_iter().flatten().chain(others).chain(&ENTRIES)
+    OWN.get().into_iter().flatten().chain(others).chain(ENTRIES)
 }
 
 /// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.

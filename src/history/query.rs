@@ -19,7 +19,7 @@ use crate::definition::Status;
 use crate::statistics::median;
 
 /// Shorter names of columns, which are also those of `report --columns`.
-pub const SHORT_NAMES: [(&str, &str); 26] = [
+pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("batch", "batch_size"),
     ("p50", "latency_p50_ms"),
     ("p90", "latency_p90_ms"),

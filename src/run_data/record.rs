@@ -34,8 +34,8 @@ pub const SCHEMA_VERSION: u32 = 17;
 
 /// One row: the result of a case in a run.
 ///
-/// A column is added in three places: its field here, with a row in the table of [`SCHEMA_VERSION`]; and where its value is
-/// known, which is mostly `convert`. The header of the CSV, the schema of the Parquet file, the JSON Schema and the type in
+/// `CONTRIBUTING` has the places of a new column. A field is an `Option`, so that older records lack it; another type needs
+/// `#[serde(default)]`. The header of the CSV, the schema of the Parquet file, the JSON Schema and the type in
 /// DuckDB follow from the field.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
