@@ -42,6 +42,7 @@ _ALL = (
     clap.CLAP_SMALL,
     xclip.XCLIP_SMALL,
     causal_lm.LLAMA_SMALL,
+    causal_lm.LLAMA_256,
     t5.T5_TINY,
     whisper.WHISPER_MINI,
     causal_lm.QWEN2_SMALL,
