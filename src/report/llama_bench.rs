@@ -23,7 +23,8 @@ const COLUMNS: [(&str, bool); 7] = [
 /// The rows of language models among these records, as Markdown. Returns `None` if there are none.
 pub fn render(records: &[Record]) -> Option<String> {
     let timed: Vec<Timed> = records.iter().filter_map(Timed::of).collect();
-    let rows: Vec<[String; 7]> = timed.iter().flat_map(|one| std::iter::once(one.row()).chain(one.both(&timed))).collect();
+    let rows: Vec<[String; 7]> =
+        timed.iter().flat_map(|one| std::iter::once(one.row()).chain(one.both(&timed))).collect();
     if rows.is_empty() {
         return None;
     }
@@ -73,7 +74,9 @@ impl<'a> Timed<'a> {
 
     /// The rows of prompts with what is generated here after them.
     fn both(&self, all: &[Timed<'_>]) -> Vec<[String; 7]> {
-        let Some(count) = self.record.new_tokens.filter(|_| self.record.phase == Phase::Decode) else { return Vec::new() };
+        let Some(count) = self.record.new_tokens.filter(|_| self.record.phase == Phase::Decode) else {
+            return Vec::new();
+        };
         // What is generated at depth 0 counts for prompts after which nothing was generated.
         let lengths: Vec<usize> =
             all.iter().filter(|other| other.is_beside(self, Phase::Decode)).map(|other| other.length).collect();
