@@ -191,7 +191,8 @@ mod tests {
         };
         let computed = |records: &[Record]| {
             let text = render(records).unwrap();
-            text.lines().filter(|line| line.contains("(computed)")).map(str::to_owned).collect::<Vec<_>>()
+            let rows = text.lines().filter(|line| line.contains("(computed)"));
+            rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
         };
         let (prompt, at_0) = (of(Phase::Prefill, 512, "candle"), of(Phase::Decode, 1, "candle"));
         let after = of(Phase::Decode, 512, "candle");
