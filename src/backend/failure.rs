@@ -11,7 +11,7 @@ use std::sync::Once;
 use crate::definition::{CaseFailure, Status};
 
 /// A library that lacks an operator or a dtype says one of these words in its error.
-const UNSUPPORTED: [&str; 10] = [
+const UNSUPPORTED: [&str; 11] = [
     "not implemented",
     "not_implemented",
     "unsupported",
@@ -23,6 +23,8 @@ const UNSUPPORTED: [&str; 10] = [
     "unimplemented(",
     "translating node",
     "building node",
+    // What llama.cpp says of a file.
+    "unknown model architecture",
 ];
 const OUT_OF_MEMORY: [&str; 5] =
     ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory", "memory allocation of "];
@@ -100,6 +102,7 @@ mod tests {
         assert_eq!(classify("CUDA out of memory. Tried to allocate").status, Status::OutOfMemory);
         assert_eq!(classify("op NOT_IMPLEMENTED: Foo").status, Status::Unsupported);
         assert_eq!(classify("shape mismatch").status, Status::Failed);
+        assert_eq!(classify("llama.cpp: unknown model architecture: 'net'").status, Status::Unsupported);
         let operator = "Translating node #2 \"reduced\" Reduce13 ToTypedTranslator: expected axes as a constant";
         assert_eq!(classify(operator).status, Status::Unsupported);
         assert_eq!(classify("Failed analyse for node #1 \"y\" Unimplemented(Unique)").status, Status::Unsupported);

@@ -316,6 +316,8 @@ pub struct Placement {
     pub together: Option<u64>,
     /// The number of trainable parameters, for files that only the runtime can read.
     pub parameters: Option<u64>,
+    /// The scheme by which a GGUF file was quantised, as llama.cpp names it.
+    pub gguf_scheme: Option<String>,
     /// The files that were loaded.
     pub artifacts: Vec<PathBuf>,
     /// What executes the graph, if a backend has more than one way.

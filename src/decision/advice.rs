@@ -374,9 +374,12 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         known.min_by(|(one, _), (other, _)| one.total_cmp(other))
     };
     let mut lines = Vec::new();
-    for limit in ["max-p99", "max-memory", "min-rate"] {
+    for limit in ["max-p99", "max-memory", "min-rate", "max-kl", "max-perplexity"] {
+        // What loses more than these limits allow is acceptable with others.
+        let is_of_loss = limit == "max-kl" || limit == "max-perplexity";
         let is_meant = |row: &Row| {
-            row.quality.is_acceptable() && row.excluded.as_ref().is_some_and(|excluded| excluded.limit == limit)
+            let is_within = row.quality.is_acceptable() || is_of_loss && row.quality == Quality::Lost;
+            is_within && row.excluded.as_ref().is_some_and(|excluded| excluded.limit == limit)
         };
         if let Some((own, row)) = better(&is_meant)
             && let Some(flag) = row.excluded.as_ref().and_then(|excluded| excluded.would_take.as_ref())

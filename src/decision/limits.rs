@@ -103,18 +103,18 @@ impl Limits {
             let why = "its outputs were compared with nothing".to_owned();
             is_excluded.then_some(Excluded { limit: "verified", why, would_take: None })
         };
+        // The upper bound has to be within the limit, too.
+        let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
+            let excluded = above(limit, name, loss.map(|it| it.value), most, text, unit)?;
+            let would_take = loss.and_then(|it| flag(limit, it.upper?, unit));
+            Some(Excluded { would_take, ..excluded })
+        };
         unverified()
             .or_else(|| above("max-p99", "p99", p99, self.max_p99_ms, latency, "ms"))
             .or_else(|| above("max-memory", "memory", memory, self.max_memory_mb, megabytes, "MB"))
             .or_else(too_few)
-            .or_else(|| {
-                let (kl, most) = (losses.kl.map(|it| it.value), self.max_kl);
-                above("max-kl", "the divergence of the next token", kl, most, nats, "")
-            })
-            .or_else(|| {
-                let (ratio, most) = (losses.perplexity.map(|it| it.value), self.max_perplexity);
-                above("max-perplexity", "the perplexity", ratio, most, factor, "x")
-            })
+            .or_else(|| lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""))
+            .or_else(|| lost("max-perplexity", "the perplexity", losses.perplexity, self.max_perplexity, factor, "x"))
     }
 
     /// What is known of a row's quality by the limits of its losses. Returns `None` if there is no such limit.
@@ -225,6 +225,56 @@ mod tests {
         assert_eq!(found, ["--min-rate 1600/s", "--min-rate 0.031/s", "--max-p99 0.031ms", "--max-memory 1300MB"]);
         assert_eq!(flag("max-p99", 32.0, "ms").unwrap(), "--max-p99 32ms");
         assert_eq!([flag("min-rate", 0.0, "/s"), flag("max-p99", f64::NAN, "ms")], [None, None]);
+    }
+
+    fn losses(kl: (f64, Option<f64>), perplexity_change: (f64, Option<f64>)) -> Losses {
+        let metric = |name: &str, (value, upper)| Metric { metric: name.into(), value, upper, ..Metric::default() };
+        Losses::of(&[metric("kl_divergence", kl), metric("perplexity_change", perplexity_change)], false)
+    }
+
+    #[test]
+    fn a_form_that_loses_more_than_a_limit_is_left_out_and_its_bound_would_do() {
+        let record = record("m", "llama-cpp", 1, Some(9.0));
+        let excluding = |limits: Limits, losses| {
+            limits.excluding(&record, losses, None).map(|it| (it.limit, it.why, it.would_take.unwrap_or_default()))
+        };
+        let kl = |most| Limits { max_kl: Some(most), ..Limits::default() };
+        let lossy = losses((0.03, Some(0.036)), (0.01, Some(0.025)));
+        let why = "the divergence of the next token 0.0300 is above 0.0200".to_owned();
+        assert_eq!(excluding(kl(0.02), lossy), Some(("max-kl", why, "--max-kl 0.036".into())));
+        assert_eq!(excluding(kl(0.03), lossy), None);
+        let unknown = ("max-kl", "the divergence of the next token is not known".to_owned(), String::new());
+        assert_eq!(excluding(kl(0.03), Losses::default()), Some(unknown));
+        let perplexity = |most| Limits { max_perplexity: Some(most), ..Limits::default() };
+        let why = "the perplexity 1.010 times the original's is above 1.005 times the original's".to_owned();
+        assert_eq!(excluding(perplexity(1.005), lossy), Some(("max-perplexity", why, "--max-perplexity 1.1x".into())));
+        assert_eq!(excluding(Limits { max_kl: Some(0.03), ..perplexity(1.01) }, lossy), None);
+        // Without a bound no limit would do.
+        let unbounded = excluding(kl(0.02), losses((0.03, None), (0.01, None)));
+        assert_eq!(unbounded.map(|(.., would_take)| would_take).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_loss_is_kept_if_its_upper_bound_is_within_each_limit() {
+        let quality =
+            |max_kl, max_perplexity, losses| Limits { max_kl, max_perplexity, ..Limits::default() }.quality(losses);
+        let lossy = losses((0.03, Some(0.036)), (0.01, Some(0.025)));
+        assert_eq!(quality(None, None, lossy), None);
+        let of_kl = [0.029, 0.03, 0.035, 0.036].map(|most| quality(Some(most), None, lossy).unwrap());
+        assert_eq!(of_kl, [Quality::Lost, Quality::Open, Quality::Open, Quality::Kept]);
+        let of_perplexity = [1.009, 1.02, 1.03].map(|most| quality(None, Some(most), lossy).unwrap());
+        assert_eq!(of_perplexity, [Quality::Lost, Quality::Open, Quality::Kept]);
+        assert_eq!(quality(Some(0.04), Some(1.02), lossy), Some(Quality::Open));
+        assert_eq!(quality(Some(0.02), Some(1.03), lossy), Some(Quality::Lost));
+        assert_eq!(quality(Some(0.04), None, losses((0.03, None), (0.01, None))), Some(Quality::Open));
+        assert_eq!(quality(Some(0.04), None, Losses::default()), Some(Quality::Unknown));
+        // The original loses nothing, and need not be compared with itself.
+        let original = Losses::of(&[], true);
+        assert_eq!(quality(Some(1e-9), Some(1.0), original), Some(Quality::Kept));
+        assert_eq!(
+            Limits { max_kl: Some(1e-9), ..Limits::default() }.excluding(&record("m", "ort", 1, None), original, None),
+            None
+        );
     }
 
     proptest! {

@@ -21,6 +21,43 @@ const MOST_DIMENSIONS: u32 = 4;
 const LONGEST_NAME: usize = 63;
 /// How deep lists may lie in lists.
 const DEEPEST: usize = 4;
+/// llama.cpp's names of the forms of files, by their numbers in `general.file_type`.
+const FORMS: [(u64, &str); 34] = [
+    (0, "all F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (7, "Q8_0"),
+    (8, "Q5_0"),
+    (9, "Q5_1"),
+    (10, "Q2_K - Medium"),
+    (11, "Q3_K - Small"),
+    (12, "Q3_K - Medium"),
+    (13, "Q3_K - Large"),
+    (14, "Q4_K - Small"),
+    (15, "Q4_K - Medium"),
+    (16, "Q5_K - Small"),
+    (17, "Q5_K - Medium"),
+    (18, "Q6_K"),
+    (19, "IQ2_XXS - 2.0625 bpw"),
+    (20, "IQ2_XS - 2.3125 bpw"),
+    (21, "Q2_K - Small"),
+    (22, "IQ3_XS - 3.3 bpw"),
+    (23, "IQ3_XXS - 3.0625 bpw"),
+    (24, "IQ1_S - 1.5625 bpw"),
+    (25, "IQ4_NL - 4.5 bpw"),
+    (26, "IQ3_S - 3.4375 bpw"),
+    (27, "IQ3_S mix - 3.66 bpw"),
+    (28, "IQ2_S - 2.5 bpw"),
+    (29, "IQ2_M - 2.7 bpw"),
+    (30, "IQ4_XS - 4.25 bpw"),
+    (31, "IQ1_M - 1.75 bpw"),
+    (32, "BF16"),
+    (36, "TQ1_0 - 1.69 bpw ternary"),
+    (37, "TQ2_0 - 2.06 bpw ternary"),
+    (38, "MXFP4 MoE"),
+    (39, "NVFP4"),
+];
 
 /// What a GGUF file says of itself.
 #[derive(Clone, Debug)]
@@ -203,6 +240,14 @@ impl Header {
         told.map(|(kind, elements)| format!("{} {:.0} %", kind.name(), share(*elements))).collect::<Vec<_>>().join(", ")
     }
 
+    /// The scheme by which the file says that it was quantised, as llama.cpp names it: `Q4_K - Medium`. A file that does not say it has the
+    /// name of the type of most of its elements.
+    pub fn scheme(&self) -> &'static str {
+        let said = self.number("general.file_type");
+        let found = FORMS.iter().find(|(number, _)| Some(*number) == said);
+        found.map(|(_, name)| *name).or_else(|| Some(self.kinds().first()?.0.name())).unwrap_or_default()
+    }
+
     /// What its products are computed in on a CPU: the type of most of its elements, where that is no quantisation; products of
     /// quantised weights are of integers of eight bits.
     pub fn dtype(&self) -> Dtype {
@@ -376,7 +421,9 @@ mod tests {
         let header = Header::of_bytes(&file(8, 68)).unwrap();
         assert_eq!((header.architecture().unwrap(), header.parameters()), ("llama", 64));
         assert_eq!((header.vocabulary(), header.dtype()), (Some(2), Dtype::I8));
-        assert_eq!(header.kinds_in_words(), "Q8_0 100 %");
+        assert_eq!((header.kinds_in_words().as_str(), header.scheme()), ("Q8_0 100 %", "Q8_0"));
+        let said = BTreeMap::from([("general.file_type".to_owned(), Value::Integer(15))]);
+        assert_eq!(Header { values: said, ..header }.scheme(), "Q4_K - Medium");
         assert_eq!(Header::of_bytes(&file(0, 256)).unwrap().dtype(), Dtype::F32);
     }
 

@@ -1,10 +1,12 @@
 //! The table of llama-bench, so that figures can be laid beside those that people post: a row for each test of a language model, `pp512` for a
-//! prompt of 512 tokens and `tg128` for 128 tokens that are generated, in tokens per second.
+//! prompt of 512 tokens and `tg128` for 128 tokens that are generated, in tokens per second. `pp512+tg128`, a prompt and what is generated after
+//! it, is computed from these two: where generating was measured after a prompt of that length, as llama-bench does, from this, and otherwise
+//! from generating at depth 0.
 //!
 //! The deviation is that between calls, where llama-bench has it between its repetitions of the whole test. Generating is measured in steps, so
 //! that a row's deviation is that of a step.
 
-use crate::definition::{Phase, Status};
+use crate::definition::{Case, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
 
 /// Columns as llama-bench has them, and whether they are numbers.
@@ -20,7 +22,9 @@ const COLUMNS: [(&str, bool); 7] = [
 
 /// The rows of language models among these records, as Markdown. Returns `None` if there are none.
 pub fn render(records: &[Record]) -> Option<String> {
-    let rows: Vec<[String; 7]> = records.iter().filter_map(row).collect();
+    let timed: Vec<Timed> = records.iter().filter_map(Timed::of).collect();
+    let rows: Vec<[String; 7]> =
+        timed.iter().flat_map(|one| std::iter::once(one.row()).chain(one.both(&timed))).collect();
     if rows.is_empty() {
         return None;
     }
@@ -47,44 +51,88 @@ pub fn render(records: &[Record]) -> Option<String> {
     Some(text)
 }
 
-fn row(record: &Record) -> Option<[String; 7]> {
-    let rate = record.tokens_per_second.filter(|_| record.status == Status::Ok)?;
-    let test = test(record)?;
-    let deviation = record.latency_std_ms.zip(record.latency_mean_ms).filter(|(_, mean)| *mean > 0.0);
-    let deviation = deviation.map_or(String::new(), |(std, mean)| format!(" ± {:.2}", rate * std / mean));
-    let batch = if record.batch_size == 1 { String::new() } else { format!(" × {}", record.batch_size) };
-    let size = |megabytes: f64| match megabytes * 1e6 / f64::from(1 << 30) {
-        gib if gib >= 1.0 => format!("{gib:.2} GiB"),
-        gib => format!("{:.2} MiB", gib * 1024.0),
-    };
-    let count = |parameters: u64| match parameters as f64 {
-        count if count >= 1e9 => format!("{:.2} B", count / 1e9),
-        count => format!("{:.2} M", count / 1e6),
-    };
-    let form = if record.variant == crate::definition::ORIGINAL { record.dtype.name() } else { &record.variant };
-    let device = if record.device == "cpu" { String::new() } else { format!(" {}", record.device) };
-    Some([
-        format!("{} {form}", record.model),
-        record.model_size_mb.map(size).unwrap_or_default(),
-        record.parameters.map(count).unwrap_or_default(),
-        format!("{}{device}", record.backend),
-        record.threads.map(|threads| threads.to_string()).unwrap_or_default(),
-        format!("{test}{batch}"),
-        format!("{rate:.2}{deviation}"),
-    ])
+/// A measured test.
+struct Timed<'a> {
+    record: &'a Record,
+    length: usize,
+    rate: f64,
 }
 
-/// `pp512`, `tg128`, or `tg128 @ d4096` after a text. What is generated after a single token is llama-bench's `tg`.
-fn test(record: &Record) -> Option<String> {
-    let length = record.sequence_length?;
-    match record.phase {
-        Phase::Prefill => Some(format!("pp{length}")),
-        Phase::Decode => {
-            let count = record.new_tokens.map_or(String::new(), |count| count.to_string());
-            let depth = if length > 1 { format!(" @ d{length}") } else { String::new() };
-            Some(format!("tg{count}{depth}"))
+impl<'a> Timed<'a> {
+    fn of(record: &'a Record) -> Option<Self> {
+        let is_test = record.status == Status::Ok && matches!(record.phase, Phase::Prefill | Phase::Decode);
+        let (length, rate) = record.sequence_length.zip(record.tokens_per_second).filter(|_| is_test)?;
+        Some(Timed { record, length, rate })
+    }
+
+    fn row(&self) -> [String; 7] {
+        let Record { latency_std_ms, latency_mean_ms, .. } = self.record;
+        let deviation = latency_std_ms.zip(*latency_mean_ms).filter(|(_, mean)| *mean > 0.0);
+        let deviation = deviation.map_or(String::new(), |(std, mean)| format!(" ± {:.2}", self.rate * std / mean));
+        self.cells(self.test(), "", format!("{:.2}{deviation}", self.rate))
+    }
+
+    /// The rows of prompts with what is generated here after them.
+    fn both(&self, all: &[Timed<'_>]) -> Vec<[String; 7]> {
+        let Some(count) = self.record.new_tokens.filter(|_| self.record.phase == Phase::Decode) else {
+            return Vec::new();
+        };
+        // What is generated at depth 0 counts for prompts after which nothing was generated.
+        let lengths: Vec<usize> =
+            all.iter().filter(|other| other.is_beside(self, Phase::Decode)).map(|other| other.length).collect();
+        let is_after =
+            |prompt: &&Timed<'_>| prompt.length == self.length || self.length == 1 && !lengths.contains(&prompt.length);
+        let prompts = all.iter().filter(|other| other.is_beside(self, Phase::Prefill)).filter(is_after);
+        let row = |prompt: &Timed<'_>| {
+            let (read, made) = (prompt.length as f64, count as f64);
+            let rate = (read + made) / (read / prompt.rate + made / self.rate);
+            self.cells(format!("pp{}+tg{count}", prompt.length), " (computed)", format!("{rate:.2}"))
+        };
+        prompts.map(row).collect()
+    }
+
+    /// Whether this is a test of that phase of the same form, on the same runtime and machine, in the same run.
+    fn is_beside(&self, other: &Timed<'_>, phase: Phase) -> bool {
+        let setting = |it: &Record| {
+            let (case, host) = (Case { phase, sequence_length: None, ..it.case() }, it.host_id.clone());
+            (case, host, it.run_id.clone(), it.threads)
+        };
+        self.record.phase == phase && setting(self.record) == setting(other.record)
+    }
+
+    fn cells(&self, test: String, mark: &str, rate: String) -> [String; 7] {
+        let Record { model, variant, backend, dtype, batch_size, .. } = self.record;
+        let batch = if *batch_size == 1 { String::new() } else { format!(" × {batch_size}") };
+        let size = |megabytes: f64| match megabytes * 1e6 / f64::from(1 << 30) {
+            gib if gib >= 1.0 => format!("{gib:.2} GiB"),
+            gib => format!("{:.2} MiB", gib * 1024.0),
+        };
+        let count = |parameters: u64| match parameters as f64 {
+            count if count >= 1e9 => format!("{:.2} B", count / 1e9),
+            count => format!("{:.2} M", count / 1e6),
+        };
+        let form = if variant == ORIGINAL { dtype.name() } else { variant };
+        let form = self.record.gguf_scheme.as_deref().unwrap_or(form);
+        let device = if self.record.device == "cpu" { String::new() } else { format!(" {}", self.record.device) };
+        [
+            format!("{model} {form}"),
+            self.record.model_size_mb.map(size).unwrap_or_default(),
+            self.record.parameters.map(count).unwrap_or_default(),
+            format!("{backend}{device}"),
+            self.record.threads.map(|threads| threads.to_string()).unwrap_or_default(),
+            format!("{test}{batch}{mark}"),
+            rate,
+        ]
+    }
+
+    /// `pp512`, `tg128`, or `tg128 @ d4096` after a text. What is generated after a single token is llama-bench's `tg`.
+    fn test(&self) -> String {
+        if self.record.phase == Phase::Prefill {
+            return format!("pp{}", self.length);
         }
-        Phase::Forward | Phase::Encoder => None,
+        let count = self.record.new_tokens.map_or(String::new(), |count| count.to_string());
+        let depth = if self.length > 1 { format!(" @ d{}", self.length) } else { String::new() };
+        format!("tg{count}{depth}")
     }
 }
 
@@ -115,17 +163,43 @@ mod tests {
         };
         let text = render(&[
             of(Phase::Prefill, 512, "q4_0"),
-            of(Phase::Decode, 1, "q4_0"),
-            of(Phase::Decode, 4096, "original"),
+            Record { tokens_per_second: Some(10.0), ..of(Phase::Decode, 1, "q4_0") },
+            Record { gguf_scheme: Some("all F32".into()), ..of(Phase::Decode, 4096, "original") },
         ]);
+        // 512 tokens in 12.8 s and 128 in 12.8 s.
         assert_eq!(
             text.unwrap(),
-            "| model      |     size | params | backend   | threads |          test |          t/s |\n\
-             |------------|---------:|-------:|-----------|--------:|--------------:|-------------:|\n\
-             | llama q4_0 | 2.00 GiB | 1.10 B | llama-cpp |       2 |         pp512 | 40.00 ± 0.80 |\n\
-             | llama q4_0 | 2.00 GiB | 1.10 B | llama-cpp |       2 |         tg128 | 40.00 ± 0.80 |\n\
-             | llama f32  | 2.00 GiB | 1.10 B | llama-cpp |       2 | tg128 @ d4096 | 40.00 ± 0.80 |\n"
+            "| model         |     size | params | backend   | threads |                   test |          t/s |\n\
+             |---------------|---------:|-------:|-----------|--------:|-----------------------:|-------------:|\n\
+             | llama q4_0    | 2.00 GiB | 1.10 B | llama-cpp |       2 |                  pp512 | 40.00 ± 0.80 |\n\
+             | llama q4_0    | 2.00 GiB | 1.10 B | llama-cpp |       2 |                  tg128 | 10.00 ± 0.20 |\n\
+             | llama q4_0    | 2.00 GiB | 1.10 B | llama-cpp |       2 | pp512+tg128 (computed) |        25.00 |\n\
+             | llama all F32 | 2.00 GiB | 1.10 B | llama-cpp |       2 |          tg128 @ d4096 | 40.00 ± 0.80 |\n"
         );
         assert_eq!(render(&[of(Phase::Forward, 1, "q4_0")]), None);
+    }
+
+    #[test]
+    fn a_prompt_is_computed_with_what_was_generated_after_it_on_the_same_runtime() {
+        let of = |phase, length, backend: &str| Record {
+            phase,
+            sequence_length: Some(length),
+            new_tokens: (phase == Phase::Decode).then_some(128),
+            status: Status::Ok,
+            tokens_per_second: Some(40.0 / length as f64),
+            ..record("llama", backend, 1, None)
+        };
+        let computed = |records: &[Record]| {
+            let text = render(records).unwrap();
+            let rows = text.lines().filter(|line| line.contains("(computed)"));
+            rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let (prompt, at_0) = (of(Phase::Prefill, 512, "candle"), of(Phase::Decode, 1, "candle"));
+        let after = of(Phase::Decode, 512, "candle");
+        assert_eq!(computed(&[prompt.clone(), of(Phase::Decode, 1, "llama-cpp")]).len(), 0);
+        let deep = computed(&[prompt.clone(), at_0.clone(), after.clone()]);
+        assert_eq!(deep, computed(&[prompt.clone(), after]));
+        assert_eq!(deep.len(), 1);
+        assert_ne!(deep, computed(&[prompt, at_0]));
     }
 }

@@ -30,7 +30,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256`, `library_path` |
 /// | 16 | 0.1.0 | `dims` |
 /// | 17 | 0.1.0 | `new_tokens` |
-pub const SCHEMA_VERSION: u32 = 17;
+/// | 18 | 0.1.0 | `gguf_scheme` |
+pub const SCHEMA_VERSION: u32 = 18;
 
 /// One row: the result of a case in a run.
 ///
@@ -200,6 +201,9 @@ pub struct Record {
     /// Those that are not 0 in the model's f32 weights.
     pub nonzero_parameters: Option<u64>,
     pub model_size_mb: Option<f64>,
+    /// The scheme by which the loaded GGUF file was quantised, as the file says it and llama.cpp names it: `Q4_K - Medium`.
+    #[serde(default)]
+    pub gguf_scheme: Option<String>,
     /// Floating-point operations of one call, for the whole batch, counted from the graph: those of matrix products and
     /// convolutions, two for each multiply-add, and nothing else; of `decode`, those of the first call after the prefill.
     pub flops: Option<u64>,

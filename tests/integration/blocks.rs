@@ -98,6 +98,31 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
 }
 
 #[test]
+fn weights_in_blocks_of_128_are_right_where_rows_are_their_multiples() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let backends: &[&str] = if has_openvino() { &["ort", "openvino"] } else { &["ort"] };
+    let workplace = Workplace::new(&["llama-256"], backends, &[2]);
+    workplace.inferbench(&["run", "--noplot", "--variant", "int4,int4-128,int4-128-asym"]).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 3 * 2 * backends.len());
+    for record in &records {
+        match record.backend.as_str() {
+            "ort" => assert_right(record, "the same weights in f32", Dtype::I8),
+            _ => assert_right(record, "the same weights in f32 on ort", Dtype::F32),
+        }
+    }
+    // A scale for each block, and half a byte for its zero point.
+    let size = |variant: &str| {
+        let own = records.iter().find(|record| record.backend == "ort" && record.variant == variant);
+        own.unwrap().model_size_mb.unwrap()
+    };
+    let sizes = ["int4-128", "int4-128-asym", "int4"].map(size);
+    assert!(sizes.is_sorted_by(|one, next| one < next), "{sizes:?}");
+}
+
+#[test]
 fn each_backend_gets_the_dtype_that_it_computes_such_weights_in() {
     if !has_onnxruntime() || !has_openvino() {
         return;
@@ -134,6 +159,24 @@ fn a_users_decoder_has_variants_in_blocks() {
         for record in of(variant) {
             assert_refused(record, "needs products with constant matrices whose rows are multiples of");
         }
+    }
+}
+
+#[test]
+fn a_users_decoder_of_whole_blocks_is_right_in_all_of_them() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["ort"], &[1]);
+    copy_to(&workplace.path("own"), &["wide_decoder"]);
+    fs::rename(workplace.path("own/wide_decoder.onnx"), workplace.path("own/model.onnx")).unwrap();
+    let said = workplace.inferbench(&["variants", "own", "--iterations", "20"]).finish().stdout;
+    let records = workplace.records();
+    for variant in ["int4", "int4-asym", "int4-128", "int4-128-asym", "int8-block"] {
+        let own: Vec<&Record> = records.iter().filter(|record| record.variant == variant).collect();
+        assert_eq!(own.len(), 2, "{variant}: {records:?}");
+        own.iter().for_each(|record| assert_right(record, "the same weights in f32", Dtype::I8));
+        assert!(said.contains(variant), "{said}");
     }
 }
 

@@ -4,10 +4,35 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use inferbench::definition::{Dtype, Phase, Status};
+use inferbench::backend;
+use inferbench::catalogue::read_catalogue;
+use inferbench::definition::{Dtype, Phase, Sizes, Status};
+use inferbench::fixture::Artifacts;
 use inferbench::gguf::Header;
+use inferbench::history::History;
+use inferbench::run_data::Metric;
+use serde_json::Value;
 
-use crate::support::{Run, Workplace, has_llama_cpp};
+use crate::support::{Run, Workplace, checkout, has_llama_cpp, on_one_thread};
+
+/// The variants of GGUF files, with llama.cpp's names and the types of their tensors.
+const SCHEMES: [(&str, &str, &[&str]); 5] = [
+    ("q8_0", "Q8_0", &["F32", "Q8_0"]),
+    ("q6_k", "Q6_K", &["F32", "Q6_K"]),
+    ("q5_k_m", "Q5_K - Medium", &["F32", "Q5_K", "Q6_K"]),
+    ("q4_k_m", "Q4_K - Medium", &["F32", "Q4_K", "Q6_K"]),
+    ("q4_0", "Q4_0", &["F32", "Q4_0", "Q6_K"]),
+];
+
+/// All variants as they are written on the command line.
+fn all_variants() -> String {
+    SCHEMES.iter().fold("original".to_owned(), |all, (variant, ..)| format!("{all},{variant}"))
+}
+
+/// The file of a form of `llama-256`.
+fn form_of_256(workplace: &Workplace, form: &str) -> PathBuf {
+    workplace.path(&format!(".prepared/llama-256/{form}/model.gguf"))
+}
 
 #[test]
 fn llama_cpp_in_f32_gives_the_tokens_of_pytorch() {
@@ -67,6 +92,110 @@ fn quantised_forms_are_right_on_llama_cpp_and_candle() {
     let message = refused.message.unwrap();
     assert!(message.contains("q4_k_m needs rows that are multiples of 256"), "{message}");
     assert_eq!(workplace.record("llama-small-q8_0-seq32-decode/llama-cpp-cpu-i8/1").status, Status::Ok);
+}
+
+#[test]
+fn every_scheme_is_right_on_llama_cpp_and_candle_and_one_command_chooses_among_them() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-256"], &["llama-cpp", "candle"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--variant", &all_variants()]).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 2 * 2 * (1 + SCHEMES.len()));
+    for record in &records {
+        let id = record.case().to_string();
+        let message = record.message.as_deref().unwrap_or_default();
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        assert!(record.memory_mb.unwrap() > record.model_size_mb.unwrap(), "{id}: {:?}", record.memory_mb);
+        let why = record.energy_kind.as_deref().unwrap_or_default();
+        assert!(record.energy_j_per_sample.is_some() || why.starts_with("none: "), "{id}: {why}");
+        let Some((variant, scheme, _)) = SCHEMES.iter().find(|(variant, ..)| *variant == record.variant) else {
+            continue;
+        };
+        assert_eq!((record.gguf_scheme.as_deref(), record.effective_dtype), (Some(*scheme), Some(Dtype::I8)), "{id}");
+        // What the file has, and on llama.cpp its own name of that.
+        let mut kinds = format!("({})", Header::read(&form_of_256(&workplace, variant)).unwrap().kinds_in_words());
+        if record.backend == "llama-cpp" {
+            kinds = format!("{scheme} {kinds}, flash attention auto");
+        }
+        assert!(message.contains(&kinds), "{id}: {message}");
+    }
+    let sizes = SCHEMES.map(|(variant, ..)| fs::metadata(form_of_256(&workplace, variant)).unwrap().len());
+    assert!(sizes[..4].is_sorted_by(|one, next| one > next), "{sizes:?}");
+
+    // The smallest form that loses no more than is allowed. The divergences are those of both engines.
+    let history = History::open(&[workplace.path("target-reports")]).unwrap();
+    let metrics: Vec<Metric> = history.runs().iter().flat_map(|run| run.metrics().unwrap()).collect();
+    let most = |variant: &str, name: &str| {
+        let own =
+            metrics.iter().filter(|it| it.metric == name && it.case_id.starts_with(&format!("llama-256-{variant}-")));
+        own.map(|it| it.upper.unwrap()).fold(f64::NEG_INFINITY, f64::max)
+    };
+    let divergences = SCHEMES.map(|(variant, ..)| most(variant, "kl_divergence"));
+    assert!(divergences[..4].is_sorted() && divergences[0] > 0.0, "{divergences:?}");
+    let recommended = |limits: &[&str]| {
+        let asked = ["recommend", "llama-256", "--goal", "size", "--format", "json"];
+        let said = workplace.inferbench(&[&asked, limits].concat()).finish().with_code(0).stdout;
+        let all: Vec<Value> = serde_json::from_str(&said).unwrap();
+        assert_eq!(all.len(), 2, "{said}");
+        all
+    };
+    for ((variant, ..), divergence) in SCHEMES.iter().zip(divergences).take(3) {
+        let limit = format!("{:.9}", 1.000_001 * divergence);
+        for advice in recommended(&["--max-memory", "1GB", "--max-kl", &limit]) {
+            let chosen = advice["case_id"].as_str().unwrap();
+            assert!(chosen.starts_with(&format!("llama-256-{variant}-seq32-")), "{advice}");
+            assert!(advice["excluded"].to_string().contains("the divergence of the next token"), "{advice}");
+            assert!(advice["would_change"].to_string().contains("--max-kl "), "{advice}");
+        }
+    }
+    let limit = 1.000_001 * (1.0 + most("q6_k", "perplexity_change"));
+    for advice in recommended(&["--max-perplexity", &format!("{:.9}x", limit.max(1.0))]) {
+        let decoding = advice["case_id"].as_str().unwrap().replace("prefill", "decode");
+        let own = metrics.iter().find(|it| it.metric == "perplexity_change" && it.case_id == decoding);
+        assert!(1.0 + own.map_or(0.0, |it| it.upper.unwrap()) <= limit.max(1.0), "{limit}: {advice}");
+    }
+}
+
+#[test]
+fn a_file_of_another_dtype_than_was_asked_for_is_refused() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle"], &[1]);
+    workplace.inferbench(&["prepare", "--variant", "original,q8_0"]).finish().with_code(0);
+    let form = |name: &str| workplace.path(&format!(".prepared/llama-small/{name}/model.gguf"));
+    let other = fs::read(form("gguf-f32")).unwrap();
+    fs::remove_file(form("q8_0")).unwrap();
+    fs::write(form("q8_0"), other).unwrap();
+    workplace.inferbench(&["run", "--noplot", "--variant", "q8_0", "--phase", "decode"]).finish();
+    let records = workplace.records();
+    assert_eq!(records.len(), 2);
+    for record in records {
+        let (id, message) = (record.case().to_string(), record.message.unwrap_or_default());
+        assert_eq!(record.status, Status::Unsupported, "{id}: {message}");
+        assert_eq!(message, "asked for i8, and it computes in f32", "{id}");
+    }
+}
+
+#[test]
+fn settings_reach_the_record_and_outputs_stay_right() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-256"], &["llama-cpp"], &[2]);
+    let settings = "cache=q8_0,flash-attention=on,repack=off,mmap=off,ubatch=16";
+    let asked = ["run", "--noplot", "--variant", "q4_k_m"];
+    workplace.inferbench(&asked).env("INFERBENCH_LLAMA_SETTINGS", settings).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 2);
+    for record in records {
+        let (id, message) = (record.case().to_string(), record.message.unwrap_or_default());
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
+        let said = "flash attention on, cache q8_0, mmap off, repacking off, micro-batch 16, batch ";
+        assert!(message.contains(said), "{id}: {message}");
+    }
 }
 
 #[test]
@@ -211,30 +340,88 @@ fn tensor(file: &Path, name: &str) -> (Vec<u8>, &'static str) {
     (bytes[found.begin as usize..(found.begin + found.bytes) as usize].to_vec(), found.kind.name())
 }
 
+fn as_f32(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap())).collect()
+}
+
 #[test]
 fn blocks_of_q8_0_are_those_of_its_definition() {
     if !has_llama_cpp() {
         return;
     }
-    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    let workplace = Workplace::new(&["llama-256"], &["llama-cpp"], &[1]);
     workplace.inferbench(&["prepare", "--variant", "q8_0,original"]).finish().with_code(0);
-    let file = |form: &str| workplace.path(&format!(".prepared/llama-small/{form}/model.gguf"));
-    for name in ["blk.0.attn_q.weight", "output.weight", "token_embd.weight"] {
-        let (plain, kind) = tensor(&file("gguf-f32"), name);
-        assert_eq!(kind, "F32");
-        let (quantised, kind) = tensor(&file("q8_0"), name);
-        assert_eq!(kind, "Q8_0");
-        let numbers: Vec<f32> = plain.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap())).collect();
+    let (plain, quantised) = (form_of_256(&workplace, "gguf-f32"), form_of_256(&workplace, "q8_0"));
+    let tensors = Header::read(&quantised).unwrap().tensors;
+    // Seven in each of two layers, the embeddings and the head.
+    let names: Vec<&str> = tensors.iter().filter(|it| it.kind.name() == "Q8_0").map(|it| it.name.as_str()).collect();
+    assert_eq!(names.len(), 16);
+    for name in names {
         let mut expected = Vec::new();
-        for block in numbers.chunks_exact(32) {
+        for block in as_f32(&tensor(&plain, name).0).chunks_exact(32) {
             let largest = block.iter().fold(0.0_f32, |largest, it| largest.max(it.abs()));
             let scale = largest / 127.0;
             expected.extend(half::f16::from_f32(scale).to_le_bytes());
             let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
             expected.extend(block.iter().map(|it| (it * inverse).round() as i8 as u8));
         }
-        assert!(quantised == expected, "{name}");
+        assert!(tensor(&quantised, name).0 == expected, "{name}");
     }
+}
+
+#[cfg(feature = "candle")]
+#[test]
+fn llama_cpp_and_candle_dequantise_every_tensor_of_every_scheme_to_the_same_bits() {
+    use candle_core::Device;
+    use candle_core::quantized::gguf_file::Content;
+
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-256"], &["llama-cpp"], &[1]);
+    workplace.inferbench(&["prepare", "--variant", &all_variants()]).finish().with_code(0);
+    let original = read_catalogue(&checkout().join("models"))
+        .unwrap()
+        .into_iter()
+        .find(|it| it.name == "llama-256" && it.variant == "original");
+    let model = original.unwrap().model.unwrap();
+    let plain = form_of_256(&workplace, "gguf-f32");
+    let mut far = Vec::new();
+    for (variant, _, kinds) in SCHEMES {
+        let file = form_of_256(&workplace, variant);
+        let header = Header::read(&file).unwrap();
+        let mut found: Vec<&str> = header.kinds().iter().map(|(kind, _)| kind.name()).collect();
+        found.sort_unstable();
+        assert_eq!(found, kinds, "{variant}");
+        // What quantised outputs are compared with.
+        let artifacts = Artifacts { gguf: Some(file.clone()), ..Artifacts::default() };
+        let request = on_one_thread(&model, &artifacts, Phase::Prefill, Sizes { batch: 1, sequence: Some(8) });
+        let folder = tempfile::tempdir().unwrap();
+        backend::find("llama-cpp").unwrap().load_exact(&request, folder.path()).unwrap().unwrap();
+        let in_f32 = folder.path().join("f32.gguf");
+        let mut reader = fs::File::open(&file).unwrap();
+        let content = Content::read(&mut reader).unwrap();
+        assert_eq!(content.tensor_infos.len(), header.tensors.len());
+        let (mut off, mut all) = (0.0, 0.0);
+        for name in content.tensor_infos.keys() {
+            let by_candle = content.tensor(&mut reader, name, &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
+            let by_candle: Vec<f32> = by_candle.flatten_all().unwrap().to_vec1().unwrap();
+            let (by_llama, kind) = tensor(&in_f32, name);
+            assert_eq!(kind, "F32");
+            let by_llama = as_f32(&by_llama);
+            let differ =
+                by_candle.iter().zip(&by_llama).filter(|(one, other)| one.to_bits() != other.to_bits()).count();
+            assert_eq!((differ, by_candle.len()), (0, by_llama.len()), "{variant} {name}");
+            let squares = |it: f32| f64::from(it) * f64::from(it);
+            for (quantised, exact) in by_llama.iter().zip(as_f32(&tensor(&plain, name).0)) {
+                off += squares(quantised - exact);
+                all += squares(exact);
+            }
+        }
+        far.push((off / all).sqrt());
+    }
+    // Relative to the weights: 8.5, 6.6, 5.7 and 4.9 bits each, and 4.5 without scales of scales.
+    assert!(far.is_sorted() && far[0] < 0.01 && far[4] < 0.15, "{far:?}");
 }
 
 /// The q4_0 form of llama-small, as a user has it.
@@ -262,7 +449,8 @@ fn a_users_file_is_a_model() {
     assert_eq!(elsewhere.status, Status::Unsupported);
     assert!(elsewhere.message.as_ref().unwrap().contains("it reads no GGUF files"), "{:?}", elsewhere.message);
     let table = workplace.inferbench(&["report", "--format", "llama-bench"]).finish().with_code(0).stdout;
-    assert!(table.contains("| pp64 |") && table.contains("|  tg8 |"), "{table}");
+    let tests = ["pp64 |", "tg8 |", "pp64+tg8 (computed) |"];
+    assert!(tests.iter().all(|test| table.contains(test)) && table.contains("| mine Q4_0 |"), "{table}");
     // Texts need a tokenizer.
     workplace.write("texts", "one text\nand another\n");
     let asked = ["run", "--noplot", "mine.gguf", "--text", "texts", "--backend", "llama-cpp"];
@@ -271,7 +459,59 @@ fn a_users_file_is_a_model() {
 }
 
 #[test]
+fn an_architecture_and_a_scheme_that_a_runtime_lacks_are_unsupported() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle"], &[1]);
+    let file = users_file(&workplace);
+    let whole = fs::read(&file).unwrap();
+    let after = |text: &[u8]| whole.windows(text.len()).position(|found| found == text).unwrap() + text.len();
+    let mut unknown = whole.clone();
+    // After the key are the type of its value and the length of this text.
+    unknown[after(b"general.architecture") + 12..][..5].copy_from_slice(b"lhama");
+    workplace.write("unknown.gguf", unknown);
+    // Blocks of both schemes have a scale and sixteen bytes.
+    let mut other = whole.clone();
+    for tensor in Header::read(&file).unwrap().tensors.iter().filter(|tensor| tensor.kind.name() == "Q4_0") {
+        let name = [&(tensor.name.len() as u64).to_le_bytes(), tensor.name.as_bytes()].concat();
+        other[after(&name) + 4 + 8 * tensor.sizes.len()..][..4].copy_from_slice(&20_u32.to_le_bytes());
+    }
+    workplace.write("other.gguf", other);
+    workplace.inferbench(&["run", "--noplot", "unknown.gguf", "other.gguf", "--pp", "8"]).finish().with_code(0);
+    let of = |model: &str, backend: &str| {
+        let record = workplace.record(&format!("{model}-seq8-prefill/{backend}-cpu-i8/1"));
+        (record.status, record.message.unwrap_or_default())
+    };
+    for (model, backend, expected) in [
+        ("unknown", "llama-cpp", "llama.cpp: unknown model architecture: 'lhama'"),
+        ("unknown", "candle", "of GGUF files here, and not lhama"),
+        ("other", "candle", "is of type IQ4_NL, which is not supported by candle"),
+    ] {
+        let (status, message) = of(model, backend);
+        assert_eq!(status, Status::Unsupported, "{model} {backend}: {message}");
+        assert!(message.contains(expected) && !message.contains('\n'), "{model} {backend}: {message}");
+    }
+    let (status, message) = of("other", "llama-cpp");
+    assert!(status == Status::Ok && message.contains("(IQ4_NL "), "{status}: {message}");
+}
+
+/// Changed copies of a file that the tests of every day run, and those of the night.
+const HOSTILE_FILES: usize = 24;
+const MANY_HOSTILE_FILES: usize = 200;
+
+#[test]
 fn hostile_files_have_an_answer_each() {
+    check_hostile_files(HOSTILE_FILES);
+}
+
+#[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn many_hostile_files_have_an_answer_each() {
+    check_hostile_files(MANY_HOSTILE_FILES);
+}
+
+fn check_hostile_files(files: usize) {
     if !has_llama_cpp() {
         return;
     }
@@ -286,8 +526,7 @@ fn hostile_files_have_an_answer_each() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    const FILES: usize = 24;
-    for number in 0..FILES {
+    for number in 0..files {
         let mut changed = whole.clone();
         match number % 3 {
             0 => changed.truncate(next(whole.len())),
@@ -328,7 +567,7 @@ fn hostile_files_have_an_answer_each() {
     let asked = ["run", "--noplot", "hostile", "--pp", "8", "--timeout", "30"];
     workplace.inferbench(&asked).finish();
     let records = workplace.records();
-    assert_eq!(records.len(), 2 * (FILES + sizes.len() + 1), "a record for each file on each backend");
+    assert_eq!(records.len(), 2 * (files + sizes.len() + 1), "a record for each file on each backend");
     for record in &records {
         let message = record.message.clone().unwrap_or_default();
         assert_ne!(record.status, Status::Timeout, "{}: {message}", record.case_id);

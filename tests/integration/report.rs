@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use inferbench::definition::{Case, Phase};
 use inferbench::history::{read_records, write_records};
 use inferbench::machine::Machine;
 use inferbench::report::drawing::{Chart, Drawing};
@@ -232,6 +233,36 @@ fn the_trend_marks_the_change_that_was_made_and_no_other() {
     let of_latest = self::payload(&page(&workplace, &[]));
     assert_eq!(of_latest["runs"].as_array().unwrap().len(), 10);
     assert_eq!(chart(&of_latest, "trend").points.len(), trend.points.len());
+}
+
+#[test]
+fn forms_that_a_runtime_computes_in_f32_are_laid_side_by_side() {
+    let workplace = with_runs(1, 8);
+    let run = workplace.path("target-reports/20260101T000000Z-aaaa1111");
+    let forms = |payload: &Value| {
+        let charts = Drawing::new(payload).unwrap().charts().unwrap();
+        charts.into_iter().find(|chart| chart.id == "forms")
+    };
+    let show = |variants: &[&str]| {
+        let form = |record: &Record, variant: &&str, number: usize| {
+            let case = Case { variant: (*variant).into(), phase: Phase::Decode, ..Case::new("net", "openvino", 1) };
+            Record {
+                tokens_per_second: Some(10.0 * (number + 1) as f64),
+                model_size_mb: Some(8.0 / (number + 1) as f64),
+                ..record.clone().about(&case)
+            }
+        };
+        rewrite(&run.join("results.csv"), |records| {
+            let first = records[0].clone();
+            *records = variants.iter().enumerate().map(|(number, variant)| form(&first, variant, number)).collect();
+        });
+        payload(&page(&workplace, &[]))
+    };
+    let shown = show(&["original", "int4"]);
+    assert_eq!(forms(&shown).unwrap().points.len(), 2);
+    let drawn = Drawing::new(&shown).unwrap().svg("forms").unwrap();
+    assert!(drawn.contains(">int4<") && drawn.contains("openvino"), "{drawn}");
+    assert!(forms(&show(&["original"])).is_none());
 }
 
 #[test]

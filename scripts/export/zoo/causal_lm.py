@@ -143,6 +143,22 @@ LLAMA_SMALL = entry_of(
     "2 layers of width 128",
     [32],
 )
+# Rows that are multiples of 256, which the blocks of every quantisation of weights fit.
+LLAMA_256 = entry_of(
+    "llama-256",
+    LlamaForCausalLM,
+    LlamaConfig(
+        vocab_size=512,
+        hidden_size=256,
+        intermediate_size=768,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters=rope(10000.0),
+    ),
+    "2 layers of width 256",
+    [32],
+)
 QWEN2_SMALL = entry_of(
     "qwen2-small",
     Qwen2ForCausalLM,

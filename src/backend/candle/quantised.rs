@@ -48,6 +48,7 @@ pub fn open_session(
     let placement = Placement {
         artifacts: vec![PathBuf::from(file)],
         parameters: Some(header.parameters()),
+        gguf_scheme: Some(header.scheme().to_owned()),
         ..placement(request, Some(dtype), executor)
     };
     let place = Place { device: device.clone(), dtype: DType::F32 };

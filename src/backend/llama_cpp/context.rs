@@ -213,6 +213,12 @@ impl Context {
         usize::try_from(unsafe { (self.model.llama.functions.llama_n_threads)(self.context) }).ok()
     }
 
+    /// Tokens that a call may have, as the library says.
+    pub fn batch(&self) -> u32 {
+        // SAFETY: the context is there as long as this.
+        unsafe { (self.model.llama.functions.llama_n_batch)(self.context) }
+    }
+
     /// Forgets what a sequence has from a position on.
     ///
     /// # Errors

@@ -221,6 +221,7 @@ functions! {
     llama_init_from_model: fn(*mut Model, ContextParameters) -> *mut LlamaContext;
     llama_free: fn(*mut LlamaContext);
     llama_n_threads: fn(*mut LlamaContext) -> i32;
+    llama_n_batch: fn(*const LlamaContext) -> u32;
     llama_get_memory: fn(*const LlamaContext) -> *mut Memory;
     llama_memory_seq_rm: fn(*mut Memory, i32, i32, i32) -> bool;
     llama_attach_threadpool: fn(*mut LlamaContext, *mut ThreadPool, *mut ThreadPool);

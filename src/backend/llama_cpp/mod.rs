@@ -13,6 +13,7 @@ mod settings;
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 
+use self::context::LoadedModel;
 use self::library::{ggml_name, llama, told};
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
@@ -106,7 +107,7 @@ impl Backend for LlamaCpp {
         let (file, in_f32) = (file_of(request)?, folder.join("f32.gguf"));
         let request = LoadRequest { dtype: Dtype::F32, instances: 1, ..*request };
         // A file that llama.cpp does not load may end the process where it is made into another form.
-        drop(LlamaSession::load(&request, file.clone(), Settings { repacks: false, ..Settings::exact() })?);
+        drop(LoadedModel::load(&file, request.device, &Settings { repacks: false, ..Settings::exact() })?);
         quantise(&file, &in_f32, GgufForm::F32)?;
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
     }

@@ -17,6 +17,7 @@ use crate::backend::recorder::Recorder;
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Phase, device_kind};
 use crate::fixture::{HostTensor, RING, TensorData};
+use crate::gguf::Header;
 
 /// Architectures of files whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
 const GELU: [&str; 16] = [
@@ -86,6 +87,7 @@ impl LlamaSession {
             return Err(CaseFailure::unsupported("only models whose one input is tokens are run as GGUF files"));
         }
         let lengths = Lengths::of(request)?;
+        let header = Header::read(&file)?;
         let load = || LoadedModel::load(&file, request.device, &settings);
         let model = if request.instances > 1 {
             static MODELS: Shared<LoadedModel> = Shared::new();
@@ -99,16 +101,18 @@ impl LlamaSession {
         let has_table = is_cpu && GELU.contains(&&*model.architecture());
         let rounded = if has_table { ", GELU from a table of f16" } else { "" };
         let settings_in_words = settings.in_words();
-        let executor = format!("llama.cpp {}: {}, {settings_in_words}{rounded}", llama.version, model.description());
+        let (description, kinds) = (model.description(), header.kinds_in_words());
+        let executor = format!("llama.cpp {}: {description} ({kinds}), {settings_in_words}{rounded}", llama.version);
         let placement = Placement {
             // The other dtypes are rounded to what is no finer.
             rounded_to: (has_table && request.dtype == Dtype::F32).then_some(Dtype::F16),
             effective_device: request.device.into(),
-            // The types of the products follow from those of the file, which was made or read for the dtype.
-            effective_dtype: Some(request.dtype),
+            // The types of the products follow from those of the file, whatever it was asked for.
+            effective_dtype: Some(header.dtype()),
             providers: if is_cpu { kernels } else { request.device.to_owned() },
             threads: is_cpu.then_some(request.threads),
             parameters: Some(model.parameters()),
+            gguf_scheme: Some(header.scheme().to_owned()),
             artifacts: vec![file],
             executor: Some(executor),
             serves_other_sizes: true,
@@ -470,8 +474,11 @@ impl Session for LlamaSession {
     }
 
     fn placement(&self) -> Placement {
-        let threads = self.context.as_ref().and_then(Context::thread_count);
-        Placement { threads: threads.filter(|_| self.placement.threads.is_some()), ..self.placement.clone() }
+        let context = self.context.as_ref();
+        let threads = context.and_then(Context::thread_count).filter(|_| self.placement.threads.is_some());
+        let batch = context.map_or(String::new(), |context| format!(", batch {}", context.batch()));
+        let executor = self.placement.executor.as_ref().map(|executor| format!("{executor}{batch}"));
+        Placement { threads, executor, ..self.placement.clone() }
     }
 }
 

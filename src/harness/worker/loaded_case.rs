@@ -318,6 +318,7 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     row.threads = placement.threads;
     row.trace_time_ms = placement.tracing.map(milliseconds);
     row.parameters = row.parameters.or(placement.parameters);
+    row.gguf_scheme = placement.gguf_scheme;
     row.effective_dtype = placement.effective_dtype;
     let effective = placement.effective_device;
     row.effective_device = Some(effective.clone());

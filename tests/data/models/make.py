@@ -251,8 +251,8 @@ class LongKernel(torch.nn.Module):
 torch.jit.script(LongKernel()).save(str(FOLDER / "long_kernel.pt"))
 
 
-def save_decoder(name, nodes, inputs, outputs):
-    """Logits over 11 tokens from rows of 4 numbers; lengths are named as optimum names them."""
+def save_decoder(name, nodes, inputs, outputs, width=4):
+    """Logits over 11 tokens from rows of `width` numbers; lengths are named as optimum names them."""
     lengths = {"b": "batch_size", "s": "sequence_length", "e": "encoder_sequence_length", "p": "past_sequence_length",
                "t": "past_sequence_length + sequence_length", "o": "encoder_sequence_length_out"}
 
@@ -261,7 +261,7 @@ def save_decoder(name, nodes, inputs, outputs):
 
     constants = [("last", [1]), ("both", [1, 2])]
     constants = [numpy_helper.from_array(numpy.array(values), of) for of, values in constants]
-    tables = [weights("tokens", (11, 4)), weights("positions", (60, 4)), weights("w", (4, 11))]
+    tables = [weights("tokens", (11, width)), weights("positions", (60, width)), weights("w", (width, 11))]
     used = [tensor for tensor in tables + constants if f'"{tensor.name}"' in str(nodes)]
     save(name, nodes, sized(inputs), sized(outputs), used)
 
@@ -270,39 +270,47 @@ def text(ids, rows):
     return [helper.make_node("Gather", ["tokens", ids], [rows])]
 
 
-# A decoder whose logits are of a token, its position and the mean over the cache.
-save_decoder(
-    "decoder",
-    [
-        *text("input_ids", "rows"),
-        helper.make_node("Gather", ["positions", "position_ids"], ["places"]),
-        helper.make_node("Add", ["rows", "places"], ["x"]),
-        helper.make_node("Unsqueeze", ["x", "last"], ["key"]),
-        helper.make_node("Tanh", ["key"], ["value"]),
-        helper.make_node("Concat", ["past_key_values.0.key", "key"], ["present.0.key"], axis=2),
-        helper.make_node("Concat", ["past_key_values.0.value", "value"], ["present.0.value"], axis=2),
-        helper.make_node("Add", ["present.0.key", "present.0.value"], ["sums"]),
-        helper.make_node("ReduceSum", ["sums", "both"], ["sum"], keepdims=0),
-        helper.make_node("Cast", ["attention_mask"], ["ones"], to=FLOAT),
-        helper.make_node("ReduceSum", ["ones", "last"], ["seen"]),
-        helper.make_node("Div", ["sum", "seen"], ["mean"]),
-        helper.make_node("Unsqueeze", ["mean", "last"], ["means"]),
-        helper.make_node("Add", ["x", "means"], ["state"]),
-        helper.make_node("MatMul", ["state", "w"], ["logits"]),
-    ],
-    [
-        ("input_ids", INT64, ["b", "s"]),
-        ("attention_mask", INT64, ["b", "t"]),
-        ("position_ids", INT64, ["b", "s"]),
-        ("past_key_values.0.key", FLOAT, ["b", 1, "p", 4]),
-        ("past_key_values.0.value", FLOAT, ["b", 1, "p", 4]),
-    ],
-    [
-        ("logits", FLOAT, ["b", "s", 11]),
-        ("present.0.key", FLOAT, ["b", 1, "t", 4]),
-        ("present.0.value", FLOAT, ["b", 1, "t", 4]),
-    ],
+def with_mean_over_cache(name, of_x, has_positions, width):
+    """A decoder whose logits are of `x`, which these nodes make, and the mean over the cache."""
+    save_decoder(
+        name,
+        [
+            *of_x,
+            helper.make_node("Unsqueeze", ["x", "last"], ["key"]),
+            helper.make_node("Tanh", ["key"], ["value"]),
+            helper.make_node("Concat", ["past_key_values.0.key", "key"], ["present.0.key"], axis=2),
+            helper.make_node("Concat", ["past_key_values.0.value", "value"], ["present.0.value"], axis=2),
+            helper.make_node("Add", ["present.0.key", "present.0.value"], ["sums"]),
+            helper.make_node("ReduceSum", ["sums", "both"], ["sum"], keepdims=0),
+            helper.make_node("Cast", ["attention_mask"], ["ones"], to=FLOAT),
+            helper.make_node("ReduceSum", ["ones", "last"], ["seen"]),
+            helper.make_node("Div", ["sum", "seen"], ["mean"]),
+            helper.make_node("Unsqueeze", ["mean", "last"], ["means"]),
+            helper.make_node("Add", ["x", "means"], ["state"]),
+            helper.make_node("MatMul", ["state", "w"], ["logits"]),
+        ],
+        [
+            ("input_ids", INT64, ["b", "s"]),
+            ("attention_mask", INT64, ["b", "t"]),
+            *([("position_ids", INT64, ["b", "s"])] if has_positions else []),
+            ("past_key_values.0.key", FLOAT, ["b", 1, "p", width]),
+            ("past_key_values.0.value", FLOAT, ["b", 1, "p", width]),
+        ],
+        [
+            ("logits", FLOAT, ["b", "s", 11]),
+            ("present.0.key", FLOAT, ["b", 1, "t", width]),
+            ("present.0.value", FLOAT, ["b", 1, "t", width]),
+        ],
+        width,
+    )
+
+
+places = helper.make_node("Gather", ["positions", "position_ids"], ["places"])
+with_mean_over_cache(
+    "decoder", [*text("input_ids", "rows"), places, helper.make_node("Add", ["rows", "places"], ["x"])], True, 4
 )
+# The same without positions, with rows that blocks of 128 fit.
+with_mean_over_cache("wide_decoder", text("input_ids", "x"), False, 128)
 
 # An encoder and its decoder in optimum's three files: without a cache, with one, and both in one file.
 save_decoder(

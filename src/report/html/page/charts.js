@@ -114,7 +114,7 @@ const tokens = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
   case: index, panel: withBatch(one), x: trial.ttft_ms, y: trial.tokens_per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
 })).filter(({ x, y }) => positive(x) && positive(y)));
 
-// The forms of language models that decode, where weights are quantised. The divergence is that of the same form, also where it was
+// The forms of language models that decode, where there are several. A runtime may compute quantised weights in f32. The divergence is that of the same form, also where it was
 // found in another phase.
 const formOf = (one) => [one.model, one.variant, one.backend, one.device, one.dtype, one.machine].join(" ");
 const divergences = new Map(cases.filter((one) => one.kl_divergence !== undefined).map((one) => [formOf(one), one.kl_divergence]));
@@ -125,7 +125,7 @@ const decoded = pointsOf((one, index) => {
   const isReference = one.variant === "original" && one.dtype === "f32";
   return one.phase === "decode" && x && y && { key: index, panel, x, y, label, kl: isReference ? 0 : divergences.get(formOf(one)) };
 });
-const formsOf = d3.rollup(decoded, (same) => new Set(same.map((point) => point.label)).size > 1 && same.some((point) => cases[point.case].dtype === "i8"), (point) => point.panel);
+const formsOf = d3.rollup(decoded, (same) => new Set(same.map((point) => point.label)).size > 1 && same.some((point) => cases[point.case].variant !== "original" || cases[point.case].dtype === "i8"), (point) => point.panel);
 const quantised = decoded.filter((point) => formsOf.get(point.panel));
 
 function reason(one) {
