@@ -200,11 +200,12 @@ struct Note {
 impl Note {
     fn around<O>(&self, run: impl FnOnce() -> O) -> O {
         let Some(tape) = &self.tape else { return run() };
-        // The block: `blk.3` of `blk.3.attn_q`.
-        let module = self.name.strip_prefix("blk.").and_then(|name| name.split_once('.'));
-        let module = module.map(|(number, _)| format!("blk.{number}"));
-        let (node, operator) = (self.name.clone(), self.operator.clone());
-        tape.time(|| OperatorCall { node, operator, module, ..OperatorCall::default() }, run)
+        let call = || {
+            // The block: `blk.3` of `blk.3.attn_q`.
+            let module = self.name.rsplit_once('.').map(|(block, _)| block.to_owned());
+            OperatorCall { node: self.name.clone(), operator: self.operator.clone(), module, ..OperatorCall::default() }
+        };
+        tape.time(call, run)
     }
 }
 
@@ -352,7 +353,7 @@ impl Decoder {
             bail!("a rotation of {rotated} of the {head_size} elements of a head is not supported by this module")
         }
         let positions = number("context_length")?.clamp(1, 1 << 17);
-        let factors = if weights.has("rope_freqs.weight") {
+        let factors: Vec<f32> = if weights.has("rope_freqs.weight") {
             weights.plain("rope_freqs.weight")?.flatten_all()?.to_vec1()?
         } else {
             Vec::new()
@@ -361,7 +362,7 @@ impl Decoder {
         let rotation = |base: f32| -> Result<(Tensor, Tensor)> {
             let mut frequencies: Vec<f32> =
                 (0..head_size).step_by(2).map(|place| 1.0 / base.powf(place as f32 / head_size as f32)).collect();
-            frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor): (_, &f32)| *frequency /= factor);
+            frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
             let angles = places.matmul(&Tensor::from_vec(frequencies, (1, head_size / 2), device)?)?;
             Ok((angles.cos()?, angles.sin()?))
         };
@@ -442,8 +443,7 @@ impl Decoder {
             states = (states + renormed(layer.attended_norm.as_ref(), attended)?)?;
             let normed = layer.feed_forward_norm.forward(&states)?;
             let (gate, up) = (layer.gate.forward(&normed)?, layer.up.forward(&normed)?);
-            let gated =
-                layer.gating.around(|| (if self.has_gelu { gate.gelu() } else { silu(&gate) }? * up)?.contiguous())?;
+            let gated = layer.gating.around(|| (if self.has_gelu { gate.gelu() } else { silu(&gate) })? * up)?;
             states = (states + renormed(layer.fed_norm.as_ref(), layer.down.forward(&gated)?)?)?;
         }
         let last = states.narrow(1, length - 1, 1)?;
