@@ -128,6 +128,13 @@ mod tests {
     }
 
     #[test]
+    fn a_gguf_file_says_where_texts_and_turns_end() {
+        let key = |name: &str, id| (format!("tokenizer.ggml.{name}_token_id"), crate::gguf::Value::Integer(id));
+        let values = [key("bos", 1), key("eos", 7), key("eot", 9), key("eom", -1)].into();
+        assert_eq!(ends_of(&Header { values, tensors: Vec::new(), file_bytes: 0 }), [7, 9]);
+    }
+
+    #[test]
     fn a_text_ends_at_its_end() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), r#"{"eos_token_id": [7, 9]}"#).unwrap();
