@@ -554,13 +554,20 @@ fn candle_and_llama_cpp_agree_on_gemma_3() {
     }
     let workplace = Workplace::new(&[], &["llama-cpp", "candle"], &[1, 2]);
     workplace.write("gemma.gguf", gemma());
+    // ggml looks GELU up in a table of f16, and candle computes it.
+    workplace.write("gemma.toml", "[tolerance]\nf32 = 2e-2\n");
     workplace.inferbench(&["run", "--noplot", "gemma.gguf", "--pp", "16", "--tg", "8"]).finish().with_code(0);
     let records = workplace.records();
     assert_eq!(records.len(), 8);
     for record in records {
         let id = record.case().to_string();
-        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
-        // ggml looks GELU up in a table of f16.
-        assert!(record.max_rel_error.unwrap() < 1e-2, "{id}: {:?}", record.max_rel_error);
+        assert_eq!(
+            (record.status, record.verified),
+            (Status::Ok, record.verified_by.is_some().then_some(true)),
+            "{id}: {:?}",
+            record.message
+        );
+        assert!(record.verified_by.is_some() || record.backend == "llama-cpp", "{id}");
+        assert!(record.max_rel_error.is_none_or(|error| error < 1e-2), "{id}: {:?}", record.max_rel_error);
     }
 }
