@@ -433,7 +433,7 @@ fn texts_are_read_by_the_tokenizer_in_the_file() {
         ["We measure a language model, and don't guess: 1234 tokens. ", "Früher  war  alles   besser!\t(Or not.) "];
     workplace.write("texts.txt", lines.map(|line| line.repeat(4)).join("\n"));
     let perplexities = |file: &str| {
-        let asked = ["run", "--noplot", file, "--text", "texts.txt", "--phase", "decode", "--pp", "8", "--tg", "8"];
+        let asked = ["run", "--noplot", file, "--text", "texts.txt", "--phase", "decode", "--seq-lens", "8"];
         workplace.inferbench(&asked).finish().with_code(0);
         for record in workplace.records() {
             assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
