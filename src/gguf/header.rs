@@ -58,6 +58,8 @@ const FORMS: [(u64, &str); 34] = [
     (38, "MXFP4 MoE"),
     (39, "NVFP4"),
 ];
+/// Elements of a list that are kept at most.
+const MOST_KEPT: u64 = 1 << 22;
 
 /// What a GGUF file says of itself.
 #[derive(Clone, Debug)]
@@ -105,17 +107,25 @@ impl Header {
     /// # Errors
     /// The file cannot be read, is no GGUF file, was cut short, or says what cannot be.
     pub fn read(path: &Path) -> Result<Self> {
+        Ok(Self::read_with_lists(path, &[])?.0)
+    }
+
+    /// Reads the header of a file, with the elements of the lists of these keys that it has.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); a list has more than 4 million elements.
+    pub fn read_with_lists(path: &Path, keys: &[&str]) -> Result<(Self, BTreeMap<String, Vec<Value>>)> {
         let file = fs_err::File::open(path)?;
         ensure!(file.metadata()?.len() > 0, "{} is empty", path.display());
         // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
         // weights.
         let map = unsafe { memmap2::Mmap::map(file.file()) }.with_context(|| path.display().to_string())?;
-        Self::of_bytes(&map).with_context(|| format!("{} is not a GGUF file that can be read", path.display()))
+        Self::of_bytes(&map, keys).with_context(|| format!("{} is not a GGUF file that can be read", path.display()))
     }
 
     /// Reads the header of a whole file.
-    fn of_bytes(file: &[u8]) -> Result<Self> {
-        let mut bytes = Bytes { file, at: 0 };
+    fn of_bytes(file: &[u8], keys: &[&str]) -> Result<(Self, BTreeMap<String, Vec<Value>>)> {
+        let mut bytes = Bytes { file, at: 0, kept: None };
         ensure!(bytes.take(4)? == MAGIC, "it does not begin with the letters GGUF");
         let version = bytes.u32()?;
         ensure!(VERSIONS.contains(&version), "its version is {version}, and versions 2 and 3 are read");
@@ -123,11 +133,13 @@ impl Header {
         // A key has at least 8 bytes of length, 4 of type and 1 of value; a tensor has 8, 4, 8, 4 and 8.
         bytes.check_count(value_count, 13, "keys")?;
         bytes.check_count(tensor_count, 32, "tensors")?;
-        let mut values = BTreeMap::new();
+        let (mut values, mut lists) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..value_count {
             let key = bytes.text()?;
             let kind = bytes.u32()?;
+            bytes.kept = keys.contains(&&*key).then(Vec::new);
             let value = bytes.value(kind, 0).with_context(|| format!("key {key:?}"))?;
+            lists.extend(bytes.kept.take().map(|list| (key.clone(), list)));
             ensure!(values.insert(key.clone(), value).is_none(), "it has the key {key:?} twice");
         }
         let alignment = match values.get("general.alignment") {
@@ -163,7 +175,7 @@ impl Header {
             *begin += data;
             ensure!(names.insert(name.clone()), "it has the tensor {name:?} twice");
         }
-        Ok(Header { values, tensors, file_bytes })
+        Ok((Header { values, tensors, file_bytes }, lists))
     }
 
     /// A text among the values.
@@ -264,6 +276,8 @@ impl Header {
 struct Bytes<'a> {
     file: &'a [u8],
     at: usize,
+    /// The elements of the list that is read, if they are kept.
+    kept: Option<Vec<Value>>,
 }
 
 impl<'a> Bytes<'a> {
@@ -321,16 +335,21 @@ impl<'a> Bytes<'a> {
             9 => {
                 ensure!(depth < DEEPEST, "a list lies more than {DEEPEST} lists deep");
                 let (kind, length) = (self.u32()?, self.u64()?);
-                match bytes_of(kind) {
+                let keeps = depth == 0 && self.kept.is_some();
+                ensure!(!keeps || length <= MOST_KEPT, "a list of {length} elements, and {MOST_KEPT} are read");
+                match bytes_of(kind).filter(|_| !keeps) {
                     Some(each) => {
                         self.check_count(length, each, "elements in a list")?;
                         self.take(usize::try_from(length * each)?)?;
                     }
                     None => {
-                        let least = if kind == 8 { 8 } else { 12 };
+                        let least = bytes_of(kind).unwrap_or(if kind == 8 { 8 } else { 12 });
                         self.check_count(length, least, "elements in a list")?;
                         for _ in 0..length {
-                            self.value(kind, depth + 1)?;
+                            let element = self.value(kind, depth + 1)?;
+                            if let Some(kept) = self.kept.as_mut().filter(|_| keeps) {
+                                kept.push(element);
+                            }
                         }
                     }
                 }
@@ -413,18 +432,18 @@ mod tests {
     }
 
     fn refused(file: &[u8]) -> String {
-        format!("{:#}", Header::of_bytes(file).unwrap_err())
+        format!("{:#}", Header::of_bytes(file, &[]).unwrap_err())
     }
 
     #[test]
     fn a_header_says_what_the_file_is() {
-        let header = Header::of_bytes(&file(8, 68)).unwrap();
+        let header = Header::of_bytes(&file(8, 68), &[]).unwrap().0;
         assert_eq!((header.architecture().unwrap(), header.parameters()), ("llama", 64));
         assert_eq!((header.vocabulary(), header.dtype()), (Some(2), Dtype::I8));
         assert_eq!((header.kinds_in_words().as_str(), header.scheme()), ("Q8_0 100 %", "Q8_0"));
         let said = BTreeMap::from([("general.file_type".to_owned(), Value::Integer(15))]);
         assert_eq!(Header { values: said, ..header }.scheme(), "Q4_K - Medium");
-        assert_eq!(Header::of_bytes(&file(0, 256)).unwrap().dtype(), Dtype::F32);
+        assert_eq!(Header::of_bytes(&file(0, 256), &[]).unwrap().0.dtype(), Dtype::F32);
     }
 
     #[test]
@@ -449,13 +468,13 @@ mod tests {
     fn every_beginning_of_a_file_and_every_changed_byte_has_an_answer() {
         let whole = file(8, 68);
         for length in 0..whole.len() {
-            assert!(Header::of_bytes(&whole[..length]).is_err(), "{length}");
+            assert!(Header::of_bytes(&whole[..length], &[]).is_err(), "{length}");
         }
         for place in 0..whole.len() - 68 {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut changed = whole.clone();
                 changed[place] = value;
-                drop(Header::of_bytes(&changed));
+                drop(Header::of_bytes(&changed, &[]));
             }
         }
     }

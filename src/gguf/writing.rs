@@ -25,6 +25,7 @@ const TEXT: u32 = 8;
 pub enum Architecture {
     Llama,
     Qwen2,
+    Qwen3,
     Gpt2,
 }
 
@@ -50,9 +51,10 @@ impl Architecture {
         let architecture = match config["model_type"].as_str() {
             Some("llama") => Architecture::Llama,
             Some("qwen2") => Architecture::Qwen2,
+            Some("qwen3") => Architecture::Qwen3,
             Some("gpt2") => Architecture::Gpt2,
             other => bail!(
-                "the architecture {} is not written as GGUF; llama, qwen2 and gpt2 are",
+                "the architecture {} is not written as GGUF; llama, qwen2, qwen3 and gpt2 are",
                 other.unwrap_or("of its config.json")
             ),
         };
@@ -70,6 +72,7 @@ impl Architecture {
         match self {
             Architecture::Llama => "llama",
             Architecture::Qwen2 => "qwen2",
+            Architecture::Qwen3 => "qwen3",
             Architecture::Gpt2 => "gpt2",
         }
     }
@@ -264,6 +267,8 @@ fn renamed(architecture: Architecture, name: &str) -> Option<String> {
         (_, "self_attn.q_proj") => "attn_q",
         (_, "self_attn.k_proj") => "attn_k",
         (_, "self_attn.v_proj") => "attn_v",
+        (Architecture::Qwen3, "self_attn.q_norm") => "attn_q_norm",
+        (Architecture::Qwen3, "self_attn.k_norm") => "attn_k_norm",
         (_, "mlp.gate_proj") => "ffn_gate",
         _ => return None,
     };
@@ -331,6 +336,8 @@ mod tests {
             (Architecture::Llama, "model.embed_tokens.weight", Some("token_embd.weight")),
             (Architecture::Llama, "lm_head.weight", Some("output.weight")),
             (Architecture::Qwen2, "model.layers.11.self_attn.q_proj.bias", Some("blk.11.attn_q.bias")),
+            (Architecture::Qwen3, "model.layers.1.self_attn.q_norm.weight", Some("blk.1.attn_q_norm.weight")),
+            (Architecture::Qwen2, "model.layers.1.self_attn.q_norm.weight", None),
             (Architecture::Gpt2, "h.0.attn.c_attn.weight", Some("blk.0.attn_qkv.weight")),
             (Architecture::Gpt2, "transformer.ln_f.bias", Some("output_norm.bias")),
             (Architecture::Llama, "model.layers.0.mlp.experts.weight", None),
@@ -345,7 +352,8 @@ mod tests {
         let refused =
             |text: &str| format!("{:#}", Architecture::of_config(&serde_json::from_str(text).unwrap()).unwrap_err());
         assert!(
-            refused(r#"{"model_type": "bert"}"#).contains("bert is not written as GGUF; llama, qwen2 and gpt2 are")
+            refused(r#"{"model_type": "bert"}"#)
+                .contains("bert is not written as GGUF; llama, qwen2, qwen3 and gpt2 are")
         );
         let scaled = r#"{"model_type": "llama", "hidden_act": "silu", "rope_parameters": {"rope_type": "yarn"}}"#;
         assert!(refused(scaled).contains("rope_type \"yarn\""));

@@ -3,9 +3,11 @@
 //! It takes a file, and the tokenizer of a model. It gives tensors of tokens. Prompts that are seeded, not read, are
 //! in `fixture`.
 //!
-//! The tokenizer is the model's own: `tokenizer.json`, as the library `tokenizers` writes it. `tokenizer_config.json` and
+//! The tokenizer is the model's own: that in a GGUF file, or `tokenizer.json`, as the library `tokenizers` writes it. `tokenizer_config.json` and
 //! `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer cuts them.
 
+#[cfg(feature = "text")]
+mod gguf_tokenizer;
 mod tokenizer;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use self::tokenizer::ModelTokenizer;
 pub use self::tokenizer::Tokens;
-use crate::definition::Model;
+use crate::definition::{Model, Origin};
 
 /// The texts of a file for one model. A text is not tokenised before [`tokens`](Self::tokens) asks for it.
 #[derive(Clone)]
@@ -48,26 +50,15 @@ impl Texts {
         let text = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
         let lines: Vec<String> = text.map(str::to_owned).collect();
         ensure!(!lines.is_empty(), "{} has no text: write one text per line", path.display());
-        let files = model.tokenizer_files();
-        let Some(file) = files.iter().find(|file| file.is_file()) else {
-            let places = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ");
-            bail!(
-                "{} has no tokenizer: there is no {places}; put the model's tokenizer.json there, as `inferbench import` does",
-                model.name
-            );
+        let (mut tokenizer, file) = own_tokenizer(model)?;
+        let of_model = match &model.origin {
+            Origin::Gguf { .. } => model.generation.as_ref().and_then(|generation| generation.positions),
+            _ => longest_of_model(&file),
         };
-        let mut tokenizer = ModelTokenizer::read(file)?;
-        let limits = [tokenizer.longest(), longest_of_model(file), input.shape[1].fixed(), at_most];
+        let limits = [tokenizer.longest(), of_model, input.shape[1].fixed(), at_most];
         let longest = limits.into_iter().flatten().min();
         tokenizer.cut_at(longest).with_context(|| file.display().to_string())?;
-        Ok(Texts {
-            path: path.to_owned(),
-            lines,
-            tokenizer,
-            tokenizer_file: file.clone(),
-            vocabulary: input.below,
-            longest,
-        })
+        Ok(Texts { path: path.to_owned(), lines, tokenizer, tokenizer_file: file, vocabulary: input.below, longest })
     }
 
     /// The number of texts.
@@ -144,6 +135,29 @@ impl TokenCounter {
     }
 }
 
+/// The tokenizer of a model, and its file: that in a GGUF file, or a `tokenizer.json`.
+fn own_tokenizer(model: &Model) -> Result<(ModelTokenizer, PathBuf)> {
+    let inside = match &model.origin {
+        Origin::Gguf { file } => ModelTokenizer::of_gguf(file).map(|inside| Some((inside?, file.clone()))),
+        _ => Ok(None),
+    };
+    if let Ok(Some(inside)) = inside {
+        return Ok(inside);
+    }
+    let files = model.tokenizer_files();
+    if let Some(file) = files.iter().find(|file| file.is_file()) {
+        return Ok((ModelTokenizer::read(file)?, file.clone()));
+    }
+    let places = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ");
+    if let Err(why) = inside {
+        bail!("{why:#}; put the model's tokenizer.json beside the file: there is no {places}");
+    }
+    bail!(
+        "{} has no tokenizer: there is no {places}; put the model's tokenizer.json there, as `inferbench import` does",
+        model.name
+    );
+}
+
 fn buckets(lengths: &[usize], asked: Option<&[usize]>, limit: Option<usize>) -> Vec<usize> {
     const SHORTEST: usize = 8;
     let bucket = |&length: &usize| match asked {
@@ -192,7 +206,7 @@ fn longest_of_model(tokenizer: &Path) -> Option<usize> {
 mod tests {
     use super::*;
     #[cfg(feature = "text")]
-    use crate::definition::{DataSource, Dtype, ORIGINAL, Origin, TensorSpec, Tolerance, whole};
+    use crate::definition::{DataSource, Dtype, ORIGINAL, TensorSpec, Tolerance, whole};
 
     /// The ids of `the`, `water`, `look`, `##ed`, `.` and `of`.
     #[cfg(feature = "text")]

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 #[cfg(feature = "text")]
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 #[cfg(feature = "text")]
 use tokenizers::{PostProcessor, TruncationParams};
+
+#[cfg(feature = "text")]
+use super::gguf_tokenizer;
 
 /// A text as a model takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +38,26 @@ impl ModelTokenizer {
     pub fn read(file: &Path) -> Result<Self> {
         let bytes = fs_err::read(file)?;
         let tokenizer = tokenizers::Tokenizer::from_bytes(bytes);
-        let mut tokenizer = tokenizer.map_err(|why| anyhow!("{} is no tokenizer: {why}", file.display()))?;
+        Ok(Self::of(tokenizer.map_err(|why| anyhow!("{} is no tokenizer: {why}", file.display()))?))
+    }
+
+    /// The tokenizer of a GGUF file. Returns `None` if it has none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its tokenizer is of a kind that is not read.
+    pub fn of_gguf(file: &Path) -> Result<Option<Self>> {
+        let whose = || file.display().to_string();
+        let Some(json) = gguf_tokenizer::json_of(file).with_context(whose)? else { return Ok(None) };
+        let tokenizer = tokenizers::Tokenizer::from_bytes(json.to_string());
+        Ok(Some(Self::of(tokenizer.map_err(|why| anyhow!("its tokenizer is none: {why}")).with_context(whose)?)))
+    }
+
+    fn of(mut tokenizer: tokenizers::Tokenizer) -> Self {
         let by_name = ["[PAD]", "<pad>"].iter().find_map(|name| tokenizer.token_to_id(name));
         let padding = tokenizer.get_padding().map(|padding| padding.pad_id).or(by_name).unwrap_or(0);
         // Some files fill up every text to the same length.
         tokenizer.with_padding(None);
-        Ok(ModelTokenizer { tokenizer, padding })
+        ModelTokenizer { tokenizer, padding }
     }
 
     /// How many tokens it cuts texts to by itself.
@@ -90,6 +107,10 @@ impl ModelTokenizer {
 impl ModelTokenizer {
     pub fn read(_: &Path) -> Result<Self> {
         anyhow::bail!("this build reads no texts: build it with `--features text`")
+    }
+
+    pub fn of_gguf(file: &Path) -> Result<Option<Self>> {
+        Self::read(file).map(Some)
     }
 
     pub fn longest(&self) -> Option<usize> {

@@ -13,7 +13,7 @@ use inferbench::history::History;
 use inferbench::run_data::Metric;
 use serde_json::Value;
 
-use crate::support::{Run, Workplace, checkout, has_llama_cpp, on_one_thread};
+use crate::support::{Run, Workplace, checkout, data_folder, has_llama_cpp, on_one_thread};
 
 /// The variants of GGUF files, with llama.cpp's names and the types of their tensors.
 const SCHEMES: [(&str, &str, &[&str]); 5] = [
@@ -39,10 +39,11 @@ fn llama_cpp_in_f32_gives_the_tokens_of_pytorch() {
     if !has_llama_cpp() {
         return;
     }
-    let workplace = Workplace::new(&["llama-small", "qwen2-small", "gpt2-tiny"], &["llama-cpp"], &[1, 3]);
+    let models = ["llama-small", "qwen2-small", "qwen3-small", "gpt2-tiny"];
+    let workplace = Workplace::new(&models, &["llama-cpp"], &[1, 3]);
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     let records = workplace.records();
-    assert_eq!(records.len(), 12, "two phases and two batch sizes of three models");
+    assert_eq!(records.len(), 16, "two phases and two batch sizes of four models");
     for record in records {
         let id = record.case().to_string();
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
@@ -65,10 +66,11 @@ fn quantised_forms_are_right_on_llama_cpp_and_candle() {
     if !has_llama_cpp() {
         return;
     }
-    let workplace = Workplace::new(&["llama-small", "qwen2-small"], &["llama-cpp", "candle"], &[1, 2]);
+    let models = ["llama-small", "qwen2-small", "qwen3-small"];
+    let workplace = Workplace::new(&models, &["llama-cpp", "candle"], &[1, 2]);
     workplace.inferbench(&["run", "--noplot", "--variant", "q8_0,q4_0"]).finish().with_code(0);
     let records = workplace.records();
-    assert_eq!(records.len(), 32);
+    assert_eq!(records.len(), 48);
     for record in &records {
         let id = record.case().to_string();
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
@@ -455,7 +457,7 @@ fn a_users_file_is_a_model() {
     workplace.write("texts", "one text\nand another\n");
     let asked = ["run", "--noplot", "mine.gguf", "--text", "texts", "--backend", "llama-cpp"];
     let said = workplace.inferbench(&asked).finish();
-    assert!(said.stderr.contains("tokenizer.json"), "{}", said.stderr);
+    assert!(said.stderr.contains("mine has no tokenizer: there is no "), "{}", said.stderr);
 }
 
 #[test]
@@ -597,4 +599,211 @@ fn a_profile_names_the_operators_of_ggml_by_block() {
     let said = workplace.inferbench(&asked).finish().with_code(0).stdout;
     let row = |operator: &str| said.lines().any(|line| line.contains("blk.1") && line.contains(operator));
     assert!(row("MUL_MAT") && row("FLASH_ATTN_EXT"), "{said}");
+}
+
+fn text_of(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+fn list_of(kind: u32, elements: &[Vec<u8>]) -> Vec<u8> {
+    [&kind.to_le_bytes()[..], &(elements.len() as u64).to_le_bytes(), &elements.concat()].concat()
+}
+
+/// The file of a model of 1000 tokens with a tokenizer inside: that of `tokenizer_of_bytes.json`, filled up with tokens of no use.
+fn with_tokenizer(file: &[u8], pre: &str) -> Vec<u8> {
+    const TEXT: u32 = 8;
+    const LIST: u32 = 9;
+    let json: Value =
+        serde_json::from_slice(&fs::read(data_folder().join("tokenizer_of_bytes.json")).unwrap()).unwrap();
+    let mut tokens: Vec<String> = (0..1000).map(|id| format!("[unused {id}]")).collect();
+    for (token, id) in json["model"]["vocab"].as_object().unwrap() {
+        tokens[id.as_u64().unwrap() as usize].clone_from(token);
+    }
+    let kind = |id: usize| if id < 2 { 3_i32 } else { 1 + 4 * i32::from(tokens[id].starts_with("[unused")) };
+    let merges = json["model"]["merges"].as_array().unwrap().iter();
+    let merge = |merge: &Value| text_of(&format!("{} {}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap()));
+    let tokens_of = |tokens: &[String]| tokens.iter().map(|token| text_of(token)).collect::<Vec<_>>();
+    let mut keys = vec![
+        ("tokenizer.ggml.pre", TEXT, text_of(pre)),
+        ("tokenizer.ggml.tokens", LIST, list_of(TEXT, &tokens_of(&tokens))),
+        (
+            "tokenizer.ggml.token_type",
+            LIST,
+            list_of(5, &(0..1000).map(|id| kind(id).to_le_bytes().into()).collect::<Vec<_>>()),
+        ),
+        ("tokenizer.ggml.merges", LIST, list_of(TEXT, &merges.map(merge).collect::<Vec<_>>())),
+        ("tokenizer.ggml.bos_token_id", 4, 0_u32.to_le_bytes().into()),
+        ("tokenizer.ggml.eos_token_id", 4, 1_u32.to_le_bytes().into()),
+    ];
+    let bytes = |keys: &[(&str, u32, Vec<u8>)]| -> Vec<u8> {
+        keys.iter()
+            .flat_map(|(key, kind, value)| [text_of(key), kind.to_le_bytes().into(), value.clone()].concat())
+            .collect()
+    };
+    // The data stay where they are to one another.
+    let length = bytes(&keys).len() + bytes(&[("zz", TEXT, text_of(""))]).len();
+    keys.push(("zz", TEXT, text_of(&"z".repeat(length.next_multiple_of(32) - length))));
+    let count = u64::from_le_bytes(file[16..24].try_into().unwrap()) + keys.len() as u64;
+    let mut changed = [&file[..16], &count.to_le_bytes(), &bytes(&keys), &file[24..]].concat();
+    let model = [text_of("tokenizer.ggml.model"), TEXT.to_le_bytes().into(), text_of("none")].concat();
+    let at = changed.windows(model.len()).position(|found| found == model).unwrap() + model.len();
+    changed[at - 4..at].copy_from_slice(b"gpt2");
+    changed
+}
+
+/// The metrics of the latest run.
+fn metrics(workplace: &Workplace) -> Vec<Metric> {
+    let history = History::open(&[workplace.path("target-reports")]).unwrap();
+    history.latest().unwrap().metrics().unwrap()
+}
+
+#[test]
+#[cfg(feature = "text")]
+fn texts_are_read_by_the_tokenizer_in_the_file() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp", "candle"], &[1]);
+    let plain = fs::read(users_file(&workplace)).unwrap();
+    let lines =
+        ["We measure a language model, and don't guess: 1234 tokens. ", "Früher  war  alles   besser!\t(Or not.) "];
+    workplace.write("texts.txt", lines.map(|line| line.repeat(4)).join("\n"));
+    let perplexities = |file: &str| {
+        let asked = ["run", "--noplot", file, "--text", "texts.txt", "--phase", "decode", "--seq-lens", "8"];
+        workplace.inferbench(&asked).finish().with_code(0);
+        for record in workplace.records() {
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+        }
+        let found = metrics(&workplace).into_iter().filter(|it| it.metric == "perplexity" && it.samples == 2);
+        let found: Vec<(String, f64)> =
+            found.map(|it| (it.case_id.split('/').nth(1).unwrap().into(), it.value)).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        found
+    };
+    workplace.write("inside.gguf", with_tokenizer(&plain, "llama-bpe"));
+    let inside = perplexities("inside.gguf");
+    fs::create_dir(workplace.path("beside")).unwrap();
+    fs::copy(data_folder().join("tokenizer_of_bytes.json"), workplace.path("beside/tokenizer.json")).unwrap();
+    workplace.write("beside/net.gguf", &plain);
+    assert_eq!(inside, perplexities("beside/net.gguf"));
+    // A way to split that is not known, alone and with a tokenizer beside it.
+    workplace.write("other.gguf", with_tokenizer(&plain, "other-bpe"));
+    let said = workplace.inferbench(&["run", "--noplot", "other.gguf", "--text", "texts.txt"]).finish();
+    let why =
+        "splits texts into words as \"other-bpe\" does, which is not known here; put the model's tokenizer.json beside";
+    assert!(said.stderr.contains(why) && !said.stderr.contains("panicked"), "{}", said.stderr);
+}
+
+#[test]
+fn files_of_one_model_say_what_they_lose() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[1]);
+    workplace.inferbench(&["prepare", "--variant", "original,q8_0,q4_0"]).finish().with_code(0);
+    for (form, name) in [("gguf-f32", "net.gguf"), ("q8_0", "net-q8_0.gguf"), ("q4_0", "net-q4_0.gguf")] {
+        fs::copy(workplace.path(&format!(".prepared/llama-small/{form}/model.gguf")), workplace.path(name)).unwrap();
+    }
+    let files = "net.gguf,net-q8_0.gguf,net-q4_0.gguf";
+    workplace.inferbench(&["run", "--noplot", "--path", files, "--pp", "16", "--tg", "8"]).finish().with_code(0);
+    let found = metrics(&workplace);
+    let divergence = |variant: &str, metric: &str| {
+        let mut own =
+            found.iter().filter(|it| it.metric == metric && it.case_id.starts_with(&format!("net-{variant}-")));
+        own.next().unwrap_or_else(|| panic!("{variant} {metric}: {found:?}")).value
+    };
+    let (q8, q4) = (divergence("q8_0", "kl_divergence"), divergence("q4_0", "kl_divergence"));
+    assert!(0.0 < q8 && q8 < 0.1 * q4, "{q8} and {q4}");
+    assert!(divergence("q8_0", "token_agreement") > divergence("q4_0", "token_agreement"));
+}
+
+#[test]
+fn candle_says_how_long_the_products_of_a_file_take() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&["qwen3-small"], &["candle"], &[1]);
+    let asked = ["profile", "--variant", "q4_0", "--phase", "decode"];
+    let said = workplace.inferbench(&asked).finish().with_code(0).stdout;
+    let row = |operator: &str| said.lines().any(|line| line.contains("blk.1") && line.contains(operator));
+    assert!(row("QMatMul Q4_0") && row("attention") && row("rms_norm"), "{said}");
+}
+
+/// A file of f32 of Gemma 3's architecture with seeded weights: 7 layers, of which the sixth sees all tokens and the others the last 6.
+fn gemma() -> Vec<u8> {
+    let number = |number: u32| (4, number.to_le_bytes().to_vec());
+    let float = |float: f32| (6, float.to_le_bytes().to_vec());
+    let text = |text: &str| (8, text_of(text));
+    let keys: [(&str, (u32, Vec<u8>)); 14] = [
+        ("general.architecture", text("gemma3")),
+        ("tokenizer.ggml.model", text("none")),
+        ("gemma3.vocab_size", number(200)),
+        ("gemma3.context_length", number(128)),
+        ("gemma3.embedding_length", number(64)),
+        ("gemma3.block_count", number(7)),
+        ("gemma3.feed_forward_length", number(96)),
+        ("gemma3.attention.head_count", number(2)),
+        ("gemma3.attention.head_count_kv", number(1)),
+        ("gemma3.attention.key_length", number(32)),
+        ("gemma3.attention.value_length", number(32)),
+        ("gemma3.attention.layer_norm_rms_epsilon", float(1e-6)),
+        ("gemma3.attention.sliding_window", number(6)),
+        ("gemma3.rope.freq_base", float(1e6)),
+    ];
+    let mut tensors: Vec<(String, Vec<u64>)> =
+        vec![("token_embd".into(), vec![64, 200]), ("output_norm".into(), vec![64])];
+    for layer in 0..7 {
+        let norms = [("attn_norm", 64), ("attn_q_norm", 32), ("attn_k_norm", 32), ("post_attention_norm", 64)];
+        let norms = norms.into_iter().chain([("ffn_norm", 64), ("post_ffw_norm", 64)]);
+        tensors.extend(norms.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));
+        let products = [("attn_q", [64, 64]), ("attn_k", [64, 32]), ("attn_v", [64, 32]), ("attn_output", [64, 64])];
+        let fed = [("ffn_gate", [64, 96]), ("ffn_up", [64, 96]), ("ffn_down", [96, 64])];
+        let products = products.into_iter().chain(fed);
+        tensors.extend(products.map(|(name, sizes)| (format!("blk.{layer}.{name}"), sizes.to_vec())));
+    }
+    let mut file = [b"GGUF".as_slice(), &3_u32.to_le_bytes(), &(tensors.len() as u64).to_le_bytes()].concat();
+    file.extend((keys.len() as u64).to_le_bytes());
+    for (key, (kind, value)) in keys {
+        file.extend([text_of(key), kind.to_le_bytes().into(), value].concat());
+    }
+    let (mut data, mut state) = (Vec::new(), 5_u32);
+    for (name, sizes) in tensors {
+        file.extend([text_of(&format!("{name}.weight")), (sizes.len() as u32).to_le_bytes().into()].concat());
+        sizes.iter().for_each(|size| file.extend(size.to_le_bytes()));
+        file.extend([&0_u32.to_le_bytes()[..], &(data.len() as u64).to_le_bytes()].concat());
+        // All sizes are multiples of the alignment.
+        for _ in 0..sizes.iter().product::<u64>() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let seeded = (state >> 8) as f32 / (1 << 24) as f32 - 0.5;
+            let value: f32 = if sizes.len() == 1 { 1.0 + seeded } else { 0.4 * seeded };
+            data.extend(value.to_le_bytes());
+        }
+    }
+    file.resize(file.len().next_multiple_of(32), 0);
+    [file, data].concat()
+}
+
+#[test]
+fn candle_and_llama_cpp_agree_on_gemma_3() {
+    if !has_llama_cpp() {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["llama-cpp", "candle"], &[1, 2]);
+    workplace.write("gemma.gguf", gemma());
+    // ggml looks GELU up in a table of f16, and candle computes it.
+    workplace.write("gemma.toml", "[tolerance]\nf32 = 2e-2\n");
+    workplace.inferbench(&["run", "--noplot", "gemma.gguf", "--pp", "16", "--tg", "8"]).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 8);
+    for record in records {
+        let id = record.case().to_string();
+        assert_eq!(
+            (record.status, record.verified),
+            (Status::Ok, record.verified_by.is_some().then_some(true)),
+            "{id}: {:?}",
+            record.message
+        );
+        assert!(record.verified_by.is_some() || record.backend == "llama-cpp", "{id}");
+        assert!(record.max_rel_error.is_none_or(|error| error < 1e-2), "{id}: {:?}", record.max_rel_error);
+    }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use inferbench::definition::Status;
 
-use crate::support::{Finished, Run, Workplace, checkout, data_folder};
+use crate::support::{Finished, Run, Workplace, checkout, data_folder, has_llama_cpp};
 
 /// Runs the command with a cache in which there is no environment, and a disk on which there is no room for one.
 fn import(workplace: &Workplace, arguments: &[&str]) -> Finished {
@@ -203,4 +203,34 @@ fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module()
     let refused = workplace.inferbench(&["import", "net", "--name", "other"]).finish().with_code(2);
     refused.saying(&["the weights have other sizes than config.json says"]);
     assert!(!workplace.path("models/exported/other").exists());
+}
+
+/// A checkpoint of a language model in small.
+const DECODER: &str = r#"
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(1)
+LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    intermediate_size=96, max_position_embeddings=256)).save_pretrained("net")
+"#;
+
+#[test]
+fn an_imported_language_model_has_its_forms_as_gguf() {
+    let Some(python) = environment().filter(|_| has_llama_cpp()) else { return };
+    let workplace = Workplace::new(&[], &["llama-cpp", "candle"], &[1]);
+    Command::new(python).args(["-c", DECODER]).current_dir(workplace.path("")).finish().with_code(0);
+    workplace.inferbench(&["import", "net/"]).finish().with_code(0);
+    let asked = ["run", "--noplot", "models/exported/net", "--seq-lens", "32", "--variant", "original,q8_0"];
+    workplace.inferbench(&asked).finish().with_code(0);
+    for form in ["net-seq32", "net-q8_0-seq32"] {
+        let dtype = if form == "net-seq32" { "f32" } else { "i8" };
+        for phase in ["prefill", "decode"] {
+            let record = workplace.record(&format!("{form}-{phase}/llama-cpp-cpu-{dtype}/1"));
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+            // The original is compared with PyTorch.
+            let by = if dtype == "f32" { "reference" } else { "the same weights in f32" };
+            assert_eq!(record.verified_by.as_deref(), Some(by));
+        }
+    }
+    assert_eq!(workplace.record("net-q8_0-seq32-decode/candle-cpu-i8/1").status, Status::Ok);
 }

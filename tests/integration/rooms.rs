@@ -8,8 +8,8 @@ use crate::support::checkout;
 /// The rooms by level: each may import those of lower levels only.
 const LEVELS: [&[&str]; 9] = [
     &["definition", "exit_codes", "machine", "paths", "printing", "statistics"],
-    &["criterion_dir", "gguf", "onnx", "pictures", "run_data", "texts"],
-    &["catalogue", "convert", "graph_dtype"],
+    &["criterion_dir", "gguf", "onnx", "pictures", "run_data"],
+    &["catalogue", "convert", "graph_dtype", "texts"],
     &["fixture", "history", "profile", "selection"],
     &["backend", "compare", "load"],
     &["fleet", "measurement", "report"],

@@ -67,13 +67,13 @@ impl Backend for Candle {
     /// The weights of a GGUF file, dequantised by candle.
     fn load_exact(&self, request: &LoadRequest<'_>, _: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let Some(file) = &request.artifacts.gguf else { return Ok(None) };
-        quantised::open_session(request, &device_of(request.device)?, file, true).map(Some)
+        quantised::open_session(request, &device_of(request.device)?, file, true, None).map(Some)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
         if let Some(file) = &request.artifacts.gguf {
-            return quantised::open_session(request, &device, file, false);
+            return quantised::open_session(request, &device, file, false, None);
         }
         if let Some(session) = native::open_session(request, &device, None)? {
             return Ok(session);
@@ -83,11 +83,13 @@ impl Backend for Candle {
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         let device = device_of(request.device)?;
-        if request.artifacts.gguf.is_some() {
-            return Err(CaseFailure::unsupported("candle's module of GGUF files has no spans around its layers"));
-        }
         if !device.is_cpu() {
             return Err(CaseFailure::unsupported("candle says when operators run on the CPU only"));
+        }
+        if let Some(file) = &request.artifacts.gguf {
+            let tape = Recorder::default();
+            let session = quantised::open_session(request, &device, file, false, Some(tape.clone()))?;
+            return Ok(Box::new(RecordedSession { session, tape }));
         }
         let spans = native::Spans::default();
         if let Some(session) = native::open_profiled(request, &device, &spans)? {

@@ -1,4 +1,4 @@
-//! Language models of GGUF files: Llama and Qwen2 on candle's quantised products.
+//! Language models of GGUF files: Llama, Qwen2, Qwen3 and Gemma 3 on candle's quantised products.
 //!
 //! The modules of `candle-transformers` take batches of one only, so this one is of the package's own, after the same architectures. Products of
 //! quantised weights are candle's; norms, rotations and attention are of f32.
@@ -18,18 +18,27 @@ use memmap2::Mmap;
 use super::tensor::{Place, placement};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::interface::{LoadRequest, Placement, Session};
+use crate::backend::recorder::Recorder;
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::HostTensor;
 use crate::gguf::{ElementKind, Header, TensorInfo, Value};
+use crate::run_data::OperatorCall;
 
 /// The most elements of a head: a table of rotations has half as many numbers for each position.
 const MOST_OF_HEAD: usize = 1024;
 
 /// The architectures that are computed here.
-pub const ARCHITECTURES: [&str; 2] = ["llama", "qwen2"];
+pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
 
-/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and all is computed in f32.
+/// Gemma 3's own: layers of a period of which the last sees all tokens, the base of the others' rotations, and how many layers its largest model has,
+/// which scales scores by another size.
+const GEMMA_PERIOD: usize = 6;
+const GEMMA_NEAR_BASE: f64 = 1e4;
+const GEMMA_LARGEST: usize = 62;
+
+/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and all is computed in f32. Its operators are noted on a tape, if there is
+/// one.
 ///
 /// # Errors
 /// The file cannot be read, is of an architecture that is not computed here, or has tensors that candle does not know.
@@ -38,9 +47,10 @@ pub fn open_session(
     device: &Device,
     file: &Path,
     is_exact: bool,
+    tape: Option<Recorder>,
 ) -> std::result::Result<Box<dyn Session>, CaseFailure> {
     let header = Header::read(file)?;
-    let decoder = Decoder::load(file, &header, device, is_exact)?;
+    let decoder = Decoder::load(file, &header, device, is_exact, tape)?;
     let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
     // candle makes f32 of these when it loads them, and computes in f32.
     let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };
@@ -61,6 +71,7 @@ struct Weights<'a> {
     map: Mmap,
     device: &'a Device,
     is_exact: bool,
+    tape: Option<Recorder>,
     /// The names of the tensors that were taken.
     used: RefCell<HashSet<String>>,
 }
@@ -84,8 +95,8 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
             "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
             "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
             "attention.causal" => *value != &Value::Bool(true),
-            "attention.sliding_window"
-            | "expert_count"
+            "attention.sliding_window" => architecture != "gemma3" && !is_none(value),
+            "expert_count"
             | "attention.scale"
             | "attention.clamp_kqv"
             | "logit_scale"
@@ -98,9 +109,10 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
             | "attention.temperature_length"
             | "use_parallel_residual" => !is_none(value),
             // By layer: what is computed here is the same in all of them.
-            "attention.head_count" | "attention.head_count_kv" | "feed_forward_length" => {
-                matches!(value, Value::List(_))
-            }
+            "attention.head_count"
+            | "attention.head_count_kv"
+            | "feed_forward_length"
+            | "attention.sliding_window_pattern" => matches!(value, Value::List(_)),
             _ => key.starts_with("rope.scaling.") || key.starts_with("rope.dimension_sections"),
         }
     };
@@ -145,7 +157,18 @@ impl Weights<'_> {
     fn linear(&self, name: &str) -> Result<Linear> {
         let bias = format!("{name}.bias");
         let bias = if self.has(&bias) { Some(self.plain(&bias)?) } else { None };
-        Ok(Linear { weight: self.product(&format!("{name}.weight"))?, bias })
+        let weight = format!("{name}.weight");
+        let operator = format!("QMatMul {}", self.info(&weight)?.kind.name());
+        Ok(Linear { weight: self.product(&weight)?, bias, note: self.note(name, &operator) })
+    }
+
+    fn norm(&self, name: &str, epsilon: f32) -> Result<Norm> {
+        let weight = self.plain(&format!("{name}.weight"))?;
+        Ok(Norm { weight, epsilon, note: self.note(name, "rms_norm") })
+    }
+
+    fn note(&self, name: &str, operator: &str) -> Note {
+        Note { tape: self.tape.clone(), name: name.into(), operator: operator.into() }
     }
 }
 
@@ -168,48 +191,96 @@ fn ggml_dtype(kind: ElementKind) -> Option<GgmlDType> {
     })
 }
 
+/// What is noted of an operator.
+struct Note {
+    tape: Option<Recorder>,
+    name: String,
+    operator: String,
+}
+
+impl Note {
+    fn around<O>(&self, run: impl FnOnce() -> O) -> O {
+        let Some(tape) = &self.tape else { return run() };
+        let call = || {
+            // The block: `blk.3` of `blk.3.attn_q`.
+            let module = self.name.rsplit_once('.').map(|(block, _)| block.to_owned());
+            OperatorCall { node: self.name.clone(), operator: self.operator.clone(), module, ..OperatorCall::default() }
+        };
+        tape.time(call, run)
+    }
+}
+
 struct Linear {
     weight: QMatMul,
     bias: Option<Tensor>,
+    note: Note,
 }
 
 impl Linear {
     fn forward(&self, states: &Tensor) -> Result<Tensor> {
-        let product = self.weight.forward(states)?;
-        match &self.bias {
-            Some(bias) => product.broadcast_add(bias),
-            None => Ok(product),
-        }
+        self.note.around(|| {
+            let product = self.weight.forward(states)?;
+            match &self.bias {
+                Some(bias) => product.broadcast_add(bias),
+                None => Ok(product),
+            }
+        })
+    }
+}
+
+struct Norm {
+    weight: Tensor,
+    epsilon: f32,
+    note: Note,
+}
+
+impl Norm {
+    fn forward(&self, states: &Tensor) -> Result<Tensor> {
+        self.note.around(|| rms_norm(&states.contiguous()?, &self.weight, self.epsilon))
     }
 }
 
 struct Layer {
-    attention_norm: Tensor,
+    attention_norm: Norm,
     query: Linear,
     key: Linear,
     value: Linear,
+    /// Of the queries and keys of each head.
+    head_norms: Option<(Norm, Norm)>,
+    /// Of positions and half the size of a head.
+    cos: Tensor,
+    sin: Tensor,
+    /// How many tokens a token sees at most, itself included.
+    window: Option<usize>,
     output: Linear,
-    feed_forward_norm: Tensor,
+    attended_norm: Option<Norm>,
+    feed_forward_norm: Norm,
     gate: Linear,
     up: Linear,
     down: Linear,
+    fed_norm: Option<Norm>,
+    attention: Note,
+    gating: Note,
 }
 
 /// A decoder of Llama's kind.
 struct Decoder {
     embeddings: QMatMul,
+    embedding: Note,
+    /// What embeddings are multiplied by.
+    scale: f64,
     layers: Vec<Layer>,
-    norm: Tensor,
-    head: QMatMul,
+    norm: Norm,
+    head: Linear,
     heads: usize,
     kv_heads: usize,
     head_size: usize,
-    epsilon: f32,
+    /// What scores are divided by.
+    divisor: f64,
     /// Whether the pairs that are rotated lie side by side.
     is_interleaved: bool,
-    /// Of positions and half the size of a head.
-    cos: Tensor,
-    sin: Tensor,
+    /// Whether gates are GELU's, and not SiLU's.
+    has_gelu: bool,
     device: Device,
 }
 
@@ -217,12 +288,18 @@ struct Decoder {
 type Cache = Vec<Option<(Tensor, Tensor)>>;
 
 impl Decoder {
-    fn load(file: &Path, header: &Header, device: &Device, is_exact: bool) -> std::result::Result<Self, CaseFailure> {
+    fn load(
+        file: &Path,
+        header: &Header,
+        device: &Device,
+        is_exact: bool,
+        tape: Option<Recorder>,
+    ) -> std::result::Result<Self, CaseFailure> {
         let architecture = header.architecture()?;
         if !ARCHITECTURES.contains(&architecture) {
             return Err(CaseFailure::unsupported(format!(
                 "candle computes the architectures {} of GGUF files here, and not {architecture}",
-                ARCHITECTURES.join(" and ")
+                ARCHITECTURES.join(", ")
             )));
         }
         if let Some(key) = not_computed(header, architecture) {
@@ -234,7 +311,7 @@ impl Decoder {
         // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
         // weights.
         let map = unsafe { Mmap::map(handle.file()) }.map_err(anyhow::Error::from)?;
-        let weights = Weights { header, map, device, is_exact, used: RefCell::default() };
+        let weights = Weights { header, map, device, is_exact, tape, used: RefCell::default() };
         let decoder = Self::of_weights(&weights, architecture)?;
         let used = weights.used.take();
         match header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
@@ -277,44 +354,75 @@ impl Decoder {
             bail!("a rotation of {rotated} of the {head_size} elements of a head is not supported by this module")
         }
         let positions = number("context_length")?.clamp(1, 1 << 17);
-        let mut frequencies: Vec<f32> =
-            (0..head_size).step_by(2).map(|place| 1.0 / base.powf(place as f32 / head_size as f32)).collect();
-        if weights.has("rope_freqs.weight") {
-            let factors: Vec<f32> = weights.plain("rope_freqs.weight")?.flatten_all()?.to_vec1()?;
-            frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
-        }
-        let frequencies = Tensor::from_vec(frequencies, (1, head_size / 2), device)?;
+        let factors: Vec<f32> = if weights.has("rope_freqs.weight") {
+            weights.plain("rope_freqs.weight")?.flatten_all()?.to_vec1()?
+        } else {
+            Vec::new()
+        };
         let places = Tensor::arange(0, positions as u32, device)?.to_dtype(DType::F32)?.reshape((positions, 1))?;
-        let angles = places.matmul(&frequencies)?;
+        let rotation = |base: f32| -> Result<(Tensor, Tensor)> {
+            let mut frequencies: Vec<f32> =
+                (0..head_size).step_by(2).map(|place| 1.0 / base.powf(place as f32 / head_size as f32)).collect();
+            frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
+            let angles = places.matmul(&Tensor::from_vec(frequencies, (1, head_size / 2), device)?)?;
+            Ok((angles.cos()?, angles.sin()?))
+        };
+        let is_gemma = architecture == "gemma3";
+        let has_head_norms = is_gemma || architecture == "qwen3";
+        let window = number("attention.sliding_window").ok().filter(|window| is_gemma && *window > 0);
+        let period = number("attention.sliding_window_pattern").unwrap_or(GEMMA_PERIOD);
+        let far = rotation(base)?;
+        let near = match window {
+            Some(_) => rotation(float("rope.freq_base_swa").unwrap_or(GEMMA_NEAR_BASE) as f32)?,
+            None => far.clone(),
+        };
         let layer = |number: usize| -> Result<Layer> {
             let name = |part: &str| format!("blk.{number}.{part}");
             let linear = |part: &str| weights.linear(&name(part));
+            let norm = |part: &str| weights.norm(&name(part), epsilon);
+            let own = |is_there: bool, part: &str| if is_there { norm(part).map(Some) } else { Ok(None) };
+            let is_near = window.is_some() && (period == 0 || number % period < period - 1);
+            let (cos, sin) = if is_near { near.clone() } else { far.clone() };
             Ok(Layer {
-                attention_norm: weights.plain(&name("attn_norm.weight"))?,
+                attention_norm: norm("attn_norm")?,
                 query: linear("attn_q")?,
                 key: linear("attn_k")?,
                 value: linear("attn_v")?,
+                head_norms: own(has_head_norms, "attn_q_norm")?.zip(own(has_head_norms, "attn_k_norm")?),
+                cos,
+                sin,
+                window: window.filter(|_| is_near),
                 output: linear("attn_output")?,
-                feed_forward_norm: weights.plain(&name("ffn_norm.weight"))?,
+                attended_norm: own(is_gemma, "post_attention_norm")?,
+                feed_forward_norm: norm("ffn_norm")?,
                 gate: linear("ffn_gate")?,
                 up: linear("ffn_up")?,
                 down: linear("ffn_down")?,
+                fed_norm: own(is_gemma, "post_ffw_norm")?,
+                attention: weights.note(&name("attn"), "attention"),
+                gating: weights.note(&name("ffn_act"), if is_gemma { "gelu" } else { "silu" }),
             })
         };
         let embeddings = weights.product("token_embd.weight")?;
-        let head = if weights.has("output.weight") { weights.product("output.weight")? } else { embeddings.clone() };
+        let head = if weights.has("output.weight") {
+            weights.linear("output")?
+        } else {
+            Linear { weight: embeddings.clone(), bias: None, note: weights.note("token_embd", "QMatMul") }
+        };
+        let divides_by = if is_gemma && layers == GEMMA_LARGEST { width / heads } else { head_size };
         Ok(Decoder {
             embeddings,
+            embedding: weights.note("token_embd", "embedding"),
+            scale: if is_gemma { (width as f64).sqrt() } else { 1.0 },
             layers: (0..layers).map(layer).collect::<Result<_>>()?,
-            norm: weights.plain("output_norm.weight")?,
+            norm: weights.norm("output_norm", epsilon)?,
             head,
             heads,
             kv_heads,
             head_size,
-            epsilon,
+            divisor: (divides_by as f64).sqrt(),
             is_interleaved: architecture == "llama",
-            cos: angles.cos()?,
-            sin: angles.sin()?,
+            has_gelu: is_gemma,
             device: (*device).clone(),
         })
     }
@@ -322,18 +430,25 @@ impl Decoder {
     /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, length]`, of which the first is at the position.
     fn forward(&self, tokens: &Tensor, position: usize, cache: &mut Cache) -> Result<Tensor> {
         let (batch, length) = tokens.dims2()?;
-        let mut states = self.embeddings.embedding(&tokens.to_dtype(DType::U32)?)?;
-        let mask = if length > 1 { Some(self.mask(length, position)?) } else { None };
-        for (layer, cache) in self.layers.iter().zip(cache) {
-            let normed = rms_norm(&states.contiguous()?, &layer.attention_norm, self.epsilon)?;
-            let attended = self.attend(layer, &normed, (batch, length, position), mask.as_ref(), cache)?;
-            states = (states + attended)?;
-            let normed = rms_norm(&states.contiguous()?, &layer.feed_forward_norm, self.epsilon)?;
-            let gated = (silu(&layer.gate.forward(&normed)?)? * layer.up.forward(&normed)?)?;
-            states = (states + layer.down.forward(&gated)?)?;
+        let mut states = self.embedding.around(|| self.embeddings.embedding(&tokens.to_dtype(DType::U32)?))?;
+        if self.scale != 1.0 {
+            states = (states * self.scale)?;
         }
-        let last = states.narrow(1, length - 1, 1)?.contiguous()?;
-        self.head.forward(&rms_norm(&last, &self.norm, self.epsilon)?)?.squeeze(1)
+        let far = self.mask(length, position, None)?;
+        let window = self.layers.iter().find_map(|layer| layer.window);
+        let near = if window.is_some() { self.mask(length, position, window)? } else { None };
+        for (layer, cache) in self.layers.iter().zip(cache) {
+            let normed = layer.attention_norm.forward(&states)?;
+            let mask = if layer.window.is_some() { &near } else { &far };
+            let attended = self.attend(layer, &normed, (batch, length, position), mask.as_ref(), cache)?;
+            states = (states + renormed(layer.attended_norm.as_ref(), attended)?)?;
+            let normed = layer.feed_forward_norm.forward(&states)?;
+            let (gate, up) = (layer.gate.forward(&normed)?, layer.up.forward(&normed)?);
+            let gated = layer.gating.around(|| (if self.has_gelu { gate.gelu() } else { silu(&gate) })? * up)?;
+            states = (states + renormed(layer.fed_norm.as_ref(), layer.down.forward(&gated)?)?)?;
+        }
+        let last = states.narrow(1, length - 1, 1)?;
+        self.head.forward(&self.norm.forward(&last)?)?.squeeze(1)
     }
 
     fn attend(
@@ -347,41 +462,61 @@ impl Decoder {
         let (heads, kv_heads, size) = (self.heads, self.kv_heads, self.head_size);
         let by_head =
             |states: Tensor, heads: usize| states.reshape((batch, length, heads, size))?.transpose(1, 2)?.contiguous();
-        let (cos, sin) = (self.cos.narrow(0, position, length)?, self.sin.narrow(0, position, length)?);
+        let (cos, sin) = (layer.cos.narrow(0, position, length)?, layer.sin.narrow(0, position, length)?);
         let rotated = |states: Tensor| {
             if self.is_interleaved { rope_i(&states, &cos, &sin) } else { rope(&states, &cos, &sin) }
         };
-        let query = rotated(by_head(layer.query.forward(states)?, heads)?)?;
-        let key = rotated(by_head(layer.key.forward(states)?, kv_heads)?)?;
+        let (mut query, mut key) =
+            (by_head(layer.query.forward(states)?, heads)?, by_head(layer.key.forward(states)?, kv_heads)?);
+        if let Some((of_query, of_key)) = &layer.head_norms {
+            (query, key) = (of_query.forward(&query)?, of_key.forward(&key)?);
+        }
         let value = by_head(layer.value.forward(states)?, kv_heads)?;
-        let (key, value) = match cache.as_ref() {
-            Some((keys, values)) => (Tensor::cat(&[keys, &key], 2)?, Tensor::cat(&[values, &value], 2)?),
-            None => (key, value),
-        };
-        *cache = Some((key.clone(), value.clone()));
-        // The heads of one key lie side by side, and are more rows of the same product.
-        let rows = heads / kv_heads * length;
-        let query = (query.reshape((batch, kv_heads, rows, size))? / (size as f64).sqrt())?;
-        let scores = query.matmul(&key.t()?)?;
-        let all = scores.dim(D::Minus1)?;
-        let scores = match mask {
-            Some(mask) => scores
-                .reshape((batch, heads, length, all))?
-                .broadcast_add(mask)?
-                .reshape((batch, kv_heads, rows, all))?,
-            None => scores,
-        };
-        let attended = softmax_last_dim(&scores)?.matmul(&value)?;
-        let attended = attended.reshape((batch, heads, length, size))?.transpose(1, 2)?;
-        layer.output.forward(&attended.reshape((batch, length, heads * size))?)
+        let attended = layer.attention.around(|| {
+            let (query, key) = (rotated(query)?, rotated(key)?);
+            let (key, value) = match cache.as_ref() {
+                Some((keys, values)) => (Tensor::cat(&[keys, &key], 2)?, Tensor::cat(&[values, &value], 2)?),
+                None => (key, value),
+            };
+            *cache = Some((key.clone(), value.clone()));
+            // The heads of one key lie side by side, and are more rows of the same product.
+            let rows = heads / kv_heads * length;
+            let query = (query.reshape((batch, kv_heads, rows, size))? / self.divisor)?;
+            let scores = query.matmul(&key.t()?)?;
+            let all = scores.dim(D::Minus1)?;
+            let scores = match mask {
+                Some(mask) => scores
+                    .reshape((batch, heads, length, all))?
+                    .broadcast_add(mask)?
+                    .reshape((batch, kv_heads, rows, all))?,
+                None => scores,
+            };
+            let attended = softmax_last_dim(&scores)?.matmul(&value)?;
+            let attended = attended.reshape((batch, heads, length, size))?.transpose(1, 2)?;
+            attended.reshape((batch, length, heads * size))
+        })?;
+        layer.output.forward(&attended)
     }
 
-    /// What is added to scores, `[1, 1, length, positions]`, so that a token sees those before it only.
-    fn mask(&self, length: usize, position: usize) -> Result<Tensor> {
+    /// What is added to scores, `[1, 1, length, positions]`, so that a token sees those before it only, and of these the last ones of the window.
+    /// Returns `None` if it sees all.
+    fn mask(&self, length: usize, position: usize, window: Option<usize>) -> Result<Option<Tensor>> {
         let all = position + length;
-        let value = |place: usize| if place % all > position + place / all { f32::NEG_INFINITY } else { 0.0 };
-        Tensor::from_vec((0..length * all).map(value).collect::<Vec<f32>>(), (1, 1, length, all), &self.device)
+        if length == 1 && window.is_none_or(|window| all <= window) {
+            return Ok(None);
+        }
+        let value = |place: usize| {
+            let (key, query) = (place % all, position + place / all);
+            let is_hidden = key > query || window.is_some_and(|window| query - key >= window);
+            if is_hidden { f32::NEG_INFINITY } else { 0.0 }
+        };
+        let values = (0..length * all).map(value).collect::<Vec<f32>>();
+        Ok(Some(Tensor::from_vec(values, (1, 1, length, all), &self.device)?))
     }
+}
+
+fn renormed(norm: Option<&Norm>, states: Tensor) -> Result<Tensor> {
+    norm.map_or(Ok(states.clone()), |norm| norm.forward(&states))
 }
 
 impl Generator<Place> for Decoder {

@@ -78,7 +78,7 @@ impl Backend for LlamaCpp {
                 unsupported("it runs GGUF files of language models only")
             }
             Origin::Packaged { folder, .. } if model.inputs.len() != 1 || Architecture::of_folder(folder).is_none() => {
-                unsupported("its weights are not written as GGUF; those of llama, qwen2 and gpt2 are")
+                unsupported("its weights are not written as GGUF; those of llama, qwen2, qwen3 and gpt2 are")
             }
             Origin::Packaged { .. } if model.gguf_scheme().is_some() => Ok(()),
             Origin::Packaged { quantization: Some(_), .. } => unsupported("this variant is made from ONNX graphs"),

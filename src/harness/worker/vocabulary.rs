@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::definition::{Model, Origin};
 use crate::fixture::HostTensor;
+use crate::gguf::Header;
 use crate::run_data::{Transcript, files};
 
-/// What `vocab.json` and `config.json` beside a model say of its tokens.
+/// What `vocab.json` and `config.json` beside a model say of its tokens, and a GGUF file itself.
 #[derive(Default)]
 pub struct Vocabulary {
     /// The texts of tokens, if there is a `vocab.json`.
@@ -30,7 +31,12 @@ impl Vocabulary {
                 onnx.as_ref().or(torchscript.as_ref()).and_then(|file| file.parent())
             }
         };
-        folder.map(Self::read).unwrap_or_default()
+        let mut beside = folder.map(Self::read).unwrap_or_default();
+        if let Origin::Gguf { file } = &model.origin {
+            let ends = Header::read(file).map(|header| ends_of(&header)).unwrap_or_default();
+            beside.ends = if ends.is_empty() { beside.ends } else { ends };
+        }
+        beside
     }
 
     fn read(folder: &Path) -> Self {
@@ -86,6 +92,12 @@ impl Vocabulary {
     }
 }
 
+/// The tokens that end a text or a turn, as a GGUF file says.
+fn ends_of(header: &Header) -> Vec<i64> {
+    let id = |key: &str| header.number(&format!("tokenizer.ggml.{key}_token_id")).and_then(|id| i64::try_from(id).ok());
+    ["eos", "eot", "eom"].into_iter().filter_map(id).collect()
+}
+
 fn place_of_largest(row: &[f64]) -> usize {
     let larger = |best: usize, place: usize| if row[place] > row[best] { place } else { best };
     (0..row.len()).fold(0, larger)
@@ -113,6 +125,13 @@ mod tests {
         assert_eq!(said[0].tokens, [3, 3, 2, 1, 4]);
         assert_eq!(said[0].words.as_deref(), Some(&["AA".to_owned(), "B".to_owned()][..]));
         assert_eq!(Vocabulary::default().transcript(&[5, 6]).words, None);
+    }
+
+    #[test]
+    fn a_gguf_file_says_where_texts_and_turns_end() {
+        let key = |name: &str, id| (format!("tokenizer.ggml.{name}_token_id"), crate::gguf::Value::Integer(id));
+        let values = [key("bos", 1), key("eos", 7), key("eot", 9), key("eom", -1)].into();
+        assert_eq!(ends_of(&Header { values, tensors: Vec::new(), file_bytes: 0 }), [7, 9]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub fn archives() -> Vec<Vec<u8>> {
 
 pub fn gguf(bytes: &[u8]) {
     let (file, _) = models_with("net.gguf", bytes);
-    if let Ok(header) = inferbench::gguf::Header::read(&file) {
+    if let Ok((header, _)) = inferbench::gguf::Header::read_with_lists(&file, &["tokenizer.ggml.tokens", "lists"]) {
         let _ = (header.kinds_in_words(), header.dtype(), header.parameters(), header.vocabulary());
     }
 }
