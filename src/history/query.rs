@@ -19,7 +19,7 @@ use crate::definition::Status;
 use crate::statistics::median;
 
 /// Shorter names of columns, which are also those of `report --columns`.
-pub const SHORT_NAMES: [(&str, &str); 26] = [
+pub const SHORT_NAMES: [(&str, &str); 27] = [
     ("batch", "batch_size"),
     ("p50", "latency_p50_ms"),
     ("p90", "latency_p90_ms"),
@@ -34,6 +34,7 @@ pub const SHORT_NAMES: [(&str, &str); 26] = [
     ("energy", "energy_j_per_sample"),
     ("power", "power_w"),
     ("load", "load_time_ms"),
+    ("trace", "trace_time_ms"),
     ("compile", "compilation_time_ms"),
     ("first-call", "first_inference_ms"),
     ("gflops", "gflops_per_second"),
