@@ -20,7 +20,7 @@ MODE = os.environ["TORCH_WORKER_MODE"]
 SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").split(".") if setting]
 # Those that torch.compile calls modes.
 INDUCTOR = [setting for setting in SETTINGS if setting in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
-# Where Dynamo would give up and call a module as it is, the case says so. Older releases have another name for it, or none.
+# Where Dynamo would give up and call a module as it is, the case says so. PyTorch 2.6 has another name for it, and older ones have none.
 LIMITS = [name for name in ("fail_on_recompile_limit_hit", "fail_on_cache_limit_hit") if hasattr(torch._dynamo.config, name)]
 for limit in LIMITS:
     setattr(torch._dynamo.config, limit, True)
@@ -41,7 +41,7 @@ def mode_of(device):
     if MODE == "eager":
         return Eager()
     if MODE == "compile" and not LIMITS:
-        raise Refused("unavailable", f"PyTorch {torch.__version__} does not say when torch.compile gives up: torch-compile needs 2.5 or later")
+        raise Refused("unavailable", f"PyTorch {torch.__version__} does not say when torch.compile gives up: torch-compile needs 2.6 or later")
     if MODE == "aot" and not hasattr(torch._inductor, "aoti_compile_and_package"):
         raise Refused("unavailable", f"PyTorch {torch.__version__} makes no packages of AOTInductor: torch-aot needs 2.6 or later")
     if device.type == "cpu":

@@ -48,8 +48,8 @@ class Torch(Worker):
         if isinstance(why, torch.cuda.OutOfMemoryError) or "can't allocate memory" in text:
             return "out-of-memory", text
         place = f"{place}: " if (place := files.place_of(why)) else ""
-        # The second name is that of older releases.
-        if type(why).__name__ in ("FailOnRecompileLimitHit", "FailOnCacheLimitHit"):
+        # Not every release has the class.
+        if type(why).__name__ == "FailOnRecompileLimitHit":
             most = getattr(torch._dynamo.config, "recompile_limit", None) or torch._dynamo.config.cache_size_limit
             return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
         if isinstance(why, torch._dynamo.exc.TorchDynamoException):
