@@ -149,7 +149,9 @@ pub fn found_so_far() -> (&'static str, String) {
 
 /// Lets an inferbench use the runtimes of an environment, whatever the variables of this one name.
 pub fn use_environment(command: &mut Command, folder: &Path) {
-    OF_ONE_RUNTIME.iter().for_each(|variable| drop(command.env_remove(variable)));
+    for variable in OF_ONE_RUNTIME {
+        command.env_remove(variable);
+    }
     command.env(ENVIRONMENT, folder).env_remove(FOUND);
 }
 

@@ -629,7 +629,7 @@ fn the_record_has_a_dtype_only_if_all_products_were_seen_in_it() {
         return;
     }
     let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
-    let mut run = |forward: &str| {
+    let run = |forward: &str| {
         std::fs::write(workplace.path("net.py"), module_with("pass", forward)).unwrap();
         workplace.inferbench(&["run", "net.py", "--noplot", "--dtype", "bf16"]).finish().with_code(0);
         let record = workplace.record("net/torch-cpu-bf16/1");
