@@ -4,17 +4,16 @@ import dataclasses
 import json
 from pathlib import Path
 
+import architectures
 import files
 import packaged
 import pretrained
 import source
 import text_masks
 import torch
-import transformers
 from entry import Entry, Generative, Port
 from published import Published
 from source import Refused
-from zoo import bert, causal_lm, clip, t5, vit, wav2vec2, whisper
 
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # A second copy of the weights, and forms for other runtimes.
@@ -47,7 +46,7 @@ def convert(folder: Path, name: str, output: Path, say) -> None:
         say("the weights have no pooler: the output is that of the states")
         embedding = "mean_state"
     note = f"imported from {folder.resolve().name}"
-    made = zoo_entry(architecture, name, config, note, embedding)
+    made = architectures.entry_of(architecture, name, config, note, embedding)
     if isinstance(made, Generative):
         packaged.write_generative(dataclasses.replace(made, build=lambda: model), output, say)
     elif isinstance(made, Entry):
@@ -59,31 +58,8 @@ def convert(folder: Path, name: str, output: Path, say) -> None:
         generic(model, architecture, config, lacks_pooler, output, say)
 
 
-def zoo_entry(architecture: str, name: str, config, note: str, embedding: str | None) -> Entry | Generative | None:
-    """What `scripts/export/zoo` makes of the configuration; `None` for an architecture that it does not have."""
-    longest = getattr(config, "max_position_embeddings", packaged.LENGTHS[-1])
-    lengths = packaged.text_lengths(longest)
-    match architecture:
-        case "BertModel":
-            return bert.entry_of(name, config, note, lengths, output=embedding or "pooler_output")
-        case "ViTForImageClassification":
-            return vit.entry_of(name, config, note)
-        # Otherwise the end of a text is not the token of the highest number.
-        case "CLIPModel" if config.text_config.eos_token_id == 2:
-            return clip.entry_of(name, config, note, packaged.text_lengths(config.text_config.max_position_embeddings))
-        case "LlamaForCausalLM" | "Qwen2ForCausalLM":
-            return causal_lm.entry_of(name, getattr(transformers, architecture), config, note, lengths)
-        case "T5ForConditionalGeneration" if not config.is_gated_act:
-            return t5.entry_of(name, config, note, packaged.text_lengths(512))
-        case "WhisperForConditionalGeneration":
-            return whisper.entry_of(name, config, note)
-        case "Wav2Vec2ForCTC" if not config.do_stable_layer_norm and config.feat_extract_norm == "group":
-            return wav2vec2.entry_of(name, config, note, [16000])
-    return None
-
-
 def sentence_embedding(folder: Path, say) -> str | None:
-    """What sentence-transformers makes of the states, as an output of zoo/bert.py; `None` without such files."""
+    """What sentence-transformers makes of the states, as one of `architectures.EMBEDDINGS`; `None` without such files."""
     modules, pooling = folder / "modules.json", folder / "1_Pooling" / "config.json"
     if not modules.is_file() or not pooling.is_file():
         return None

@@ -15,12 +15,6 @@ from source import Refused
 from torch import nn
 
 WEIGHTS = "weights.safetensors"
-# Of texts: those of them that the model takes have a reference.
-LENGTHS = (32, 128)
-
-
-def text_lengths(longest: int) -> list[int]:
-    return [length for length in LENGTHS if length <= longest] or [longest]
 
 
 def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path, say) -> None:
@@ -33,7 +27,7 @@ def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path, say) -> No
         for length in package.tried_lengths(entry.sequence_lengths)
     ]
     exported = _without_riddles(network.export, entry, entry.name, original, entry.exportable, weights, inputs, {})
-    toml = description.model_toml(entry, exported.parameters, exported.tolerance, {"weights": WEIGHTS}, [])
+    toml = description.model_toml(entry, exported.parameters, exported.tolerance, {"weights": WEIGHTS, **entry.extra}, [])
     _write(folder, {**exported.files, "model.toml": toml}, exported.layout, weights)
     _say_row(exported.row, say)
 

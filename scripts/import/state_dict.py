@@ -42,7 +42,8 @@ def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path
     import dataclasses
 
     note = f"{entry.source.split(';')[0]}; imported from {path.name}"
-    own = dataclasses.replace(entry, name=name, source=note, extra={})
+    # The worker of PyTorch reads of which entry the weights are.
+    own = dataclasses.replace(entry, name=name, source=note, extra={"architecture": entry.name})
     packaged.check_weights(network.layout_of(entry.original()).shapes, weights)
     packaged.write(own, weights, output, say)
 

@@ -15,8 +15,16 @@ use crate::paths::variable;
 
 /// A Python environment whose runtimes are used: a folder, a Python in it, or `none`.
 pub const ENVIRONMENT: &str = "INFERBENCH_ENVIRONMENT";
+/// The variables that name one runtime, and are heeded before any environment.
+const OF_ONE_RUNTIME: [&str; 5] = [
+    "ORT_DYLIB_PATH",
+    "INFERBENCH_OPENVINO_LIBRARY",
+    "INFERBENCH_LLAMA_LIBRARY",
+    "INFERBENCH_JAX_PYTHON",
+    "INFERBENCH_TORCH_PYTHON",
+];
 /// The variable that hands the runtimes that a process has found to the processes that it starts.
-pub const FOUND: &str = "INFERBENCH_FOUND";
+const FOUND: &str = "INFERBENCH_FOUND";
 
 /// A file of a runtime, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +145,14 @@ fn found() -> &'static Mutex<Found> {
 pub fn found_so_far() -> (&'static str, String) {
     let found = found().lock().unwrap_or_else(PoisonError::into_inner);
     (FOUND, serde_json::to_string(&*found).unwrap_or_default())
+}
+
+/// Lets an inferbench use the runtimes of an environment, whatever the variables of this one name.
+pub fn use_environment(command: &mut Command, folder: &Path) {
+    for variable in OF_ONE_RUNTIME {
+        command.env_remove(variable);
+    }
+    command.env(ENVIRONMENT, folder).env_remove(FOUND);
 }
 
 /// The places where a runtime is looked for.

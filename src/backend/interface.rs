@@ -219,6 +219,10 @@ pub trait Session {
     fn compilation(&self) -> Option<Duration> {
         None
     }
+    /// The time of the very first call without compilation, of a session that makes it when a batch is bound.
+    fn first_call(&self) -> Option<Duration> {
+        None
+    }
     /// Drops all bound batches, and takes those of the request's sizes from now on.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
 pub use closure::Closures;
 pub use failure::{caught, is_out_of_memory};
-pub use installed::{ENVIRONMENT, FOUND, found_so_far, has_packages};
+pub use installed::{ENVIRONMENT, found_so_far, has_packages, use_environment};
 pub use interface::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
     Turn,

@@ -26,6 +26,9 @@ struct PackagedToml {
     #[serde(rename = "classes")]
     _classes: Option<usize>,
     parameters: u64,
+    /// The packaged model to whose weights those of an imported state dict were compared; PyTorch's worker reads it.
+    #[serde(rename = "architecture")]
+    _architecture: Option<String>,
     weights: Option<PathBuf>,
     #[serde(default)]
     data_source: DataSource,

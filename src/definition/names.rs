@@ -148,13 +148,15 @@ pub fn backend_of_flag(text: &str) -> Result<String> {
 
 /// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number
 /// may choose one of several.
-const KINDS: [(&str, &str, bool); 16] = [
+const KINDS: [(&str, &str, bool); 18] = [
     ("cpu", "cpu", false),
     ("cuda", "gpu", true),
     ("tensorrt", "gpu", true),
     ("rocm", "gpu", true),
     ("mps", "gpu", false),
     ("vulkan", "gpu", true),
+    ("xpu", "gpu", true),
+    ("tpu", "npu", true),
     ("openvino", "cpu", false),
     ("qnn", "npu", false),
     ("webgpu", "gpu", false),
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn only_kinds_with_several_devices_have_numbers() {
-        for good in ["cpu", "cuda", "cuda:1", "auto", "webgpu"] {
+        for good in ["cpu", "cuda", "cuda:1", "auto", "webgpu", "xpu", "xpu:1", "tpu"] {
             assert!(parse_device(good).is_ok(), "{good}");
         }
         for bad in ["gpus", "cpu:1", "cuda:", "cuda:x", "auto:1", ""] {

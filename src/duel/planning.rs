@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::terms::Terms;
-use crate::backend::{ENVIRONMENT, FOUND};
+use crate::backend::use_environment;
 use crate::compare::{Program, Role};
 use crate::harness::{ARM_PROTOCOL, ArmPlan, wait_for};
 use crate::machine::files::link;
@@ -54,7 +54,7 @@ impl Arena {
         command.arg("arm").args(arguments).env("INFERBENCH_ROOT", own.join("root"));
         command.env("CRITERION_HOME", self.0.join("scratch/criterion"));
         if own.join(OWN_ENVIRONMENT).exists() {
-            command.env(ENVIRONMENT, own.join(OWN_ENVIRONMENT)).env_remove(FOUND);
+            use_environment(&mut command, &own.join(OWN_ENVIRONMENT));
         }
         command
     }
@@ -151,6 +151,28 @@ fn read_plan(text: &str) -> Result<ArmPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arm_with_an_environment_uses_no_runtime_that_a_variable_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |environment: Option<PathBuf>| Program {
+            name: "a".into(),
+            commit: None,
+            suite: None,
+            suite_sha256: None,
+            executable: folder.path().join("inferbench"),
+            sha256: String::new(),
+            root: folder.path().into(),
+            environment,
+        };
+        let candidates = [program(Some(folder.path().into()))];
+        let arena = Arena::lay_out(folder.path().join("arena"), &program(None), &candidates).unwrap();
+        let is_removed = |role: Role| {
+            let command = arena.command(role, Vec::new());
+            command.get_envs().any(|(name, value)| name == "INFERBENCH_TORCH_PYTHON" && value.is_none())
+        };
+        assert!(!is_removed(Role::Base) && is_removed(Role::Candidate(0)));
+    }
 
     #[test]
     fn a_plan_of_another_protocol_is_refused_by_its_number() {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::planning::plan_arguments;
 use super::terms::Terms;
-use crate::backend::ENVIRONMENT;
+use crate::backend::use_environment;
 use crate::compare::{Duel, Program, Verdict};
 use crate::run_data::Profile;
 
@@ -46,12 +46,15 @@ fn profile_by(program: &Program, terms: &Terms, id: &str) -> Result<Profile> {
     let folder = tempfile::tempdir()?;
     let mut arguments = plan_arguments(folder.path(), program, terms, &[])?;
     arguments[0] = "profile".into();
-    let output = Command::new(&program.executable)
+    let mut command = Command::new(&program.executable);
+    if let Some(folder) = &program.environment {
+        use_environment(&mut command, folder);
+    }
+    let output = command
         .arg("arm")
         .args(arguments)
         .args(["--case", id])
         .env("INFERBENCH_ROOT", &program.root)
-        .envs(program.environment.iter().map(|folder| (ENVIRONMENT, folder)))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .output()

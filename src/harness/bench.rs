@@ -94,11 +94,12 @@ pub fn bench_main() -> ExitCode {
 /// tabs.
 pub fn load_main() -> ExitCode {
     run_benchmarks(Purpose::Load, |folder| {
-        println!("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms");
+        println!("case\tload_time_ms\ttrace_time_ms\tcompilation_time_ms\tfirst_inference_ms");
         for (id, outcome) in folder.read_outcomes().finished {
             let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
             let row = outcome.row;
-            let cells = [row.load_time_ms, row.compilation_time_ms, row.first_inference_ms].map(cell);
+            let cells =
+                [row.load_time_ms, row.trace_time_ms, row.compilation_time_ms, row.first_inference_ms].map(cell);
             println!("{id}\t{}", cells.join("\t"));
         }
     })

@@ -34,6 +34,7 @@ pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("energy", "energy_j_per_sample"),
     ("power", "power_w"),
     ("load", "load_time_ms"),
+    ("trace", "trace_time_ms"),
     ("compile", "compilation_time_ms"),
     ("first-call", "first_inference_ms"),
     ("gflops", "gflops_per_second"),

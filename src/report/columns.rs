@@ -118,6 +118,7 @@ pub static COLUMNS: &[RecordColumn] = &[
     number("power", "power", |it| with(it.record.power_w, |watts| format!("{} W", three_digits(watts)))),
     text("energy-source", energy_source),
     number("load", "load", |it| with(it.record.load_time_ms, latency)),
+    number("trace", "trace", |it| with(it.record.trace_time_ms, latency)),
     number("compile", "compile", |it| with(it.record.compilation_time_ms, latency)),
     number("first-call", "first call", |it| with(it.record.first_inference_ms, latency)),
     number("preprocess", "preprocess", |it| with(it.record.preprocess_ms, latency)),

@@ -34,14 +34,14 @@ fn cold_starts_are_sampled_by_process_and_kept_apart_from_the_measurements() {
     let workplace = Workplace::new(&["digits"], &backends, &[1]);
     let run = workplace.load_bench(&["--noplot", "--sample-size", "10"]).finish().with_code(0);
     let mut lines = run.stdout.lines().skip_while(|line| !line.starts_with("case\t"));
-    assert_eq!(lines.next(), Some("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms"));
+    assert_eq!(lines.next(), Some("case\tload_time_ms\ttrace_time_ms\tcompilation_time_ms\tfirst_inference_ms"));
     for (line, backend) in lines.zip(&backends) {
         let cells: Vec<&str> = line.split('\t').collect();
         assert_eq!(cells[0], format!("digits/{backend}-cpu-f32/1"));
         let is_time = |cell: &str| cell.parse::<f64>().is_ok_and(|ms| ms > 0.0);
-        assert!(is_time(cells[1]) && is_time(cells[3]), "{line}");
+        assert!(is_time(cells[1]) && cells[2].is_empty() && is_time(cells[4]), "{line}");
         // Only tract compiles apart from loading.
-        assert_eq!(is_time(cells[2]), *backend == "tract", "{line}");
+        assert_eq!(is_time(cells[3]), *backend == "tract", "{line}");
     }
     let sample = workplace.path("target/criterion-load/digits/candle-cpu-f32/1/new/sample.json");
     let sample: serde_json::Value = serde_json::from_slice(&std::fs::read(sample).unwrap()).unwrap();

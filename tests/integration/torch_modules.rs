@@ -24,7 +24,9 @@ fn modules_of_all_kinds_are_right_and_decoding_says_which_cache_it_has() {
         assert_eq!((record.threads, record.providers.as_deref()), (Some(1), Some("PyTorch eager")), "{id}");
         assert!(record.library_version.unwrap().starts_with("torch 2."), "{id}");
         let says = record.message.unwrap_or_default();
-        assert_eq!(says.contains("growing cache"), id.contains("decode"), "{id}: {says}");
+        let has_cache = id.contains("decode") || id.contains("prefill");
+        assert_eq!(says.contains("growing cache"), has_cache, "{id}: {says}");
+        assert!(says.contains("1 thread between operators"), "{id}: {says}");
     }
 }
 
@@ -464,4 +466,217 @@ fn without_its_environment_it_says_what_adds_it() {
     absent.finish().with_code(3).saying(&[
         "left out: torch on cpu (1 case): unavailable: PyTorch is not here; get it with `scripts/setup torch`",
     ]);
+}
+
+/// The lines of a Python file with a module whose `forward` has this body, and of its inputs.
+fn module_with(initial: &str, forward: &str) -> String {
+    format!(
+        "import time\nimport torch\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        \
+         self.fc = torch.nn.Linear(8, 4)\n        {initial}\n\n    def forward(self, x):\n        {forward}\n\n\
+         def make():\n    return Net().eval(), (torch.randn(2, 8),)\n"
+    )
+}
+
+#[test]
+fn the_first_call_is_the_first_that_the_worker_makes() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[1]);
+    let waits = "if self.is_new:\n            time.sleep(0.5)\n        self.is_new = False\n        return self.fc(x)";
+    std::fs::write(workplace.path("net.py"), module_with("self.is_new = True", waits)).unwrap();
+    workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/torch-cpu-f32/1");
+    assert!(record.first_inference_ms.unwrap() >= 500.0, "{:?}", record.first_inference_ms);
+}
+
+/// The `site-packages` of PyTorch's environment, by its entries but for those that begin so, in an environment of its own.
+fn environment_without(workplace: &Workplace, left_out: &[&str]) {
+    let original = environment("torch");
+    let folder = workplace.path("own");
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    let python = std::fs::canonicalize(original.join("bin/python")).unwrap();
+    std::os::unix::fs::symlink(python, folder.join("bin/python3")).unwrap();
+    std::fs::copy(original.join("pyvenv.cfg"), folder.join("pyvenv.cfg")).unwrap();
+    let lib = std::fs::read_dir(original.join("lib")).unwrap().flatten().next().unwrap().file_name();
+    let packages = folder.join("lib").join(&lib).join("site-packages");
+    std::fs::create_dir_all(&packages).unwrap();
+    for entry in std::fs::read_dir(original.join("lib").join(&lib).join("site-packages")).unwrap().flatten() {
+        let name = entry.file_name();
+        if !left_out.iter().any(|beginning| name.to_string_lossy().starts_with(beginning)) {
+            std::os::unix::fs::symlink(entry.path(), packages.join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn pytorch_and_numpy_are_enough_for_a_python_file_and_a_package_that_is_missing_is_named() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    environment_without(
+        &workplace,
+        &["safetensors", "transformers", "torchvision", "torchao", "tokenizers", "hugging"],
+    );
+    let net = module_with("pass", "return self.fc(x)");
+    std::fs::write(workplace.path("net.py"), &net).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = workplace.inferbench(&[&["run", "--noplot"], arguments].concat());
+        command.env("INFERBENCH_ENVIRONMENT", workplace.path("own")).finish()
+    };
+    run(&["net.py"]).with_code(0);
+    assert_eq!(workplace.record("net/torch-cpu-f32/1").status, Status::Ok);
+    run(&["--model", "digits"]).with_code(3);
+    let says = workplace.record("digits/torch-cpu-f32/1").message.unwrap();
+    assert!(says.contains("needs a package that this Python lacks: No module named 'transformers'"), "{says}");
+    std::fs::remove_dir_all(workplace.path("own")).unwrap();
+    environment_without(&workplace, &["numpy"]);
+    run(&["net.py"]).with_code(3).saying(&["lacks the package numpy: install it by `", " -m pip install numpy`"]);
+}
+
+#[test]
+fn a_pytorch_that_is_too_old_is_refused_by_its_version() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    std::fs::create_dir_all(workplace.path("old/torch")).unwrap();
+    workplace.write("old/torch/__init__.py", "__version__ = '2.3.1+cpu'\n");
+    let path = format!("import sys; sys.path.insert(0, {:?}); exec(sys.argv[1])", workplace.path("old"));
+    let python = environment("torch").join("bin/python");
+    workplace.write("python", format!("#!/bin/sh\nexec {} -I -c '{path}' \"$3\"\n", python.display()));
+    std::fs::set_permissions(workplace.path("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = workplace.inferbench(&["run", "--noplot"]);
+    let refused = command.env("INFERBENCH_TORCH_PYTHON", workplace.path("python")).finish().with_code(3);
+    refused.saying(&["PyTorch 2.3.1+cpu is too old: 2.4 or later is needed"]);
+}
+
+/// Puts a packaged model where `inferbench import` puts its own, with these weights and these lines in place of its source.
+fn put_as_imported(workplace: &Workplace, model: &str, name: &str, weights: &std::path::Path, lines: &str) {
+    let folder = workplace.path(&format!("models/exported/{name}"));
+    std::fs::create_dir(&folder).unwrap();
+    for entry in std::fs::read_dir(workplace.path(&format!("models/zoo/{model}"))).unwrap().flatten() {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    std::fs::copy(weights, folder.join("weights.safetensors")).unwrap();
+    let toml = std::fs::read_to_string(folder.join("model.toml")).unwrap();
+    let own = toml.split("[[variants]]").next().unwrap().lines();
+    let own = own.filter(|line| !["data_source", "source", "weights"].iter().any(|key| line.starts_with(key)));
+    let own = own.collect::<Vec<_>>().join("\n");
+    std::fs::write(folder.join("model.toml"), format!("weights = \"weights.safetensors\"\n{lines}\n{own}\n")).unwrap();
+}
+
+#[test]
+fn imported_models_own_weights_and_variants_run_by_their_architecture() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits", "llama-small"], &["torch"], &[1]);
+    workplace.inferbench(&["prepare", "--model", "llama-small"]).finish().with_code(0);
+    let prepared = walkdir::WalkDir::new(workplace.path(".prepared")).into_iter().flatten();
+    let mut weights = prepared.filter(|entry| entry.path().ends_with("llama-small/weights.safetensors"));
+    let weights = weights.next().unwrap().into_path();
+    let digits = workplace.path("models/trained/digits.safetensors");
+    let source = |of: &str| format!("source = \"{of}; imported from net\"");
+    put_as_imported(&workplace, "llama-small", "mine", &weights, &source("transformers 5.23.0, LlamaForCausalLM"));
+    let told = format!("{}\narchitecture = \"digits\"", source("inferbench, scripts/export/zoo/digits.py"));
+    put_as_imported(&workplace, "digits", "numbers", &digits, &told);
+    put_as_imported(&workplace, "digits", "riddle", &digits, &source("inferbench, scripts/export/zoo/digits.py"));
+    std::fs::copy(&digits, workplace.path("own.safetensors")).unwrap();
+    workplace.write("own.toml", "architecture = \"digits\"\n");
+    let ran = |arguments: &[&str], ids: &[&str]| {
+        workplace.inferbench(&[&["run", "--noplot", "--allow-failed"], arguments].concat()).finish();
+        for id in ids {
+            let record = workplace.record(id);
+            assert_eq!(record.status, Status::Ok, "{id}: {:?}", record.message);
+            assert_eq!(record.verified, (*id != "own/torch-cpu-f32/1").then_some(true), "{id}");
+        }
+    };
+    ran(&["models/exported/mine"], &["mine-seq32-prefill/torch-cpu-f32/1", "mine-seq32-decode/torch-cpu-f32/1"]);
+    ran(&["models/exported/numbers"], &["numbers/torch-cpu-f32/1"]);
+    ran(&["own.safetensors"], &["own/torch-cpu-f32/1"]);
+    ran(
+        &["--model", "digits", "--variant", "pruned-structured,distilled"],
+        &["digits-pruned-structured/torch-cpu-f32/1", "digits-distilled/torch-cpu-f32/1"],
+    );
+    ran(&["models/exported/riddle"], &[]);
+    let says = workplace.record("riddle/torch-cpu-f32/1").message.unwrap();
+    assert!(says.contains("model.toml does not say its architecture: import the model again"), "{says}");
+}
+
+#[test]
+fn the_environment_of_the_importer_serves_where_there_is_no_other() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    let cache = workplace.path("cache/inferbench");
+    std::fs::create_dir_all(&cache).unwrap();
+    std::os::unix::fs::symlink(environment("torch").canonicalize().unwrap(), cache.join("import")).unwrap();
+    let mut command = workplace.inferbench(&["run", "--noplot"]);
+    command.env("XDG_CACHE_HOME", workplace.path("cache")).finish().with_code(0);
+    let record = workplace.record("digits/torch-cpu-f32/1");
+    assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+    assert!(record.library_path.unwrap().ends_with("cache/inferbench/import/bin/python"));
+}
+
+#[test]
+fn the_record_has_a_dtype_only_if_all_products_were_seen_in_it() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    let run = |forward: &str| {
+        std::fs::write(workplace.path("net.py"), module_with("pass", forward)).unwrap();
+        workplace.inferbench(&["run", "net.py", "--noplot", "--dtype", "bf16"]).finish().with_code(0);
+        let record = workplace.record("net/torch-cpu-bf16/1");
+        (record.effective_dtype.map(|dtype| dtype.name()), record.message.unwrap())
+    };
+    let (computed, says) = run("return self.fc(x)");
+    assert!(computed == Some("bf16") && says.contains("1 of 1 product in bf16"), "{computed:?} {says}");
+    let (computed, says) = run("return self.fc(x) + x.float() @ self.fc.weight.float().T");
+    assert!(computed.is_none() && says.contains("1 of 2 products in bf16"), "{computed:?} {says}");
+    let (computed, says) = run("return x.sin()");
+    assert!(computed.is_none() && says.contains("no product was seen"), "{computed:?} {says}");
+    workplace.inferbench(&["run", "--noplot", "--model", "digits", "--variant", "int8-torch"]).finish().with_code(0);
+    let record = workplace.record("digits-int8-torch/torch-cpu-i8/1");
+    let says = record.message.unwrap();
+    assert!(says.contains("4 of 4 products in i8 by PyTorch's profile"), "{says}");
+    assert_eq!(record.effective_dtype.map(|dtype| dtype.name()), Some("i8"));
+}
+
+#[test]
+fn a_row_says_what_was_read_from_an_earlier_compilation() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch-compile.cache"], &[1]);
+    for read in ["0 graphs", "1 graph"] {
+        let mut command = workplace.inferbench(&["run", "--noplot", "--timeout", "600"]);
+        command.env("TORCHINDUCTOR_CACHE_DIR", workplace.path("cache")).finish().with_code(0);
+        let says = workplace.record("digits/torch-compile.cache-cpu-f32/1").message.unwrap();
+        assert!(says.contains(&format!("{read} read from an earlier compilation")), "{says}");
+    }
+}
+
+#[test]
+fn devices_of_pytorch_are_known_and_only_those_that_its_profiler_times_are_profiled() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--device", "xpu"]).finish().with_code(3).saying(&["here has no xpu"]);
+    let outside = checkout().join("src/backend/outside");
+    let program = format!(
+        "import os, sys, types, torch\nsys.path[:0] = [{:?}, {:?}]\nos.environ['TORCH_WORKER_MODE'] = 'eager'\nimport profiles\n\
+         try:\n    profiles.Profiler(types.SimpleNamespace(device=torch.device('mps')))\n\
+         except profiles.Refused as why:\n    assert 'does not time the operators of mps' in str(why), why\n\
+         else:\n    raise AssertionError",
+        outside.join("torch"),
+        outside.join("python"),
+    );
+    make(&workplace, &program);
 }

@@ -35,6 +35,7 @@ const LIBRARY: Library = Library {
     variable: "INFERBENCH_JAX_PYTHON",
     packages: "jax onnx",
     files: &["jaxlib", "onnx"],
+    own: &["jax"],
 };
 
 /// Starts Python for a device with so many threads: XLA reads the number when it is loaded.

@@ -8,7 +8,7 @@ use crate::backend::artifact::parts_named;
 use crate::backend::generation::Lengths;
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
-use crate::definition::{CaseFailure, Dimension, Dtype, Phase, Status};
+use crate::definition::{CaseFailure, Dimension, Dtype, Origin, Phase, Status};
 use crate::onnx::Source;
 use crate::run_data::OperatorCall;
 
@@ -140,6 +140,8 @@ pub(super) struct Load<'a> {
     outputs: Vec<String>,
     parts: Vec<LoadPart<'a>>,
     weights: Option<&'a PathBuf>,
+    /// The folder that defines a packaged or imported model.
+    definition: Option<&'a PathBuf>,
     generation: Option<LoadGeneration<'a>>,
 }
 
@@ -250,6 +252,10 @@ impl<'a> Load<'a> {
             outputs: model.output_names(phase),
             parts,
             weights: artifacts.weights.as_ref(),
+            definition: match &model.origin {
+                Origin::Packaged { folder, .. } => Some(folder),
+                Origin::Files { .. } | Origin::Gguf { .. } => None,
+            },
             generation,
         })
     }
@@ -292,13 +298,18 @@ pub(super) struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// The fields that any answer may add: the times of compiling and tracing, the calls that were timed together, and a remark.
+/// The fields that any answer may add: the times of compiling, tracing and the first call, the calls that were timed together, the dtype
+/// that computes, and a remark.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {
     /// Milliseconds so far that went into compiling, and into tracing before it.
     pub compile_ms: Option<f64>,
     pub trace_ms: Option<f64>,
+    /// Milliseconds of the very first call without these two, of a process that makes it in `bind`.
+    pub first_ms: Option<f64>,
+    /// The dtype that calls were seen to compute in, in place of that of `load`.
+    pub computed_dtype: Option<Dtype>,
     /// Calls that each of the times is of.
     pub together: Option<u64>,
     /// In place of that of `load`.

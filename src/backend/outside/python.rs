@@ -28,19 +28,20 @@ pub(super) struct Library {
     pub packages: &'static str,
     /// What an environment with these packages has in its `site-packages`.
     pub files: &'static [&'static str],
+    /// Environments in the cache, each with the file of requirements that is the last that is written.
+    pub own: &'static [&'static str],
 }
 
 impl Library {
     /// The Python that has the library: that of the variable, of an environment, or of `inferbench setup`.
     pub fn python(&self, place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
-        let Library { name, key, variable, packages, files } = *self;
+        let Library { name, key, variable, packages, files, own } = *self;
         let in_environment = |environment: &Environment| {
             let has_all = files.iter().all(|file| environment.package(file).is_some());
             environment.python().filter(|_| has_all)
         };
-        // Its file of requirements is the last that is written.
-        let own = cache().join(key);
-        let of_setup = || own.join("requirements").is_file().then(|| own.join("bin/python"));
+        let is_whole = |folder: &PathBuf| folder.join("requirements").is_file();
+        let of_setup = || Some(own.iter().map(|own| cache().join(own)).find(is_whole)?.join("bin/python"));
         let search = Search { key, variable: Some(variable), environment: place };
         let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
         found.map(|found| found.path).ok_or_else(|| {
@@ -56,13 +57,24 @@ impl Library {
     }
 }
 
-/// Makes modules of the first line of the standard input.
-const BEGIN: &str = "import json, linecache, sys, types
-for name, text in json.loads(sys.stdin.buffer.readline()):
-    file = f'inferbench/{name}.py'
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    sys.modules[name] = types.ModuleType(name)
-    exec(compile(text, file, 'exec'), sys.modules[name].__dict__)";
+/// Makes modules of the first line of the standard input. If one of them needs a package that is missing or too old, the answer to the
+/// first request says so, in a frame.
+const BEGIN: &str = "import json, linecache, os, struct, sys, types
+output = os.dup(1)
+try:
+    for name, text in json.loads(sys.stdin.buffer.readline()):
+        file = f'inferbench/{name}.py'
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        sys.modules[name] = types.ModuleType(name)
+        exec(compile(text, file, 'exec'), sys.modules[name].__dict__)
+except ImportError as why:
+    text = str(why).splitlines()[0]
+    if isinstance(why, ModuleNotFoundError):
+        package = why.name.partition('.')[0]
+        text = f'{sys.executable} lacks the package {package}: install it by `{sys.executable} -m pip install {package}`'
+    answer = json.dumps({'error': {'status': 'unavailable', 'message': text}}).encode()
+    os.write(output, struct.pack('<4sIQ', b'IFB1', len(answer), 0) + answer)
+    sys.stdin.buffer.read()";
 
 /// Starts a Python with these modules, in the order in which they import each other; the last one runs the program.
 pub(super) fn start(

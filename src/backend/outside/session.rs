@@ -87,9 +87,11 @@ impl OutsideSession {
         let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
         check_together(self.process.name(), &progress)?;
-        let Progress { compile_ms, trace_ms, together, note } = progress;
+        let Progress { compile_ms, trace_ms, first_ms, computed_dtype, together, note } = progress;
         self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
         self.progress.trace_ms = trace_ms.or(self.progress.trace_ms);
+        self.progress.first_ms = first_ms.or(self.progress.first_ms);
+        self.progress.computed_dtype = computed_dtype.or(self.progress.computed_dtype);
         self.progress.together = together.or(self.progress.together);
         self.progress.note = note.or_else(|| self.progress.note.take());
         Ok(tensors)
@@ -312,12 +314,16 @@ impl Session for OutsideSession {
         self.progress.compile_ms.map(milliseconds)
     }
 
+    fn first_call(&self) -> Option<Duration> {
+        self.progress.first_ms.map(milliseconds)
+    }
+
     fn placement(&self) -> Placement {
         let Loaded { device, device_type, dtype, threads, provider, note, files } = self.loaded.clone();
         Placement {
             effective_device: device,
             device_type,
-            effective_dtype: dtype,
+            effective_dtype: self.progress.computed_dtype.or(dtype),
             providers: provider.unwrap_or_else(|| self.process.name().to_owned()),
             threads,
             artifacts: files,

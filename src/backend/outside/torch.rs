@@ -53,8 +53,10 @@ const LIBRARY: Library = Library {
     name: "PyTorch",
     key: "torch",
     variable: "INFERBENCH_TORCH_PYTHON",
-    packages: "torch",
+    packages: "torch numpy",
     files: &["torch/__init__.py"],
+    // That of `inferbench import` has the same packages, but torchao.
+    own: &["torch", "import"],
 };
 
 /// Variables that begin so change what Dynamo and Inductor do: the settings of a case are those of its name alone.

@@ -1,7 +1,7 @@
 //! Cold starts: how long a fresh process takes from a model's file to its first output.
 //!
 //! Each of Criterion's samples is a process of its own, and its value is what that process reports: loading the model,
-//! compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
+//! tracing and compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
 //! library are not in it.
 
 use std::time::{Duration, Instant};
@@ -90,7 +90,8 @@ impl Supervisor {
 }
 
 fn total_ms(start: &Record) -> f64 {
-    [start.load_time_ms, start.compilation_time_ms, start.first_inference_ms].into_iter().flatten().sum()
+    let Record { load_time_ms, trace_time_ms, compilation_time_ms, first_inference_ms, .. } = start;
+    [load_time_ms, trace_time_ms, compilation_time_ms, first_inference_ms].into_iter().flatten().sum()
 }
 
 /// The row with the median of each part over the last `samples` processes. Those before them are Criterion's warm-up.
@@ -99,6 +100,7 @@ fn with_medians(row: Record, starts: &[Record], samples: usize) -> Record {
     let median_of = |part: fn(&Record) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
     Record {
         load_time_ms: median_of(|start| start.load_time_ms),
+        trace_time_ms: median_of(|start| start.trace_time_ms),
         compilation_time_ms: median_of(|start| start.compilation_time_ms),
         first_inference_ms: median_of(|start| start.first_inference_ms),
         ..row
@@ -113,12 +115,13 @@ mod tests {
     fn each_part_has_its_own_median_without_the_warm_up() {
         let start = |load_time_ms, first_inference_ms| Record {
             load_time_ms: Some(load_time_ms),
+            trace_time_ms: Some(0.5 * load_time_ms),
             first_inference_ms: Some(first_inference_ms),
             ..Record::default()
         };
         let starts = [start(90.0, 90.0), start(1.0, 9.0), start(3.0, 7.0), start(2.0, 8.0)];
         let medians = with_medians(Record::default(), &starts, 3);
-        assert_eq!((total_ms(&medians), medians), (10.0, start(2.0, 8.0)));
+        assert_eq!((total_ms(&medians), medians), (11.0, start(2.0, 8.0)));
         assert_eq!(with_medians(Record::default(), &[], 3), Record::default());
     }
 }

@@ -213,9 +213,11 @@ impl<'a> Worker<'a> {
         let elapsed = start.elapsed();
         let compilation = session.compilation();
         let compiled_now = compilation.unwrap_or_default() - compiled_before;
-        outcome.row.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
+        let first = session.first_call().unwrap_or_else(|| elapsed.saturating_sub(compiled_now));
+        outcome.row.first_inference_ms = Some(milliseconds(first));
         // A runtime that compiles in more calls than the first tells it only of a longer run.
         outcome.row.compilation_time_ms = compilation.map(milliseconds).or(outcome.row.compilation_time_ms);
+        outcome.row.trace_time_ms = session.placement().tracing.map(milliseconds);
         Ok(session)
     }
 
@@ -316,7 +318,6 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     row.message = placement.executor.map(|executor| format!("executed by {executor}"));
     row.device_type = placement.device_type.or(row.device_type.take());
     row.threads = placement.threads;
-    row.trace_time_ms = placement.tracing.map(milliseconds);
     row.parameters = row.parameters.or(placement.parameters);
     row.gguf_scheme = placement.gguf_scheme;
     row.effective_dtype = placement.effective_dtype;

@@ -257,36 +257,21 @@ def archived(path):
 
 
 def class_of(path):
-    """The class of transformers for the folder of a config.json, and its configuration."""
+    """The class of transformers for a whole folder with this config.json, and its configuration."""
     networks.scripts()
     folder = pathlib.Path(path).parent
-    with scripts_refusals():
-        import pretrained as hub_folder
-
+    with networks.scripts_refusals():
         import source
 
         source.check_folder(folder)
-        return hub_folder.class_of(folder)
+    return networks.class_of(folder)
 
 
 def ports_of(model_class, config):
-    with scripts_refusals():
+    with networks.scripts_refusals():
         import pretrained as hub_folder
 
         return hub_folder.ports_of(model_class, config)[0]
-
-
-@contextlib.contextmanager
-def scripts_refusals():
-    """What the scripts of `inferbench import` refuse is a failure of the case."""
-    try:
-        yield
-    except ImportError as why:
-        raise Refused("unavailable", f"a model hub's folder needs a package that this Python lacks: {why}") from why
-    except Exception as why:
-        if type(why).__module__ == "source":
-            raise Refused("failed", str(why)) from why
-        raise
 
 
 def text_of_port(port):
@@ -298,7 +283,7 @@ def pretrained(path):
     """The model of a folder as a model hub has it, by its class in transformers; `path` is its config.json."""
     model_class, config = class_of(path)
     folder = pathlib.Path(path).parent
-    with scripts_refusals():
+    with networks.scripts_refusals():
         import pretrained as hub_folder
 
         import source

@@ -20,8 +20,10 @@ MODE = os.environ["TORCH_WORKER_MODE"]
 SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").split(".") if setting]
 # Those that torch.compile calls modes.
 INDUCTOR = [setting for setting in SETTINGS if setting in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
-# Where Dynamo would give up and call a module as it is, the case says so.
-torch._dynamo.config.fail_on_recompile_limit_hit = True
+# Where Dynamo would give up and call a module as it is, the case says so. PyTorch 2.6 has another name for it, and older ones have none.
+LIMITS = [name for name in ("fail_on_recompile_limit_hit", "fail_on_cache_limit_hit") if hasattr(torch._dynamo.config, name)]
+for limit in LIMITS:
+    setattr(torch._dynamo.config, limit, True)
 # It would remember the last 64 compilations only, and these are counted.
 torch._dynamo.utils.set_compilation_metrics_limit(1 << 20)
 # Kernels that Inductor makes are seen by the profiler only if they tell it.
@@ -38,6 +40,10 @@ def mode_of(device):
         raise Refused("unsupported", f"{INDUCTOR[0]} differs from {same} by CUDA graphs only, and {device.type} has none")
     if MODE == "eager":
         return Eager()
+    if MODE == "compile" and not LIMITS:
+        raise Refused("unavailable", f"PyTorch {torch.__version__} does not say when torch.compile gives up: torch-compile needs 2.6 or later")
+    if MODE == "aot" and not hasattr(torch._inductor, "aoti_compile_and_package"):
+        raise Refused("unavailable", f"PyTorch {torch.__version__} makes no packages of AOTInductor: torch-aot needs 2.6 or later")
     if device.type == "cpu":
         check_compiler()
     return Compiled() if MODE == "compile" else Ahead()
@@ -67,6 +73,10 @@ class Eager:
     def times(self):
         """Fields of an answer: the milliseconds of tracing and compiling."""
         return {}
+
+    def preparing_ms(self):
+        """Of all calls so far, what went into tracing, compiling and loading."""
+        return sum(self.times().values())
 
     def compilations(self):
         return 0
@@ -112,6 +122,12 @@ def autotuned():
     return [f"{plural(count, 'operator')} autotuned"] if "max-autotune" in "".join(INDUCTOR) else []
 
 
+def from_cache():
+    """How many graphs were read from an earlier compilation, if they may be."""
+    count = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+    return [f"{plural(count, 'graph')} read from an earlier compilation"] if "cache" in SETTINGS else []
+
+
 def cuda_graphs():
     skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
     return [f"{plural(skips, 'graph')} without CUDA graphs"] if skips and INDUCTOR else []
@@ -129,7 +145,7 @@ class Compiled(Eager):
             # The first compilation of a function has the number 0.
             "recompilation": sum(not name.endswith("/0") for name in compilation_ids()),
         }
-        return [", ".join(plural(count, what) for what, count in counts.items()), *autotuned(), *cuda_graphs()]
+        return [", ".join(plural(count, what) for what, count in counts.items()), *from_cache(), *autotuned(), *cuda_graphs()]
 
     def times(self):
         spent = torch._dynamo.utils.compilation_time_metrics
@@ -196,6 +212,7 @@ class Ahead(Eager):
 
     def __init__(self):
         self.run, self.names, self.spent, self.loading_ms, self.bytes = None, [], {}, 0.0, 0
+        self.preparing = 0.0
 
     def made(self, function, cast, tensors_of):
         if not isinstance(function, torch.nn.Module):
@@ -214,7 +231,11 @@ class Ahead(Eager):
             return result
         return self.run(*arguments, **named)
 
+    def preparing_ms(self):
+        return self.preparing
+
     def compile(self, arguments, named):
+        begin = time.perf_counter()
         # By what the module itself returns.
         self.names = [name for name, _ in self.flat.tensors_of(self.flat.called(*arguments, **named))]
         times = [time.perf_counter()]
@@ -238,11 +259,12 @@ class Ahead(Eager):
         folder.cleanup()
         tracing, compiling, self.loading_ms = (1e3 * (end - begin) for begin, end in zip(times, times[1:]))
         self.spent = {"trace_ms": tracing, "compile_ms": compiling}
+        self.preparing = 1e3 * (time.perf_counter() - begin)
 
     def notes(self):
         if self.run is None:
             return []
-        return [f"a package of {self.bytes / 1e6:.1f} MB, which is loaded in {self.loading_ms:.0f} ms without compiling", *autotuned()]
+        return [f"a package of {self.bytes / 1e6:.1f} MB, which is loaded in {self.loading_ms:.0f} ms without compiling", *from_cache(), *autotuned()]
 
     def products(self):
         return [kind for kinds in GRAPHS.values() for kind in kinds]

@@ -1,13 +1,21 @@
-"""The module of a packaged model, as PyTorch's users have it: the class of its library, with the weights of the request."""
+"""The module of a packaged or imported model, as PyTorch's users have it: the class of its library, with the weights of the request."""
 
+import contextlib
+import dataclasses
 import importlib
 import os
+import pathlib
+import re
 import sys
 
-import safetensors.torch
 import torch
 
 from frames import Refused
+
+# Of the first release that has what the modules after this one use.
+OLDEST = (2, 4)
+if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < OLDEST:
+    raise ImportError(f"PyTorch {torch.__version__} is too old: {'.'.join(map(str, OLDEST))} or later is needed")
 
 
 class Called(torch.nn.Module):
@@ -33,8 +41,24 @@ def scripts():
     return folder
 
 
-def packaged(request):
-    """What `scripts/export` says of a packaged model: its family's module has an `Entry` or a `Generative` of that name."""
+def entry_of(request):
+    """What `scripts/export` says of a packaged model, or of the architecture of an imported one: an `Entry` or a `Generative`."""
+    folder = pathlib.Path(request["definition"])
+    variant = None
+    if not (folder / "model.toml").is_file():
+        # A variant with weights of its own is in the folder of its model.
+        folder, variant = folder.parent, folder.name
+    text = (folder / "model.toml").read_text(encoding="utf-8")
+    architecture = re.search(r'^architecture = "(.+)"$', text, re.MULTILINE)
+    if architecture is None and re.search(r'^source = ".*; imported from ', text, re.MULTILINE):
+        return configured(request, folder)
+    entry = packaged(architecture[1] if architecture else folder.name)
+    builds = [own.build for own in getattr(entry, "variants", ()) if own.name == variant and hasattr(own, "build")]
+    return dataclasses.replace(entry, original=builds[0]) if builds else entry
+
+
+def packaged(model):
+    """The entry of that name in the module of its family."""
     folder = scripts()
     needed = []
     for file in sorted(os.listdir(os.path.join(folder, "zoo"))):
@@ -42,7 +66,7 @@ def packaged(request):
         if kind != "py" or name == "__init__":
             continue
         with open(os.path.join(folder, "zoo", file)) as text:
-            if f'"{request["model"]}"' not in text.read():
+            if f'"{model}"' not in text.read():
                 continue
         try:
             found = vars(importlib.import_module(f"zoo.{name}")).values()
@@ -50,17 +74,58 @@ def packaged(request):
             needed.append(str(why))
             continue
         for entry in found:
-            if getattr(entry, "name", None) == request["model"]:
+            if getattr(entry, "name", None) == model:
                 return entry
     if needed:
         raise Refused("unavailable", f"the model's module needs a package that this Python lacks: {needed[0]}")
-    raise Refused("unsupported", f"there is no module of {request['model']} in PyTorch")
+    raise Refused("unsupported", f"there is no module of {model} in PyTorch")
+
+
+def configured(request, folder):
+    """The entry of an imported model, by its class in transformers and its configuration."""
+    if not (folder / "config.json").is_file():
+        raise Refused("unsupported", f"{folder / 'model.toml'} does not say its architecture: import the model again")
+    model_class, config = class_of(folder)
+    with scripts_refusals():
+        import architectures
+
+        # The outputs say what was made of the states.
+        embedding = next((name for name in request["outputs"] if name in architectures.EMBEDDINGS), None)
+        entry = architectures.entry_of(model_class.__name__, folder.name, config, "", embedding)
+    if entry is None:
+        raise Refused("unsupported", f"there is no module of {model_class.__name__} in PyTorch")
+    return entry
+
+
+def class_of(folder):
+    """The class of transformers for the config.json of a folder, and its configuration."""
+    scripts()
+    with scripts_refusals():
+        import pretrained
+
+        return pretrained.class_of(folder)
+
+
+@contextlib.contextmanager
+def scripts_refusals():
+    """What the scripts of `inferbench import` refuse is a failure of the case."""
+    try:
+        yield
+    except ImportError as why:
+        raise Refused("unavailable", f"the model's module needs a package that this Python lacks: {why}") from why
+    except Exception as why:
+        if type(why).__module__ == "source":
+            raise Refused("failed", str(why)) from why
+        raise
 
 
 def weights(request):
     if not request.get("weights"):
         raise Refused("unsupported", "the model has no file of weights for PyTorch")
-    return safetensors.torch.load_file(request["weights"])
+    # A user's own module does without this package.
+    from safetensors.torch import load_file
+
+    return load_file(request["weights"])
 
 
 def load_state(module, tensors):

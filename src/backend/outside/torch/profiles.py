@@ -1,10 +1,12 @@
-"""What PyTorch computes in each call: its own profiler's operators, each with the module that called it."""
+"""What PyTorch computes in each call: its own profiler's operators, each with the module that called it. On a device of its own, the times
+are those of the kernels that an operator starts."""
 
 import math
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from frames import Refused
 from modes import MODE, PRODUCTS
 
 CALL, MODULE = "inferbench call", "inferbench module "
@@ -21,8 +23,8 @@ def products(call):
     found = {}
     for event in recorded.profiler.kineto_results.events():
         kinds = [TYPES[own] for own in event.dtypes() if own in TYPES]
-        if "_int_mm" in event.name():
-            # AOTInductor's calls do not say the types of their inputs.
+        if "_int_mm" in event.name() or event.name().startswith(("quantized::linear", "quantized::conv")):
+            # AOTInductor's calls do not say the types of their inputs, nor do those of quantised archives.
             kinds = ["i8"]
         elif event.name().split("::")[-1].partition(".")[0] not in PRODUCTS:
             continue
@@ -33,6 +35,11 @@ def products(call):
 
 class Profiler:
     def __init__(self, session):
+        kind = session.device.type.upper()
+        # Of other devices, it sees what the processor does for them only.
+        if kind not in ("CPU", "CUDA", "XPU") or not hasattr(ProfilerActivity, kind):
+            raise Refused("unsupported", f"PyTorch's profiler does not time the operators of {session.device.type}")
+        self.is_on_cpu = kind == "CPU"
         self.session, self.hooks, self.open = session, [], []
         self.call = session.call
         for name, module in session.root().named_modules():
@@ -41,9 +48,7 @@ class Profiler:
                     module.register_forward_pre_hook(lambda *_, name=name: self.enter(name)),
                     module.register_forward_hook(lambda *_: self.leave(), always_call=True),
                 ]
-        activities = [ProfilerActivity.CPU]
-        if session.device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
+        activities = {ProfilerActivity.CPU, getattr(ProfilerActivity, kind)}
         self.profile = profile(activities=activities, record_shapes=True, with_flops=True)
         self.profile.__enter__()
         session.call = self.recorded
@@ -67,23 +72,38 @@ class Profiler:
             hook.remove()
         events = [event for event in self.profile.events() if event.device_type == torch.autograd.DeviceType.CPU]
         calls = sorted((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)
-        return [{"operators": self.operators(call)} for call in calls]
+        calls = [{"operators": self.operators(call)} for call in calls]
+        if not any(call["operators"] for call in calls):
+            raise Refused("unsupported", f"PyTorch's profiler has timed no operator on {self.session.device.type}")
+        return calls
 
     def operators(self, call):
         threads = {}
+        found = [(event, module, self.time_us(event)) for event, module in outermost(call, None)]
         return [
             {
                 "node": "",
                 "operator": event.name,
-                "kernel": kernel_of(event),
+                "kernel": self.kernel_of(event),
                 "module": module,
                 "start_ns": round(1e3 * (event.time_range.start - call.time_range.start)),
-                "duration_ns": round(1e3 * event.time_range.elapsed_us()),
+                "duration_ns": round(1e3 * time_us),
                 "thread": threads.setdefault(event.thread, len(threads)),
                 **self.cost(event),
             }
-            for event, module in outermost(call, None)
+            for event, module, time_us in found
+            # Views, and what waits for the device, start no kernel.
+            if self.is_on_cpu or time_us > 0
         ]
+
+    def time_us(self, event):
+        return event.time_range.elapsed_us() if self.is_on_cpu else event.device_time_total
+
+    def kernel_of(self, event):
+        """The operator inside that takes the most time itself, with the shapes of what it is given."""
+        kernel = max(within(event), key=lambda it: it.self_cpu_time_total if self.is_on_cpu else it.self_device_time_total)
+        shapes = ", ".join("×".join(map(str, shape)) for shape in kernel.input_shapes if shape)
+        return f"{kernel.name} {shapes}" if shapes else kernel.name
 
     def cost(self, event):
         """The operations that the profiler counts for a product, and the bytes of its operands and its result."""
@@ -103,7 +123,7 @@ def outermost(event, module):
     for child in sorted(event.cpu_children, key=lambda child: child.time_range.start):
         if child.name.startswith(MODULE):
             yield from outermost(child, child.name.removeprefix(MODULE) or module)
-        elif child.is_user_annotation or child.name.startswith(AROUND):
+        elif getattr(child, "is_user_annotation", False) or child.name.startswith(AROUND):
             yield from outermost(child, module)
         else:
             yield child, module
@@ -113,10 +133,3 @@ def within(event):
     yield event
     for child in event.cpu_children:
         yield from within(child)
-
-
-def kernel_of(event):
-    """The operator inside that takes the most time itself, with the shapes of what it is given."""
-    kernel = max(within(event), key=lambda it: it.self_cpu_time_total)
-    shapes = ", ".join("×".join(map(str, shape)) for shape in kernel.input_shapes if shape)
-    return f"{kernel.name} {shapes}" if shapes else kernel.name

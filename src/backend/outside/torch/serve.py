@@ -30,7 +30,6 @@ class Torch(Worker):
         session = open_session(request)
         return session, {
             "device": request["device"],
-            "dtype": request["dtype"],
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
             "provider": name(),
             "files": session.files,
@@ -46,15 +45,19 @@ class Torch(Worker):
         return {"inputs": files.inputs(request["file"])} if request["verb"] == "inputs" else super().other(request)
 
     def failure(self, why, text):
-        if isinstance(why, torch.OutOfMemoryError) or "can't allocate memory" in text:
+        if isinstance(why, torch.cuda.OutOfMemoryError) or "can't allocate memory" in text:
             return "out-of-memory", text
         place = f"{place}: " if (place := files.place_of(why)) else ""
-        if isinstance(why, torch._dynamo.exc.FailOnRecompileLimitHit):
-            most = torch._dynamo.config.recompile_limit
+        # Not every release has the class.
+        if type(why).__name__ == "FailOnRecompileLimitHit":
+            most = getattr(torch._dynamo.config, "recompile_limit", None) or torch._dynamo.config.cache_size_limit
             return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
         if isinstance(why, torch._dynamo.exc.TorchDynamoException):
             return "unsupported", f"torch.compile: {place}{text}"
-        return ("failed", f"{place}{type(why).__name__}: {text}") if place else None
+        if place:
+            return "failed", f"{place}{type(why).__name__}: {text}"
+        # transformers says so of a PyTorch that is too old for it.
+        return ("unavailable", text) if isinstance(why, ImportError) else None
 
 
 def described():

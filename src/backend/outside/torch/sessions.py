@@ -36,6 +36,9 @@ class Session:
         self.files = [request["weights"]] if request.get("weights") else []
         self.bound, self.notes = {}, []
         self.asked_dtype, self.proof = request["dtype"], None
+        # What is known to compute in the type; the layers that were quantised here, of which each has a product.
+        self.computed_dtype, self.layers = "f32" if request["dtype"] == "f32" else None, None
+        self.first_ms = None
 
     def placed(self, module):
         # TorchScript's modules have this only for each of their parameters.
@@ -47,8 +50,9 @@ class Session:
                 raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
             module = module.to(memory_format=torch.channels_last)
         self.attention(module)
-        if self.asked_dtype == "i8":
-            self.notes.append(quantized(module))
+        if self.asked_dtype == "i8" and not is_archive(module):
+            self.layers, note = quantized(module)
+            self.notes.append(note)
         return module
 
     def attention(self, module):
@@ -61,22 +65,36 @@ class Session:
                 model.set_attn_implementation("sdpa")
             self.notes.append(f"transformers with attention {model.config._attn_implementation}")
 
+    def first(self, binding):
+        """A call; if it is the first of all, its time is kept, without that of tracing and compiling in it."""
+        before, begin = self.mode.preparing_ms(), time.perf_counter_ns()
+        self.call(binding)
+        elapsed = (time.perf_counter_ns() - begin) / 1e6
+        if self.first_ms is None:
+            self.first_ms = max(elapsed - (self.mode.preparing_ms() - before), 0.0)
+
     def prove(self, call):
-        """Refuses what was not compiled, and shows by a profile that a call computes products in the type that was asked for."""
+        """Refuses what was not compiled, and shows by a profile in which types a call computes its products."""
         self.mode.check()
         if self.asked_dtype == "f32" or self.proof is not None:
             return
         found, compiled = products(call), self.mode.products()
         count, total = found.get(self.asked_dtype, 0), sum(found.values())
-        unseen = max(len(compiled) - total, 0)
+        unseen, in_graphs = max(len(compiled) - total, 0), compiled.count(self.asked_dtype)
         if (total or unseen) and not count and not (unseen and self.asked_dtype in compiled):
             others = ", ".join(found or dict.fromkeys(compiled))
             raise Refused("unsupported", f"PyTorch computes the products of this module in {others}, and none in {self.asked_dtype}")
         said = [f"{count} of {plural(total, 'product')} in {self.asked_dtype} by PyTorch's profile"]
         if unseen:
-            given = f"{compiled.count(self.asked_dtype)} of {len(compiled)} are given {self.asked_dtype}"
+            given = f"{in_graphs} of {len(compiled)} are given {self.asked_dtype}"
             said.append(f"it does not tell the types of {plural(unseen, 'product')}; in Inductor's graphs, {given}")
         self.proof = "; ".join(said) if total or unseen else f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
+        if self.layers is not None:
+            # Products of activations with each other stay as they are.
+            is_shown = max(count, in_graphs) >= self.layers
+        else:
+            is_shown = bool(total or unseen) and count == total and (not unseen or in_graphs == len(compiled))
+        self.computed_dtype = self.asked_dtype if is_shown else None
 
     def put(self, array):
         tensor = torch.from_numpy(np.array(array)).to(self.device)
@@ -104,10 +122,11 @@ class Session:
             getattr(torch, self.device.type).synchronize()
 
     def note(self):
-        return "; ".join([*self.notes, *self.mode.notes(), *([self.proof] if self.proof else [])]) or None
+        pool = [f"{plural(torch.get_num_interop_threads(), 'thread')} between operators"] if self.device.type == "cpu" else []
+        return "; ".join([*self.notes, *self.mode.notes(), *([self.proof] if self.proof else []), *pool]) or None
 
     def progress(self):
-        return {**self.mode.times(), "note": self.note()}
+        return {**self.mode.times(), "first_ms": self.first_ms, "computed_dtype": self.computed_dtype, "note": self.note()}
 
     def rewind(self, binding):
         pass
@@ -129,7 +148,7 @@ class Session:
 
 
 def quantized(module):
-    """Quantises the weights of linear layers, and their inputs in each call, and says by what."""
+    """Quantises the weights of linear layers, and their inputs in each call; returns the number of layers, and by what it was done."""
     try:
         import torchao
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -139,7 +158,11 @@ def quantized(module):
     if not layers:
         raise Refused("unsupported", "torchao quantises linear layers, and the module has none")
     quantize_(module, Int8DynamicActivationInt8WeightConfig())
-    return f"torchao {torchao.__version__}: {plural(layers, 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
+    return layers, f"torchao {torchao.__version__}: {plural(layers, 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
+
+
+def is_archive(module):
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def array(tensor):
@@ -193,7 +216,7 @@ class Forward(Session):
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
         try:
-            self.call(binding)
+            self.first(binding)
         except RuntimeError as why:
             if not self.is_unpacked:
                 raise
@@ -239,8 +262,7 @@ def packaged(request, entry):
 def of_file(request, path):
     """The module of a user's file."""
     loaded = files.load(path)
-    is_archive = isinstance(loaded.module, torch.jit.ScriptModule)
-    if is_archive and MODE != "eager":
+    if is_archive(loaded.module) and MODE != "eager":
         raise Refused("unsupported", f"torch.{'compile' if MODE == 'compile' else 'export'} takes Python modules, and a TorchScript archive has none")
     if not loaded.can_change_dtype and request["dtype"] != "f32":
         raise Refused("unsupported", "a `.pt2` computes in the dtype in which it was exported: f32")
@@ -251,9 +273,6 @@ def of_file(request, path):
         raise Refused("unsupported", f"the setting {idle[0]} has no effect on a `.pt2`, whose operators are those of its export")
     session = Forward(request, [given["name"] for given in request["inputs"]])
     session.by_name, session.files, session.notes = loaded.by_name, loaded.files, loaded.notes
-    if is_archive and request["dtype"] == "i8":
-        # It was quantised before it was saved.
-        session.asked_dtype = "f32"
     if loaded.names:
         session.mode = Eager()
         session.module, session.run = torch.nn.Module(), loaded.module
@@ -311,10 +330,10 @@ class Generation(Session):
 
     def note(self):
         own = []
-        if self.phase == "decode":
+        if self.phase in ("prefill", "decode"):
             own.append(f"a module with transformers' static cache of {self.positions} positions" if self.is_static else "a module with transformers' growing cache")
-            if MODE == "compile":
-                own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.steps(), 'step')}")
+        if self.phase == "decode" and MODE == "compile":
+            own.append(f"{plural(self.of_steps, 'compilation')} for {plural(self.steps(), 'step')}")
         return "; ".join([*own, *filter(None, [super().note()])]) or None
 
     def step(self, more, cache=None):
@@ -330,13 +349,14 @@ class Generation(Session):
             bound["start"] = self.start(inputs)
             self.rewind(binding)
             self.before = self.before or self.mode.compilations()
-            for _ in range(self.steps() if MODE == "compile" else 1):
+            self.first(binding)
+            for _ in range(self.steps() - 1 if MODE == "compile" else 0):
                 self.call(binding)
             self.of_steps = self.mode.compilations() - self.before
             self.prove(lambda: self.call(binding))
             self.rewind(binding)
         else:
-            self.call(binding)
+            self.first(binding)
             self.prove(lambda: self.call(binding))
 
     def start(self, inputs):
@@ -402,5 +422,5 @@ def open_session(request):
     file = next((part["torchscript"] for part in request["parts"] if part["torchscript"]), None)
     if request.get("weights") is None and file:
         return of_file(request, file)
-    entry = networks.packaged(request)
+    entry = networks.entry_of(request)
     return Generation(request, entry) if hasattr(entry, "prompt") else packaged(request, entry)
