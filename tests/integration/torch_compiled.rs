@@ -20,8 +20,7 @@ fn steps_of_decoding_are_compiled_once_or_twice_whichever_cache_they_have() {
         return;
     }
     let workplace = Workplace::new(&["llama-small"], &["torch-compile"], &[1]);
-    let arguments =
-        ["run", "--noplot", "--timeout", "600", "--phase", "decode", "--torch-mode", "default,static-cache"];
+    let arguments = ["run", "--noplot", "--phase", "decode", "--torch-mode", "default,static-cache"];
     workplace.inferbench(&arguments).finish().with_code(0);
     for (backend, cache) in [("torch-compile", "growing cache"), ("torch-compile.static-cache", "static cache of ")] {
         let says = right(&workplace, &format!("llama-small-seq32-decode/{backend}-cpu-f32/1"));
@@ -59,7 +58,7 @@ fn graph_breaks_are_counted() {
     }
     let workplace = Workplace::new(&[], &["torch", "torch-compile"], &[1]);
     workplace.write("net.py", BROKEN);
-    workplace.inferbench(&["run", "net.py", "--noplot", "--timeout", "600"]).finish().with_code(0);
+    workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
     let says = right(&workplace, "net/torch-compile-cpu-f32/1");
     assert!(says.contains("2 graphs, 1 graph break, 0 recompilations"), "{says}");
 }
@@ -72,7 +71,7 @@ fn types_of_compiled_modules_are_shown_by_the_profile_and_the_graphs() {
     }
     let workplace = Workplace::new(&["digits", "bert-small"], &["torch-compile"], &[1]);
     let run = |arguments: &[&str]| {
-        workplace.inferbench(&[&["run", "--noplot", "--timeout", "600"], arguments].concat()).finish().with_code(0);
+        workplace.inferbench(&[&["run", "--noplot"], arguments].concat()).finish().with_code(0);
     };
     run(&["--model", "digits", "--dtype", "bf16", "--torch-mode", "default,autocast"]);
     for backend in ["torch-compile", "torch-compile.autocast"] {
@@ -92,7 +91,7 @@ fn settings_of_inductor_and_of_attention_are_right() {
     }
     let workplace = Workplace::new(&["digits", "bert-small"], &["torch-compile", "torch-aot"], &[1]);
     let run = |arguments: &[&str]| {
-        workplace.inferbench(&[&["run", "--noplot", "--timeout", "600"], arguments].concat()).finish().with_code(0);
+        workplace.inferbench(&[&["run", "--noplot"], arguments].concat()).finish().with_code(0);
     };
     run(&["--model", "digits", "--torch-mode", "freezing,max-autotune"]);
     for backend in ["torch-compile", "torch-aot"] {
@@ -117,7 +116,7 @@ fn a_profile_of_a_compiled_module_shows_fused_kernels() {
         return;
     }
     let workplace = Workplace::new(&["digits"], &["torch-compile"], &[8]);
-    let profiled = workplace.inferbench(&["profile", "--format", "json", "--timeout", "600"]).finish().with_code(0);
+    let profiled = workplace.inferbench(&["profile", "--format", "json"]).finish().with_code(0);
     let profile: Profile = serde_json::from_str(&profiled.stdout).unwrap();
     let [case] = profile.cases.as_slice() else { panic!("{:?}", profile.failures) };
     let (last, rows) = case.rows.split_last().unwrap();

@@ -14,8 +14,11 @@ use crate::workers::{environment, has_environment};
 fn second_environment(workplace: &Workplace) -> PathBuf {
     let own = environment("torch");
     let folder = workplace.path("second");
-    let arguments = ["-m", "venv", "--without-pip"].map(Path::new);
-    Command::new(own.join("bin/python")).args(arguments).arg(&folder).finish().with_code(0);
+    Command::new(own.join("bin/python"))
+        .args(["-m", "venv", "--without-pip", "second"])
+        .current_dir(workplace.path(""))
+        .finish()
+        .with_code(0);
     let packages = |folder: &Path| {
         let mut versions = std::fs::read_dir(folder.join("lib")).unwrap().flatten().map(|entry| entry.path());
         versions.find(|path| path.join("site-packages").is_dir()).unwrap().join("site-packages")
