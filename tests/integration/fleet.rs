@@ -11,7 +11,7 @@ use inferbench::history::{History, Run as HistoryRun, read_records, write_record
 use inferbench::run_data::Manifest;
 use serde_json::{Value, json};
 
-use crate::support::{Run, Workplace, wait_for};
+use crate::support::{Run, Workplace, left_out, wait_for};
 
 /// Four models, so that there can be four parts.
 const MODELS: [&str; 4] = ["digits", "tenn_eeg", "bert-small", "gpt2-tiny"];
@@ -274,8 +274,8 @@ impl Drop for Slurm {
 #[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     let Some(slurm) = Slurm::start() else {
-        eprintln!(
-            "left out: Slurm and munge are not installed, or this is not root (Debian: apt-get install slurmctld slurmd slurm-client munge)"
+        left_out(
+            "Slurm and munge are not installed, or this is not root (Debian: apt-get install slurmctld slurmd slurm-client munge)",
         );
         return;
     };
@@ -375,7 +375,7 @@ impl Drop for Sshd {
 #[test]
 fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let Some(sshd) = Sshd::start() else {
-        eprintln!("left out: sshd is not installed (Debian: apt-get install openssh-server)");
+        left_out("sshd is not installed (Debian: apt-get install openssh-server)");
         return;
     };
     let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1, 64]);

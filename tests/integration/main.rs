@@ -51,6 +51,10 @@ mod support;
 mod threads;
 mod timed_samples;
 #[cfg(feature = "torch")]
+mod torch_compiled;
+#[cfg(feature = "torch")]
+mod torch_environments;
+#[cfg(feature = "torch")]
 mod torch_modules;
 mod user_models;
 mod variants;

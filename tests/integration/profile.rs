@@ -7,6 +7,7 @@ use crate::support::{Run, Workplace, backends_of_networks};
 
 /// The backends that are in this build and here.
 fn backends() -> Vec<&'static str> {
+    // These take longer, and have tests of their own.
     let can_be_profiled = |name: &&str| !["jax", "torch-compile", "torch-aot"].contains(name);
     backends_of_networks().into_iter().filter(can_be_profiled).collect()
 }

@@ -6,6 +6,7 @@ use inferbench::definition::Status;
 use inferbench::run_data::Profile;
 
 use crate::support::{Run, Workplace, checkout};
+use crate::torch_environments::duel;
 use crate::workers::{environment, has_environment};
 
 #[test]
@@ -348,11 +349,16 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     git(&["init", "--quiet"]);
     git(&["add", "net.py", "parts.py"]);
     git(&["commit", "--quiet", "--message", "a"]);
-    std::fs::write(workplace.path("parts.py"), NET.replace("relu()", "relu().sqrt().square()")).unwrap();
-    let arguments = ["duel", "HEAD:net.py", "net.py:make", "--batch-sizes", "1", "--generations", "12"];
-    let duel = workplace.inferbench(&arguments).finish();
-    assert!(matches!(duel.code, Some(0 | 1 | 4)), "{}", duel.stderr);
-    assert!(duel.stdout.contains("net/torch-cpu-f32/1"), "{}", duel.stdout);
+    // The same outputs by about twice the work.
+    let slow = NET.replace("hidden = self", "for _ in range(3):\n            self.conv(pixels)\n        hidden = self");
+    std::fs::write(workplace.path("parts.py"), slow).unwrap();
+    let found = duel(&workplace, &["HEAD:net.py", "net.py:make", "--batch-sizes", "1"]);
+    let case = &found["cases"][0];
+    assert_eq!(
+        (&case["id"], &case["comparison"]["verdict"]),
+        (&"net/torch-cpu-f32/1".into(), &"slower".into()),
+        "{found}"
+    );
     std::fs::write(workplace.path("large.py"), NET.replace("16, 16", "32, 32")).unwrap();
     let other = workplace.inferbench(&["duel", "net.py", "large.py", "--batch-sizes", "1"]).finish();
     let says =
@@ -408,6 +414,106 @@ fn a_python_file_is_a_model_whose_modules_are_profiled() {
     assert!(conv.operator == "aten::conv2d" && conv.kernel.as_ref().unwrap().contains("8×3×3×3"), "{conv:?}");
     // Two for each weight at each of 14 × 14 places.
     assert_eq!(conv.flops, Some(2 * 8 * 27 * 14 * 14));
+}
+
+/// Modules that return tensors in tuples, and tensors of as many rows as the values of the inputs say.
+const TUPLES: &str = "import torch
+from typing import NamedTuple
+
+class Range(NamedTuple):
+    low: torch.Tensor
+    high: torch.Tensor
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        return hidden, Range(hidden.amin(1), hidden.amax(1)), [hidden + 1, None]
+
+def make():
+    return Net(), (torch.randn(2, 8),)
+";
+const PLACES: &str = "import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        places = (hidden > 0).nonzero()
+        return {'places': places, 'values': hidden[places[:, 0], places[:, 1]] * 2}
+
+def make():
+    return Net(), (torch.randn(2, 8),)
+";
+
+/// What a module of each file returns in plain PyTorch, and its inputs.
+const REFERENCES: &str = "import importlib, safetensors.torch, sys, torch
+sys.path.insert(0, '.')
+for name, names in [
+    ('net', ['out.logits', 'out.hidden', 'pair.0', 'pair.1']),
+    ('tuples', ['output_0', 'low', 'high', 'output_3']),
+    ('places', ['places', 'values']),
+]:
+    code = importlib.import_module(name)
+    torch.manual_seed(0)
+    module, inputs = code.make()
+    with torch.inference_mode():
+        given = module.eval()(*inputs)
+    if name == 'net':
+        tensors = [given['out'].logits, given['out'].hidden, *given['pair']]
+    else:
+        tensors = list(given.values()) if name == 'places' else [given[0], *given[1], given[2][0]]
+    found = {f'output.{name}': tensor for name, tensor in zip(names, tensors)}
+    found = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in found.items()}
+    found |= {f'input.{name}': tensor for name, tensor in zip(['pixels', 'ids'] if name == 'net' else ['x'], inputs)}
+    safetensors.torch.save_file(found, f'{name}.safetensors')
+";
+
+#[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn nested_outputs_and_sizes_by_values_are_right_in_all_forms() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch", "torch-compile", "torch-aot"], &[2]);
+    for (file, text) in [("net.py", NET), ("tuples.py", TUPLES), ("places.py", PLACES)] {
+        workplace.write(file, text);
+    }
+    make(&workplace, REFERENCES);
+    let arguments = ["run", "net.py", "tuples.py", "places.py", "--noplot"];
+    workplace.inferbench(&arguments).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 9);
+    for record in records {
+        let id = record.case().to_string();
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
+        assert_eq!(record.verified_by.as_deref(), Some("reference"), "{id}");
+    }
+}
+
+#[test]
+fn products_in_another_type_than_that_of_the_case_are_refused() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--dtype", "f16"]).finish().with_code(0);
+    let record = workplace.record("digits/torch-cpu-f16/1");
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+    assert!(record.message.unwrap().contains("4 of 4 products in f16 by PyTorch's profile"));
+    let in_f32 = TUPLES.replace("self.fc(x)", "torch.nn.functional.linear(x.float(), self.fc.weight.float())");
+    workplace.write("net.py", in_f32);
+    workplace.inferbench(&["run", "net.py", "--noplot", "--dtype", "bf16", "--allow-failed"]).finish();
+    let record = workplace.record("net/torch-cpu-bf16/1");
+    let says = record.message.unwrap();
+    let refusal = "PyTorch computes the products of this module in f32, and none in bf16";
+    assert!(record.status == Status::Unsupported && says.contains(refusal), "{says}");
 }
 
 #[test]

@@ -64,6 +64,8 @@ fn check_families(is_chosen: impl Fn(&str) -> bool) {
 }
 
 const IN_RUST: [&str; 2] = ["candle", "tract"];
+/// External workers, which take minutes.
+const IN_PYTHON: [&str; 4] = ["jax", "torch", "torch-compile", "torch-aot"];
 
 #[test]
 fn every_family_is_right_on_backends_in_rust_or_lacks_the_operator_that_the_table_names() {
@@ -72,13 +74,42 @@ fn every_family_is_right_on_backends_in_rust_or_lacks_the_operator_that_the_tabl
 
 #[test]
 fn every_family_is_right_on_the_other_backends_or_lacks_the_operator_that_the_table_names() {
-    check_families(|name| name != "jax" && !IN_RUST.contains(&name));
+    check_families(|name| !IN_PYTHON.contains(&name) && !IN_RUST.contains(&name));
 }
 
 #[test]
 #[ignore = "it takes minutes; `scripts/test --all` runs it"]
 fn every_family_is_right_on_jax_or_lacks_the_operator_that_the_table_names() {
     check_families(|name| name == "jax");
+}
+
+/// As above on a backend of PyTorch, if its environment is here.
+#[cfg(feature = "torch")]
+fn check_families_on_pytorch(backend: &str) {
+    if crate::workers::has_environment("torch") {
+        check_families(|name| name == backend);
+    }
+}
+
+#[test]
+#[cfg(feature = "torch")]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn every_family_is_right_on_pytorch() {
+    check_families_on_pytorch("torch");
+}
+
+#[test]
+#[cfg(feature = "torch-compile")]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn every_family_is_right_on_compiled_pytorch() {
+    check_families_on_pytorch("torch-compile");
+}
+
+#[test]
+#[cfg(feature = "torch-aot")]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn every_family_is_right_on_pytorch_ahead_of_time_or_has_the_phases_that_the_table_names() {
+    check_families_on_pytorch("torch-aot");
 }
 
 /// From the tables of torchvision 0.26 (`num_params` of the weights), and the cards of the other checkpoints, which round.

@@ -1,6 +1,7 @@
 //! Clients as people use them: a browser, curl with jq, Python, and systemd.
 
 use super::*;
+use crate::support::left_out;
 
 #[test]
 fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
@@ -90,7 +91,7 @@ fn has(command: &str, arguments: &[&str]) -> bool {
     let there = Command::new(command).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = there.is_ok_and(|status| status.success());
     if !is_there {
-        eprintln!("left out: `{command} {}` does not work here", arguments.join(" "));
+        left_out(format_args!("`{command} {}` does not work here", arguments.join(" ")));
     }
     is_there
 }

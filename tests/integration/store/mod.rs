@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::documents::blocks;
-use crate::support::{Run, Workplace, checkout, copy_folder};
+use crate::support::{Run, Workplace, checkout, copy_folder, left_out};
 use inferbench::definition::{Case, Status};
 use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_records};
 use inferbench::run_data::Record;
@@ -415,7 +415,7 @@ fn the_documented_pandas_example_runs_as_it_is_there() {
     let python = if own.is_file() { own } else { "python3".into() };
     let has_pandas = Command::new(&python).args(["-c", "import pandas, pyarrow"]).output();
     if !has_pandas.is_ok_and(|output| output.status.success()) {
-        eprintln!("left out: {} has no pandas with pyarrow", python.display());
+        left_out(format_args!("{} has no pandas with pyarrow", python.display()));
         return;
     }
     let workplace = measured();

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::left_out;
+
 /// A page that was opened. Its browser ends with it.
 pub struct Browser {
     process: Child,
@@ -25,7 +27,7 @@ impl Browser {
     pub fn start() -> Option<Self> {
         let is_there = Command::new("chromium").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !is_there.is_ok_and(|status| status.success()) {
-            eprintln!("left out: there is no Chromium here; on Debian: apt-get install chromium");
+            left_out("there is no Chromium here; on Debian: apt-get install chromium");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

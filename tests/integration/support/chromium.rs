@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::left_out;
+
 /// Keeps what a page complains about.
 const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
     addEventListener('securitypolicyviolation', (e) => errors.push(e.violatedDirective)); \
@@ -31,7 +33,7 @@ pub fn dump(page: &Path, hash: &str) -> Option<String> {
         found.is_ok_and(|status| status.success())
     };
     let Some(name) = names.iter().find(is_there) else {
-        eprintln!("left out: there is no Chromium here; on Debian: apt-get install chromium");
+        left_out("there is no Chromium here; on Debian: apt-get install chromium");
         return None;
     };
     let profile = tempfile::tempdir().unwrap();

@@ -5,11 +5,13 @@ pub mod chromium;
 pub mod documents;
 pub mod synthetic;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -292,11 +294,20 @@ fn process_state(process: u32) -> Option<(char, u32)> {
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
+/// Says, once for each reason, that tests are left out. Unlike what a test prints, it is shown though the test passes.
+pub fn left_out(reason: impl std::fmt::Display) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let line = format!("left out: {reason}\n");
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
 /// Whether this build and machine have ONNX Runtime; says so where a test is therefore left out.
 pub fn has_onnxruntime() -> bool {
     let is_there = cfg!(feature = "ort") && onnxruntime_library().is_file();
     if !is_there {
-        eprintln!("left out: ONNX Runtime is not here; get it with `scripts/setup ort`");
+        left_out("ONNX Runtime is not here; get it with `scripts/setup ort`");
     }
     is_there
 }
@@ -310,7 +321,7 @@ pub fn has_device(device: &str) -> bool {
         listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "ort" && it["device"] == device);
     let is_there = found.is_some_and(|found| found["available"] == true);
     if !is_there {
-        eprintln!("left out: {device}: {}", found.map_or(&Value::Null, |found| &found["detail"]));
+        left_out(format_args!("{device}: {}", found.map_or(&Value::Null, |found| &found["detail"])));
     }
     is_there
 }
@@ -324,7 +335,7 @@ fn onnxruntime_library() -> PathBuf {
 pub fn has_openvino() -> bool {
     let is_there = cfg!(feature = "openvino") && openvino_library().is_file();
     if !is_there {
-        eprintln!("left out: OpenVINO is not here; get it with `scripts/setup openvino` and the feature `openvino`");
+        left_out("OpenVINO is not here; get it with `scripts/setup openvino` and the feature `openvino`");
     }
     is_there
 }
@@ -333,7 +344,7 @@ pub fn has_openvino() -> bool {
 pub fn has_llama_cpp() -> bool {
     let is_there = cfg!(feature = "llama-cpp") && checkout().join(".native/llama-cpp").is_dir();
     if !is_there {
-        eprintln!("left out: llama.cpp is not here; get it with `scripts/setup llama-cpp`");
+        left_out("llama.cpp is not here; get it with `scripts/setup llama-cpp`");
     }
     is_there
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use inferbench::definition::Status;
 use serde_json::Value;
 
-use crate::support::{Finished, Run, Workplace, checkout, wait_for};
+use crate::support::{Finished, Run, Workplace, checkout, left_out, wait_for};
 
 const DIGITS: &str = "digits/plain-cpu-f32/1";
 
@@ -230,7 +230,7 @@ pub fn environment(name: &str) -> std::path::PathBuf {
 pub fn has_environment(name: &str) -> bool {
     let is_there = environment(name).join("requirements").is_file();
     if !is_there {
-        eprintln!("left out: {name} is not here; get it with `scripts/setup {name}`");
+        left_out(format_args!("{name} is not here; get it with `scripts/setup {name}`"));
     }
     is_there
 }

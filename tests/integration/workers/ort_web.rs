@@ -6,7 +6,7 @@ use super::*;
 fn has_browser() -> bool {
     let is_there = checkout().join(".native/browser/chromium").is_file();
     if !is_there {
-        eprintln!("left out: no browser is here; get one with `scripts/setup browser`");
+        left_out("no browser is here; get one with `scripts/setup browser`");
     }
     is_there
 }
