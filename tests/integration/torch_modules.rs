@@ -57,6 +57,8 @@ fn a_module_that_was_compiled_ahead_of_time_says_how_long_its_package_takes_to_l
     assert_eq!(record.providers.as_deref(), Some("PyTorch aot"));
     let says = record.message.unwrap();
     assert!(says.contains("a package of ") && says.contains(" ms without compiling"), "{says}");
+    let decode = workplace.record("llama-small-seq32-decode/torch-aot-cpu-f32/1");
+    assert_eq!(decode.status, Status::Unsupported);
     let arguments = ["run", "--noplot", "--timeout", "600", "--model", "digits", "--dtype", "bf16"];
     workplace.inferbench(&arguments).finish().with_code(0);
     let says = workplace.record("digits/torch-aot-cpu-bf16/1").message.unwrap();
@@ -64,8 +66,6 @@ fn a_module_that_was_compiled_ahead_of_time_says_how_long_its_package_takes_to_l
         says.contains("it does not tell the types of 4 products; in Inductor's graphs, 4 of 4 are given bf16"),
         "{says}"
     );
-    let decode = workplace.record("llama-small-seq32-decode/torch-aot-cpu-f32/1");
-    assert_eq!(decode.status, Status::Unsupported);
 }
 
 #[test]
@@ -361,9 +361,10 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     );
     std::fs::write(workplace.path("large.py"), NET.replace("16, 16", "32, 32")).unwrap();
     let other = workplace.inferbench(&["duel", "net.py", "large.py", "--batch-sizes", "1"]).finish();
-    let says =
-        "the inputs are f32[1,3,16,16] i64[1,7]<100 in the base, and f32[1,3,32,32] i64[1,7]<100 in the candidate";
-    assert!(format!("{}{}", other.stdout, other.stderr).contains(says), "{}{}", other.stdout, other.stderr);
+    // The examples are drawn by chance, and integers are below the largest of them.
+    for says in ["the inputs are f32[1,3,16,16] i64[1,7]<", " in the base, and f32[1,3,32,32] i64[1,7]<"] {
+        assert!(format!("{}{}", other.stdout, other.stderr).contains(says), "{}{}", other.stdout, other.stderr);
+    }
     let wrong = workplace.inferbench(&["duel", "HEAD:other.py", "net.py"]).finish().with_code(2);
     wrong.saying(&["the revision HEAD has no file other.py"]);
 }
