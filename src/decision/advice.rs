@@ -375,7 +375,7 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
     };
     let mut lines = Vec::new();
     for limit in ["max-p99", "max-memory", "min-rate", "max-kl", "max-perplexity"] {
-        // What loses more than these limits allow is acceptable with others.
+        // A case that loses more than these limits allow may be within wider ones.
         let is_of_loss = limit == "max-kl" || limit == "max-perplexity";
         let is_meant = |row: &Row| {
             let is_within = row.quality.is_acceptable() || is_of_loss && row.quality == Quality::Lost;

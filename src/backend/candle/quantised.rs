@@ -191,7 +191,7 @@ fn ggml_dtype(kind: ElementKind) -> Option<GgmlDType> {
     })
 }
 
-/// What is noted of an operator.
+/// The tape that times an operator, and the names under which it does so.
 struct Note {
     tape: Option<Recorder>,
     name: String,
@@ -245,9 +245,9 @@ struct Layer {
     query: Linear,
     key: Linear,
     value: Linear,
-    /// Of the queries and keys of each head.
+    /// The norms of the queries and of the keys of each head, which Qwen3 and Gemma 3 have.
     head_norms: Option<(Norm, Norm)>,
-    /// Of positions and half the size of a head.
+    /// The cosines of the rotations, `[positions, head size / 2]`; `sin` has the sines.
     cos: Tensor,
     sin: Tensor,
     /// How many tokens a token sees at most, itself included.
@@ -267,7 +267,7 @@ struct Layer {
 struct Decoder {
     embeddings: QMatMul,
     embedding: Note,
-    /// What embeddings are multiplied by.
+    /// Embeddings are multiplied by this number.
     scale: f64,
     layers: Vec<Layer>,
     norm: Norm,
@@ -275,7 +275,7 @@ struct Decoder {
     heads: usize,
     kv_heads: usize,
     head_size: usize,
-    /// What scores are divided by.
+    /// Scores are divided by this number.
     divisor: f64,
     /// Whether the pairs that are rotated lie side by side.
     is_interleaved: bool,
