@@ -54,6 +54,8 @@ fn profile_of(
         Ok(calls) => calls,
         Err(failure) => return Ok(Err(failure)),
     };
+    // They are the processor's.
+    let peaks = peaks.filter(|_| item.case.device == "cpu");
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
     let stacks: Option<Result<CpuStacks, CaseFailure>> =

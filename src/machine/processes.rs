@@ -104,17 +104,21 @@ pub fn release(id: u32) {
 
 /// The folders in `/proc` of this process, and of those that compute for it and still run.
 pub(super) fn own_folders() -> Vec<PathBuf> {
-    let mut folders = vec![PathBuf::from("/proc/self")];
+    own_processes().into_iter().map(|id| PathBuf::from(format!("/proc/{id}"))).collect()
+}
+
+/// This process, and those that compute for it and still run.
+pub fn own_processes() -> Vec<u32> {
+    let mut found = vec![std::process::id()];
     let mut open = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     while let Some(id) = open.pop() {
-        let folder = PathBuf::from(format!("/proc/{id}"));
-        for thread in std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
+        for thread in std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
             let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             open.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
         }
-        folders.push(folder);
+        found.push(id);
     }
-    folders
+    found
 }
 
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! NVIDIA's management library: memory of this process on a GPU, and the GPU's energy counter.
+//! NVIDIA's management library: memory of this process and its runtimes on a GPU, and the GPU's energy counter.
 //!
 //! The library is loaded on demand. Without a driver that is an error at once and costs nothing.
 
@@ -9,6 +9,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::backend::cuda::{DEVICE_ORDER, DRIVER_ORDER};
 use crate::definition::{device_index, device_kind};
+use crate::machine::processes::own_processes;
 
 /// One GPU of NVIDIA's.
 pub(super) struct Gpu {
@@ -56,14 +57,16 @@ impl Gpu {
         }
     }
 
-    /// Bytes that this process has allocated there; `None` if the driver does not tell, as in some containers.
+    /// Bytes that this process and those that compute for it have allocated there; `None` if the driver does not tell, as in some
+    /// containers.
     pub fn own_memory_bytes(&self) -> Option<u64> {
-        let own = std::process::id();
+        let own = own_processes();
         let processes = self.device().ok()?.running_compute_processes().ok()?;
-        processes.into_iter().filter(|process| process.pid == own).find_map(|process| match process.used_gpu_memory {
+        let bytes = processes.into_iter().filter(|it| own.contains(&it.pid)).filter_map(|it| match it.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
-        })
+        });
+        bytes.reduce(|sum, more| sum + more)
     }
 
     /// Microjoules since the driver was loaded; an error if the GPU has no such counter.

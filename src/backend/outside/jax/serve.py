@@ -59,7 +59,7 @@ def described(kind):
         return {"missing": str(why).splitlines()[0] if str(why) else unknown}
     if computed.tolist() != [2, -2, 6, -4]:
         return {"missing": f"{kind} computes {computed.tolist()} for x + relu(x) of [1, -2, 3, -4]"}
-    detail = found.device_kind if kind == "cpu" else f"{found.device_kind}; not verified on such a device"
+    detail = found.device_kind if kind in ("cpu", "cuda") else f"{found.device_kind}; not verified on such a device"
     return {"detail": f"XLA of jaxlib {jaxlib.__version__} on {detail}"}
 
 

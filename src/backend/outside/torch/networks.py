@@ -131,7 +131,9 @@ def weights(request):
 def load_state(module, tensors):
     """Puts the weights in, by their names."""
     own = {name: tensor for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    missing = [name for name in own if name not in tensors and own[name].is_floating_point()]
+    # Other buffers are what the module computes itself.
+    kept = module.state_dict()
+    missing = [name for name in own if name in kept and name not in tensors and own[name].is_floating_point()]
     if missing:
         raise Refused("failed", f"the file of weights has no {missing[0]}")
     with torch.no_grad():
