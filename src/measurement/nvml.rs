@@ -62,10 +62,11 @@ impl Gpu {
     pub fn own_memory_bytes(&self) -> Option<u64> {
         let own = own_processes();
         let processes = self.device().ok()?.running_compute_processes().ok()?;
-        let bytes = processes.into_iter().filter(|it| own.contains(&it.pid)).filter_map(|it| match it.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        });
+        let bytes =
+            processes.into_iter().filter(|it| own.contains(&it.pid)).filter_map(|it| match it.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            });
         bytes.reduce(|sum, more| sum + more)
     }
 
