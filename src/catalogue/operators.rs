@@ -122,14 +122,8 @@ pub fn operators(folder: &Path) -> Result<Vec<SuiteModel>> {
         if !path.is_file() {
             write_whole(&path, &graph(place).encode_to_vec())?;
         }
-        let [name, family, modality] = [&format!("op-{}", CHAINS[place].0), OPERATORS, "unknown"].map(String::from);
-        Ok(SuiteModel {
-            name,
-            path: Some(path),
-            family: Some(family),
-            modality: Some(modality),
-            ..SuiteModel::default()
-        })
+        let (name, family) = (format!("op-{}", CHAINS[place].0), Some(OPERATORS.to_owned()));
+        Ok(SuiteModel { name, path: Some(path), family, ..SuiteModel::default() })
     };
     (0..CHAINS.len()).map(model).collect()
 }
