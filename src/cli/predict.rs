@@ -32,11 +32,12 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 #[command(
     after_help = "A measured case is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
         than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
-        measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by `inferbench run --suite operators`, whose single operators are \
-        further examples. A file for `--machine` has \
+        measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by \
+        `inferbench run --suite operators`, whose single operators are further examples. A file for `--machine` has \
         `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \
         inferbench predict --path net=file.onnx --backend ort,tch\n  inferbench predict bert-base --backend tch --seq-len 64,256\n  \
-        inferbench predict resnet50 --machine server.toml --backend ort\n  inferbench predict --path net=file.onnx --backend ort --anchor\n  inferbench predict --suite small --matrix out.json\n  \
+        inferbench predict resnet50 --machine server.toml --backend ort\n  \
+        inferbench predict --path net=file.onnx --backend ort --anchor\n  inferbench predict --suite small --matrix out.json\n  \
         inferbench predict --evaluate"
 )]
 pub struct Arguments {
