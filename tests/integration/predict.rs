@@ -397,7 +397,9 @@ fn the_suite_of_operators_runs_and_predictions_learn_from_it() {
     workplace.write("models/suites/operators.toml", suite.replace("warmup = 3", "warmup = 3\nthreads = 1"));
     let verify = ["verify", "--suite", "operators", "--backend", "ort", "--batch-sizes", "2", "--format", "json"];
     let verified = workplace.inferbench(&verify).finish().with_code(0).stdout;
-    assert_eq!(verified.matches("\"ok\"").count(), 40, "{verified}");
+    let verified: Value = serde_json::from_str(&verified).unwrap();
+    let cases = verified["cases"].as_array().unwrap();
+    assert!(cases.len() == 40 && cases.iter().all(|case| case["status"] == "ok"), "{cases:?}");
     let some = ["run", "--suite", "operators", "--backend", "ort", "--model", "op-gate,op-lstm-128", "--batch-sizes", "1"];
     workplace.inferbench(&[&some[..], &["--iterations", "10", "--noplot"]].concat()).finish().with_code(0);
     let records = workplace.records();
