@@ -141,7 +141,9 @@ fn networks(rows: u64) -> Vec<Record> {
     let of_size = |family: u64, size: u64| {
         let (flops, bytes) = (1000 * size * size, 2000 * size * size);
         let noise = 1.0 + 0.02 * ((family * 7 + size) as f64).sin();
-        Record { node_bytes: Some(bytes), ..row(&format!("net{family}"), size, 1, noise * law(flops, bytes)) }
+        let row = row(&format!("net{family}"), size, 1, noise * law(flops, bytes));
+        // Otherwise they would be near-copies.
+        Record { node_bytes: Some(bytes), graph_nodes: Some(10 + 3 * family), ..row }
     };
     (0..5).flat_map(|family| (0..rows).map(move |place| of_size(family, 100 + 40 * family + 60 * place))).collect()
 }
