@@ -8,6 +8,7 @@ mod decoders;
 mod entries;
 mod gguf_files;
 mod named_files;
+mod operators;
 mod packaged;
 mod recorded_tensors;
 mod suite_models;
@@ -17,6 +18,7 @@ mod usual_sizes;
 
 pub use entries::{Entry, Place, find_name, read_catalogue};
 pub use named_files::{models_of_files, models_of_paths, path_of};
+pub use operators::{OPERATORS, operators};
 pub use suite_models::{ALL, add_models_of_suite, is_chosen, is_named, table_of};
 pub use suites::read_suite;
 pub use user_files::{ask_for_module_inputs, files_of, is_graph, is_model_file, is_module};

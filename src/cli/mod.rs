@@ -3,6 +3,7 @@
 //! It takes the words of the command line. It gives what is printed, and an exit code. A command puts other rooms
 //! together; what could be asked without a command line is in them.
 
+mod anchor;
 mod arm;
 mod compare;
 mod convert;

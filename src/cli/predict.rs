@@ -7,11 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 
+use super::anchor;
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::catalogue::{attempts, flags, shell_word};
 use crate::decision::prediction::{
-    Asked, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate, evaluation_text, matrix,
+    Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate, evaluation_text, matrix,
     predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, parse_device, usual_backend};
@@ -31,10 +32,12 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 #[command(
     after_help = "A measured case is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
         than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
-        measured model has one of its operators. The history is filled by `inferbench run --suite small`. A file for `--machine` has \
+        measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by \
+        `inferbench run --suite operators`, whose single operators are further examples. A file for `--machine` has \
         `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \
         inferbench predict --path net=file.onnx --backend ort,tch\n  inferbench predict bert-base --backend tch --seq-len 64,256\n  \
-        inferbench predict resnet50 --machine server.toml --backend ort\n  inferbench predict --suite small --matrix out.json\n  \
+        inferbench predict resnet50 --machine server.toml --backend ort\n  \
+        inferbench predict --path net=file.onnx --backend ort --anchor\n  inferbench predict --suite small --matrix out.json\n  \
         inferbench predict --evaluate"
 )]
 pub struct Arguments {
@@ -78,6 +81,9 @@ pub struct Arguments {
     /// A file that describes a machine by its peaks; intervals are wider
     #[arg(long, value_name = "FILE", conflicts_with = "host")]
     machine: Option<PathBuf>,
+    /// Measure a few cases of the history again, about 10 s for each backend, and multiply predicted times by how much slower they are now
+    #[arg(long, conflicts_with_all = ["machine", "evaluate"])]
+    anchor: bool,
     /// Write the predictions to this file, as JSON
     #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
@@ -209,6 +215,7 @@ impl Arguments {
         let Plan { suite, cases } = self.planned(paths, lessons)?;
         let predictor = Predictor::new(lessons);
         let (mut all, mut said) = (Vec::new(), BTreeSet::new());
+        let mut anchors: BTreeMap<(String, String, Dtype), Anchor> = BTreeMap::new();
         for PlannedCase { case, definition, .. } in cases {
             let file =
                 suite.models.iter().find(|model| model.name == case.model).and_then(|model| model.path.as_deref());
@@ -230,6 +237,7 @@ impl Arguments {
                 sequence_length: case.sequence_length,
                 host_id: self.machine.is_none().then(|| site.host_id.clone()),
                 largest_batch: None,
+                anchor: None,
                 prediction: None,
                 refusal: None,
             };
@@ -255,7 +263,16 @@ impl Arguments {
                     (None, Some(Refusal { reason, would_help: by_file(would_help) }))
                 }
             };
-            all.push(Asked { largest_batch, prediction, refusal, ..asked });
+            let mut asked = Asked { largest_batch, prediction, refusal, ..asked };
+            // What was measured stays as it was measured.
+            if let Some(found) = asked.prediction.take_if(|it| self.anchor && it.basis != Basis::Measured) {
+                let key = (case.backend.clone(), case.device.clone(), case.dtype);
+                let measure = || anchor::measure(paths, lessons, &subject.runtime, site);
+                let anchor = anchors.get(&key).cloned().map_or_else(measure, Ok)?;
+                anchors.insert(key, anchor.clone());
+                asked = Asked { prediction: Some(anchor.applied(found)), anchor: Some(anchor), ..asked };
+            }
+            all.push(asked);
         }
         said.iter().for_each(|line| eprintln!("{line}"));
         Ok(all)

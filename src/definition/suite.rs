@@ -32,6 +32,9 @@ pub struct Suite {
     /// Also run every model that is in `models/exported`, `models/trained` or `models/quantized`.
     #[serde(default)]
     pub include_found: bool,
+    /// Also run the chains of single operators that the program makes, from which predictions are learned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub include_operators: bool,
     pub backends: Vec<String>,
     #[serde(default = "default_devices")]
     pub devices: Vec<String>,
@@ -327,6 +330,7 @@ impl Suite {
             models: Vec::new(),
             data_source: None,
             include_found: false,
+            include_operators: false,
             backends,
             devices: default_devices(),
             dtypes: Vec::new(),

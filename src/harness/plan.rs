@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
 use crate::backend::Registry;
-use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
+use crate::catalogue::{add_models_of_suite, operators, read_catalogue, read_suite};
 use crate::definition::{PartNumber, Suite};
 use crate::paths::Paths;
 use crate::run_data::ProcessSpread;
@@ -49,12 +49,17 @@ pub struct Plan {
 /// The suite that is asked for, as it is written: `own`, if there is one, unless the selection names another.
 ///
 /// # Errors
-/// There is no such suite, or it is wrong.
+/// There is no such suite, it is wrong, or the files that it includes cannot be made.
 pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) -> Result<Suite> {
-    match (own, &selection.suite) {
-        (Some(own), None) => Ok(own.clone()),
-        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()?),
+    let mut suite = match (own, &selection.suite) {
+        (Some(own), None) => own.clone(),
+        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()?)?,
+    };
+    // From here on they are models with files.
+    if std::mem::take(&mut suite.include_operators) {
+        suite.models.extend(operators(&paths.operators())?);
     }
+    Ok(suite)
 }
 
 /// Reads suite and catalogue and plans the cases. The suite is `own`, if there is one, unless the selection names another.

@@ -216,6 +216,11 @@ impl Paths {
         }
     }
 
+    /// Graphs of single operators, which the program makes.
+    pub fn operators(&self) -> PathBuf {
+        self.prepared().join("operators")
+    }
+
     /// Native libraries that [`Self::setup_command`] got.
     pub fn native(&self) -> PathBuf {
         self.checkout().map_or_else(|| cache().join("native"), |checkout| checkout.join(".native"))

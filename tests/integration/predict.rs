@@ -8,11 +8,12 @@ use inferbench::decision::prediction::Lessons;
 use inferbench::definition::{Case, Cost, Model, Phase, Sizes};
 use inferbench::fixture::work_of;
 use inferbench::history::write_records;
+use inferbench::machine::Machine;
 use inferbench::onnx::{cost, count};
 use inferbench::run_data::Record;
 use serde_json::Value;
 
-use crate::support::{Run, Workplace, checkout};
+use crate::support::{Run, Workplace, checkout, has_onnxruntime};
 
 /// The law: microseconds for each node, and milliseconds for 10^9 operations and bytes.
 fn law(cost: &Cost) -> f64 {
@@ -347,4 +348,66 @@ fn the_packaged_families_stay_apart_and_a_copy_of_one_joins_it() {
     let original = rows.iter().find(|row| row.model == "resnet50").unwrap().clone();
     let copy = Record { model: "mine".into(), case_id: "mine/ort-cpu-f32/1".into(), family: "mine".into(), ..original };
     assert_eq!(families(&[rows, vec![copy]].concat()).len(), own.len());
+}
+
+#[test]
+fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
+    if !has_onnxruntime() {
+        return;
+    }
+    // A history of this machine in which digits took a thousandth of what it takes.
+    let of_digits = of_digits("ort", 1, 1e-5);
+    let rows: Vec<Record> = history().into_iter().chain([of_digits]).collect();
+    let of_host = |host_id: &str| {
+        let row = |row: &Record| Record { host_id: host_id.to_owned(), threads: Some(1), ..row.clone() };
+        with(&rows.iter().map(row).collect::<Vec<_>>())
+    };
+    let workplace = of_host(&Machine::read().host_id);
+    let plain = asked(&workplace, &["--batch", "4"], 0);
+    let found = asked(&workplace, &["--batch", "4", "--anchor"], 0);
+    assert_eq!((&plain["anchor"], &found["anchor"]["cases"]), (&Value::Null, &vec!["digits/ort-cpu-f32/1"].into()));
+    let factor = found["anchor"]["factor"].as_f64().unwrap();
+    assert!(factor > 1.0, "{factor}");
+    for (found, plain) in estimate(&found).into_iter().zip(estimate(&plain)) {
+        assert!((found / plain / factor - 1.0).abs() < 1e-9, "{found} is not {factor} times {plain}");
+    }
+    let rate = |asked: &Value| asked["prediction"]["throughput_ips"]["value"].as_f64().unwrap();
+    assert!((rate(&plain) / rate(&found) / factor - 1.0).abs() < 1e-9);
+    let arguments = ["predict", "digits", "--batch", "1,4", "--anchor"];
+    let text = workplace.inferbench(&arguments).finish().with_code(0).stdout;
+    let drift = "ort on cpu in f32 takes";
+    assert!(text.contains(drift) && text.contains("times as long now as in the history, by 1 case (digits/"), "{text}");
+    // The files of the other rows are nowhere.
+    let rows = history().into_iter().map(|row| Record { host_id: Machine::read().host_id, ..row });
+    with(&rows.collect::<Vec<_>>())
+        .inferbench(&["predict", "digits", "--batch", "4", "--anchor"])
+        .finish()
+        .with_code(2)
+        .saying(&["the history has no case of ort on cpu in f32 of this machine", "inferbench run --suite operators --backend ort"]);
+    of_host("aaaa1111").inferbench(&arguments).finish().with_code(2).saying(&["`--anchor` measures this machine", "aaaa1111"]);
+}
+
+#[test]
+fn the_suite_of_operators_runs_and_predictions_learn_from_it() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = with(&history());
+    let suite = fs::read_to_string(checkout().join("models/suites/operators.toml")).unwrap();
+    workplace.write("models/suites/operators.toml", suite.replace("warmup = 3", "warmup = 3\nthreads = 1"));
+    let verify = ["verify", "--suite", "operators", "--backend", "ort", "--batch-sizes", "2", "--format", "json"];
+    let verified = workplace.inferbench(&verify).finish().with_code(0).stdout;
+    let verified: Value = serde_json::from_str(&verified).unwrap();
+    let cases = verified["cases"].as_array().unwrap();
+    assert!(cases.len() == 40 && cases.iter().all(|case| case["status"] == "ok"), "{cases:?}");
+    let some = ["run", "--suite", "operators", "--backend", "ort", "--model", "op-gate,op-lstm-128", "--batch-sizes", "1"];
+    workplace.inferbench(&[&some[..], &["--iterations", "10", "--noplot"]].concat()).finish().with_code(0);
+    let records = workplace.records();
+    assert_eq!(records.len(), 2);
+    for record in &records {
+        assert_eq!((&*record.family, record.memory_mb), ("one-operator", None), "{}", record.case_id);
+        assert!(record.graph_nodes.is_some_and(|nodes| nodes >= 8), "{}", record.case_id);
+    }
+    let lessons = Lessons::of(&records, &[]);
+    assert!(lessons.examples.iter().all(|example| example.subject.is_of_operators()) && lessons.examples.len() == 2);
 }

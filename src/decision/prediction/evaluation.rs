@@ -159,12 +159,12 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
     for half in 0..HALVES {
         let mut state = 1 + half;
         let (hidden, seen): (Vec<Example>, Vec<Example>) =
-            lessons.examples.iter().cloned().partition(|_| uniform(&mut state) < 0.5);
+            lessons.examples.iter().cloned().partition(|it| !it.subject.is_of_operators() && uniform(&mut state) < 0.5);
         let known = Lessons { examples: seen, peaks: lessons.peaks.clone(), ..Lessons::default() };
         let predictor = Predictor::new(&known);
         let (mut numbers, mut works) = (Works::default(), BTreeMap::<(usize, &Site), Halves<'_>>::new());
         for (rows, is_seen) in [(&known.examples, true), (&hidden, false)] {
-            for row in rows {
+            for row in rows.iter().filter(|row| !row.subject.is_of_operators()) {
                 let number = numbers.number(row.subject.work.clone().on_any_runtime());
                 let halves = works.entry((number, &row.site)).or_default();
                 if is_seen { halves.seen.push(row) } else { halves.hidden.push(row) }

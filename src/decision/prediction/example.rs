@@ -6,6 +6,7 @@ use super::super::drift::{Drift, drifts, retain_usual};
 use super::super::repeated::logarithms;
 use super::families::join_near_copies;
 use super::least_squares::TERMS;
+use crate::catalogue::OPERATORS;
 use crate::compare::is_like;
 use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
 use crate::run_data::{Peaks, Record, Work, Works};
@@ -22,6 +23,9 @@ const WEIGHT_OF_DRIFTED: f64 = 0.25;
 const WIDTHS_OF_LIKENESS: [f64; 3] = [2.0, 2.0, 1.0];
 const LEAST_LIKENESS: f64 = 0.02;
 const LIKENESS_OF_PHASES: f64 = 0.2;
+
+/// How much a chain of single operators tells of a network, relative to a network that is as like it.
+const WEIGHT_OF_OPERATORS: f64 = 0.1;
 
 /// The backend, device, dtype and phase of a case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,6 +213,12 @@ impl Runtime {
 }
 
 impl Subject {
+    /// Whether it is a chain of single operators and no network. Nobody asks about one: it is an example of what operators take, and says
+    /// nothing of how far predictions of networks are off.
+    pub fn is_of_operators(&self) -> bool {
+        self.family == OPERATORS
+    }
+
     /// The terms of its time: nodes; what its convolutions, its matrix products, its bytes but for the weights, the part of them
     /// that is of convolutions, and its weights would take at the peaks, in milliseconds (without peaks, in 10^9); the number of matrix
     /// products; and the bytes of convolutions again, for batches of more than one sample.
@@ -240,16 +250,18 @@ impl Subject {
     }
 
     /// How much a row of this history tells of a case like this, from 0 to 1: the more alike the operations and bytes of their nodes and their
-    /// batch sizes are, the more. Rows of another phase tell a fifth of it.
+    /// batch sizes are, the more. Rows of another phase tell a fifth of it. Chains of single operators are parts of networks, whose nodes
+    /// are like those of none: of these, the batch size counts alone.
     pub fn likeness(&self, other: &Self) -> f64 {
         let logarithms = |it: &Self| {
             let per_node = |amount: u64| (amount.max(1) as f64 / it.cost.nodes.max(1) as f64).ln();
             [per_node(it.cost.flops), per_node(it.cost.node_bytes), (it.batch_size.max(1) as f64).ln()]
         };
         let (own, others) = (logarithms(self), logarithms(other));
-        let squares = (0..own.len()).map(|place| ((own[place] - others[place]) / WIDTHS_OF_LIKENESS[place]).powi(2));
+        let (first, weight) = if other.is_of_operators() { (2, WEIGHT_OF_OPERATORS) } else { (0, 1.0) };
+        let squares = (first..own.len()).map(|place| ((own[place] - others[place]) / WIDTHS_OF_LIKENESS[place]).powi(2));
         let of_phase = if self.runtime.phase == other.runtime.phase { 1.0 } else { LIKENESS_OF_PHASES };
-        of_phase * ((-squares.sum::<f64>() / 2.0).exp() + LEAST_LIKENESS)
+        weight * of_phase * ((-squares.sum::<f64>() / 2.0).exp() + LEAST_LIKENESS)
     }
 
     /// The terms of its memory in megabytes: the process itself, weights, and what the nodes read and write.

@@ -19,7 +19,8 @@ pub fn join_near_copies(examples: &mut [Example]) {
         let is_known = |it: &&&Subject| {
             it.family == subject.family && it.cost == subject.cost && it.operators == subject.operators
         };
-        if !subject.operators.is_empty() && !networks.iter().any(|it| is_known(&it)) {
+        let is_network = !subject.operators.is_empty() && !subject.is_of_operators();
+        if is_network && !networks.iter().any(|it| is_known(&it)) {
             networks.push(subject);
         }
     }

@@ -152,9 +152,9 @@ pub fn beyond(subject: &Subject, rows: &[&Example]) -> f64 {
 /// Rows to learn from.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
-    /// The rows of the phase that is asked about, if they are enough; or else all.
+    /// The rows of networks in the phase that is asked about, if they are enough; or else in all phases. Errors are those of these rows.
     pub own: Vec<&'a Example>,
-    /// The rows of all phases.
+    /// The rows of all phases, and of chains of single operators.
     pub all: Vec<&'a Example>,
 }
 

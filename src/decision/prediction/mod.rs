@@ -7,8 +7,9 @@
 //!
 //! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
 //! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
-//! those that are like it count most. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
+//! those that are like it count most; chains of single operators are further examples. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
+mod anchor;
 #[cfg(test)]
 mod coverage_simulation;
 mod evaluation;
@@ -22,6 +23,7 @@ mod scaling;
 #[cfg(test)]
 mod tests;
 
+pub use anchor::Anchor;
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
 pub use example::{Example, Lessons, Runtime, Site, Subject};
 pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};

@@ -1,10 +1,11 @@
 //! Predictions and their evaluation as text for a terminal, Markdown and JSON.
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::drift::Drift;
+use super::anchor::Anchor;
 use super::evaluation::Evaluation;
 use super::example::{Lessons, MOST_DISTURBED};
 use super::predictor::{Basis, Estimate, Prediction, Refusal};
@@ -31,8 +32,17 @@ pub struct Asked {
     pub host_id: Option<String>,
     /// The largest batch that is predicted to fit into the machine's memory; absent if nothing is known, or all fit.
     pub largest_batch: Option<usize>,
+    /// What was measured now for `--anchor`, by which the predicted times are multiplied.
+    pub anchor: Option<Anchor>,
     pub prediction: Option<Prediction>,
     pub refusal: Option<Refusal>,
+}
+
+impl Asked {
+    fn anchor_text(&self) -> Option<String> {
+        let on = format!("{} on {} in {}", self.backend, self.device, self.dtype);
+        Some(self.anchor.as_ref()?.text(&on))
+    }
 }
 
 /// The predictions of a matrix as JSON.
@@ -119,6 +129,8 @@ fn notes(all: &[Asked]) -> Vec<String> {
             notes.push(format!("median error of this history if {what}: {errors}"));
         }
     }
+    let anchored: IndexSet<String> = all.iter().filter_map(Asked::anchor_text).collect();
+    notes.extend(anchored);
     for asked in all {
         if let Some(refusal) = &asked.refusal {
             notes.push(format!(

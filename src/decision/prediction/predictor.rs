@@ -119,7 +119,9 @@ impl<'a> Predictor<'a> {
         }
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
-            let seen: BTreeSet<&String> = rows.own.iter().flat_map(|row| &row.subject.operators).collect();
+            let of_operators = rows.all.iter().filter(|row| row.subject.is_of_operators());
+            let seen: BTreeSet<&String> =
+                rows.own.iter().chain(of_operators).flat_map(|row| &row.subject.operators).collect();
             let kinds: BTreeSet<Kind> = seen.iter().map(|name| Kind::of(name)).collect();
             let is_like_one = |name: &str| KINDS_BY_BYTES.contains(&Kind::of(name)) && kinds.contains(&Kind::of(name));
             let is_unseen =
@@ -173,7 +175,8 @@ impl<'a> Predictor<'a> {
         if has_peaks(site) && elsewhere.own.iter().any(|it| it.site != *site) && is_enough(&elsewhere.own) {
             return Ok((elsewhere, Basis::OtherMachines));
         }
-        let (rows, families) = (here.len(), families(&here));
+        let networks = networks(&here);
+        let (rows, families) = (networks.len(), families(&networks));
         Err(Refusal {
             reason: format!(
                 "{rows} rows of {families} families are measured on {} here, and at least {LEAST_ROWS} rows of {LEAST_FAMILIES} \
@@ -234,8 +237,14 @@ fn is_enough(rows: &[&Example]) -> bool {
 
 /// The rows for cases of a phase.
 pub fn rows_of_phase<'a>(all: &[&'a Example], phase: Phase) -> Rows<'a> {
-    let own: Vec<&Example> = all.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
-    Rows { own: if is_enough(&own) { own } else { all.to_vec() }, all: all.to_vec() }
+    let networks = networks(all);
+    let own: Vec<&Example> = networks.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
+    Rows { own: if is_enough(&own) { own } else { networks }, all: all.to_vec() }
+}
+
+/// The rows without those of chains of single operators.
+fn networks<'a>(rows: &[&'a Example]) -> Vec<&'a Example> {
+    rows.iter().copied().filter(|row| !row.subject.is_of_operators()).collect()
 }
 
 impl Predictor<'_> {

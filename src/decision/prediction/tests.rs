@@ -3,6 +3,7 @@
 use super::example::{Example, Lessons, Site};
 use super::fitted::{Quantity, Rows, misses_of_families, misses_of_machines};
 use super::predictor::{Basis, Predictor};
+use crate::catalogue::OPERATORS;
 use crate::report::tests::record;
 use crate::run_data::{Peaks, Record};
 
@@ -133,4 +134,81 @@ fn rows_miss_together_with_their_family_or_with_their_machine() {
     };
     assert_eq!(units(misses_of_families(&rows, Quantity::Time, &lessons.peaks)), 10);
     assert_eq!(units(misses_of_machines(&rows, Quantity::Time, &lessons.peaks)), 2);
+}
+
+/// Five families, whose bytes grow with their operations, with this many rows each.
+fn networks(rows: u64) -> Vec<Record> {
+    let of_size = |family: u64, size: u64| {
+        let (flops, bytes) = (1000 * size * size, 2000 * size * size);
+        let noise = 1.0 + 0.02 * ((family * 7 + size) as f64).sin();
+        let row = row(&format!("net{family}"), size, 1, noise * law(flops, bytes));
+        // Otherwise they would be near-copies.
+        Record { node_bytes: Some(bytes), graph_nodes: Some(10 + 3 * family), ..row }
+    };
+    (0..5).flat_map(|family| (0..rows).map(move |place| of_size(family, 100 + 40 * family + 60 * place))).collect()
+}
+
+/// Eight times what the operations take at the peak, and a tenth of what the bytes take.
+fn law(flops: u64, bytes: u64) -> f64 {
+    8.0 * flops as f64 / 1e6 / GFLOPS + 0.1 * bytes as f64 / 1e7
+}
+
+/// Chains of which some do operations alone and others move bytes alone.
+fn chains() -> Vec<Record> {
+    let chain = |place: u64| {
+        let (flops, bytes) = if place.is_multiple_of(2) { (place * 4_000_000, 1000) } else { (0, place * 9_000_000) };
+        Record {
+            family: OPERATORS.into(),
+            flops: Some(flops),
+            convolution_flops: Some(flops),
+            node_bytes: Some(bytes),
+            operators: Some(if flops > 0 { "Conv LSTM" } else { "Relu" }.into()),
+            ..row(&format!("op{place}"), 32, 1, law(flops, bytes))
+        }
+    };
+    (1..21).map(chain).collect()
+}
+
+/// A network of few operations and many bytes.
+fn asked(operators: &str) -> super::Subject {
+    let (flops, bytes) = (10_000_000, 200_000_000);
+    let record = Record {
+        flops: Some(flops),
+        convolution_flops: Some(flops),
+        node_bytes: Some(bytes),
+        operators: Some(operators.into()),
+        ..row("asked", 100, 1, 1.0)
+    };
+    of(&[record]).examples.remove(0).subject
+}
+
+#[test]
+fn chains_of_operators_tell_apart_what_networks_leave_open() {
+    let predicted = |records: &[Record]| {
+        let lessons = of(records);
+        Predictor::new(&lessons).predict(&asked("Conv Relu"), &site()).unwrap().latency_ms.value
+    };
+    let truth = law(10_000_000, 200_000_000);
+    let [without, with] = [networks(4), [networks(4), chains()].concat()].map(|it| (predicted(&it) / truth).ln().abs());
+    assert!(with < 0.15 && with < without / 2.0, "off by {with} with chains, and {without} without");
+}
+
+#[test]
+fn chains_are_no_family_and_their_operators_count_as_seen() {
+    let predict = |records: &[Record], operators: &str| {
+        let lessons = of(records);
+        Predictor::new(&lessons).predict(&asked(operators), &site()).map_err(|refusal| refusal.reason)
+    };
+    let few = predict(&[networks(2), chains()].concat(), "Conv Relu").unwrap_err();
+    assert!(few.starts_with("10 rows of 5 families are measured"), "{few}");
+    let unseen = predict(&networks(4), "Conv LSTM").unwrap_err();
+    assert!(unseen.starts_with("no model with LSTM was measured"), "{unseen}");
+    let all = [networks(4), chains()].concat();
+    let found = predict(&all, "Conv LSTM").unwrap();
+    assert_eq!((found.rows, found.families), (20, 5));
+    // The misses are those of networks.
+    let lessons = of(&all);
+    let rows: Vec<&Example> = lessons.examples.iter().collect();
+    let rows = super::predictor::rows_of_phase(&rows, crate::definition::Phase::Forward);
+    assert!(misses_of_families(&rows, Quantity::Time, &lessons.peaks).iter().all(|miss| miss.family != OPERATORS));
 }
