@@ -223,29 +223,16 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         inputs: &[HostTensor],
         continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
-        let Followed { text, count, ends, log_probabilities } = continuation.into();
+        check_makes_tokens(self.phase)?;
         let inputs = self.generator.upload(&self.runtime, inputs)?;
-        let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
-        let mut all: Vec<NextTokens> = Vec::with_capacity(count);
-        let mut has_ended = Vec::new();
-        for number in 0..count {
-            let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref(), log_probabilities)?;
-            let tokens = given.unwrap_or_else(|| next.likeliest.clone());
-            has_ended.resize(tokens.len(), false);
-            has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
-            all.push(next);
-            if number + 1 == count || has_ended.iter().all(|ended| *ended) {
-                break;
-            }
+        let (first, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
+        followed(continuation, |before| {
+            let Some((number, tokens)) = before else { return self.runtime.download(&first).map(Some) };
             let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
             let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
-            logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
-        }
-        Ok(all)
+            let logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
+            self.runtime.download(&logits).map(Some)
+        })
     }
 
     fn generate(
@@ -254,9 +241,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         tokens: usize,
         made: &mut dyn FnMut(&HostTensor),
     ) -> Result<(), CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
+        check_makes_tokens(self.phase)?;
         let prompt = inputs.get(self.tokens_input).and_then(|input| input.shape.get(1)).copied();
         let prompt = self.prefix_positions + prompt.ok_or_else(|| CaseFailure::failed("a request without a prompt"))?;
         let inputs = self.generator.upload(&self.runtime, inputs)?;
@@ -277,11 +262,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         binding: usize,
         inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        if self.phase == Phase::Decode {
-            return Err(CaseFailure::unsupported(
-                "a step of decode takes its token from the step before, on the device",
-            ));
-        }
+        check_takes_inputs(self.phase)?;
         let begin = Instant::now();
         self.bound[binding].inputs = self.generator.upload(&self.runtime, inputs)?;
         self.runtime.sync()?;
@@ -303,31 +284,65 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 }
 
-/// The parts of a continuation.
-pub(super) struct Followed<'a> {
-    pub text: Option<&'a HostTensor>,
-    /// Tokens at most.
-    pub count: usize,
-    pub ends: &'a [i64],
-    pub log_probabilities: bool,
+pub(super) fn check_makes_tokens(phase: Phase) -> Result<(), CaseFailure> {
+    match phase {
+        Phase::Decode => Ok(()),
+        _ => Err(CaseFailure::unsupported("a session of this phase makes no further tokens")),
+    }
 }
 
-impl<'a> From<Continuation<'a>> for Followed<'a> {
-    fn from(continuation: Continuation<'a>) -> Self {
-        match continuation {
-            Continuation::Given { text, log_probabilities } => {
-                let count = text.shape.get(1).copied().unwrap_or(0);
-                Followed { text: Some(text), count, ends: &[], log_probabilities }
-            }
-            Continuation::Likeliest { most, ends } => {
-                Followed { text: None, count: most, ends, log_probabilities: false }
-            }
+pub(super) fn check_takes_inputs(phase: Phase) -> Result<(), CaseFailure> {
+    match phase {
+        Phase::Decode => {
+            Err(CaseFailure::unsupported("a step of decode takes its token from the step before, on the device"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Continuation<'_> {
+    /// Tokens at most.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Continuation::Given { text, .. } => text.shape.get(1).copied().unwrap_or(0),
+            Continuation::Likeliest { most, .. } => *most,
         }
     }
 }
 
+/// Follows what comes after a prompt, from the logits of each next token. `logits` gets the tokens before, and how many there were between
+/// them and the prompt, or nothing directly after the prompt; where it returns `None`, the text ends.
+pub(super) fn followed(
+    continuation: Continuation<'_>,
+    mut logits: impl FnMut(Option<(usize, Vec<i64>)>) -> Result<Option<HostTensor>, CaseFailure>,
+) -> Result<Vec<NextTokens>, CaseFailure> {
+    let (mut all, mut has_ended, mut before) = (Vec::new(), Vec::new(), None);
+    for number in 0..continuation.count() {
+        let Some(logits) = logits(before)? else { break };
+        let (next, tokens) = match continuation {
+            Continuation::Given { text, log_probabilities } => {
+                let given = column(text, number)?;
+                (next_tokens(&logits, Some(&given), log_probabilities)?, given)
+            }
+            Continuation::Likeliest { ends, .. } => {
+                let next = next_tokens(&logits, None, false)?;
+                let tokens = next.likeliest.clone();
+                has_ended.resize(tokens.len(), false);
+                has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
+                (next, tokens)
+            }
+        };
+        all.push(next);
+        if !has_ended.is_empty() && has_ended.iter().all(|ended| *ended) {
+            break;
+        }
+        before = Some((number, tokens));
+    }
+    Ok(all)
+}
+
 /// A column of a text `[batch, length]`.
-pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
+fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
     let (&[_, length], TensorData::I64(tokens)) = (text.shape.as_slice(), &text.data) else {
         return Err(CaseFailure::failed("a text that is not i64 [batch, length]"));
     };
@@ -337,7 +352,7 @@ pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseF
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest. The logarithms of all probabilities are as many numbers again, and come only if they are
 /// wanted.
-pub(super) fn next_tokens(
+fn next_tokens(
     logits: &HostTensor,
     given: Option<&[i64]>,
     log_probabilities: bool,

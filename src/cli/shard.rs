@@ -75,12 +75,7 @@ impl DivisionArguments {
             has_equal_machines: self.equal_machines,
             anchor: self.anchor.clone(),
         };
-        let request = Request {
-            selection: self.selection.clone(),
-            effort: self.effort.clone(),
-            criterion_arguments: vec!["--bench".to_owned()],
-            ..Request::default()
-        };
+        let request = Request::of(self.selection.clone(), &self.effort, None);
         divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
     }
 }

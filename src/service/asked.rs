@@ -175,7 +175,7 @@ pub fn suites(paths: &Paths) -> BTreeSet<String> {
     files.filter_map(name).collect()
 }
 
-fn value<T: ValueEnum>(parameter: &str, text: &str) -> Result<T, Failure> {
+pub fn value<T: ValueEnum>(parameter: &str, text: &str) -> Result<T, Failure> {
     T::from_str(text, true).map_err(|_| {
         let names = T::value_variants().iter().filter_map(T::to_possible_value);
         let names = names.map(|it| it.get_name().to_owned()).collect::<Vec<_>>().join(", ");

@@ -8,8 +8,9 @@ use anyhow::{Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::v2::only_model;
 use super::{
-    AnswerReader, Checked, Described, Protocol, ProtocolName, Turn, Whole, Wishes, base_of, get_json, seeded_words,
+    AnswerReader, Checked, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, seeded_words, whole,
 };
 use crate::definition::{Dtype, Phase};
 use crate::load::lengths_of;
@@ -39,13 +40,13 @@ struct OpenAi {
 /// Finds the model and what serves it.
 ///
 /// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
+/// What was asked for is wrong, or a [`Fault`] of the server.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
     wishes: &Wishes,
     name: ProtocolName,
-) -> Result<Result<Described, Fault>> {
+) -> Result<Described> {
     let end = match name {
         ProtocolName::Completions => "/completions",
         ProtocolName::Embeddings => "/embeddings",
@@ -58,19 +59,11 @@ pub fn describe(
             (base.clone(), format!("{base}/v1{end}"))
         }
     };
-    let listed = match get_json(connection, &format!("{base}/v1/models")) {
-        Ok(listed) => listed.unwrap_or_default(),
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let listed = get_json(connection, &format!("{base}/v1/models"))?.unwrap_or_default();
     let models = listed.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
     let ids: Vec<String> = models.iter().filter_map(|model| text(model, "id")).collect();
-    let model = match (&wishes.model, ids.as_slice()) {
-        (Some(model), _) => model.clone(),
-        (None, [only]) => only.clone(),
-        (None, []) => bail!("the server lists no model: name one by `--model`"),
-        (None, several) => bail!("the server has several models: name one by `--model`: {}", several.join(", ")),
-    };
+    let model = wishes.model.clone().map_or_else(|| only_model(Some(ids)), Ok)?;
     let owner = models.iter().find(|it| text(it, "id").as_ref() == Some(&model)).or(models.first());
     let server = server_of(connection, &base, owner.and_then(|model| text(model, "owned_by")).as_deref());
     let makes_tokens = name != ProtocolName::Embeddings;
@@ -89,7 +82,7 @@ pub fn describe(
     if makes_tokens && wishes.batch_size != 1 {
         bail!("a request to a language model is one prompt: leave `--batch-sizes` out");
     }
-    Ok(Ok(Described {
+    Ok(Described {
         protocol: Box::new(protocol),
         model,
         server,
@@ -97,7 +90,7 @@ pub fn describe(
         phase: if makes_tokens { Phase::Decode } else { Phase::Forward },
         input_shape: None,
         makes_tokens,
-    }))
+    })
 }
 
 /// The server's name by who owns its models, and its version where this server tells it.
@@ -171,11 +164,12 @@ impl Protocol for OpenAi {
             prompt: self.text(turn, self.lengths(turn)[0]),
             answer: String::new(),
         };
-        let counted = self.tokenizer.as_ref().map(prompt);
-        if self.is_stream {
-            Box::new(Stream { counted, ..Stream::default() })
-        } else {
-            Box::new(WholeAnswer { body: Whole::default(), name: self.name, batch_size: self.batch_size, counted })
+        let mut counted = self.tokenizer.as_ref().map(prompt);
+        let batch_size = self.batch_size;
+        match self.name {
+            _ if self.is_stream => Box::new(Stream { counted, ..Stream::default() }),
+            ProtocolName::Embeddings => whole(move |body, _| check_embeddings(body, batch_size)),
+            _ => whole(move |body, _| check_answer(body, &mut counted)),
         }
     }
 }
@@ -363,19 +357,6 @@ fn counted(
     Ok(counted.map(Counted::tokens).transpose()?.unzip())
 }
 
-struct WholeAnswer {
-    body: Whole,
-    name: ProtocolName,
-    batch_size: usize,
-    counted: Option<Counted>,
-}
-
-impl Reader for WholeAnswer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
-    }
-}
-
 #[derive(Deserialize)]
 struct Embeddings {
     data: Vec<Embedding>,
@@ -388,38 +369,39 @@ struct Embedding {
     embedding: Vec<f64>,
 }
 
-impl AnswerReader for WholeAnswer {
-    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
-        let body = self.body.0.as_slice();
-        let no_answer = |error: serde_json::Error| match String::from_utf8_lossy(body).contains("NaN") {
-            true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
-            false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
-        };
-        if self.name == ProtocolName::Embeddings {
-            let answer: Embeddings = serde_json::from_slice(body).map_err(no_answer)?;
-            if answer.data.len() != self.batch_size || answer.data.iter().any(|it| it.embedding.is_empty()) {
-                let why = format!("{} embeddings for {} texts", answer.data.len(), self.batch_size);
-                return Err(Fault::new(Kind::WrongShape, why));
-            }
-            if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
-                return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
-            }
-            let prompt_tokens = answer.usage.map_or(0, Usage::prompt);
-            return Ok(Checked { prompt_tokens, ..Checked::default() });
-        }
-        let answer: Event = serde_json::from_slice(body).map_err(no_answer)?;
-        if let Some(error) = answer.error {
-            return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
-        }
-        if !answer.choices.iter().any(Choice::has_content) {
-            return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
-        }
-        if let Some(counted) = &mut self.counted {
-            counted.answer.extend(answer.choices.iter().flat_map(Choice::texts));
-        }
-        let (whole, tokens_by) = counted(answer.usage, self.counted.as_ref())?;
-        Ok(Checked { whole, tokens_by, ..Checked::default() })
+fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| match String::from_utf8_lossy(body).contains("NaN") {
+        true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
+        false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
+    })
+}
+
+fn check_embeddings(body: &[u8], batch_size: usize) -> Result<Checked, Fault> {
+    let answer: Embeddings = parsed(body)?;
+    if answer.data.len() != batch_size || answer.data.iter().any(|it| it.embedding.is_empty()) {
+        let why = format!("{} embeddings for {batch_size} texts", answer.data.len());
+        return Err(Fault::new(Kind::WrongShape, why));
     }
+    if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
+        return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
+    }
+    Ok(Checked { prompt_tokens: answer.usage.map_or(0, Usage::prompt), ..Checked::default() })
+}
+
+/// Checks an answer that is not streamed.
+fn check_answer(body: &[u8], texts: &mut Option<Counted>) -> Result<Checked, Fault> {
+    let answer: Event = parsed(body)?;
+    if let Some(error) = answer.error {
+        return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
+    }
+    if !answer.choices.iter().any(Choice::has_content) {
+        return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
+    }
+    if let Some(texts) = texts {
+        texts.answer.extend(answer.choices.iter().flat_map(Choice::texts));
+    }
+    let (whole, tokens_by) = counted(answer.usage, texts.as_ref())?;
+    Ok(Checked { whole, tokens_by, ..Checked::default() })
 }
 
 #[cfg(test)]
@@ -489,19 +471,14 @@ mod tests {
         assert_eq!(stream("null"), (2, Some(4), counter.name().to_owned()));
         let usage = r#"{"prompt_tokens":7,"completion_tokens":9}"#;
         assert_eq!(stream(usage), (7, Some(9), "usage".to_owned()));
-        let body = Whole(br#"{"choices":[{"message":{"content":"the water"}}]}"#.to_vec());
-        let mut whole = WholeAnswer { body, name: ProtocolName::Chat, batch_size: 1, counted: Some(counted()) };
-        let checked = whole.check(&Seen::default()).unwrap();
+        let body = br#"{"choices":[{"message":{"content":"the water"}}]}"#;
+        let checked = check_answer(body, &mut Some(counted())).unwrap();
         assert_eq!((checked.whole.unwrap().output, checked.tokens_by.as_deref()), (2, Some(counter.name())));
     }
 
     #[test]
     fn whole_answers_are_checked() {
-        let of = |name, body: &str| {
-            let mut answer = WholeAnswer { body: Whole(body.as_bytes().to_vec()), name, batch_size: 1, counted: None };
-            answer.check(&Seen::default()).map_err(|fault| fault.kind)
-        };
-        let chat = |body: &str| of(ProtocolName::Chat, body);
+        let chat = |body: &str| check_answer(body.as_bytes(), &mut None).map_err(|fault| fault.kind);
         let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#;
         let answer = format!(r#"{{"choices":[{{"message":{{"content":"hi"}}}}],{usage}}}"#);
         let whole = chat(&answer).unwrap().whole.unwrap();
@@ -509,7 +486,7 @@ mod tests {
         assert_eq!(chat(r#"{"choices":[]}"#).unwrap_err(), Kind::WrongShape);
         assert_eq!(chat(r#"{"error":"no"}"#).unwrap_err(), Kind::ServerError);
         assert_eq!(chat("hello").unwrap_err(), Kind::WrongType);
-        let embeddings = |body: &str| of(ProtocolName::Embeddings, body);
+        let embeddings = |body: &str| check_embeddings(body.as_bytes(), 1).map_err(|fault| fault.kind);
         assert!(embeddings(r#"{"data":[{"embedding":[0.1,0.2]}]}"#).is_ok());
         assert_eq!(embeddings(r#"{"data":[]}"#).unwrap_err(), Kind::WrongShape);
         assert_eq!(embeddings(r#"{"data":[{"embedding":[NaN]}]}"#).unwrap_err(), Kind::NotFinite);

@@ -1,7 +1,6 @@
 //! The Open Inference Protocol v2 (KServe): tensors as JSON, or as bytes after a JSON head (its binary extension).
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use hyper::body::Bytes;
@@ -14,13 +13,13 @@ use super::tensors::{
     tensors_of, type_name,
 };
 use super::{
-    AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, base_of, get_json, json_of as json_answer,
+    AnswerReader, Checked, Described, Protocol, Turn, Wishes, base_of, get_json, json_of as json_answer, seeded_words,
+    whole,
 };
 use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, SEQUENCE, Sizes, TensorSpec};
 use crate::fixture::HostTensor;
-use crate::remote::connection::{Call, Connection, Reader, Seen};
+use crate::remote::connection::{Call, Connection, Seen};
 use crate::remote::fault::{Fault, Kind};
-use crate::remote::protocol::seeded_words;
 use crate::remote::target::Target;
 
 /// The header with the length of the JSON before the bytes.
@@ -87,38 +86,31 @@ pub(super) struct Checks {
 /// outputs where they are known.
 ///
 /// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
+/// What was asked for is wrong, or a [`Fault`] of the server.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
     wishes: &Wishes,
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
-) -> Result<Result<Described, Fault>> {
+) -> Result<Described> {
     let base = base_of(&target.path, &["/v2"]);
     let named = target.path.split_once("/v2/models/").map(|(_, name)| name.trim_end_matches("/infer").to_owned());
-    let mut ask = |path: String| get_json(connection, &path);
-    let server = match ask(format!("{base}/v2")) {
-        Ok(server) => server.unwrap_or_default(),
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let server = get_json(connection, &format!("{base}/v2"))?.unwrap_or_default();
     let name = match named.or_else(|| wishes.model.clone()) {
         Some(name) => name,
-        None => match json_answer(connection, &Call::json(format!("{base}/v2/repository/index"), "{}")) {
-            Ok(listed) => only_model(listed.map(names_of))?,
-            Err(fault) => return Ok(Err(fault)),
-        },
+        None => {
+            let listed = json_answer(connection, &Call::json(format!("{base}/v2/repository/index"), "{}"))?;
+            only_model(listed.map(names_of))?
+        }
     };
     let path = format!("{base}/v2/models/{name}");
-    let metadata = match get_json(connection, &path) {
-        Ok(Some(metadata)) => {
-            serde_json::from_value::<Metadata>(metadata).with_context(|| format!("{path} describes no model"))?
-        }
-        Ok(None) => return Ok(Err(Fault::new(Kind::ClientError, format!("the server has no model {name:?}")))),
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let none = || Fault::new(Kind::ClientError, format!("the server has no model {name:?}"));
+    let metadata = get_json(connection, &path)?.ok_or_else(none)?;
+    let metadata: Metadata =
+        serde_json::from_value(metadata).with_context(|| format!("{path} describes no model"))?;
     let text = |key: &str| server.get(key).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
     let found = Found { name, server: [text("name"), text("version")], path: format!("{path}/infer"), metadata };
-    found.described(wishes, right, |v2| Box::new(v2)).map(Ok)
+    found.described(wishes, right, |v2| Box::new(v2))
 }
 
 impl Found {
@@ -161,7 +153,7 @@ fn names_of(listed: serde_json::Value) -> Vec<String> {
     listed.as_array().into_iter().flatten().filter_map(name).collect()
 }
 
-/// The server's only model, by Triton's and MLServer's list of their models, if there is such a list.
+/// The server's only model, by its list of its models, if there is such a list.
 pub(super) fn only_model(listed: Option<Vec<String>>) -> Result<String> {
     match listed.context("the server does not list its models: name one by `--model`")?.as_slice() {
         [only] => Ok(only.clone()),
@@ -358,33 +350,20 @@ impl Protocol for V2 {
     }
 }
 
-/// An answer, whose outputs are read by a function.
-struct Answer {
-    /// Among the requests that take turns.
-    place: Option<usize>,
-    body: Whole,
-    checks: Arc<Checks>,
-    status_of: StatusOf,
-    outputs_of: OutputsOf,
-}
-
-/// Says whether the heads and trailers tell of a failure.
-pub(super) type StatusOf = fn(&Seen) -> Result<(), Fault>;
-
-/// Reads the outputs of a whole answer.
-pub(super) type OutputsOf = fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>;
-
 impl V2 {
-    /// Reads and checks the answer to this turn's request.
-    pub(super) fn reader_of(&self, turn: Turn, status_of: StatusOf, outputs_of: OutputsOf) -> Box<dyn AnswerReader> {
+    /// Reads and checks the answer to this turn's request. `status_of` says whether the heads and trailers tell of a failure, and `outputs_of` reads
+    /// the outputs of a whole answer.
+    pub(super) fn reader_of(
+        &self,
+        turn: Turn,
+        status_of: fn(&Seen) -> Result<(), Fault>,
+        outputs_of: fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>,
+    ) -> Box<dyn AnswerReader> {
         let (place, checks) = (self.place(turn), self.checks.clone());
-        Box::new(Answer { place, body: Whole::default(), checks, status_of, outputs_of })
-    }
-}
-
-impl Reader for Answer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
+        whole(move |body, seen| {
+            status_of(seen)?;
+            checks.check(place, body, |body| outputs_of(body, seen))
+        })
     }
 }
 
@@ -407,13 +386,6 @@ struct JsonOutput {
 #[derive(Default, Deserialize)]
 struct Parameters {
     binary_data_size: Option<usize>,
-}
-
-impl AnswerReader for Answer {
-    fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
-        (self.status_of)(seen)?;
-        self.checks.check(self.place, &mut self.body.0, |body| (self.outputs_of)(body, seen))
-    }
 }
 
 /// The outputs of an answer over HTTP.
