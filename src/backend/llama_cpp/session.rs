@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{Context, LoadedModel, MOST_SEQUENCES, Placed};
-use super::library::{Token, llama};
+use super::declarations::Token;
+use super::library::llama;
 use super::operators::Watch;
 use super::settings::Settings;
 use crate::backend::generation::{Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, side_by_side};
