@@ -123,7 +123,7 @@ struct Grpc {
 /// Asks the server about itself and the model, as over HTTP.
 ///
 /// # Errors
-/// What was asked for is wrong, or a [`Fault`] of the server.
+/// What was asked for is wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,

@@ -14,7 +14,7 @@ struct Measurement {
 }
 
 /// # Errors
-/// There is no name of a model, or a [`Fault`] of the server.
+/// There is no name of a model, or the server has a fault.
 pub fn describe(connection: &mut Connection, target: &Target, wishes: &Wishes) -> Result<Described> {
     const START: &str = "/api/v1/benchmark/";
     let base = base_of(&target.path, &["/api"]);

@@ -142,7 +142,7 @@ pub struct Described {
 /// Asks the server which protocol it speaks, unless that is known, and describes the model.
 ///
 /// # Errors
-/// What was asked for is wrong, or a [`Fault`] of the server.
+/// What was asked for is wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
