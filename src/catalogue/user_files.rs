@@ -337,9 +337,6 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
 }
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.
-///
-/// # Errors
-/// The archive cannot be read.
 fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
     let input = |(name, _): (String, String)| {
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

@@ -370,9 +370,6 @@ impl TermArguments {
     }
 
     /// The lengths of requests that are answered with tokens. Returns `None` if requests are calls.
-    ///
-    /// # Errors
-    /// The file that lists them cannot be read.
     pub fn lengths(&self) -> Result<Option<RequestLengths>> {
         if let Some(lengths) = self.trace()?.and_then(|trace| trace.lengths) {
             return Ok(Some(RequestLengths::Listed(lengths)));

@@ -88,9 +88,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 }
 
 /// Writes the suite file of each part.
-///
-/// # Errors
-/// The folder cannot be written.
 pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
     fs_err::create_dir_all(folder)?;
     // Paths in a suite file are relative to its folder.

@@ -61,9 +61,6 @@ impl Models {
     }
 
     /// The catalogue, which is read again when a file was added or removed.
-    ///
-    /// # Errors
-    /// A folder cannot be listed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
         let changed = |folder: &str| self.folder.join(folder).metadata().and_then(|it| it.modified()).ok();
         let stamp: Stamp = FOLDERS.iter().map(|folder| changed(folder)).collect();
@@ -79,9 +76,6 @@ impl Models {
     }
 
     /// The models, for a list.
-    ///
-    /// # Errors
-    /// A folder cannot be listed.
     pub fn list(&self) -> anyhow::Result<Vec<Listed>> {
         let listed = |entry: &Entry| {
             let model = entry.model.as_ref().ok();

@@ -92,9 +92,6 @@ impl Texts {
 
     /// The lengths into which the texts are sorted, as the largest number of tokens of each: `asked`, or powers of two from 8, the
     /// last one limited by what the model takes. A length that no text has is left out.
-    ///
-    /// # Errors
-    /// As [`tokens`](Self::tokens).
     pub fn buckets(&self, asked: Option<&[usize]>) -> Result<Vec<usize>> {
         let lengths = (0..self.len()).map(|place| Ok(self.tokens(place)?.ids.len())).collect::<Result<Vec<_>>>()?;
         Ok(buckets(&lengths, asked, self.longest))

@@ -95,9 +95,6 @@ impl Supervisor {
     }
 
     /// Runs a worker with a job that leaves its answer in a file, and returns the answer, or why there is none.
-    ///
-    /// # Errors
-    /// As [`Self::run_worker`].
     pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
         // A search goes on for minutes, and says where it is.
         let is_silent = job.load.as_ref().is_none_or(|terms| !terms.is_search);

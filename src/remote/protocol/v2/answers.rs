@@ -101,9 +101,6 @@ impl Output {
     }
 
     /// The same of little-endian bytes.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
     pub fn of_bytes(name: String, datatype: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, Fault> {
         let numbers = numbers_of_bytes(datatype, &shape, bytes)
             .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?;
