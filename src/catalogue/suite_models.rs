@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
 use crate::definition::{
-    BATCH, CaseFailure, DataSource, Dimension, Dims, Dtype, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel,
-    TensorSpec, Tolerance, check_component, usable_name, whole, with_dimensions,
+    BATCH, CaseFailure, Dimension, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec,
+    check_component, usable_name, with_dimensions,
 };
 use crate::onnx;
 
@@ -132,23 +132,11 @@ fn model_of_code(table: &SuiteModel) -> Result<Entry> {
     check_component(name).with_context(of_model)?;
     let specs = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<TensorSpec>>>();
     let inputs = specs(inputs).with_context(of_model)?;
-    let (parts, phases) = whole(&inputs, specs(outputs).with_context(of_model)?);
     let model = Model {
-        name: name.clone(),
-        variant: ORIGINAL.into(),
         family: family.clone().unwrap_or_else(|| name.clone()),
         modality: modality.clone().unwrap_or_else(|| "unknown".into()),
-        parameters: None,
-        inputs,
-        parts,
-        phases,
-        generation: None,
-        sequence_lengths: Vec::new(),
-        tolerance: Tolerance::default(),
-        dtype: Dtype::F32,
-        judge: None,
-        data_source: DataSource::Synthetic,
         origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
+        ..Model::of_tensors(name, inputs, specs(outputs).with_context(of_model)?)
     };
     Ok(Entry::new(name.clone(), ORIGINAL.into(), Place::Suite, Ok(model)))
 }

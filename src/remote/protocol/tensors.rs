@@ -7,10 +7,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use anyhow::{Context, Result};
 
-use crate::definition::{
-    BATCH, DataSource, Dimension, Dtype, ElementType, Model, ORIGINAL, Origin, Phase, PhasePlan, Sizes, TensorSpec,
-    Tolerance,
-};
+use crate::definition::{BATCH, Dimension, ElementType, Sizes, TensorSpec};
 use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input};
 use crate::remote::fault::{Fault, Kind};
 
@@ -40,27 +37,6 @@ pub fn element_type(name: &str) -> Option<ElementType> {
 
 pub fn type_name(dtype: ElementType) -> &'static str {
     TYPES.iter().find(|(_, known)| *known == dtype).map_or(BYTES, |(name, _)| name)
-}
-
-/// A model of which nothing is known but its inputs and outputs.
-pub fn tensors_of(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>, dtype: Dtype) -> Model {
-    Model {
-        name: name.to_owned(),
-        variant: ORIGINAL.to_owned(),
-        family: String::new(),
-        modality: String::new(),
-        parameters: None,
-        inputs,
-        parts: Vec::new(),
-        phases: vec![PhasePlan { phase: Phase::Forward, parts: Vec::new(), outputs }],
-        generation: None,
-        sequence_lengths: Vec::new(),
-        tolerance: Tolerance::default(),
-        dtype,
-        data_source: DataSource::Synthetic,
-        judge: None,
-        origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-    }
 }
 
 /// The elements in row-major order as a list of JSON.

@@ -212,9 +212,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{LoadRequest, Placement, Stages};
-    use crate::definition::{
-        DataSource, Dimension, Dtype, Effort, ElementType, Origin, Part, PhasePlan, Tolerance, WHOLE,
-    };
+    use crate::definition::{Dimension, Dtype, Effort, ElementType};
     use crate::fixture::{Artifacts, RING, TensorData};
     use crate::run_data::RunFolder;
 
@@ -265,24 +263,7 @@ mod tests {
             let shape = vec![Dimension::Symbol("batch".into()), Dimension::Fixed(width)];
             TensorSpec::new(name, ElementType::F32, shape)
         };
-        let (inputs, outputs) = (vec![spec("x", 1)], vec![spec("y", 2)]);
-        Model {
-            name: "m".into(),
-            variant: "original".into(),
-            family: String::new(),
-            modality: String::new(),
-            parameters: None,
-            inputs: inputs.clone(),
-            parts: vec![Part { name: WHOLE.into(), inputs, outputs: outputs.clone() }],
-            phases: vec![PhasePlan { phase: Phase::Forward, parts: vec![WHOLE.into()], outputs }],
-            generation: None,
-            sequence_lengths: Vec::new(),
-            tolerance: Tolerance::default(),
-            dtype: Dtype::F32,
-            data_source: DataSource::Synthetic,
-            judge: None,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-        }
+        Model::of_tensors("m", vec![spec("x", 1)], vec![spec("y", 2)])
     }
 
     fn job(run_folder: &Path) -> Job {

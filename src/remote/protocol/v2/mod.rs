@@ -12,8 +12,7 @@ use serde_json::json;
 
 use self::answers::{Checks, HEAD_LENGTH, outputs_of};
 use super::tensors::{
-    BYTES, Form, MOST_INPUT, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text, tensors_of,
-    type_name,
+    BYTES, Form, MOST_INPUT, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text, type_name,
 };
 use super::{
     AnswerReader, Described, Protocol, Turn, Wishes, base_of, get_json, json_of as json_answer, seeded_words, whole,
@@ -197,7 +196,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     });
     let output = |tensor: &TensorMetadata| TensorSpec::new(&tensor.name, ElementType::F32, Vec::new());
     let outputs = metadata.outputs.iter().map(output).collect();
-    Ok(tensors_of(name, inputs, outputs, dtype.unwrap_or_default()))
+    Ok(Model { dtype: dtype.unwrap_or_default(), ..Model::of_tensors(name, inputs, outputs) })
 }
 
 fn dtype_is_floating(dtype: ElementType) -> bool {
