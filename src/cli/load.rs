@@ -87,7 +87,9 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
-    let kept = arguments.words.iter().map(|word| find_side(&reports, word)).collect::<Result<Vec<_>>>()?;
+    // The load tests of names that commas separate, or `None` if one is none.
+    let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
+    let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
     if kept.iter().any(Option::is_some) {
         return of_kept(arguments, kept.into_iter().flatten().collect());
     }
@@ -134,11 +136,6 @@ fn finish(
     eprintln!("load test   {}", write_load(reports, &run)?.display());
     write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
-}
-
-/// The load tests of these names, which commas separate. Returns `None` if one is none.
-fn find_side(reports: &Path, names: &str) -> Result<Option<Vec<LoadRun>>> {
-    names.split(',').map(|name| find_load(reports, name)).collect()
 }
 
 /// One load test that was made before is shown, and the searches of two sides are compared.

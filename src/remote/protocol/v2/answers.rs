@@ -200,7 +200,6 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
-    use crate::remote::protocol::tensors::bytes_of;
 
     fn checks(outputs: &str) -> Checks {
         Checks::new(serde_json::from_str(outputs).unwrap(), 1, None)
@@ -243,7 +242,7 @@ mod tests {
         let head = br#"{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}"#;
         let mut seen = Seen::default();
         seen.headers.insert(HEAD_LENGTH, HeaderValue::from(head.len()));
-        let body = |values: [f32; 2]| [&head[..], &bytes_of(&values.to_vec().into())].concat();
+        let body = |values: [f32; 2]| [&head[..], values.map(f32::to_le_bytes).as_flattened()].concat();
         assert_eq!(checked(&checks, &body([1.0, 2.0]), &seen), Ok(()));
         assert_eq!(checked(&checks, &body([1.0, f32::INFINITY]), &seen), Err(Kind::NotFinite));
         assert_eq!(checked(&checks, &body([1.0, 2.0])[..head.len() + 5], &seen), Err(Kind::WrongType));

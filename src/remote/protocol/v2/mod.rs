@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::answers::{Checks, HEAD_LENGTH, outputs_of};
 use super::tensors::{
-    BYTES, Form, MOST_INPUT, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text, type_name,
+    BYTES, Form, MOST_INPUT, Right, Varied, element_type, elements_of, json_of, shape_text, type_name,
 };
 use super::{
     AnswerReader, Described, Protocol, Turn, Wishes, base_of, get_json, json_of as json_answer, seeded_words, whole,
@@ -173,7 +173,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
         let shape = tensor.shape.iter().enumerate().map(dimension).collect();
         let spec = TensorSpec::new(&tensor.name, dtype, shape);
         // A mask of a language model says that everything is there.
-        let is_mask = tensor.name.contains("mask") && !dtype_is_floating(dtype);
+        let is_mask = tensor.name.contains("mask") && !dtype.is_floating();
         Ok(TensorSpec { constant: is_mask.then_some(1.0), ..spec })
     };
     let inputs = metadata.inputs.iter().map(spec).collect::<Result<Vec<_>>>()?;
@@ -197,10 +197,6 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     let output = |tensor: &TensorMetadata| TensorSpec::new(&tensor.name, ElementType::F32, Vec::new());
     let outputs = metadata.outputs.iter().map(output).collect();
     Ok(Model { dtype: dtype.unwrap_or_default(), ..Model::of_tensors(name, inputs, outputs) })
-}
-
-fn dtype_is_floating(dtype: ElementType) -> bool {
-    matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16 | ElementType::F64)
 }
 
 /// Texts of an input.
@@ -233,7 +229,7 @@ fn inputs_of(
         if let Some(known) = known {
             let shape = known.clone().next().map(|first| first.shape.clone()).unwrap_or_default();
             let written = |input: &HostTensor| match form {
-                Form::Bytes => bytes_of(&input.data),
+                Form::Bytes => input.data.to_bytes(),
                 _ => json_of(&input.data).into_bytes(),
             };
             return Ok(of(shape, Content::Known(known.map(written).collect())));
