@@ -142,6 +142,18 @@ pub enum Origin {
     Gguf { file: PathBuf },
 }
 
+impl Origin {
+    /// The files with its weights inside, its graph first; of a packaged model the file of weights that it is given.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = match self {
+            Origin::Packaged { weights, .. } => [weights.as_ref(), None],
+            Origin::Files { onnx, torchscript, .. } => [onnx.as_ref(), torchscript.as_ref()],
+            Origin::Gguf { file } => [Some(file), None],
+        };
+        files.into_iter().flatten()
+    }
+}
+
 /// The error of an output that counts as right in any case, as a part of what the outputs of different samples differ by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -142,17 +142,16 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
                     "the file leaves sizes open, and none of the typical ones ran on {}: pass them, as in `inferbench run {} \
                      {example}`; the last error was: {message}",
                     item.case.backend,
-                    path_of(open).display()
+                    path_of(open).map_or(Path::new(""), PathBuf::as_path).display()
                 ),
             ))
         }
     })
 }
 
-fn path_of(model: &Model) -> PathBuf {
+fn path_of(model: &Model) -> Option<&PathBuf> {
     match &model.origin {
-        Origin::Files { onnx, torchscript, .. } => onnx.clone().or_else(|| torchscript.clone()).unwrap_or_default(),
-        Origin::Packaged { folder, .. } => folder.clone(),
-        Origin::Gguf { file } => file.clone(),
+        Origin::Packaged { folder, .. } => Some(folder),
+        origin => origin.files().next(),
     }
 }

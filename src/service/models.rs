@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use crate::catalogue::{Entry, Place, find_name, is_model_file, read_catalogue};
-use crate::definition::{Model, ORIGINAL, Origin, Phase};
+use crate::definition::{ORIGINAL, Phase};
 use crate::paths::Paths;
 
 const FOLDERS: [&str; 4] = ["zoo", "exported", "trained", "quantized"];
@@ -86,7 +86,6 @@ impl Models {
                 modality: model.map(|model| model.modality.clone()),
                 parameters: model.and_then(|model| model.parameters),
                 files: files(entry)
-                    .into_iter()
                     .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
                     .collect(),
                 phases: model.map(|model| model.phases.iter().map(|plan| plan.phase).collect()).unwrap_or_default(),
@@ -122,7 +121,7 @@ impl Models {
     fn check_place(&self, entry: &Entry) -> Result<(), Failure> {
         let folder = self.folder.canonicalize().map_err(anyhow::Error::from)?;
         let is_outside = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !file.starts_with(&folder));
-        match files(entry).iter().any(is_outside) {
+        match files(entry).any(is_outside) {
             true => Err(Failure::not_found(format!(
                 "{}: its file is a link that leads out of the folder of models",
                 entry.name
@@ -144,7 +143,7 @@ fn backend_of(written: &str) -> Option<&'static str> {
 
 fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) -> Option<&'a Entry> {
     let is_its_file =
-        |entry: &&Entry| files(entry).iter().any(|file| file.file_name().is_some_and(|name| name == written));
+        |entry: &&Entry| files(entry).any(|file| file.file_name().is_some_and(|name| name == written));
     let of_file = |place: fn(Place) -> bool| catalogue.iter().filter(move |entry| place(entry.place)).find(is_its_file);
     let by_file = match (is_model_file(Path::new(written)), variant) {
         (true, None) => of_file(|place| place == Place::Folder).or_else(|| of_file(|place| place != Place::Derived)),
@@ -159,13 +158,8 @@ fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) ->
 }
 
 /// The files of a model that a user has made.
-fn files(entry: &Entry) -> Vec<PathBuf> {
-    match entry.model.as_ref().map(|Model { origin, .. }| origin) {
-        Ok(Origin::Files { onnx, torchscript, .. }) => [onnx, torchscript].into_iter().flatten().cloned().collect(),
-        Ok(Origin::Gguf { file }) => vec![file.clone()],
-        Ok(Origin::Packaged { weights, .. }) => weights.iter().cloned().collect(),
-        Err(_) => Vec::new(),
-    }
+fn files(entry: &Entry) -> impl Iterator<Item = &PathBuf> {
+    entry.model.iter().flat_map(|model| model.origin.files())
 }
 
 fn unknown(written: &str, variant: Option<&str>, catalogue: &[Entry]) -> Failure {
