@@ -47,13 +47,10 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     runtime: R,
     generator: G,
     phase: Phase,
-    prompt_positions: usize,
+    lengths: Lengths,
     /// Positions before the prompt, and the place of the prompt's tokens among the inputs.
     prefix_positions: usize,
     tokens_input: usize,
-    /// Steps from a prefill, before decoding begins again from it.
-    steps: usize,
-    compared_steps: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
 }
@@ -83,7 +80,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         generator: G,
         placement: Placement,
     ) -> Result<Self, CaseFailure> {
-        let Lengths { prompt: prompt_positions, steps, compared_steps } = Lengths::of(request)?;
+        let lengths = Lengths::of(request)?;
         let phase = request.phase;
         let generation = request.model.generation.as_ref();
         let prefix_positions = generation.map_or(0, |generation| generation.prefix_positions);
@@ -94,11 +91,9 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
             runtime,
             generator,
             phase,
-            prompt_positions,
+            lengths,
             prefix_positions,
             tokens_input,
-            steps,
-            compared_steps,
             bound,
             placement,
         })
@@ -118,7 +113,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
             now.clone_from(start);
         }
         let Some(state) = now else { return Err(CaseFailure::failed("no prefill")) };
-        let position = self.prompt_positions + state.steps;
+        let position = self.lengths.prompt + state.steps;
         let logits = self.generator.step(&self.runtime, &state.tokens, position, &mut state.cache)?;
         state.tokens = self.runtime.greedy(&logits)?;
         state.steps += 1;
@@ -174,14 +169,13 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        let Lengths { prompt, steps, compared_steps } = Lengths::of(request)?;
-        (self.prompt_positions, self.steps, self.compared_steps) = (prompt, steps, compared_steps);
+        self.lengths = Lengths::of(request)?;
         self.bound.clear();
         Ok(())
     }
 
     fn calls_in_a_row(&self) -> usize {
-        if self.phase == Phase::Decode { self.steps } else { 1 }
+        if self.phase == Phase::Decode { self.lengths.steps } else { 1 }
     }
 
     fn rewind(&mut self, binding: usize) {
@@ -208,7 +202,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         }
         self.rewind(binding);
         let (mut steps, mut last) = (Vec::new(), None);
-        for _ in 0..self.compared_steps {
+        for _ in 0..self.lengths.compared_steps {
             let (logits, tokens) = self.step(binding)?;
             steps.push(self.runtime.download(&tokens)?);
             last = Some(logits);
@@ -229,7 +223,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         followed(continuation, |before| {
             let Some((number, tokens)) = before else { return self.runtime.download(&first).map(Some) };
             let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
-            let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
+            let (tokens, position) = (self.runtime.upload(&tokens)?, self.lengths.prompt + number);
             let logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
             self.runtime.download(&logits).map(Some)
         })
