@@ -87,16 +87,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         let is_tokens = |input: &TensorSpec| generation.is_some_and(|generation| input.name == generation.tokens);
         let tokens_input = request.model.inputs.iter().position(is_tokens).unwrap_or(0);
         let bound = Vec::new();
-        Ok(GenerationSession {
-            runtime,
-            generator,
-            phase,
-            lengths,
-            prefix_positions,
-            tokens_input,
-            bound,
-            placement,
-        })
+        Ok(GenerationSession { runtime, generator, phase, lengths, prefix_positions, tokens_input, bound, placement })
     }
 
     /// One prefill, with the token that it gives.
@@ -346,11 +337,7 @@ fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest. The logarithms of all probabilities are as many numbers again, and come only if they are
 /// wanted.
-fn next_tokens(
-    logits: &HostTensor,
-    given: Option<&[i64]>,
-    log_probabilities: bool,
-) -> Result<NextTokens, CaseFailure> {
+fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bool) -> Result<NextTokens, CaseFailure> {
     let mut next =
         NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {

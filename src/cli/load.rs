@@ -112,8 +112,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
         selection.phase = vec![Phase::Decode];
     }
     let filter = selection.take_filter(&arguments.words[usize::from(is_search)..]);
-    let request =
-        Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
+    let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
     let _lock = harness::keep_others_out(&paths)?;
     let run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)

@@ -85,9 +85,7 @@ impl Models {
                 family: model.map(|model| model.family.clone()),
                 modality: model.map(|model| model.modality.clone()),
                 parameters: model.and_then(|model| model.parameters),
-                files: files(entry)
-                    .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
-                    .collect(),
+                files: files(entry).filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect(),
                 phases: model.map(|model| model.phases.iter().map(|plan| plan.phase).collect()).unwrap_or_default(),
                 sequence_lengths: model.map(|model| model.sequence_lengths.clone()).unwrap_or_default(),
                 unusable: entry.model.as_ref().err().map(|failure| failure.message.clone()),
@@ -142,8 +140,7 @@ fn backend_of(written: &str) -> Option<&'static str> {
 }
 
 fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) -> Option<&'a Entry> {
-    let is_its_file =
-        |entry: &&Entry| files(entry).any(|file| file.file_name().is_some_and(|name| name == written));
+    let is_its_file = |entry: &&Entry| files(entry).any(|file| file.file_name().is_some_and(|name| name == written));
     let of_file = |place: fn(Place) -> bool| catalogue.iter().filter(move |entry| place(entry.place)).find(is_its_file);
     let by_file = match (is_model_file(Path::new(written)), variant) {
         (true, None) => of_file(|place| place == Place::Folder).or_else(|| of_file(|place| place != Place::Derived)),

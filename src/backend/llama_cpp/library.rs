@@ -7,7 +7,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use libloading::Library;
 use once_cell::sync::OnceCell;
 
-use super::declarations::{Device, Feature, Functions, Registration, ThreadPool, ThreadPoolParameters, ThreadPools, text_of};
+use super::declarations::{
+    Device, Feature, Functions, Registration, ThreadPool, ThreadPoolParameters, ThreadPools, text_of,
+};
 use super::log::{last_kernels, log};
 use crate::backend::installed::{Installed, Search, file_beginning};
 use crate::definition::CaseFailure;

@@ -12,7 +12,9 @@ use super::declarations::Token;
 use super::library::llama;
 use super::operators::Watch;
 use super::settings::Settings;
-use crate::backend::generation::{Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, side_by_side};
+use crate::backend::generation::{
+    Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, side_by_side,
+};
 use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::backend::recorder::Recorder;
 use crate::backend::shared::Shared;

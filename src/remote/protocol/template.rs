@@ -171,9 +171,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_where_the_pointer_says() {
-        let of = |pointer: Option<&str>, body: &str| {
-            check(body.as_bytes(), pointer).map(|_| ()).map_err(|fault| fault.kind)
-        };
+        let of =
+            |pointer: Option<&str>, body: &str| check(body.as_bytes(), pointer).map(|_| ()).map_err(|fault| fault.kind);
         assert_eq!(of(Some("/a/0"), r#"{"a":[1]}"#), Ok(()));
         assert_eq!(of(Some("/b"), r#"{"a":[1]}"#), Err(Kind::WrongShape));
         assert_eq!(of(Some("/a"), r#"{"a":[null]}"#), Err(Kind::NotFinite));

@@ -146,7 +146,11 @@ impl Verification<'_> {
     }
 
     /// The reference for a batch of the ring: all outputs. Returns `None` if it was not made for this length.
-    pub(super) fn reference_outputs(&self, binding: usize, batch_size: usize) -> Result<Option<NamedTensors>, CaseFailure> {
+    pub(super) fn reference_outputs(
+        &self,
+        binding: usize,
+        batch_size: usize,
+    ) -> Result<Option<NamedTensors>, CaseFailure> {
         let Some(reference) = self.reference else { return Ok(None) };
         if let Some(set) = reference.set(binding) {
             return Ok(Some(set.outputs.clone()));

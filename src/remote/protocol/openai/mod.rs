@@ -9,9 +9,7 @@ use serde_json::{Map, Value, json};
 
 use self::answers::{Counted, Stream, check_answer, check_embeddings};
 use super::v2::only_model;
-use super::{
-    AnswerReader, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, seeded_words, whole,
-};
+use super::{AnswerReader, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, seeded_words, whole};
 use crate::definition::{Dtype, Phase};
 use crate::load::lengths_of;
 use crate::remote::connection::{Call, Connection};
@@ -157,7 +155,8 @@ impl Protocol for OpenAi {
     }
 
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
-        let prompt = |counter: &Arc<TokenCounter>| Counted::new(counter.clone(), self.text(turn, self.lengths(turn)[0]));
+        let prompt =
+            |counter: &Arc<TokenCounter>| Counted::new(counter.clone(), self.text(turn, self.lengths(turn)[0]));
         let mut counted = self.tokenizer.as_ref().map(prompt);
         let batch_size = self.batch_size;
         match self.name {

@@ -97,8 +97,7 @@ pub fn describe(
     let path = format!("{base}/v2/models/{name}");
     let none = || Fault::new(Kind::ClientError, format!("the server has no model {name:?}"));
     let metadata = get_json(connection, &path)?.ok_or_else(none)?;
-    let metadata: Metadata =
-        serde_json::from_value(metadata).with_context(|| format!("{path} describes no model"))?;
+    let metadata: Metadata = serde_json::from_value(metadata).with_context(|| format!("{path} describes no model"))?;
     let text = |key: &str| server.get(key).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
     let found = Found { name, server: [text("name"), text("version")], path: format!("{path}/infer"), metadata };
     found.described(wishes, right, |v2| Box::new(v2))
