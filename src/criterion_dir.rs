@@ -137,9 +137,6 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
 }
 
 /// Reads only the estimates of an entry, which need not be of this harness.
-///
-/// # Errors
-/// The file is missing or not what it should be.
 pub fn read_estimates(folder: &Path) -> Result<Estimates> {
     read_json(folder, "estimates.json")
 }

@@ -57,9 +57,6 @@ pub(super) fn has_blocks(model: &Model, dtype: Dtype, dtypes: &[Dtype]) -> Resul
 }
 
 /// The files of a model whose weights are blocks, with the same weights in f32; they are written into a folder. Returns `None` for other models.
-///
-/// # Errors
-/// A file cannot be read or written.
 pub(super) fn dequantised(request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Artifacts>, CaseFailure> {
     if request.model.blocks().is_none() {
         return Ok(None);

@@ -47,13 +47,10 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     runtime: R,
     generator: G,
     phase: Phase,
-    prompt_positions: usize,
+    lengths: Lengths,
     /// Positions before the prompt, and the place of the prompt's tokens among the inputs.
     prefix_positions: usize,
     tokens_input: usize,
-    /// Steps from a prefill, before decoding begins again from it.
-    steps: usize,
-    compared_steps: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
 }
@@ -83,25 +80,14 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         generator: G,
         placement: Placement,
     ) -> Result<Self, CaseFailure> {
-        let Lengths { prompt: prompt_positions, steps, compared_steps } = Lengths::of(request)?;
+        let lengths = Lengths::of(request)?;
         let phase = request.phase;
         let generation = request.model.generation.as_ref();
         let prefix_positions = generation.map_or(0, |generation| generation.prefix_positions);
         let is_tokens = |input: &TensorSpec| generation.is_some_and(|generation| input.name == generation.tokens);
         let tokens_input = request.model.inputs.iter().position(is_tokens).unwrap_or(0);
         let bound = Vec::new();
-        Ok(GenerationSession {
-            runtime,
-            generator,
-            phase,
-            prompt_positions,
-            prefix_positions,
-            tokens_input,
-            steps,
-            compared_steps,
-            bound,
-            placement,
-        })
+        Ok(GenerationSession { runtime, generator, phase, lengths, prefix_positions, tokens_input, bound, placement })
     }
 
     /// One prefill, with the token that it gives.
@@ -118,7 +104,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
             now.clone_from(start);
         }
         let Some(state) = now else { return Err(CaseFailure::failed("no prefill")) };
-        let position = self.prompt_positions + state.steps;
+        let position = self.lengths.prompt + state.steps;
         let logits = self.generator.step(&self.runtime, &state.tokens, position, &mut state.cache)?;
         state.tokens = self.runtime.greedy(&logits)?;
         state.steps += 1;
@@ -174,14 +160,13 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        let Lengths { prompt, steps, compared_steps } = Lengths::of(request)?;
-        (self.prompt_positions, self.steps, self.compared_steps) = (prompt, steps, compared_steps);
+        self.lengths = Lengths::of(request)?;
         self.bound.clear();
         Ok(())
     }
 
     fn calls_in_a_row(&self) -> usize {
-        if self.phase == Phase::Decode { self.steps } else { 1 }
+        if self.phase == Phase::Decode { self.lengths.steps } else { 1 }
     }
 
     fn rewind(&mut self, binding: usize) {
@@ -208,7 +193,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         }
         self.rewind(binding);
         let (mut steps, mut last) = (Vec::new(), None);
-        for _ in 0..self.compared_steps {
+        for _ in 0..self.lengths.compared_steps {
             let (logits, tokens) = self.step(binding)?;
             steps.push(self.runtime.download(&tokens)?);
             last = Some(logits);
@@ -223,29 +208,16 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         inputs: &[HostTensor],
         continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
-        let Followed { text, count, ends, log_probabilities } = continuation.into();
+        check_makes_tokens(self.phase)?;
         let inputs = self.generator.upload(&self.runtime, inputs)?;
-        let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
-        let mut all: Vec<NextTokens> = Vec::with_capacity(count);
-        let mut has_ended = Vec::new();
-        for number in 0..count {
-            let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref(), log_probabilities)?;
-            let tokens = given.unwrap_or_else(|| next.likeliest.clone());
-            has_ended.resize(tokens.len(), false);
-            has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
-            all.push(next);
-            if number + 1 == count || has_ended.iter().all(|ended| *ended) {
-                break;
-            }
+        let (first, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
+        followed(continuation, |before| {
+            let Some((number, tokens)) = before else { return self.runtime.download(&first).map(Some) };
             let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
-            let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
-            logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
-        }
-        Ok(all)
+            let (tokens, position) = (self.runtime.upload(&tokens)?, self.lengths.prompt + number);
+            let logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
+            self.runtime.download(&logits).map(Some)
+        })
     }
 
     fn generate(
@@ -254,9 +226,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         tokens: usize,
         made: &mut dyn FnMut(&HostTensor),
     ) -> Result<(), CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
+        check_makes_tokens(self.phase)?;
         let prompt = inputs.get(self.tokens_input).and_then(|input| input.shape.get(1)).copied();
         let prompt = self.prefix_positions + prompt.ok_or_else(|| CaseFailure::failed("a request without a prompt"))?;
         let inputs = self.generator.upload(&self.runtime, inputs)?;
@@ -277,11 +247,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         binding: usize,
         inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        if self.phase == Phase::Decode {
-            return Err(CaseFailure::unsupported(
-                "a step of decode takes its token from the step before, on the device",
-            ));
-        }
+        check_takes_inputs(self.phase)?;
         let begin = Instant::now();
         self.bound[binding].inputs = self.generator.upload(&self.runtime, inputs)?;
         self.runtime.sync()?;
@@ -303,31 +269,65 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 }
 
-/// The parts of a continuation.
-pub(super) struct Followed<'a> {
-    pub text: Option<&'a HostTensor>,
-    /// Tokens at most.
-    pub count: usize,
-    pub ends: &'a [i64],
-    pub log_probabilities: bool,
+pub(super) fn check_makes_tokens(phase: Phase) -> Result<(), CaseFailure> {
+    match phase {
+        Phase::Decode => Ok(()),
+        _ => Err(CaseFailure::unsupported("a session of this phase makes no further tokens")),
+    }
 }
 
-impl<'a> From<Continuation<'a>> for Followed<'a> {
-    fn from(continuation: Continuation<'a>) -> Self {
-        match continuation {
-            Continuation::Given { text, log_probabilities } => {
-                let count = text.shape.get(1).copied().unwrap_or(0);
-                Followed { text: Some(text), count, ends: &[], log_probabilities }
-            }
-            Continuation::Likeliest { most, ends } => {
-                Followed { text: None, count: most, ends, log_probabilities: false }
-            }
+pub(super) fn check_takes_inputs(phase: Phase) -> Result<(), CaseFailure> {
+    match phase {
+        Phase::Decode => {
+            Err(CaseFailure::unsupported("a step of decode takes its token from the step before, on the device"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Continuation<'_> {
+    /// Tokens at most.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Continuation::Given { text, .. } => text.shape.get(1).copied().unwrap_or(0),
+            Continuation::Likeliest { most, .. } => *most,
         }
     }
 }
 
+/// Follows what comes after a prompt, from the logits of each next token. `logits` gets the tokens before, and how many there were between
+/// them and the prompt, or nothing directly after the prompt; where it returns `None`, the text ends.
+pub(super) fn followed(
+    continuation: Continuation<'_>,
+    mut logits: impl FnMut(Option<(usize, Vec<i64>)>) -> Result<Option<HostTensor>, CaseFailure>,
+) -> Result<Vec<NextTokens>, CaseFailure> {
+    let (mut all, mut has_ended, mut before) = (Vec::new(), Vec::new(), None);
+    for number in 0..continuation.count() {
+        let Some(logits) = logits(before)? else { break };
+        let (next, tokens) = match continuation {
+            Continuation::Given { text, log_probabilities } => {
+                let given = column(text, number)?;
+                (next_tokens(&logits, Some(&given), log_probabilities)?, given)
+            }
+            Continuation::Likeliest { ends, .. } => {
+                let next = next_tokens(&logits, None, false)?;
+                let tokens = next.likeliest.clone();
+                has_ended.resize(tokens.len(), false);
+                has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
+                (next, tokens)
+            }
+        };
+        all.push(next);
+        if !has_ended.is_empty() && has_ended.iter().all(|ended| *ended) {
+            break;
+        }
+        before = Some((number, tokens));
+    }
+    Ok(all)
+}
+
 /// A column of a text `[batch, length]`.
-pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
+fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
     let (&[_, length], TensorData::I64(tokens)) = (text.shape.as_slice(), &text.data) else {
         return Err(CaseFailure::failed("a text that is not i64 [batch, length]"));
     };
@@ -337,11 +337,7 @@ pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseF
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest. The logarithms of all probabilities are as many numbers again, and come only if they are
 /// wanted.
-pub(super) fn next_tokens(
-    logits: &HostTensor,
-    given: Option<&[i64]>,
-    log_probabilities: bool,
-) -> Result<NextTokens, CaseFailure> {
+fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bool) -> Result<NextTokens, CaseFailure> {
     let mut next =
         NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {

@@ -180,17 +180,11 @@ pub(super) fn originals(entries: &[Entry]) -> Vec<Model> {
 
 /// The files of a packaged model that lie among those of users.
 fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
-    let of_origin = match &model.origin {
-        Origin::Packaged { weights, .. } => vec![weights],
-        Origin::Files { onnx, torchscript, .. } => vec![onnx, torchscript],
-        Origin::Gguf { .. } => Vec::new(),
-    };
     let samples = match &model.data_source {
         DataSource::Recorded(path) => Some(path),
         DataSource::Synthetic | DataSource::ImageFolder(_) | DataSource::Text(_) => None,
     };
-    let files = of_origin.into_iter().flatten().chain(samples);
-    files.filter_map(|path| path.canonicalize().ok()).collect()
+    model.origin.files().chain(samples).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 pub(super) fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -6,8 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::decoders::{NEW_TOKENS, PROMPT};
 use crate::definition::{
-    BATCH, DataSource, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
-    Tolerance,
+    BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
 };
 use crate::gguf::Header;
 
@@ -61,12 +60,10 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
     let logits = TensorSpec::new("logits", ElementType::F32, vec![symbol(BATCH), Dimension::Fixed(vocabulary)]);
     let plan = |phase| PhasePlan { phase, parts: vec![PART.into()], outputs: Vec::new() };
     Ok(Model {
-        name: name.into(),
         variant: variant.into(),
         family: architecture,
         modality: "text".into(),
         parameters: Some(header.parameters()),
-        inputs: vec![tokens(SEQUENCE)],
         parts: vec![Part { name: PART.into(), inputs: vec![tokens("tokens")], outputs: vec![logits] }],
         phases: [Phase::Prefill, Phase::Decode].map(plan).into(),
         generation: Some(Generation {
@@ -76,10 +73,8 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
             ..Generation::default()
         }),
         sequence_lengths: vec![prompt],
-        tolerance: Tolerance::default(),
         dtype: header.dtype(),
-        data_source: DataSource::Synthetic,
-        judge: None,
         origin: Origin::Gguf { file: file.to_owned() },
+        ..Model::of_tensors(name, vec![tokens(SEQUENCE)], Vec::new())
     })
 }

@@ -2,15 +2,15 @@
 //! `[[models]]` of the suite that says how an entry of the catalogue is run.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
 use crate::definition::{
-    BATCH, CaseFailure, DataSource, Dimension, Dims, Dtype, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel,
-    TensorSpec, Tolerance, check_component, usable_name, whole, with_dimensions,
+    BATCH, CaseFailure, Dimension, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec,
+    check_component, usable_name, with_dimensions,
 };
 use crate::onnx;
 
@@ -132,23 +132,11 @@ fn model_of_code(table: &SuiteModel) -> Result<Entry> {
     check_component(name).with_context(of_model)?;
     let specs = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<TensorSpec>>>();
     let inputs = specs(inputs).with_context(of_model)?;
-    let (parts, phases) = whole(&inputs, specs(outputs).with_context(of_model)?);
     let model = Model {
-        name: name.clone(),
-        variant: ORIGINAL.into(),
         family: family.clone().unwrap_or_else(|| name.clone()),
         modality: modality.clone().unwrap_or_else(|| "unknown".into()),
-        parameters: None,
-        inputs,
-        parts,
-        phases,
-        generation: None,
-        sequence_lengths: Vec::new(),
-        tolerance: Tolerance::default(),
-        dtype: Dtype::F32,
-        judge: None,
-        data_source: DataSource::Synthetic,
         origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
+        ..Model::of_tensors(name, inputs, specs(outputs).with_context(of_model)?)
     };
     Ok(Entry::new(name.clone(), ORIGINAL.into(), Place::Suite, Ok(model)))
 }
@@ -238,13 +226,12 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
 /// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.
 fn is_of_file(entry: &Entry, path: &Path) -> bool {
     let Ok(model) = &entry.model else { return false };
-    let files = match &model.origin {
-        Origin::Files { onnx, torchscript, .. } => [onnx.clone(), torchscript.clone()],
-        Origin::Packaged { folder, .. } => [Some(folder.join(MODEL_TOML)), None],
-        Origin::Gguf { file } => [Some(file.clone()), None],
+    let files: Vec<PathBuf> = match &model.origin {
+        Origin::Packaged { folder, .. } => vec![folder.join(MODEL_TOML)],
+        origin => origin.files().cloned().collect(),
     };
     let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
-    entry.place == Place::Folder && files.iter().flatten().any(|file| is_same(file))
+    entry.place == Place::Folder && files.iter().any(|file| is_same(file))
 }
 
 /// The word for all variants of a model.

@@ -15,8 +15,8 @@ use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
 use crate::definition::{
-    ANY_SHAPE, BATCH, CaseFailure, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin,
-    PhasePlan, SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, CaseFailure, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
+    SuiteModel, TensorSpec, Tolerance, check_component, with_dimensions,
 };
 use crate::onnx;
 use crate::paths::is_trusted;
@@ -225,23 +225,16 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
     let reference = reference_of(graph);
-    let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
     let model = Model {
-        name: name.into(),
         variant: variant.into(),
         family: sidecar.family.unwrap_or_else(|| name.into()),
         modality: sidecar.modality.unwrap_or_else(|| "unknown".into()),
         parameters: summary.as_ref().map(|summary| summary.parameters),
-        inputs,
-        parts,
-        phases,
-        generation: None,
-        sequence_lengths: Vec::new(),
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
-        data_source: DataSource::Synthetic,
         judge: sidecar.judge,
         origin: Origin::Files { onnx: onnx.clone(), torchscript, reference, quantization: None },
+        ..Model::of_tensors(name, inputs, with_dimensions(outputs, &sidecar.dimensions))
     };
     let model = match (&onnx, &summary) {
         (Some(file), Some(summary)) if may_make_tokens => {
@@ -337,9 +330,6 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
 }
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.
-///
-/// # Errors
-/// The archive cannot be read.
 fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
     let input = |(name, _): (String, String)| {
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

@@ -210,28 +210,10 @@ pub fn shell_word(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{DataSource, Dtype, ORIGINAL, Origin, Tolerance, whole};
 
     fn model(inputs: &[&str]) -> Model {
         let inputs = inputs.iter().map(|text| with_usual_values(text.parse().unwrap())).collect::<Vec<_>>();
-        let (parts, phases) = whole(&inputs, Vec::new());
-        Model {
-            name: "m".into(),
-            variant: ORIGINAL.into(),
-            family: String::new(),
-            modality: String::new(),
-            parameters: None,
-            inputs,
-            parts,
-            phases,
-            generation: None,
-            sequence_lengths: Vec::new(),
-            tolerance: Tolerance::default(),
-            dtype: Dtype::F32,
-            data_source: DataSource::Synthetic,
-            judge: None,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-        }
+        Model::of_tensors("m", inputs, Vec::new())
     }
 
     fn texts(model: &Model) -> Vec<String> {

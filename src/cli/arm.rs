@@ -44,13 +44,9 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u
     match &arguments.part {
         Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), own_suite, plan)?)?),
         Part::Profile { request, case } => {
-            let request = Request {
-                own_suite: own_suite.cloned(),
-                selection: request.selection.clone(),
-                effort: request.effort.clone(),
-                criterion_arguments: ["--bench", "--exact", case].map(str::to_owned).into(),
-                ..Request::default()
-            };
+            let of_flags = Request::of(request.selection.clone(), &request.effort, None);
+            let criterion_arguments = ["--bench", "--exact", case].map(str::to_owned).into();
+            let request = Request { own_suite: own_suite.cloned(), criterion_arguments, ..of_flags };
             println!("{}", serde_json::to_string(&profile(&Paths::find(), &request, false)?)?);
         }
         Part::Time { job, slowdown_ppm, least_call_ns } => {

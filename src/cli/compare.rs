@@ -7,10 +7,11 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
+use super::write_or_print;
 use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, RateChange, Side, compare, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
-use crate::history::{History, Run, find_load, write_whole};
+use crate::history::{History, Run, find_load};
 use crate::paths::Paths;
 use crate::report::checks::AnyFormat;
 use crate::report::load::{Form, checks_of_rates, render_comparison};
@@ -92,7 +93,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
                 checks_of_rates(&title, &changes).render(format)
             }
         };
-        write(arguments, &text)?;
+        write_or_print(arguments.output.as_deref(), &text)?;
         let is_lower = changes.iter().any(|change| change.is_lower);
         return Ok(if is_lower { exit_codes::REGRESSION_OR_WRONG } else { exit_codes::OK });
     }
@@ -116,7 +117,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),
     };
-    write(arguments, &text)?;
+    write_or_print(arguments.output.as_deref(), &text)?;
     let pages = newest_pages(&paths.reports(), Path::new(""));
     for case in found.slower() {
         if let Some(page) = pages.get(&case.id) {
@@ -124,14 +125,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     Ok(found.exit_code)
-}
-
-fn write(arguments: &Arguments, text: &str) -> anyhow::Result<()> {
-    match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes())?,
-        None => print!("{text}"),
-    }
-    Ok(())
 }
 
 /// The rows of the load tests of these names, which commas separate. Returns `None` if one is none.

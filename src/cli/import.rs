@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use super::run_python;
 use crate::definition::{TensorSpec, check_component, usable_name};
 use crate::exit_codes;
 use crate::paths::Paths;
@@ -58,24 +59,17 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         "{shown} already exists: remove it, or import to another folder by `--name` or `--output`"
     );
     let program = paths.script("scripts/import/launch.py")?;
-    let python = &arguments.python;
-    let mut command = Command::new(python);
+    let mut command = Command::new(&arguments.python);
     command.arg(program).arg(&arguments.source).arg("--name").arg(&name).arg("--output").arg(&output);
     command.args(arguments.architecture.iter().flat_map(|architecture| ["--architecture", architecture]));
     for input in &arguments.input {
         command.arg("--input").arg(input.to_string());
     }
-    let status = command.status().with_context(|| {
-        format!("Python does not start as {}: install Python 3.11 or later, or name it by `--python`", python.display())
-    })?;
-    match status.code() {
-        Some(0) => {
-            println!("{shown}\n\nMeasure it:  inferbench run {shown}\nCheck it:    inferbench verify {shown}");
-            Ok(exit_codes::OK)
-        }
-        None | Some(130) => Ok(exit_codes::INTERRUPTED),
-        Some(_) => Ok(exit_codes::USAGE),
+    let code = run_python(&mut command, "3.11")?;
+    if code == exit_codes::OK {
+        println!("{shown}\n\nMeasure it:  inferbench run {shown}\nCheck it:    inferbench verify {shown}");
     }
+    Ok(code)
 }
 
 /// The name of a file without its extension, that of a folder, or the part of a hub id after the organisation.

@@ -8,12 +8,13 @@ use clap::{Args, Parser};
 use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
+use super::write_or_print;
 use crate::compare::rate_changes;
 use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
 use crate::harness::{self, Request};
-use crate::history::{find_load, write_load, write_whole};
+use crate::history::{find_load, write_load};
 use crate::paths::Paths;
 use crate::report::load::{Form, render, render_comparison};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
@@ -86,7 +87,9 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
-    let kept = arguments.words.iter().map(|word| find_side(&reports, word)).collect::<Result<Vec<_>>>()?;
+    // The load tests of names that commas separate, or `None` if one is none.
+    let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
+    let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
     if kept.iter().any(Option::is_some) {
         return of_kept(arguments, kept.into_iter().flatten().collect());
     }
@@ -108,15 +111,8 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     if terms.lengths.is_some() && selection.phase.is_empty() {
         selection.phase = vec![Phase::Decode];
     }
-    let filters = selection.take_files(&arguments.words[usize::from(is_search)..]);
-    let filter = filters.iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|");
-    let request = Request {
-        own_suite: own_suite.cloned(),
-        selection,
-        effort: arguments.effort.clone(),
-        criterion_arguments: vec!["--bench".to_owned(), filter],
-        ..Request::default()
-    };
+    let filter = selection.take_filter(&arguments.words[usize::from(is_search)..]);
+    let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
     let _lock = harness::keep_others_out(&paths)?;
     let run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)
@@ -137,13 +133,8 @@ fn finish(
         row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
     }
     eprintln!("load test   {}", write_load(reports, &run)?.display());
-    write(arguments, &render(&run, arguments.format, arguments.all)?)?;
+    write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
-}
-
-/// The load tests of these names, which commas separate. Returns `None` if one is none.
-fn find_side(reports: &Path, names: &str) -> Result<Option<Vec<LoadRun>>> {
-    names.split(',').map(|name| find_load(reports, name)).collect()
 }
 
 /// One load test that was made before is shown, and the searches of two sides are compared.
@@ -152,13 +143,14 @@ fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
         sides.len() == arguments.words.len(),
         "some of the words are load tests that were made before, and others are not"
     );
+    let write = |text: &str| write_or_print(arguments.output.as_deref(), text);
     match sides.as_slice() {
-        [runs] => runs.iter().try_for_each(|run| write(arguments, &render(run, arguments.format, arguments.all)?))?,
+        [runs] => runs.iter().try_for_each(|run| write(&render(run, arguments.format, arguments.all)?))?,
         [base, new] => {
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
             ensure!(!found.is_empty(), "the two have no search of a case in common");
-            write(arguments, &render_comparison(&found, arguments.format)?)?;
+            write(&render_comparison(&found, arguments.format)?)?;
             if found.iter().any(|row| row.is_lower) {
                 return Ok(exit_codes::REGRESSION_OR_WRONG);
             }
@@ -166,14 +158,6 @@ fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
         _ => bail!("one load test is shown and two sides are compared; several of one side are separated by commas"),
     }
     Ok(exit_codes::OK)
-}
-
-fn write(arguments: &Arguments, text: &str) -> Result<()> {
-    match &arguments.output {
-        Some(file) => write_whole(file, text.as_bytes())?,
-        None => print!("{text}"),
-    }
-    Ok(())
 }
 
 fn exit_code(results: &[LoadResult], is_search: bool) -> u8 {

@@ -214,8 +214,7 @@ impl TermArguments {
     pub fn terms(&self, selection: &Selection, is_search: bool) -> Result<LoadTerms> {
         let &TermArguments { duration, queries, service_time: service, .. } = self;
         let most_batch = self.max_batch.unwrap_or(1);
-        let usual_scenario = if self.concurrency.is_some() { Scenario::Concurrent } else { Scenario::Server };
-        let scenario = self.scenario.unwrap_or(usual_scenario);
+        let scenario = self.scenario();
         let is_server = scenario == Scenario::Server;
         let bound = self.bound;
         let has_bound = bound.or(self.ttft).or(self.tpot).is_some();
@@ -335,9 +334,7 @@ impl TermArguments {
             ("--max-growth", self.max_growth.is_some()),
             ("--service-time", self.service_time.is_some()),
         ];
-        let given = of_sessions.iter().find(|(_, is_given)| *is_given);
-        ensure!(given.is_none(), "a server has its own sessions: leave {} out", given.map_or("", |(flag, _)| flag));
-        Ok(())
+        super::refuse(&of_sessions, "sessions")
     }
 
     #[cfg(feature = "http-load")]
@@ -373,9 +370,6 @@ impl TermArguments {
     }
 
     /// The lengths of requests that are answered with tokens. Returns `None` if requests are calls.
-    ///
-    /// # Errors
-    /// The file that lists them cannot be read.
     pub fn lengths(&self) -> Result<Option<RequestLengths>> {
         if let Some(lengths) = self.trace()?.and_then(|trace| trace.lengths) {
             return Ok(Some(RequestLengths::Listed(lengths)));

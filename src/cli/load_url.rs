@@ -94,6 +94,7 @@ mod with_client {
 
     use super::UrlArguments;
     use crate::cli::load_terms::TermArguments;
+    use crate::cli::refuse;
     use crate::compare::add_local;
     use crate::definition::DataSource;
     use crate::harness::keep_others_out;
@@ -194,13 +195,7 @@ mod with_client {
             ("--phase", !selection.phase.is_empty()),
             ("--time-on", selection.time_on.is_some()),
         ];
-        let given = of_cases.iter().find(|(_, is_given)| *is_given);
-        ensure!(
-            given.is_none(),
-            "a server has its own form of the model: leave {} out",
-            given.map_or("", |(flag, _)| flag)
-        );
-        Ok(())
+        refuse(&of_cases, "form of the model")
     }
 
     /// `digits` of `digits/ort-cpu-f32/1`.

@@ -36,12 +36,14 @@ mod verify;
 
 pub use package_bench::Harness;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::backend::registry;
+use crate::history::write_whole;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
 use crate::report::table::{Table, fit_to_terminal, left_out, wrapped};
 use crate::report::{Format, json};
@@ -187,6 +189,37 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| format!("{text:?} is not NAME=VALUE"))
+}
+
+/// Writes a text into the file of `--output`, or prints it.
+fn write_or_print(output: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    match output {
+        Some(file) => write_whole(file, text.as_bytes())?,
+        None => print!("{text}"),
+    }
+    Ok(())
+}
+
+/// Runs a script of Python's, and returns the exit code that follows from its own.
+fn run_python(command: &mut std::process::Command, least_version: &str) -> anyhow::Result<u8> {
+    let python = command.get_program().display().to_string();
+    let status = command.status().with_context(|| {
+        format!("Python does not start as {python}: install Python {least_version} or later, or name it by `--python`")
+    })?;
+    Ok(match status.code() {
+        Some(0) => exit_codes::OK,
+        None | Some(130) => exit_codes::INTERRUPTED,
+        Some(_) => exit_codes::USAGE,
+    })
+}
+
+/// Refuses flags that are about cases of this program, because a server has none. Each has its name, and whether it is given.
+#[cfg(feature = "http-load")]
+fn refuse(flags: &[(&str, bool)], what_a_server_has: &str) -> anyhow::Result<()> {
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => anyhow::bail!("a server has its own {what_a_server_has}: leave {flag} out"),
+        None => Ok(()),
+    }
 }
 
 /// A listing: a table for a person, and the same as objects for a script.

@@ -23,7 +23,6 @@ use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
-use crate::report::Format;
 use crate::run_data::{Peaks, Work};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
@@ -108,14 +107,9 @@ struct Described {
 const BATCHES_OF_MATRIX: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
-    let format = match arguments.format {
-        Form::JsonSchema => {
-            print!("{}", schema());
-            return Ok(exit_codes::OK);
-        }
-        Form::Table => Format::Table,
-        Form::Markdown => Format::Markdown,
-        Form::Json => Format::Json,
+    let Some(format) = arguments.format.of_text() else {
+        print!("{}", schema());
+        return Ok(exit_codes::OK);
     };
     let paths = Paths::find();
     let history = arguments.history.open(paths.reports())?;

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
+use super::write_or_print;
 use crate::exit_codes;
 use crate::harness::{self, Request};
-use crate::history::{PAGE, find_profile, write_profile, write_whole};
+use crate::history::{PAGE, find_profile, write_profile};
 use crate::paths::Paths;
 use crate::report::profile::{Form, Options, page, render};
 use crate::run_data::{CaseProfile, Profile};
@@ -79,10 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if let Some((a, b)) = compared {
         text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
     }
-    match &arguments.output {
-        Some(file) => write_whole(file, text.as_bytes())?,
-        None => print!("{text}"),
-    }
+    write_or_print(arguments.output.as_deref(), &text)?;
     Ok(match profile.cases.is_empty() {
         _ if harness::is_interrupted() => exit_codes::INTERRUPTED,
         true => exit_codes::NOTHING_MEASURED,
@@ -92,14 +90,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 
 fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
     let mut selection = arguments.selection.clone();
-    let filters = selection.take_files(&arguments.words);
-    let filter = filters.iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|");
-    let request = Request {
-        selection,
-        effort: arguments.effort.clone(),
-        criterion_arguments: vec!["--bench".to_owned(), filter],
-        ..Request::default()
-    };
+    let filter = selection.take_filter(&arguments.words);
+    let request = Request::of(selection, &arguments.effort, Some(filter));
     let _lock = harness::keep_others_out(paths)?;
     harness::profile(paths, &request, arguments.cpu)
 }

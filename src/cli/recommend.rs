@@ -93,19 +93,26 @@ pub(super) enum Form {
     JsonSchema,
 }
 
+impl Form {
+    /// Returns `None` for the schema.
+    pub(super) fn of_text(self) -> Option<Format> {
+        match self {
+            Form::Table => Some(Format::Table),
+            Form::Markdown => Some(Format::Markdown),
+            Form::Json => Some(Format::Json),
+            Form::JsonSchema => None,
+        }
+    }
+}
+
 fn milliseconds(text: &str) -> Result<f64> {
     Ok(1e3 * duration(text)?)
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
-    let format = match arguments.format {
-        Form::JsonSchema => {
-            print!("{}", if arguments.per.is_some() { best_schema() } else { advice_schema() });
-            return Ok(exit_codes::OK);
-        }
-        Form::Table => Format::Table,
-        Form::Markdown => Format::Markdown,
-        Form::Json => Format::Json,
+    let Some(format) = arguments.format.of_text() else {
+        print!("{}", if arguments.per.is_some() { best_schema() } else { advice_schema() });
+        return Ok(exit_codes::OK);
     };
     let paths = Paths::find();
     let history = arguments.history.open(paths.reports())?;

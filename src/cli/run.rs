@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
     if arguments.verify_only {
-        return verify::verify(&selection, &arguments.effort, filter, Format::Table);
+        return verify::verify(selection, &arguments.effort, filter, Format::Table);
     }
     let paths = Paths::find();
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
@@ -81,8 +81,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let is_compared = arguments.calibrate || arguments.shard.is_some();
     let request = Request {
         purpose,
-        selection,
-        effort: arguments.effort.clone(),
         criterion_arguments: criterion_arguments(arguments, filter),
         run_id: arguments.run_id.clone(),
         resume: arguments.resume,
@@ -90,7 +88,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         is_dry: arguments.dry_run,
         calibrates: is_compared,
         selftest: is_compared.then(|| known_spread(&paths)).flatten(),
-        ..Request::default()
+        ..Request::of(selection, &arguments.effort, None)
     };
     Ok(run_and_show(&paths, &request)?.0)
 }

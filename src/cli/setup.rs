@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
-use crate::exit_codes;
+use super::run_python;
 use crate::paths::Paths;
 
 /// Get native runtimes, pinned and checked by their hashes
@@ -34,18 +34,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let python = &arguments.python;
-    let mut command = Command::new(python);
+    let mut command = Command::new(&arguments.python);
     command.arg(paths.script("scripts/setup")?).args(&arguments.parts);
     command.args(arguments.device.iter().flat_map(|device| ["--device", device]));
     command.args(arguments.list.then_some("--list"));
     command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", paths.setup_command("").trim());
-    let status = command.status().with_context(|| {
-        format!("Python does not start as {}: install Python 3.9 or later, or name it by `--python`", python.display())
-    })?;
-    Ok(match status.code() {
-        Some(0) => exit_codes::OK,
-        None | Some(130) => exit_codes::INTERRUPTED,
-        Some(_) => exit_codes::USAGE,
-    })
+    run_python(&mut command, "3.9")
 }

@@ -75,12 +75,7 @@ impl DivisionArguments {
             has_equal_machines: self.equal_machines,
             anchor: self.anchor.clone(),
         };
-        let request = Request {
-            selection: self.selection.clone(),
-            effort: self.effort.clone(),
-            criterion_arguments: vec!["--bench".to_owned()],
-            ..Request::default()
-        };
+        let request = Request::of(self.selection.clone(), &self.effort, None);
         divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
     }
 }
@@ -93,9 +88,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 }
 
 /// Writes the suite file of each part.
-///
-/// # Errors
-/// The folder cannot be written.
 pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
     fs_err::create_dir_all(folder)?;
     // Paths in a suite file are relative to its folder.

@@ -31,23 +31,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
     let effort = EffortArguments { allow_failed: arguments.allow_failed, ..EffortArguments::default() };
-    verify(&selection, &effort, filter, arguments.format)
+    verify(selection, &effort, filter, arguments.format)
 }
 
 /// Verifies the selected cases and prints the matrix.
 pub fn verify(
-    selection: &Selection,
+    selection: Selection,
     effort: &EffortArguments,
     filter: Option<String>,
     format: Format,
 ) -> anyhow::Result<u8> {
-    let request = Request {
-        purpose: Purpose::Verify,
-        selection: selection.clone(),
-        effort: effort.clone(),
-        criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter).collect(),
-        ..Request::default()
-    };
+    let request = Request { purpose: Purpose::Verify, ..Request::of(selection, effort, filter) };
     let finished = harness::run(&Paths::find(), &request)?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
     let outcomes = folder.read_outcomes();

@@ -138,9 +138,6 @@ impl Case {
     }
 
     /// Checks that each component of the id survives as a file name, so that no two cases share Criterion's folder.
-    ///
-    /// # Errors
-    /// As [`check_component`].
     pub fn check_id(&self) -> Result<()> {
         let id = self.benchmark_id();
         [&id.group, &id.function, &id.value].into_iter().try_for_each(|component| check_component(component))

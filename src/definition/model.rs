@@ -142,6 +142,18 @@ pub enum Origin {
     Gguf { file: PathBuf },
 }
 
+impl Origin {
+    /// The files with its weights inside, its graph first; of a packaged model the file of weights that it is given.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = match self {
+            Origin::Packaged { weights, .. } => [weights.as_ref(), None],
+            Origin::Files { onnx, torchscript, .. } => [onnx.as_ref(), torchscript.as_ref()],
+            Origin::Gguf { file } => [Some(file), None],
+        };
+        files.into_iter().flatten()
+    }
+}
+
 /// The error of an output that counts as right in any case, as a part of what the outputs of different samples differ by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -169,6 +181,28 @@ impl Tolerance {
 }
 
 impl Model {
+    /// A model of which nothing is known but what it takes and gives: a network of f32, as a whole.
+    pub(crate) fn of_tensors(name: impl Into<String>, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Self {
+        let (parts, phases) = whole(&inputs, outputs);
+        Model {
+            name: name.into(),
+            variant: ORIGINAL.into(),
+            family: String::new(),
+            modality: String::new(),
+            parameters: None,
+            inputs,
+            parts,
+            phases,
+            generation: None,
+            sequence_lengths: Vec::new(),
+            tolerance: Tolerance::default(),
+            dtype: Dtype::F32,
+            data_source: DataSource::Synthetic,
+            judge: None,
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
+        }
+    }
+
     /// The plan of a phase. Returns `None` if the model has no such phase.
     pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
         self.phases.iter().find(|plan| plan.phase == phase)

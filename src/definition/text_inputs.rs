@@ -77,14 +77,12 @@ impl Model {
     /// Where the model's tokenizer is looked for, in this order: beside its files, and above a folder `onnx`, as model hubs
     /// have it.
     pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
-        let beside = |file: &Option<PathBuf>| file.as_deref().and_then(Path::parent).map(Path::to_owned);
-        let mut folders: Vec<PathBuf> = match &self.origin {
-            Origin::Packaged { folder, weights, .. } => {
-                [Some(folder.clone()), beside(weights)].into_iter().flatten().collect()
-            }
-            Origin::Files { onnx, torchscript, .. } => [onnx, torchscript].into_iter().filter_map(beside).collect(),
-            Origin::Gguf { file } => file.parent().map(Path::to_owned).into_iter().collect(),
+        let packaged = match &self.origin {
+            Origin::Packaged { folder, .. } => Some(folder.as_path()),
+            _ => None,
         };
+        let beside = self.origin.files().filter_map(|file| file.parent());
+        let mut folders: Vec<PathBuf> = packaged.into_iter().chain(beside).map(Path::to_owned).collect();
         let above = folders.iter().filter(|folder| folder.ends_with("onnx")).filter_map(|folder| folder.parent());
         folders.extend(above.map(Path::to_owned).collect::<Vec<_>>());
         folders.dedup();

@@ -73,9 +73,6 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
 }
 
 /// The running executable as a program.
-///
-/// # Errors
-/// It cannot be copied.
 pub fn running(paths: &Paths) -> Result<Program> {
     program(".", kept_copy(paths, &own_executable()?)?, fs_err::canonicalize(paths.root())?, None)
 }

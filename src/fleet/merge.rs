@@ -42,9 +42,6 @@ struct Source {
 }
 
 /// The runs in these folders and below them.
-///
-/// # Errors
-/// There is none.
 pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for folder in folders {
@@ -226,9 +223,6 @@ fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
 }
 
 /// Writes the run into the history in `root`, in place of an earlier merge of the same parts.
-///
-/// # Errors
-/// The files cannot be read or written.
 pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
     let mut new = NewRun::create(root, &merged.manifest.run_id, &merged.manifest.machine.host_id)?;
     for (run, host_id, cases) in &merged.sources {

@@ -31,9 +31,6 @@ pub struct Share {
 
 impl Share {
     /// Adds a graph of f32; its data need not exist yet.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn add(&mut self, path: &Path, blocks: Blocks) -> Result<()> {
         let mut source = Source::read(path)?;
         super::make_constants_initializers(&mut source.graph);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::protocol::{Job, Purpose, WorkItem};
+use super::protocol::{Purpose, WorkItem};
 use super::supervisor::Supervisor;
 use crate::definition::{
     CALIBRATION, Case, CaseFailure, Dtype, Effort, ElementType, Model, ORIGINAL, Origin, Quantization, TensorSpec,
@@ -15,7 +15,7 @@ use crate::definition::{
 use crate::fixture::{Artifacts, PartFiles, sha256_of_samples};
 use crate::graph_dtype::{Calibration, write_with_ranged_values};
 use crate::paths::Paths;
-use crate::run_data::{RunFolder, write_whole};
+use crate::run_data::write_whole;
 use crate::selection::PlannedCase;
 
 /// Measures the ranges for the selected cases of users' graphs that are quantised by them, each graph once over all sizes of its inputs, and
@@ -109,10 +109,9 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
             parts: vec![PartFiles { onnx: Some(shown.clone()), torchscript: None }],
             ..Artifacts::default()
         };
-        let run_folder = RunFolder::new(place.path().to_owned());
-        let item = WorkItem::new(case, model, artifacts);
-        let job = Job { work: vec![item], ..Job::new(Purpose::Calibrate, &run_folder, place.path(), effort) };
-        let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> = Supervisor::ask(job)?;
+        let work = vec![WorkItem::new(case, model, artifacts)];
+        let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> =
+            Supervisor::ask(Purpose::Calibrate, work, None, effort)?;
         match ranges {
             Ok(ranges) => {
                 for (name, [least, most]) in ranges {

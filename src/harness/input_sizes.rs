@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::protocol::{Preparations, Purpose, WorkItem};
 use super::supervisor::Supervisor;
 use crate::catalogue::{Entry, Place, attempts, flags};
 use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
 use crate::fixture;
 use crate::onnx;
 use crate::paths::Paths;
-use crate::run_data::RunFolder;
 use crate::selection::PlannedCase;
 
 /// Seconds that all attempts of a model may take.
@@ -121,13 +120,10 @@ fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
 fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailure>> {
     let open = &item.model;
     let attempts = attempts(open, item.case.sequence_length);
-    let place = tempfile::tempdir()?;
-    let folder = RunFolder::new(place.path().to_owned());
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
     let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
-    let job = Job { work, ..Job::new(Purpose::TrySizes, &folder, place.path(), &effort) };
     let name = item.case.benchmark_id().group;
-    let answer: Result<usize, CaseFailure> = Supervisor::ask(job)?;
+    let answer: Result<usize, CaseFailure> = Supervisor::ask(Purpose::TrySizes, work, None, &effort)?;
     Ok(match answer {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);
@@ -146,17 +142,16 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
                     "the file leaves sizes open, and none of the typical ones ran on {}: pass them, as in `inferbench run {} \
                      {example}`; the last error was: {message}",
                     item.case.backend,
-                    path_of(open).display()
+                    path_of(open).map_or(Path::new(""), PathBuf::as_path).display()
                 ),
             ))
         }
     })
 }
 
-fn path_of(model: &Model) -> PathBuf {
+fn path_of(model: &Model) -> Option<&PathBuf> {
     match &model.origin {
-        Origin::Files { onnx, torchscript, .. } => onnx.clone().or_else(|| torchscript.clone()).unwrap_or_default(),
-        Origin::Packaged { folder, .. } => folder.clone(),
-        Origin::Gguf { file } => file.clone(),
+        Origin::Packaged { folder, .. } => Some(folder),
+        origin => origin.files().next(),
     }
 }

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 
 use super::asked_cases::AskedCases;
 use super::plan::Request;
-use super::protocol::{Job, Purpose, WorkItem};
+use super::protocol::{Purpose, WorkItem};
 use super::supervisor::{Interrupted, Supervisor};
 use crate::definition::{CaseFailure, Effort};
 use crate::load::found_rate;
 use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, RunFolder};
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms};
 
 /// How many sessions serve a case at the same time, and with how many threads each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +106,9 @@ fn served(
     threads: usize,
     effort: &Effort,
 ) -> Result<Result<LoadAnswer, CaseFailure>> {
-    let place = tempfile::tempdir()?;
-    let folder = RunFolder::new(place.path().to_owned());
     let timeout_seconds = effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.seconds;
     let effort = Effort { threads: Some(threads), timeout_seconds, ..effort.clone() };
-    let job = Job::new(Purpose::Serve, &folder, place.path(), &effort);
-    let job = Job { work: vec![item.clone()], load: Some(terms.clone()), ..job };
-    Supervisor::ask(job)
+    Supervisor::ask(Purpose::Serve, vec![item.clone()], Some(terms.clone()), &effort)
 }
 
 #[cfg(test)]

@@ -30,9 +30,6 @@ pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
 
 /// Keeps other parts of suites off this machine until it is dropped, after it has waited for one that is being measured: the slots of a
 /// scheduler may be on one machine.
-///
-/// # Errors
-/// The file that says so cannot be written.
 pub fn wait_for_other_parts(paths: &Paths) -> Result<std::fs::File> {
     let path = paths.part_lock(&Machine::read().host_id);
     let (file, locked) = try_lock(&path)?;

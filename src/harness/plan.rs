@@ -40,6 +40,14 @@ pub struct Request {
     pub is_silent: bool,
 }
 
+impl Request {
+    /// To measure what the flags choose, and of that the cases whose ids match a filter.
+    pub fn of(selection: Selection, effort: &EffortArguments, filter: Option<String>) -> Self {
+        let criterion_arguments = std::iter::once("--bench".to_owned()).chain(filter).collect();
+        Request { selection, effort: effort.clone(), criterion_arguments, ..Request::default() }
+    }
+}
+
 /// The suite and the filters, planned on this machine.
 pub struct Plan {
     pub suite: Suite,

@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 
 use super::asked_cases::AskedCases;
 use super::plan::Request;
-use super::protocol::{Job, Purpose, WorkItem};
+use super::protocol::{Purpose, WorkItem};
 use super::supervisor::Supervisor;
 use crate::definition::{CaseFailure, Effort};
 use crate::machine::Machine;
@@ -14,7 +13,7 @@ use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
 use crate::profile::analyse;
 use crate::run_data::files::unused_name;
-use crate::run_data::{CaseProfile, CpuStacks, Peaks, Profile, ProfileFailure, ProfiledCalls, RunFolder};
+use crate::run_data::{CaseProfile, CpuStacks, Peaks, Profile, ProfileFailure, ProfiledCalls};
 
 /// Profiles the cases that suite, filters and Criterion's arguments select, and if asked for samples the stacks of their threads, too. A
 /// case that cannot be profiled is among the failures. If the user stops it, the cases that were profiled by then are returned.
@@ -49,7 +48,8 @@ fn profile_of(
     peaks: Option<&Peaks>,
     has_stacks: bool,
 ) -> Result<Result<CaseProfile, CaseFailure>> {
-    let calls: Result<ProfiledCalls, CaseFailure> = ask(Purpose::Profile, &item, effort)?;
+    let work = vec![item.clone()];
+    let calls: Result<ProfiledCalls, CaseFailure> = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)?;
     let calls = match calls {
         Ok(calls) => calls,
         Err(failure) => return Ok(Err(failure)),
@@ -59,15 +59,8 @@ fn profile_of(
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
     let stacks: Option<Result<CpuStacks, CaseFailure>> =
-        has_stacks.then(|| ask(Purpose::SampleStacks, &item, effort)).transpose()?;
+        has_stacks.then(|| Supervisor::ask(Purpose::SampleStacks, work, None, effort)).transpose()?;
     let stacks =
         stacks.and_then(|stacks| stacks.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok());
     Ok(Ok(CaseProfile { stacks, ..profile }))
-}
-
-/// Has a process of its own answer for an item.
-fn ask<T: DeserializeOwned>(purpose: Purpose, item: &WorkItem, effort: &Effort) -> Result<Result<T, CaseFailure>> {
-    let place = tempfile::tempdir()?;
-    let folder = RunFolder::new(place.path().to_owned());
-    Supervisor::ask(Job { work: vec![item.clone()], ..Job::new(purpose, &folder, place.path(), effort) })
 }

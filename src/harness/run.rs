@@ -213,11 +213,8 @@ fn say_short_names(selected: &[&PlannedCase]) {
     for PlannedCase { case, model, .. } in selected {
         let group = case.benchmark_id().group;
         if is_shortened(&group) && said.insert((&case.model, &case.variant)) {
-            let file = model.as_ref().ok().and_then(|model| match &model.origin {
-                Origin::Files { onnx, torchscript, .. } => onnx.as_ref().or(torchscript.as_ref()),
-                Origin::Gguf { file } => Some(file),
-                Origin::Packaged { .. } => None,
-            });
+            let of_user = model.as_ref().ok().filter(|model| !matches!(model.origin, Origin::Packaged { .. }));
+            let file = of_user.and_then(|model| model.origin.files().next());
             let what = file.map_or_else(|| case.model.clone(), |file| file.display().to_string());
             eprintln!(
                 "{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` names it yourself"

@@ -80,9 +80,6 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 
     /// Adds a case: nanoseconds of each call, one list per sample.
-    ///
-    /// # Errors
-    /// The output cannot be written.
     pub fn append(&mut self, case: &str, samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Result<()> {
         let case = ByteArray::from(case);
         for (sample, calls) in samples_ns.iter().enumerate() {
@@ -109,9 +106,6 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 
     /// Ends the file.
-    ///
-    /// # Errors
-    /// The output cannot be written.
     pub fn finish(mut self) -> Result<W> {
         if !self.group.cases.is_empty() {
             self.write_group()?;
@@ -139,9 +133,6 @@ impl<W: Write + Send> CallsWriter<W> {
 }
 
 /// Adds the calls of a file, of the cases that are wanted; a run without the file has none.
-///
-/// # Errors
-/// The file is cut short, or the output cannot be written.
 pub fn copy_calls<W: Write + Send>(
     path: &Path,
     output: &mut CallsWriter<W>,
@@ -187,9 +178,6 @@ fn has_columns(schema: &SchemaDescriptor) -> bool {
 }
 
 /// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
-///
-/// # Errors
-/// The file is cut short; the message names it.
 pub fn count_calls(path: &Path) -> Result<usize> {
     let rows = if path.is_file() { open(path)?.metadata().file_metadata().num_rows() } else { 0 };
     Ok(usize::try_from(rows)?)

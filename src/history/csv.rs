@@ -12,9 +12,6 @@ use crate::definition::Status;
 use crate::run_data::{Metric, Record, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header, and one row per record.
-///
-/// # Errors
-/// The output cannot be written.
 pub fn write_records(records: &[Record], output: impl Write) -> Result<()> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
     // It is there even if there is no row.
@@ -40,9 +37,6 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
 }
 
 /// Writes `metrics.csv`: a header, and one row per metric.
-///
-/// # Errors
-/// The output cannot be written.
 pub fn write_metrics(metrics: &[Metric], output: impl Write) -> Result<()> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
     writer.write_record(names_of::<Metric>())?;
@@ -145,9 +139,6 @@ const SHORT: &str = "model,variant,phase,dims,sequence_length,backend,device,dty
                      throughput_ips,tokens_per_second,memory_mb,status";
 
 /// Writes `throughput.csv`: a few columns of the records.
-///
-/// # Errors
-/// The output cannot be written.
 pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
     let mut bytes = Vec::new();
     write_records(records, &mut bytes)?;

@@ -43,9 +43,6 @@ struct Views {
 
 impl Database {
     /// The tables, as views of what these runs hold, and of the profiles and load tests beside them and in the folders `roots`.
-    ///
-    /// # Errors
-    /// DuckDB cannot be started.
     pub fn over(runs: &[Run], roots: &[PathBuf]) -> Result<Self> {
         let open = || Connection::open_in_memory_with_flags(config(AccessMode::Automatic)?);
         let connection = open().map_err(plain)?;
@@ -185,9 +182,6 @@ fn large_results(run: &Run, header: &[u8]) -> Option<PathBuf> {
 const MANIFESTS: &str = "run_manifests";
 
 /// Writes these runs as real tables of a database file, whole or not at all.
-///
-/// # Errors
-/// The disk is full, or a file of a run is cut short.
 pub fn write_database(runs: &[Run], path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = hidden(0o700).tempdir_in(folder).context(path.display().to_string())?;

@@ -125,9 +125,6 @@ impl Run {
     }
 
     /// The bytes of `results.csv` with the columns of this version.
-    ///
-    /// # Errors
-    /// Those of [`Run::records`].
     pub(super) fn results_of_this_version(&self) -> Result<Vec<u8>> {
         let bytes = fs_err::read(self.folder.join(RESULTS))?;
         let mut whole = Vec::new();

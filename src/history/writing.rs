@@ -62,9 +62,6 @@ pub struct NewRun {
 
 impl NewRun {
     /// Begins a run of a machine in the history in `root`.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
     pub fn create(root: &Path, run_id: &str, host_id: &str) -> Result<Self> {
         let folder = hidden_folder(root)?;
         let file = fs::File::create(folder.path().join(LATENCIES))?.into_parts().0;
@@ -72,17 +69,11 @@ impl NewRun {
     }
 
     /// Adds the calls of a case: nanoseconds, one list per sample.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn append_calls(&mut self, case: &str, samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Result<()> {
         self.calls.append(case, samples_ns, disturbed).with_context(|| format!("{}: {LATENCIES}", self.root.display()))
     }
 
     /// Adds the calls that another run, of this machine, has of some cases.
-    ///
-    /// # Errors
-    /// Its file is cut short, or this one cannot be written.
     pub fn copy_calls(&mut self, run: &Run, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
         self.calls.go_to(host_id);
         copy_calls(&run.folder().join(LATENCIES), &mut self.calls, is_wanted)
@@ -118,9 +109,6 @@ impl NewRun {
 }
 
 /// Copies a run into the history in `root`. One that the history has more of is refused, unless `replace`.
-///
-/// # Errors
-/// A file of the run cannot be read, or the history cannot be written.
 pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
     let folder = hidden_folder(root)?;
     // What cannot be read is not imported.
@@ -140,9 +128,6 @@ pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
 }
 
 /// Removes a run from its history.
-///
-/// # Errors
-/// The folder cannot be removed.
 pub fn remove(run: &Run) -> Result<()> {
     let root = run.folder().parent().unwrap_or(Path::new("."));
     let hidden = hidden_folder(root)?;
@@ -151,9 +136,6 @@ pub fn remove(run: &Run) -> Result<()> {
 }
 
 /// Removes the calls of a run.
-///
-/// # Errors
-/// The folder cannot be written.
 pub fn remove_calls(run: &Run) -> Result<()> {
     match fs::remove_file(run.folder().join(LATENCIES)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),

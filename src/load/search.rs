@@ -46,9 +46,6 @@ pub enum Begin {
 
 /// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and returns `None` if it says nothing, which is
 /// neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not known then.
-///
-/// # Errors
-/// Those of `passes`.
 pub fn search<E>(
     begin: Begin,
     most: f64,

@@ -13,9 +13,6 @@ pub const MOST_DISPLACEMENT: usize = 4096;
 
 /// Starts a process whose addresses depend on its executable, its environment and `displacement` only. Where the system does
 /// not allow it (see [`can_fix_addresses`]), they are random as ever.
-///
-/// # Errors
-/// The process cannot be started.
 pub fn spawn_displaced(command: &mut Command, displacement: usize) -> std::io::Result<Child> {
     command.env(DISPLACEMENT, "-".repeat(displacement % MOST_DISPLACEMENT));
     with_fixed_addresses(|| command.spawn()).0

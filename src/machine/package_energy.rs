@@ -23,9 +23,6 @@ impl PackageEnergy {
     }
 
     /// As [`Self::all`], of the zones in this folder.
-    ///
-    /// # Errors
-    /// As [`Self::all`].
     pub fn below(powercap: &Path) -> anyhow::Result<Vec<Self>> {
         let mut counters = Vec::new();
         for entry in fs::read_dir(powercap)?.flatten() {
@@ -47,9 +44,6 @@ impl PackageEnergy {
     }
 
     /// What the counter shows now.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn microjoules(&self) -> anyhow::Result<u64> {
         read_number(&self.path)
     }

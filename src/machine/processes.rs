@@ -11,9 +11,6 @@ use anyhow::{Context, Result};
 pub const CAN_SUSPEND: bool = cfg!(unix);
 
 /// This very executable, even if a build has meanwhile put another in its place.
-///
-/// # Errors
-/// The system does not say where it is.
 pub fn own_executable() -> Result<PathBuf> {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() {
@@ -167,9 +164,6 @@ mod signals {
     }
 
     /// Lets a child go on that was stopped.
-    ///
-    /// # Errors
-    /// As [`suspend`].
     pub fn resume(child: &Child) -> Result<()> {
         Ok(kill(pid(child), Signal::SIGCONT)?)
     }

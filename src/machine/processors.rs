@@ -118,9 +118,6 @@ pub fn thread_times() -> BTreeMap<i32, u64> {
 
 /// Pins each of the threads that have run most since `before` to one of these processors. They are the pool that computes,
 /// whichever library it belongs to. With one processor, or none, nothing is left to do for [`confine_thread`]'s threads.
-///
-/// # Errors
-/// The system refuses.
 pub fn pin_busiest(before: &BTreeMap<i32, u64>, processors: &[usize]) -> anyhow::Result<()> {
     if processors.len() < 2 {
         return Ok(());

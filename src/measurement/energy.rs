@@ -58,17 +58,11 @@ impl EnergyMeter {
     }
 
     /// What the counters show now, in microjoules.
-    ///
-    /// # Errors
-    /// A counter cannot be read.
     pub fn read(&self) -> anyhow::Result<Vec<u64>> {
         self.counters.iter().map(|counter| (counter.read)()).collect()
     }
 
     /// Joules since the counters showed `begin`. A counter that began again more than once meanwhile counts too little.
-    ///
-    /// # Errors
-    /// A counter cannot be read.
     pub fn joules_since(&self, begin: &[u64]) -> anyhow::Result<f64> {
         let used = |((counter, begin), end): ((&Counter, &u64), u64)| match end.checked_sub(*begin) {
             Some(used) => used,

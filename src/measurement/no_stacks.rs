@@ -17,8 +17,6 @@ impl StackSampler {
         bail!("this build cannot sample stacks of threads; build it with the Cargo feature cpu-stacks")
     }
 
-    /// # Errors
-    /// There are none.
     pub fn stop(self) -> Result<CpuStacks> {
         match self {}
     }

@@ -26,9 +26,6 @@ pub struct Overhead {
 }
 
 /// Measures pairs for as long as that, and at least three.
-///
-/// # Errors
-/// The null backend fails, which it cannot.
 pub fn measure(at_least_for: Duration) -> Result<Overhead, CaseFailure> {
     let mut session = null_session()?;
     let per_call = |start: Instant| start.elapsed().as_secs_f64() * 1e9 / CALLS as f64;

@@ -48,9 +48,6 @@ fn kept(path: &Path) -> BTreeMap<String, Peaks> {
 }
 
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
-///
-/// # Errors
-/// They cannot be kept.
 pub fn peaks_of(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     let kept = kept(&paths.peaks()).remove(&key(machine, threads));
     let Some(before) = kept else { return calibrate(paths, machine, threads) };
@@ -72,9 +69,6 @@ fn better(before: Peaks, again: Peaks) -> Peaks {
 }
 
 /// The same, always measured anew.
-///
-/// # Errors
-/// They cannot be kept.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
     let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine.memory_bytes));

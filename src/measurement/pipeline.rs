@@ -55,9 +55,6 @@ impl Pipeline {
     }
 
     /// Makes the inputs of a batch, runs the session over them, and finds the largest scores of each row.
-    ///
-    /// # Errors
-    /// The session fails.
     pub fn call(&self, session: &mut dyn Session, batch: usize) -> Result<CallParts, CaseFailure> {
         let begin = Instant::now();
         let inputs = self.samples.inputs(batch)?;

@@ -34,9 +34,6 @@ const TIMEOUT_FRACTION: f64 = 0.5;
 
 /// The pilot: calls after the warm-up, in nanoseconds, whose scatter says how many calls an interval of a given width
 /// takes; none where no interval was asked for.
-///
-/// # Errors
-/// A call fails.
 pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Result<Vec<u64>, CaseFailure> {
     if effort.until_interval.is_none() {
         return Ok(Vec::new());

@@ -44,9 +44,6 @@ impl StackSampler {
     }
 
     /// The stacks until now.
-    ///
-    /// # Errors
-    /// The samples cannot be read.
     pub fn stop(self) -> Result<CpuStacks> {
         let report = self.0.report().build_unresolved().context("stacks cannot be read")?;
         let mut functions = Functions::new();

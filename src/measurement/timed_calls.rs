@@ -62,9 +62,6 @@ impl TimedSession {
     }
 
     /// The same; each call ends with `prolong`, which is told when the call began, as if the runtime were slower.
-    ///
-    /// # Errors
-    /// As [`Self::call`].
     pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
         let mut times = room_for(calls);
         for _ in 0..calls {

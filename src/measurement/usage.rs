@@ -19,9 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const FEWEST_CALLS: u64 = 8;
 
 /// Makes some calls and notes in the case's row what they use. The first call has been made.
-///
-/// # Errors
-/// A call fails.
 pub fn watch(session: &mut TimedSession, row: &mut Record, budget_seconds: f64) -> Result<(), CaseFailure> {
     let gpu = Gpu::open(&row.device).and_then(Result::ok);
     watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds), row)?;

@@ -45,9 +45,6 @@ impl WarmUp {
 }
 
 /// Warms a session up by `at_least` calls and two, which `call` makes one by one. After `at_most`, no further call is made.
-///
-/// # Errors
-/// A call fails.
 pub fn warm_up(
     mut call: impl FnMut() -> Result<CallTimes, CaseFailure>,
     at_least: usize,

@@ -34,9 +34,6 @@ pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
 }
 
 /// What the outputs of an ONNX file are that its summary leaves out: `"label" is a tensor of strings, and not a tensor of …`.
-///
-/// # Errors
-/// The file cannot be read; the message names it.
 pub fn outputs_left_out(path: &Path) -> Result<Vec<String>> {
     let source = Source::read(path)?;
     let wrong = |output| tensor_spec(output, &BTreeSet::new()).err().map(|why| why.to_string());

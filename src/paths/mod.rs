@@ -302,9 +302,6 @@ impl Paths {
     }
 
     /// Checks that the folders of reports and of runs can be written, before hours are spent on what belongs there.
-    ///
-    /// # Errors
-    /// One of them cannot be made or written.
     pub fn check_writable(&self) -> Result<()> {
         for folder in [self.reports(), self.runs()] {
             let try_it = || -> std::io::Result<()> {

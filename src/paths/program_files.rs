@@ -10,9 +10,6 @@ mod listed {
 }
 
 /// The folder with the program's files, below a cache folder, where it is made if it is not there or not whole.
-///
-/// # Errors
-/// The cache folder cannot be written, or the disk is full.
 pub fn unpacked(cache: &Path) -> Result<PathBuf> {
     let folders = cache.join("program");
     let folder = folders.join(format!("{}-{}", env!("CARGO_PKG_VERSION"), listed::IDENTITY));

@@ -41,9 +41,6 @@ pub fn decode(bytes: &[u8]) -> Result<Picture> {
 }
 
 /// Width and height of a JPEG or PNG, by its header.
-///
-/// # Errors
-/// It has none.
 pub fn size(bytes: &[u8]) -> Result<[usize; 2]> {
     if bytes.starts_with(&[0x89, b'P']) {
         let reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;

@@ -136,6 +136,17 @@ impl Fault {
     }
 }
 
+/// Faults apart from other errors, which are about what was asked for.
+///
+/// # Errors
+/// The error, if it is no fault.
+pub fn apart<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Fault>> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(error) => error.downcast().map(Err),
+    }
+}
+
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }

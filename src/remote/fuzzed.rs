@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, sink};
 
 use super::connection::{Connection, Seen};
+use super::fault::apart;
 use super::limits::{Limits, Spent};
 use super::notes::Notes;
 use super::protocol::{ProtocolName, Right, Turn, Wishes, describe};
@@ -49,13 +50,14 @@ pub fn answers(protocol: ProtocolName, is_binary: bool, is_whole: bool, answers:
         addresses: Vec::new(),
         tls: None,
         is_http2: false,
+        is_grpc: false,
         headers: Vec::new(),
     };
     let limits = Limits { patience: Duration::from_secs(5), ..Limits::default() };
     let (target, spent) = (Arc::new(target), Arc::new(Spent::new(limits)));
     let Ok(mut connection) = Connection::new(target.clone(), spent) else { return };
     let wishes = Wishes { protocol: Some(protocol), batch_size: 1, is_binary, is_whole, ..Wishes::default() };
-    let described = match describe(&mut connection, &target, &wishes, right) {
+    let described = match apart(describe(&mut connection, &target, &wishes, right)) {
         Ok(Ok(described)) => described,
         Ok(Err(fault)) => return drop(target.cleaned(fault)),
         Err(error) => return drop(target.cleaned_text(&format!("{error:#}"), 100)),

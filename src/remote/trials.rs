@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use jiff::Timestamp;
 
 use super::connection::{Connection, Seen};
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, Kind, apart};
 use super::limits::{Limits, Spent};
 use super::notes::{Notes, ProcessorClock};
 use super::protocol::{Described, Right, Wishes, describe};
@@ -94,7 +94,7 @@ impl Server {
         let described = thread::scope(|scope| {
             scope.spawn(|| spent.watch(&has_ended, || {}));
             let _ending = Ending(&has_ended);
-            describe(&mut connection, &target, &wishes, right)
+            apart(describe(&mut connection, &target, &wishes, right))
         });
         let cleaned = |text: &str| target.cleaned_text(text, MOST_NAME);
         let described = described.map_err(|error| anyhow!(target.cleaned_text(&format!("{error:#}"), MOST_MESSAGE)))?;

@@ -95,9 +95,6 @@ fn fastest(facts: &RunFacts) -> String {
 }
 
 /// The page about the runs below `reports`, the newest first; `criterion` is the root of Criterion's tree.
-///
-/// # Errors
-/// The folder cannot be listed.
 pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     let mut list = RunList::new(History::open(&[reports.to_owned()])?.runs().iter(), |_| true);
     for line in &list.unread {

@@ -24,17 +24,11 @@ pub struct ReportedRun {
 
 impl ReportedRun {
     /// Reads what the report needs of a run. A machine that cannot be read counts as unknown.
-    ///
-    /// # Errors
-    /// The records or metrics cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun { distributions: run.distributions(), ..Self::read_figures(run)? })
     }
 
     /// Reads the same but for the distributions, which take most of the time.
-    ///
-    /// # Errors
-    /// Those of [`ReportedRun::read`].
     pub fn read_figures(run: &Run) -> Result<Self> {
         let manifest = run.manifest().ok().flatten();
         Ok(ReportedRun {

@@ -139,17 +139,11 @@ pub struct ReadText {
 
 impl Evaluation {
     /// Keeps it in the run's folder.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self, run_folder: &Path, id: &BenchmarkId) -> Result<()> {
         write_cbor(&path(run_folder, id), self)
     }
 
     /// Reads the answers of a case. Returns `None` if the case was not evaluated.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not whole.
     pub fn read(run_folder: &Path, id: &BenchmarkId) -> Result<Option<Self>> {
         read_cbor(&path(run_folder, id))
     }

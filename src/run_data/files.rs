@@ -28,9 +28,6 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
 }
 
 /// Writes a file whole or not at all: a full disk or a kill leaves the old one.
-///
-/// # Errors
-/// The folder is missing or the disk is full.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> Result<()> {
@@ -44,9 +41,6 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Writes a value in JSON, and the folders that the file lies in.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     write_whole(path, &serde_json::to_vec_pretty(value)?)
@@ -61,9 +55,6 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 }
 
 /// Writes a value in CBOR (RFC 8949), for what is too large for JSON, and the folders that the file lies in.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write_cbor<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let mut bytes = Vec::new();
@@ -72,9 +63,6 @@ pub fn write_cbor<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 }
 
 /// Reads a file of CBOR. Returns `None` if there is none.
-///
-/// # Errors
-/// The file cannot be read, or is not whole.
 pub fn read_cbor<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs_err::read(path) {
         Ok(bytes) => ciborium::from_reader(bytes.as_slice()).with_context(|| path.display().to_string()).map(Some),
@@ -84,9 +72,6 @@ pub fn read_cbor<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 }
 
 /// Adds a line and waits until it is on the disk.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn append_line<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     file.write_all(format!("\n{}", serde_json::to_string(value)?).as_bytes())?;

@@ -59,9 +59,6 @@ impl RunFolder {
     }
 
     /// Writes the manifest, whole or not at all.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
         write_json(&self.0.join(MANIFEST), manifest)
     }
@@ -93,9 +90,6 @@ impl RunFolder {
     }
 
     /// Adds an event to the outcomes.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn append(&self, event: &Event) -> Result<()> {
         append_line(&self.outcomes_path(), event)
     }

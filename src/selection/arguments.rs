@@ -244,7 +244,7 @@ fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
 
 impl Selection {
     /// Takes the files and folders of models among words that stand alone on the command line, and returns the others.
-    pub fn take_files<'a>(&mut self, words: &'a [String]) -> Vec<&'a String> {
+    fn take_files<'a>(&mut self, words: &'a [String]) -> Vec<&'a String> {
         let is_path = |word: &&String| {
             let path = path_of(word);
             is_model_file(&path) || path.exists() || word.contains(".py:")
@@ -252,6 +252,11 @@ impl Selection {
         let (paths, others): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
         self.files.extend(paths.into_iter().cloned());
         others
+    }
+
+    /// Takes the files and folders of models, and returns an expression that matches what one of the other words does.
+    pub fn take_filter(&mut self, words: &[String]) -> String {
+        self.take_files(words).iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|")
     }
 
     /// Takes the words that stand alone on the command line: files and folders of models, and at most one other, which is a

@@ -347,7 +347,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Dimension, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
+    use crate::definition::{Dimension, ElementType, ORIGINAL, TensorSpec};
 
     struct OnlyOrt;
 
@@ -362,25 +362,7 @@ mod tests {
 
     fn entry(name: &str, batch: Dimension) -> Entry {
         let input = TensorSpec::new("x", ElementType::F32, vec![batch, Dimension::Fixed(3)]);
-        let inputs = vec![input];
-        let (parts, phases) = whole(&inputs, Vec::new());
-        let model = Model {
-            name: name.into(),
-            variant: ORIGINAL.into(),
-            family: "cnn".into(),
-            modality: "image".into(),
-            parameters: None,
-            inputs,
-            parts,
-            phases,
-            generation: None,
-            sequence_lengths: Vec::new(),
-            tolerance: Tolerance::default(),
-            dtype: Dtype::F32,
-            data_source: DataSource::Synthetic,
-            judge: None,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-        };
+        let model = Model { family: "cnn".into(), ..Model::of_tensors(name, vec![input], Vec::new()) };
         Entry::new(name.into(), ORIGINAL.into(), Place::Zoo, Ok(model))
     }
 

@@ -21,16 +21,19 @@ pub fn fraction_below_one(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
+/// Reads a number with one of these units, whose sizes it is multiplied by.
+fn with_unit(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64> {
+    let of_unit = |(unit, size): &(&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), *size));
+    let (digits, size) = units.iter().find_map(of_unit).with_context(|| format!("no unit; write {example}"))?;
+    let number: f64 = digits.parse().ok().with_context(|| format!("not a number with a unit; write {example}"))?;
+    Ok(number * size)
+}
+
 /// Reads a size above 0 as megabytes: `1GB`, `200MB`.
 pub fn megabytes(text: &str) -> Result<f64> {
-    let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
-    let (digits, size) = [("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)]
-        .into_iter()
-        .find_map(of_unit)
-        .context("no unit; write 1GB or 200MB")?;
-    let number: f64 = digits.parse().ok().context("not a number with a unit; write 1GB or 200MB")?;
-    ensure!(number.is_finite() && number > 0.0, "not above 0");
-    Ok(number * size)
+    let size = with_unit(text, &[("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)], "1GB or 200MB")?;
+    ensure!(size.is_finite() && size > 0.0, "not above 0");
+    Ok(size)
 }
 
 /// Reads minutes above 0 and up to a day.
@@ -44,11 +47,9 @@ pub fn minutes(text: &str) -> Result<f64> {
 pub fn duration(text: &str) -> Result<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
-    let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
-    let (digits, size) = UNITS.into_iter().find_map(of_unit).context("no unit; write 20ms, 10s or 5min")?;
-    let number: f64 = digits.parse().ok().context("not a number with a unit; write 20ms, 10s or 5min")?;
-    ensure!(number > 0.0 && number * size <= 86_400.0, "not above 0 and up to a day");
-    Ok(number * size)
+    let seconds = with_unit(text, &UNITS, "20ms, 10s or 5min")?;
+    ensure!(seconds > 0.0 && seconds <= 86_400.0, "not above 0 and up to a day");
+    Ok(seconds)
 }
 
 /// Reads a number per second above 0: `300/s` or `300`.

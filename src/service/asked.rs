@@ -62,9 +62,6 @@ const OWN_SUITE: &str = "endpoint.toml";
 const OWN_SUITE_TEXT: &str = "models = []\nbackends = ['ort']\nbatch_sizes = [1]\n";
 
 /// Writes the suite of jobs that name none.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write_own_suite(folder: &Path) -> anyhow::Result<()> {
     fs_err::create_dir_all(folder)?;
     crate::run_data::write_whole(&folder.join(OWN_SUITE), OWN_SUITE_TEXT.as_bytes())
@@ -175,7 +172,7 @@ pub fn suites(paths: &Paths) -> BTreeSet<String> {
     files.filter_map(name).collect()
 }
 
-fn value<T: ValueEnum>(parameter: &str, text: &str) -> Result<T, Failure> {
+pub fn value<T: ValueEnum>(parameter: &str, text: &str) -> Result<T, Failure> {
     T::from_str(text, true).map_err(|_| {
         let names = T::value_variants().iter().filter_map(T::to_possible_value);
         let names = names.map(|it| it.get_name().to_owned()).collect::<Vec<_>>().join(", ");

@@ -7,12 +7,11 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
-use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, json};
-use super::asked::{Asked, ITERATIONS, WARMUP};
+use super::asked::{Asked, ITERATIONS, WARMUP, value};
 use super::context::Context;
 use super::devices::Found;
 use super::failure::Failure;
@@ -94,13 +93,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
     let device = query.device.clone().unwrap_or_else(|| "cpu".into());
     parse_device(&device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
     let model = chosen.entry.model.as_ref().map_err(|failure| Failure::parameter(failure.message.clone()))?;
-    let dtype = match &query.dtype {
-        Some(text) => Some(
-            Dtype::from_str(text, true)
-                .map_err(|_| Failure::parameter(format!("dtype: {text:?} is none of f32, f16, bf16, i8")))?,
-        ),
-        None => None,
-    };
+    let dtype = query.dtype.as_deref().map(|text| value::<Dtype>("dtype", text)).transpose()?;
     let named = query.backend.as_deref().map(usual_backend).transpose();
     let named = named.map_err(|error| Failure::parameter(format!("{error:#}")))?;
     let candidates: Vec<String> = match (&named, chosen.backend) {

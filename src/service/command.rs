@@ -25,9 +25,6 @@ pub struct Output {
 }
 
 /// A command of this executable. Variables that are flags are not passed on: a request says what it wants.
-///
-/// # Errors
-/// The system does not say where this executable is.
 pub fn command(arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(own_executable()?);
     for (name, _) in std::env::vars_os() {
@@ -44,9 +41,6 @@ pub fn command(arguments: &[String]) -> Result<Command> {
 }
 
 /// Runs a command that only reads, to its end.
-///
-/// # Errors
-/// It cannot be started, or takes too long.
 pub async fn read(arguments: &[String]) -> Result<Output> {
     let mut child = command(arguments)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (out, errors) = (child.stdout.take().context("no output")?, child.stderr.take().context("no errors")?);

@@ -87,9 +87,6 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
 }
 
 /// Waits until nothing else measures on this machine. Returns false if the job was cancelled meanwhile.
-///
-/// # Errors
-/// The lock's file cannot be written.
 async fn wait_for_turn(context: &Context, job: &Job) -> Result<bool> {
     loop {
         if job.is_cancelled() {

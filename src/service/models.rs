@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use crate::catalogue::{Entry, Place, find_name, is_model_file, read_catalogue};
-use crate::definition::{Model, ORIGINAL, Origin, Phase};
+use crate::definition::{ORIGINAL, Phase};
 use crate::paths::Paths;
 
 const FOLDERS: [&str; 4] = ["zoo", "exported", "trained", "quantized"];
@@ -61,9 +61,6 @@ impl Models {
     }
 
     /// The catalogue, which is read again when a file was added or removed.
-    ///
-    /// # Errors
-    /// A folder cannot be listed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
         let changed = |folder: &str| self.folder.join(folder).metadata().and_then(|it| it.modified()).ok();
         let stamp: Stamp = FOLDERS.iter().map(|folder| changed(folder)).collect();
@@ -79,9 +76,6 @@ impl Models {
     }
 
     /// The models, for a list.
-    ///
-    /// # Errors
-    /// A folder cannot be listed.
     pub fn list(&self) -> anyhow::Result<Vec<Listed>> {
         let listed = |entry: &Entry| {
             let model = entry.model.as_ref().ok();
@@ -91,10 +85,7 @@ impl Models {
                 family: model.map(|model| model.family.clone()),
                 modality: model.map(|model| model.modality.clone()),
                 parameters: model.and_then(|model| model.parameters),
-                files: files(entry)
-                    .into_iter()
-                    .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
-                    .collect(),
+                files: files(entry).filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect(),
                 phases: model.map(|model| model.phases.iter().map(|plan| plan.phase).collect()).unwrap_or_default(),
                 sequence_lengths: model.map(|model| model.sequence_lengths.clone()).unwrap_or_default(),
                 unusable: entry.model.as_ref().err().map(|failure| failure.message.clone()),
@@ -128,7 +119,7 @@ impl Models {
     fn check_place(&self, entry: &Entry) -> Result<(), Failure> {
         let folder = self.folder.canonicalize().map_err(anyhow::Error::from)?;
         let is_outside = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !file.starts_with(&folder));
-        match files(entry).iter().any(is_outside) {
+        match files(entry).any(is_outside) {
             true => Err(Failure::not_found(format!(
                 "{}: its file is a link that leads out of the folder of models",
                 entry.name
@@ -149,8 +140,7 @@ fn backend_of(written: &str) -> Option<&'static str> {
 }
 
 fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) -> Option<&'a Entry> {
-    let is_its_file =
-        |entry: &&Entry| files(entry).iter().any(|file| file.file_name().is_some_and(|name| name == written));
+    let is_its_file = |entry: &&Entry| files(entry).any(|file| file.file_name().is_some_and(|name| name == written));
     let of_file = |place: fn(Place) -> bool| catalogue.iter().filter(move |entry| place(entry.place)).find(is_its_file);
     let by_file = match (is_model_file(Path::new(written)), variant) {
         (true, None) => of_file(|place| place == Place::Folder).or_else(|| of_file(|place| place != Place::Derived)),
@@ -165,13 +155,8 @@ fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) ->
 }
 
 /// The files of a model that a user has made.
-fn files(entry: &Entry) -> Vec<PathBuf> {
-    match entry.model.as_ref().map(|Model { origin, .. }| origin) {
-        Ok(Origin::Files { onnx, torchscript, .. }) => [onnx, torchscript].into_iter().flatten().cloned().collect(),
-        Ok(Origin::Gguf { file }) => vec![file.clone()],
-        Ok(Origin::Packaged { weights, .. }) => weights.iter().cloned().collect(),
-        Err(_) => Vec::new(),
-    }
+fn files(entry: &Entry) -> impl Iterator<Item = &PathBuf> {
+    entry.model.iter().flat_map(|model| model.origin.files())
 }
 
 fn unknown(written: &str, variant: Option<&str>, catalogue: &[Entry]) -> Failure {

@@ -92,9 +92,6 @@ impl Queue {
     }
 
     /// Writes down how far a job is, for the next server.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn keep(&self, job: &Job) -> Result<()> {
         let status = job.status();
         write_json(&self.folder.join(format!("{}.json", status.id)), &status)

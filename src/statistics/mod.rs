@@ -23,6 +23,6 @@ pub use discoveries::discoveries;
 pub use early_stopping::{dependence, most_over, queries_for};
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
-pub use random::uniform;
+pub use random::{mix, uniform};
 pub use signed_rank::SignedRank;
 pub use student::StudentT;

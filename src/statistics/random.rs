@@ -1,10 +1,14 @@
 //! Random numbers with fixed seeds.
 
-/// The next uniform number in (0, 1) of this state: SplitMix64 (Steele, Lea & Flood 2014).
-pub fn uniform(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
+/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
+pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 * 2.0_f64.powi(-53) + 2.0_f64.powi(-54)
+    z ^ (z >> 31)
+}
+
+/// The next uniform number in (0, 1) of this state, by SplitMix64.
+pub fn uniform(state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    (mix(*state) >> 11) as f64 * 2.0_f64.powi(-53) + 2.0_f64.powi(-54)
 }

@@ -92,9 +92,6 @@ impl Texts {
 
     /// The lengths into which the texts are sorted, as the largest number of tokens of each: `asked`, or powers of two from 8, the
     /// last one limited by what the model takes. A length that no text has is left out.
-    ///
-    /// # Errors
-    /// As [`tokens`](Self::tokens).
     pub fn buckets(&self, asked: Option<&[usize]>) -> Result<Vec<usize>> {
         let lengths = (0..self.len()).map(|place| Ok(self.tokens(place)?.ids.len())).collect::<Result<Vec<_>>>()?;
         Ok(buckets(&lengths, asked, self.longest))
@@ -206,7 +203,7 @@ fn longest_of_model(tokenizer: &Path) -> Option<usize> {
 mod tests {
     use super::*;
     #[cfg(feature = "text")]
-    use crate::definition::{DataSource, Dtype, ORIGINAL, TensorSpec, Tolerance, whole};
+    use crate::definition::TensorSpec;
 
     /// The ids of `the`, `water`, `look`, `##ed`, `.` and `of`.
     #[cfg(feature = "text")]
@@ -236,24 +233,7 @@ mod tests {
         let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo/bert-small/model.toml");
         let zoo: toml::Table = toml::from_str(&std::fs::read_to_string(zoo).unwrap()).unwrap();
         let mut inputs: Vec<TensorSpec> = zoo["inputs"].clone().try_into().unwrap();
-        let (parts, phases) = whole(&inputs, Vec::new());
-        let mut model = Model {
-            name: "bert".into(),
-            variant: ORIGINAL.into(),
-            family: String::new(),
-            modality: String::new(),
-            parameters: None,
-            inputs: inputs.clone(),
-            parts,
-            phases,
-            generation: None,
-            sequence_lengths: Vec::new(),
-            tolerance: Tolerance::default(),
-            dtype: Dtype::F32,
-            judge: None,
-            data_source: DataSource::Synthetic,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-        };
+        let mut model = Model::of_tensors("bert", inputs.clone(), Vec::new());
         let text = "\u{feff}The water looked.\r\n\n  Unheard of \n";
         let texts = texts_of(&model, text, None).unwrap();
         // As `BertTokenizerFast` of transformers gives them; the file asks for 128 tokens each, which is for batches.

@@ -90,9 +90,6 @@ impl ModelTokenizer {
     }
 
     /// The number of a text's tokens, without those that stand around each.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
     pub fn count(&self, text: &str) -> Result<usize> {
         let encoding = self.tokenizer.encode_fast(text, false).map_err(|why| anyhow!("{why}"))?;
         Ok(encoding.len())

@@ -6,7 +6,9 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::library::{self, Batch, Llama, LlamaContext, ThreadPool, Token, failure_since, lines_so_far, llama, told};
+use super::declarations::{Batch, LlamaContext, Model, ThreadPool, Token};
+use super::library::{Llama, llama};
+use super::log::{failure_since, lines_so_far, told};
 use super::operators::Watch;
 use super::settings::Settings;
 use crate::definition::{CaseFailure, device_index, device_kind};
@@ -17,7 +19,7 @@ pub(super) const MOST_SEQUENCES: usize = 256;
 /// Loaded weights.
 pub(super) struct LoadedModel {
     llama: &'static Llama,
-    model: *mut library::Model,
+    model: *mut Model,
     pub vocabulary: usize,
 }
 

@@ -5,7 +5,9 @@
 //! record has all settings.
 
 mod context;
+mod declarations;
 mod library;
+mod log;
 mod operators;
 mod session;
 mod settings;
@@ -14,7 +16,8 @@ use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 
 use self::context::LoadedModel;
-use self::library::{ggml_name, llama, told};
+use self::library::{ggml_name, llama};
+use self::log::told;
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
 use crate::backend::artifact::names;

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::time::Instant;
 
-use super::library::{Tensor, llama, text_of};
+use super::declarations::{Tensor, text_of};
+use super::library::llama;
 use crate::backend::recorder::Recorder;
 use crate::run_data::OperatorCall;
 

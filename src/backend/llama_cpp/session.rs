@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{Context, LoadedModel, MOST_SEQUENCES, Placed};
-use super::library::{Token, llama};
+use super::declarations::Token;
+use super::library::llama;
 use super::operators::Watch;
 use super::settings::Settings;
-use crate::backend::generation::{Followed, Lengths, column, compared_logits, next_tokens, side_by_side};
+use crate::backend::generation::{
+    Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, side_by_side,
+};
 use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::backend::recorder::Recorder;
 use crate::backend::shared::Shared;
@@ -405,28 +408,17 @@ impl Session for LlamaSession {
         inputs: &[HostTensor],
         continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
-        let Followed { text, count, ends, log_probabilities } = continuation.into();
-        let (sequences, prompt) = self.read_beside(inputs, count)?;
+        check_makes_tokens(self.phase)?;
+        let (sequences, prompt) = self.read_beside(inputs, continuation.count())?;
         let batch = sequences.len();
-        let mut logits = self.logits(Self::first_places(batch, prompt))?;
-        let mut all: Vec<NextTokens> = Vec::with_capacity(count);
-        let mut has_ended = vec![false; batch];
-        for number in 0..count {
-            let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(&logits, given.as_deref(), log_probabilities)?;
-            let tokens = given.unwrap_or_else(|| next.likeliest.clone());
-            has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
-            all.push(next);
-            if number + 1 == count || has_ended.iter().all(|ended| *ended) {
-                break;
-            }
+        let all = followed(continuation, |before| {
+            let Some((number, tokens)) = before else {
+                return self.logits(Self::first_places(batch, prompt)).map(Some);
+            };
             let tokens: Vec<Token> = tokens.iter().map(|&token| Token::try_from(token).unwrap_or(-1)).collect();
             self.step(&tokens, prompt + number, sequences.clone())?;
-            logits = self.logits(0..batch)?;
-        }
+            self.logits(0..batch).map(Some)
+        })?;
         self.restore()?;
         Ok(all)
     }
@@ -437,9 +429,7 @@ impl Session for LlamaSession {
         tokens: usize,
         made: &mut dyn FnMut(&HostTensor),
     ) -> Result<(), CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
+        check_makes_tokens(self.phase)?;
         let (sequences, prompt) = self.read_beside(inputs, tokens)?;
         for number in 0..tokens {
             let token = self.tokens.clone();
@@ -457,11 +447,7 @@ impl Session for LlamaSession {
         binding: usize,
         inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        if self.phase == Phase::Decode {
-            return Err(CaseFailure::unsupported(
-                "a step of decode takes its token from the step before, on the device",
-            ));
-        }
+        check_takes_inputs(self.phase)?;
         let begin = Instant::now();
         self.bound[binding].prompts = prompts(inputs)?;
         let taken = Instant::now();

@@ -30,9 +30,6 @@ const ADDED: [(u32, usize); 5] = [
 ];
 
 /// The entry point of a library, which stays loaded.
-///
-/// # Errors
-/// It cannot be loaded, or is no ONNX Runtime.
 fn entry(library: &Path) -> Result<&'static OrtApiBase> {
     // SAFETY: loading ONNX Runtime runs no code but its initialisers, and the symbol is its stable entry point.
     unsafe {
@@ -46,9 +43,6 @@ fn entry(library: &Path) -> Result<&'static OrtApiBase> {
 }
 
 /// The version that a library reports.
-///
-/// # Errors
-/// It cannot be loaded, or is no ONNX Runtime.
 pub fn version_of(library: &Path) -> Result<String> {
     // SAFETY: the field is a part of ONNX Runtime's stable entry point, and the string is static.
     let version = unsafe { CStr::from_ptr((entry(library)?.GetVersionString)()) };

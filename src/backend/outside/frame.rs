@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::ElementType;
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::HostTensor;
 
 const MAGIC: [u8; 4] = *b"IFB1";
 /// A header beyond this is none.
@@ -61,7 +61,7 @@ pub(super) fn write_frame(
         fields.insert("tensors".into(), serde_json::to_value(tensors.iter().map(of_tensor).collect::<Vec<_>>())?);
     }
     let header = serde_json::to_vec(&header)?;
-    let payload: Vec<Vec<u8>> = tensors.iter().map(|(_, tensor)| bytes_of(&tensor.data)).collect();
+    let payload: Vec<Vec<u8>> = tensors.iter().map(|(_, tensor)| tensor.data.to_bytes()).collect();
     let bytes: usize = payload.iter().map(Vec::len).sum();
     let begin = [&MAGIC[..], &(header.len() as u32).to_le_bytes(), &(bytes as u64).to_le_bytes(), &header].concat();
     output.write_all(&begin)?;
@@ -130,29 +130,6 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
         tensors.push((name, tensor));
     }
     Ok((fields, tensors))
-}
-
-fn bytes_of(data: &TensorData) -> Vec<u8> {
-    macro_rules! little_endian {
-        ($values:expr) => {
-            $values.iter().flat_map(|value| value.to_le_bytes()).collect()
-        };
-    }
-    match data {
-        TensorData::F32(values) => little_endian!(values),
-        TensorData::F16(values) => little_endian!(values),
-        TensorData::Bf16(values) => little_endian!(values),
-        TensorData::F64(values) => little_endian!(values),
-        TensorData::I8(values) => little_endian!(values),
-        TensorData::I16(values) => little_endian!(values),
-        TensorData::I32(values) => little_endian!(values),
-        TensorData::I64(values) => little_endian!(values),
-        TensorData::U8(values) => values.clone(),
-        TensorData::U16(values) => little_endian!(values),
-        TensorData::U32(values) => little_endian!(values),
-        TensorData::U64(values) => little_endian!(values),
-        TensorData::Bool(values) => values.iter().map(|&value| value.into()).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -70,9 +70,6 @@ impl OutsideProcess {
     }
 
     /// A process that has ended, and has left these frames.
-    ///
-    /// # Errors
-    /// The system starts no process.
     #[cfg(any(fuzzing, test))]
     pub(super) fn of_frames(frames: Vec<u8>) -> std::io::Result<Self> {
         Ok(OutsideProcess {
@@ -177,9 +174,6 @@ impl OutsideProcess {
     }
 
     /// Does the same within a time, after which the process is ended.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
     pub(super) fn ask_within<T: DeserializeOwned>(
         &mut self,
         limit: Duration,

@@ -8,7 +8,7 @@ use super::clock::Clocks;
 use super::frame::NamedTensors;
 use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
 use super::process::OutsideProcess;
-use crate::backend::generation::{Followed, column, compared_logits, next_tokens};
+use crate::backend::generation::{check_makes_tokens, check_takes_inputs, compared_logits, followed};
 use crate::backend::graphs::made_values;
 use crate::backend::interface::{
     Continuation, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Turn,
@@ -257,27 +257,13 @@ impl Session for OutsideSession {
         inputs: &[HostTensor],
         continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
-        if self.phase != Phase::Decode {
-            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
-        }
+        check_makes_tokens(self.phase)?;
         let mut named = self.named(inputs)?;
-        let Followed { text, count: tokens, ends, log_probabilities } = continuation.into();
-        named.extend(text.map(|text| ("text".to_owned(), text.clone())));
-        let logits = self.ask(&Ask::Follow { tokens }, &named)?;
-        let mut all: Vec<NextTokens> = Vec::with_capacity(tokens);
-        let mut has_ended = Vec::new();
-        for (number, (_, logits)) in logits.iter().enumerate() {
-            let given = text.map(|text| column(text, number)).transpose()?;
-            let next = next_tokens(logits, given.as_deref(), log_probabilities)?;
-            let taken = given.as_ref().unwrap_or(&next.likeliest);
-            has_ended.resize(taken.len(), false);
-            has_ended.iter_mut().zip(taken).for_each(|(ended, token)| *ended |= ends.contains(token));
-            all.push(next);
-            if has_ended.iter().all(|ended| *ended) {
-                break;
-            }
+        if let Continuation::Given { text, .. } = continuation {
+            named.push(("text".to_owned(), text.clone()));
         }
-        Ok(all)
+        let mut logits = self.ask(&Ask::Follow { tokens: continuation.count() }, &named)?.into_iter();
+        followed(continuation, |_| Ok(logits.next().map(|(_, logits)| logits)))
     }
 
     fn call_from_host(
@@ -285,11 +271,7 @@ impl Session for OutsideSession {
         binding: usize,
         inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        if self.phase == Phase::Decode {
-            return Err(CaseFailure::unsupported(
-                "a step of decode takes its token from the step before, on the device",
-            ));
-        }
+        check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
         let named: Vec<(&str, &HostTensor)> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();

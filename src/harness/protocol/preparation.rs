@@ -33,9 +33,6 @@ impl Preparations {
 }
 
 /// Makes a model's artifacts for a dtype and says so when that takes work.
-///
-/// # Errors
-/// As [`fixture::prepare_and_hold`].
 pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype, reads: Reads) -> anyhow::Result<Held> {
     let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype, reads)?;
     if bytes > 0 {

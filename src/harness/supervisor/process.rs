@@ -13,12 +13,13 @@ use serde::de::DeserializeOwned;
 
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
-use crate::definition::{CaseFailure, Status};
-use crate::harness::protocol::{JOB, Job, Purpose};
+use crate::definition::{CaseFailure, Effort, Status};
+use crate::harness::protocol::{JOB, Job, Purpose, WorkItem};
 use crate::machine::memory;
 use crate::machine::processes::{STARTED_FOR, end_started_for, ending_signal, own_executable};
 use crate::paths::trusted_files;
 use crate::run_data::files::{read_json, write_json};
+use crate::run_data::{LoadTerms, RunFolder};
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -94,14 +95,18 @@ impl Supervisor {
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
-    /// Runs a worker with a job that leaves its answer in a file, and returns the answer, or why there is none.
-    ///
-    /// # Errors
-    /// As [`Self::run_worker`].
-    pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
+    /// Runs a worker that leaves its answer in a file, and returns the answer, or why there is none.
+    pub fn ask<T: DeserializeOwned>(
+        purpose: Purpose,
+        work: Vec<WorkItem>,
+        load: Option<LoadTerms>,
+        effort: &Effort,
+    ) -> Result<Result<T, CaseFailure>> {
+        let place = tempfile::tempdir()?;
+        let job = Job::new(purpose, &RunFolder::new(place.path().to_owned()), place.path(), effort);
         // A search goes on for minutes, and says where it is.
-        let is_silent = job.load.as_ref().is_none_or(|terms| !terms.is_search);
-        let supervisor = Supervisor { is_silent, ..Supervisor::silent(job, Vec::new()) };
+        let is_silent = load.as_ref().is_none_or(|terms| !terms.is_search);
+        let supervisor = Supervisor { is_silent, ..Supervisor::silent(Job { work, load, ..job }, Vec::new()) };
         let ended = supervisor.run_worker(&supervisor.job, "question")?;
         Ok(read_json(&supervisor.job.answer_path()).unwrap_or_else(|_| Err(ended.failure())))
     }

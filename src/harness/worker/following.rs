@@ -75,9 +75,6 @@ impl Following {
     }
 
     /// Follows the model through a batch, which may have fewer samples than the session takes.
-    ///
-    /// # Errors
-    /// The session fails.
     pub fn add(
         &self,
         session: &mut dyn Session,

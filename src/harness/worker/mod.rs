@@ -24,11 +24,13 @@ pub use case_outcome::unwinding;
 pub use evaluation::can_be_evaluated;
 pub use scores::{Answer, Scorer, are_scored, register_scorers};
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use serde::Serialize;
 
 use self::case_outcome::recorded;
 use self::loaded_case::{LoadedCase, Worker};
@@ -61,10 +63,10 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::MeasureAgain => worker.measure_all_again(),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),
-        Purpose::Calibrate => worker.calibrate(),
-        Purpose::Profile => worker.profile(),
-        Purpose::Serve => worker.serve(),
-        Purpose::SampleStacks => worker.sample_stacks(),
+        Purpose::Calibrate => worker.answer(Worker::calibrate),
+        Purpose::Profile => worker.answer(Worker::profile),
+        Purpose::Serve => worker.answer(Worker::serve),
+        Purpose::SampleStacks => worker.answer(Worker::sample_stacks),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }
@@ -162,16 +164,23 @@ impl Worker<'_> {
                 break;
             }
         }
-        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+        self.write(&answer)
     }
 
-    fn calibrate(&mut self) -> Result<()> {
-        let item = self.job.work.first().context("there is nothing to calibrate")?;
-        let answer = unwinding(|| {
-            let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
-            evaluation::ranges_over_samples(loaded.session.session(), item)
-        });
-        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    fn calibrate(&mut self, item: &WorkItem) -> Result<BTreeMap<String, [f32; 2]>, CaseFailure> {
+        let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+        evaluation::ranges_over_samples(loaded.session.session(), item)
+    }
+
+    /// Answers what is found out about the only item.
+    fn answer<T: Serialize>(&mut self, find_out: fn(&mut Self, &WorkItem) -> Result<T, CaseFailure>) -> Result<()> {
+        let item = self.job.work.first().context("the job has no case")?;
+        let answer = unwinding(|| find_out(self, item));
+        self.write(&answer)
+    }
+
+    fn write(&self, answer: &Result<impl Serialize, CaseFailure>) -> Result<()> {
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(answer)?)?)
     }
 
     /// Loads a case and makes its first call.

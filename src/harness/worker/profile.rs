@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::case_outcome::unwinding;
 use super::loaded_case::{CaseInputs, Worker};
 use crate::backend::{self, LoadRequest};
 use crate::definition::CaseFailure;
@@ -18,21 +17,8 @@ use crate::run_data::{CaseProfile, CpuStacks, Outcome, Profile, ProfiledCalls, w
 const STACKS: Duration = Duration::from_secs(5);
 
 impl Worker<'_> {
-    /// Answers the times of the operators of the only item.
-    pub fn profile(&mut self) -> Result<()> {
-        let item = self.job.work.first().context("there is nothing to profile")?;
-        let answer = unwinding(|| self.profiled_calls(item));
-        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
-    }
-
-    /// Answers what the threads of this process do while the only item is called.
-    pub fn sample_stacks(&mut self) -> Result<()> {
-        let item = self.job.work.first().context("there is nothing to profile")?;
-        let answer = unwinding(|| self.stacks_of_calls(item));
-        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
-    }
-
-    fn stacks_of_calls(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
+    /// What the threads of this process do while the item is called.
+    pub fn sample_stacks(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
         loaded.warm_up(&self.job.effort, |session| session.call(1))?;
         let sampler = StackSampler::start()?;
@@ -43,8 +29,8 @@ impl Worker<'_> {
         Ok(sampler.stop()?)
     }
 
-    /// The plain session's outputs are compared before, as in every measurement.
-    fn profiled_calls(&mut self, item: &WorkItem) -> Result<ProfiledCalls, CaseFailure> {
+    /// The times of the operators of the item. The plain session's outputs are compared before, as in every measurement.
+    pub fn profile(&mut self, item: &WorkItem) -> Result<ProfiledCalls, CaseFailure> {
         let backend = backend::find(&item.case.backend)?;
         let CaseInputs { ring, sizes, .. } = self.inputs(item)?;
         let mut profiled = backend.load_profiled(&LoadRequest { sizes, ..self.job.request(item) })?;

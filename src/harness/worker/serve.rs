@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-
-use super::case_outcome::unwinding;
 use super::loaded_case::Worker;
 use super::{call_server, token_server};
 use crate::backend;
@@ -12,20 +9,13 @@ use crate::definition::{Case, CaseFailure};
 use crate::harness::protocol::WorkItem;
 use crate::measurement::serving::{Batching, Serve, Trials, with_instances};
 use crate::measurement::{EnergyMeter, memory};
-use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, Outcome};
+use crate::run_data::{LoadAnswer, LoadResult, Outcome};
 
 impl Worker<'_> {
-    /// Answers the rows of the trials of the only item.
-    pub fn serve(&mut self) -> Result<()> {
-        let item = self.job.work.first().context("there is nothing to serve")?;
-        let terms = self.job.load.as_ref().context("a load test has terms")?;
-        let answer = unwinding(|| self.trials(item, terms));
-        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
-    }
-
-    /// Another session's outputs are compared before, as in every measurement.
-    fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<LoadAnswer, CaseFailure> {
+    /// The rows of the trials of the item. Another session's outputs are compared before, as in every measurement.
+    pub fn serve(&mut self, item: &WorkItem) -> Result<LoadAnswer, CaseFailure> {
         let job = self.job;
+        let terms = job.load.as_ref().ok_or_else(|| CaseFailure::failed("a load test has terms"))?;
         let Case { backend: name, device, .. } = &item.case;
         if terms.callers > 1 && !backend::find(name)?.serves_callers(device) {
             let why =

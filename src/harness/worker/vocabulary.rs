@@ -26,10 +26,7 @@ impl Vocabulary {
     pub fn beside(model: &Model) -> Self {
         let folder = match &model.origin {
             Origin::Packaged { folder, .. } => Some(folder.as_path()),
-            Origin::Gguf { file } => file.parent(),
-            Origin::Files { onnx, torchscript, .. } => {
-                onnx.as_ref().or(torchscript.as_ref()).and_then(|file| file.parent())
-            }
+            origin => origin.files().next().and_then(|file| file.parent()),
         };
         let mut beside = folder.map(Self::read).unwrap_or_default();
         if let Origin::Gguf { file } = &model.origin {

@@ -19,9 +19,6 @@ use crate::load::{Bounds, Served, Trial};
 /// A session as a server: what it does with the requests that share a call.
 pub trait Serve {
     /// Computes so many requests in one call, of which the first has this number, and returns when their answers are there.
-    ///
-    /// # Errors
-    /// The call fails.
     fn serve(&mut self, first: usize, requests: usize) -> Result<Answer, CaseFailure>;
 }
 
@@ -102,9 +99,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Lets `open` make so many sessions, each in its own thread, and calls `run` while they serve. Sessions are opened one after the
 /// other, so that they do not disturb each other's warm-up.
-///
-/// # Errors
-/// A session cannot be opened, or those of `run`.
 pub fn with_instances<S: Serve, T>(
     count: usize,
     batching: Batching,
@@ -202,9 +196,6 @@ impl Instances<'_> {
     }
 
     /// One session takes queries one after the other.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn stream(&self, stream: Stream) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected::default(), None);
         self.queue.give_stream(stream);
@@ -212,9 +203,6 @@ impl Instances<'_> {
     }
 
     /// Users send requests, each the next one when the answer to the last is there.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn concurrent(&self, users: Users) -> Result<Trial, CaseFailure> {
         self.queue.begin(users.expected, None);
         let begin = Instant::now();
@@ -227,9 +215,6 @@ impl Instances<'_> {
     }
 
     /// All sessions take what there is, from one heap of requests.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn offline(&self, requests: usize) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests, tokens: 0 }, None);
         let begin = Instant::now();
@@ -241,9 +226,6 @@ impl Instances<'_> {
 
     /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early. Their answers are expected to
     /// have so many tokens together.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn server(&self, schedule: &[u64], tokens: usize, hope: Option<Hope>) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests: schedule.len(), tokens }, hope);
         let (begin, issued, generator) = generator::issue(self.queue, schedule);

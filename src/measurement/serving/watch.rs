@@ -25,9 +25,6 @@ pub struct Watch {
 
 impl Instances<'_> {
     /// Makes a trial, and looks at the process meanwhile.
-    ///
-    /// # Errors
-    /// Those of the trial.
     pub fn watched(
         &self,
         watch: Watch,

@@ -56,9 +56,6 @@ pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
 }
 
 /// Counts one call of the phase, and names the operators of its graphs.
-///
-/// # Errors
-/// As [`cost`].
 pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSet<String>)> {
     let (mut sum, mut operators) = (Cost::default(), BTreeSet::new());
     for walked in walked(model, phase, sizes)? {
@@ -71,9 +68,6 @@ pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSe
 
 /// The cost of each node in one call of the phase: for each of its parts, those of the graph's nodes in their order. The bytes
 /// of a node are all its inputs and outputs, as if their elements were f32.
-///
-/// # Errors
-/// As [`cost`].
 pub fn node_costs(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Vec<Cost>>> {
     Ok(walked(model, phase, sizes)?.into_iter().map(|walked| walked.nodes).collect())
 }

@@ -123,42 +123,29 @@ struct Grpc {
 /// Asks the server about itself and the model, as over HTTP.
 ///
 /// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
+/// What was asked for is wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
     wishes: &Wishes,
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
-) -> Result<Result<Described, Fault>> {
+) -> Result<Described> {
     // Tensors are always sent as bytes: half-precision floats have no other form.
     let wishes = Wishes { is_binary: true, ..wishes.clone() };
     let path = |method: &str| format!("{}/inference.GRPCInferenceService/{method}", target.path);
-    let server: ServerMetadataResponse = match told(connection, path("ServerMetadata"), &()) {
-        Ok(server) => server.unwrap_or_default(),
-        Err(fault) => return Ok(Err(fault)),
-    };
-    match told(connection, path("ServerReady"), &()) {
-        Ok(Some(ServerReadyResponse { ready: false })) => {
-            return Ok(Err(Fault::new(Kind::Busy, "the server says that it is not ready")));
-        }
-        Ok(_) => {}
-        Err(fault) => return Ok(Err(fault)),
+    let server: ServerMetadataResponse = told(connection, path("ServerMetadata"), &())?.unwrap_or_default();
+    if let Some(ServerReadyResponse { ready: false }) = told(connection, path("ServerReady"), &())? {
+        return Err(Fault::new(Kind::Busy, "the server says that it is not ready").into());
     }
     let name = match &wishes.model {
         Some(name) => name.clone(),
-        None => match told(connection, path("RepositoryIndex"), &()) {
-            Ok(listed) => {
-                let names = |it: RepositoryIndexResponse| it.models.into_iter().map(|model| model.name).collect();
-                only_model(listed.map(names))?
-            }
-            Err(fault) => return Ok(Err(fault)),
-        },
+        None => {
+            let names = |it: RepositoryIndexResponse| it.models.into_iter().map(|model| model.name).collect();
+            only_model(told(connection, path("RepositoryIndex"), &())?.map(names))?
+        }
     };
     let asked = ModelMetadataRequest { name: name.clone() };
-    let metadata: ModelMetadataResponse = match asked_of(connection, path("ModelMetadata"), &asked) {
-        Ok(metadata) => metadata,
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let metadata: ModelMetadataResponse = asked_of(connection, path("ModelMetadata"), &asked)?;
     let described = |tensors: Vec<Tensor>| {
         let tensor = |Tensor { name, datatype, shape, .. }| TensorMetadata { name, datatype, shape };
         tensors.into_iter().map(tensor).collect()
@@ -166,7 +153,7 @@ pub fn describe(
     let metadata = Metadata { inputs: described(metadata.inputs), outputs: described(metadata.outputs) };
     let server = [server.name, server.version];
     let found = Found { name: name.clone(), server, path: path("ModelInfer"), metadata };
-    found.described(&wishes, right, |v2| Box::new(Grpc { model: name, v2 })).map(Ok)
+    found.described(&wishes, right, |v2| Box::new(Grpc { model: name, v2 }))
 }
 
 /// What the server answers. Returns `None` if it does not know the method.
@@ -190,7 +177,7 @@ fn asked_of<M: Message + Default>(
     let (mut seen, mut body) = (Seen::default(), Description::default());
     connection.exchange(&call(path, request), &mut seen, &mut body)?;
     grpc_status::check(&seen.headers)?;
-    message_of(&body.0.0)
+    message_of(&body.0)
 }
 
 fn call(path: String, request: &impl Message) -> Call {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use strum::Display;
 
@@ -142,25 +142,23 @@ pub struct Described {
 /// Asks the server which protocol it speaks, unless that is known, and describes the model.
 ///
 /// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
+/// What was asked for is wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
     wishes: &Wishes,
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
-) -> Result<Result<Described, Fault>> {
+) -> Result<Described> {
     let of_scheme = target.is_grpc.then_some(ProtocolName::Grpc);
     let protocol = match wishes.protocol.or(of_scheme).or_else(|| by_path(&target.path)) {
         Some(protocol) => protocol,
         None if wishes.template.is_some() => ProtocolName::Template,
-        None => match by_asking(connection, target) {
-            Ok(Some(protocol)) => protocol,
-            Ok(None) => bail!(
+        None => by_asking(connection, target)?.with_context(|| {
+            format!(
                 "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: say what it speaks by `--protocol`",
                 target.shown()
-            ),
-            Err(fault) => return Ok(Err(fault)),
-        },
+            )
+        })?,
     };
     ensure!(
         !target.is_grpc || protocol == ProtocolName::Grpc,
@@ -214,14 +212,26 @@ fn base_of<'a>(path: &'a str, parts: &[&str]) -> &'a str {
     &path[..ends.min().unwrap_or(path.len())]
 }
 
-/// The bytes of a whole body.
-#[derive(Debug, Default)]
-pub struct Whole(pub Vec<u8>);
+/// Reads an answer as a whole, and then checks its body.
+fn whole(check: impl FnMut(&mut Vec<u8>, &Seen) -> Result<Checked, Fault> + 'static) -> Box<dyn AnswerReader> {
+    Box::new(Whole { body: Vec::new(), check })
+}
 
-impl Reader for Whole {
+struct Whole<F> {
+    body: Vec<u8>,
+    check: F,
+}
+
+impl<F> Reader for Whole<F> {
     fn part(&mut self, bytes: &[u8], _: Instant) -> Result<(), Fault> {
-        self.0.extend_from_slice(bytes);
+        self.body.extend_from_slice(bytes);
         Ok(())
+    }
+}
+
+impl<F: FnMut(&mut Vec<u8>, &Seen) -> Result<Checked, Fault>> AnswerReader for Whole<F> {
+    fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
+        (self.check)(&mut self.body, seen)
     }
 }
 
@@ -230,15 +240,16 @@ const MOST_DESCRIPTION: usize = 16 << 20;
 
 /// What a server says about itself.
 #[derive(Default)]
-struct Description(Whole);
+struct Description(Vec<u8>);
 
 impl Reader for Description {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        if self.0.0.len() + bytes.len() > MOST_DESCRIPTION {
+    fn part(&mut self, bytes: &[u8], _: Instant) -> Result<(), Fault> {
+        if self.0.len() + bytes.len() > MOST_DESCRIPTION {
             let why = format!("what the server says about itself has more than {MOST_DESCRIPTION} bytes");
             return Err(Fault::new(Kind::TooLarge, why));
         }
-        self.0.part(bytes, at)
+        self.0.extend_from_slice(bytes);
+        Ok(())
     }
 }
 
@@ -250,7 +261,7 @@ fn get_json(connection: &mut Connection, path: &str) -> Result<Option<serde_json
 fn json_of(connection: &mut Connection, call: &Call) -> Result<Option<serde_json::Value>, Fault> {
     let (mut seen, mut body) = (Seen::default(), Description::default());
     match connection.exchange(call, &mut seen, &mut body) {
-        Ok(()) => Ok(serde_json::from_slice(&body.0.0).ok()),
+        Ok(()) => Ok(serde_json::from_slice(&body.0).ok()),
         Err(fault) if matches!(fault.kind, Kind::ClientError | Kind::ServerError | Kind::Redirect) => {
             // Who may not ask is told so, and not that there is nothing.
             let is_refused = seen.status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));

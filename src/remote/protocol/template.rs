@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
@@ -21,9 +20,9 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 
 use super::tensors::{Form, Numbers, Varied, shape_text};
-use super::{AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, seeded_words};
+use super::{AnswerReader, Checked, Described, Protocol, Turn, Wishes, seeded_words, whole};
 use crate::definition::{Dtype, Phase, Sizes, TensorSpec};
-use crate::remote::connection::{Call, Reader, Seen};
+use crate::remote::connection::Call;
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::target::{Headers, Target};
 
@@ -71,11 +70,10 @@ struct Template {
 
 /// # Errors
 /// The file cannot be read, or says something that no request can be made of.
-pub fn describe(target: &Target, wishes: &Wishes) -> Result<Result<Described, Fault>> {
+pub fn describe(target: &Target, wishes: &Wishes) -> Result<Described> {
     let file = wishes.template.as_ref().context("the protocol `template` needs a file: `--template FILE`")?;
     let read: File = toml::from_str(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
-    let described = template(target, wishes, read).with_context(|| file.display().to_string())?;
-    Ok(Ok(described))
+    template(target, wishes, read).with_context(|| file.display().to_string())
 }
 
 fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
@@ -144,39 +142,27 @@ impl Protocol for Template {
     }
 
     fn reader(&self, _: Turn) -> Box<dyn AnswerReader> {
-        Box::new(Answer { body: Whole::default(), answer: self.answer.clone() })
+        let pointer = self.answer.clone();
+        whole(move |body, _| check(body, pointer.as_deref()))
     }
 }
 
-struct Answer {
-    body: Whole,
-    answer: Option<Arc<str>>,
-}
-
-impl Reader for Answer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
+fn check(body: &[u8], pointer: Option<&str>) -> Result<Checked, Fault> {
+    let Some(pointer) = pointer else { return Ok(Checked::default()) };
+    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|error| {
+        let is_number = String::from_utf8_lossy(body).contains("NaN");
+        let kind = if is_number { Kind::NotFinite } else { Kind::WrongType };
+        Fault::new(kind, format!("the answer is no JSON: {error}"))
+    })?;
+    let Some(found) = answer.pointer(pointer) else {
+        return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
+    };
+    if let Ok(numbers) = Numbers::deserialize(found)
+        && numbers.values.iter().any(|value| !value.is_finite())
+    {
+        return Err(Fault::new(Kind::NotFinite, format!("{pointer} has a value that is not finite")));
     }
-}
-
-impl AnswerReader for Answer {
-    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
-        let Some(pointer) = &self.answer else { return Ok(Checked::default()) };
-        let answer: serde_json::Value = serde_json::from_slice(&self.body.0).map_err(|error| {
-            let is_number = String::from_utf8_lossy(&self.body.0).contains("NaN");
-            let kind = if is_number { Kind::NotFinite } else { Kind::WrongType };
-            Fault::new(kind, format!("the answer is no JSON: {error}"))
-        })?;
-        let Some(found) = answer.pointer(pointer) else {
-            return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
-        };
-        if let Ok(numbers) = Numbers::deserialize(found)
-            && numbers.values.iter().any(|value| !value.is_finite())
-        {
-            return Err(Fault::new(Kind::NotFinite, format!("{pointer} has a value that is not finite")));
-        }
-        Ok(Checked::default())
-    }
+    Ok(Checked::default())
 }
 
 #[cfg(test)]
@@ -185,10 +171,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_where_the_pointer_says() {
-        let of = |pointer: Option<&str>, body: &str| {
-            let mut answer = Answer { body: Whole(body.as_bytes().to_vec()), answer: pointer.map(Arc::from) };
-            answer.check(&Seen::default()).map(|_| ()).map_err(|fault| fault.kind)
-        };
+        let of =
+            |pointer: Option<&str>, body: &str| check(body.as_bytes(), pointer).map(|_| ()).map_err(|fault| fault.kind);
         assert_eq!(of(Some("/a/0"), r#"{"a":[1]}"#), Ok(()));
         assert_eq!(of(Some("/b"), r#"{"a":[1]}"#), Err(Kind::WrongShape));
         assert_eq!(of(Some("/a"), r#"{"a":[null]}"#), Err(Kind::NotFinite));

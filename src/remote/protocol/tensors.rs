@@ -7,10 +7,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use anyhow::{Context, Result};
 
-use crate::definition::{
-    BATCH, DataSource, Dimension, Dtype, ElementType, Model, ORIGINAL, Origin, Phase, PhasePlan, Sizes, TensorSpec,
-    Tolerance,
-};
+use crate::definition::{BATCH, Dimension, ElementType, Sizes, TensorSpec};
 use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input};
 use crate::remote::fault::{Fault, Kind};
 
@@ -42,27 +39,6 @@ pub fn type_name(dtype: ElementType) -> &'static str {
     TYPES.iter().find(|(_, known)| *known == dtype).map_or(BYTES, |(name, _)| name)
 }
 
-/// A model of which nothing is known but its inputs and outputs.
-pub fn tensors_of(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>, dtype: Dtype) -> Model {
-    Model {
-        name: name.to_owned(),
-        variant: ORIGINAL.to_owned(),
-        family: String::new(),
-        modality: String::new(),
-        parameters: None,
-        inputs,
-        parts: Vec::new(),
-        phases: vec![PhasePlan { phase: Phase::Forward, parts: Vec::new(), outputs }],
-        generation: None,
-        sequence_lengths: Vec::new(),
-        tolerance: Tolerance::default(),
-        dtype,
-        data_source: DataSource::Synthetic,
-        judge: None,
-        origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-    }
-}
-
 /// The elements in row-major order as a list of JSON.
 pub fn json_of(data: &TensorData) -> String {
     let written = match data {
@@ -86,25 +62,6 @@ pub fn json_of(data: &TensorData) -> String {
     };
     // Lists of numbers can always be written.
     written.unwrap_or_default()
-}
-
-/// The elements as little-endian bytes.
-pub fn bytes_of(data: &TensorData) -> Vec<u8> {
-    match data {
-        TensorData::F16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::Bf16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::F64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::I8(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::I16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::I32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::I64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::U8(values) => values.clone(),
-        TensorData::U16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::U32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::U64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorData::Bool(values) => values.iter().map(|&value| u8::from(value)).collect(),
-    }
 }
 
 /// Elements of a shape. Returns `None` if no number is large enough.
@@ -160,7 +117,7 @@ impl Varied {
         let is_lead = |place: usize| place % per_row < lead;
         let parts = if form == Form::Bytes {
             let mut parts = vec![Vec::new()];
-            for (place, element) in bytes_of(&base).chunks(spec.dtype.bytes()).enumerate() {
+            for (place, element) in base.to_bytes().chunks(spec.dtype.bytes()).enumerate() {
                 match parts.last_mut() {
                     Some(part) if !is_lead(place) => part.extend_from_slice(element),
                     _ => parts.push(Vec::new()),
@@ -193,7 +150,7 @@ impl Varied {
             made.extend_from_slice(part);
         };
         match self.form {
-            Form::Bytes => bytes_of(&lead.data).chunks(self.lead.dtype.bytes()).zip(parts).for_each(&mut add),
+            Form::Bytes => lead.data.to_bytes().chunks(self.lead.dtype.bytes()).zip(parts).for_each(&mut add),
             _ => items_of(&json_of(&lead.data)).map(str::as_bytes).zip(parts).for_each(&mut add),
         }
         made
@@ -435,8 +392,8 @@ mod tests {
 
     #[test]
     fn bytes_are_little_endian_and_types_have_two_names() {
-        assert_eq!(bytes_of(&TensorData::I16(vec![1, -2])), [1, 0, 254, 255]);
-        assert_eq!(bytes_of(&TensorData::Bool(vec![true, false])), [1, 0]);
+        assert_eq!(TensorData::I16(vec![1, -2]).to_bytes(), [1, 0, 254, 255]);
+        assert_eq!(TensorData::Bool(vec![true, false]).to_bytes(), [1, 0]);
         assert_eq!(json_of(&TensorData::F32(vec![0.1, -2.0])), "[0.1,-2.0]");
         for (name, dtype) in TYPES {
             assert_eq!((element_type(name), type_name(dtype)), (Some(dtype), name));

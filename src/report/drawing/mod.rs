@@ -64,9 +64,6 @@ impl Drawing {
     }
 
     /// All charts, in the order in which they are read.
-    ///
-    /// # Errors
-    /// The program fails to make them.
     pub fn charts(&self) -> Result<Vec<Chart>> {
         let charts: String = self.context.with(|ctx| evaluate(&ctx, "JSON.stringify(charts)"))?;
         Ok(serde_json::from_str(&charts)?)

@@ -48,9 +48,6 @@ const LICENCES: [&str; 3] = [
 ];
 
 /// The page that shows the payload, below sections that are HTML already.
-///
-/// # Errors
-/// The payload holds what JSON cannot write, which its types exclude.
 pub fn render(payload: &Payload, sections: &str) -> Result<String> {
     Ok(format!(
         include_str!("page/page.html"),

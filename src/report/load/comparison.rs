@@ -10,9 +10,6 @@ use crate::report::{json, separated};
 use crate::run_data::LoadResult;
 
 /// The comparison in this form, ending with a line break.
-///
-/// # Errors
-/// A value cannot be written, which the types of a row exclude.
 pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<String> {
     Ok(match form {
         Form::Json => json(&changes),

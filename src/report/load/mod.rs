@@ -37,9 +37,6 @@ pub enum Form {
 
 /// The load test in this form, ending with a line break. Of searches a table has the rates that were found, the knee, and the trials on both sides
 /// of the limit, with the columns that matter for them; with `has_all` it has every trial and column.
-///
-/// # Errors
-/// A value cannot be written, which the types of a row exclude.
 pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String> {
     let sentences = || sentences(run);
     Ok(match form {

@@ -29,9 +29,6 @@ const PROGRAM: [&str; 12] = [
 ];
 
 /// The page of a profile. It opens with the first case, or with the difference of two cases, given by their indices.
-///
-/// # Errors
-/// The profile holds what JSON cannot write, which its types exclude.
 pub fn page(profile: &Profile, compared: Option<(usize, usize)>) -> Result<String> {
     let title = match profile.cases.as_slice() {
         [one] => format!("Where the time goes: {} on {}", one.model, one.backend),

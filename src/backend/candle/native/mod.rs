@@ -42,9 +42,6 @@ pub fn open_profiled(
 }
 
 /// A session of the model's module; `None` if candle has no module of the model.
-///
-/// # Errors
-/// The module cannot be loaded.
 pub fn open_session(
     request: &LoadRequest<'_>,
     device: &Device,

@@ -23,9 +23,6 @@ use crate::definition::{CaseFailure, Origin, Phase};
 use crate::fixture::HostTensor;
 
 /// A session of the model's module; `None` if there is none.
-///
-/// # Errors
-/// The module cannot be loaded.
 pub fn open_session(
     request: &LoadRequest<'_>,
     place: Place,

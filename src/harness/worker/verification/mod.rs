@@ -1,21 +1,22 @@
 //! The verification that a session computes its model: its outputs are compared with the reference, or with another
 //! backend's, for every batch that is timed and for another batch size.
 
-use std::path::Path;
+mod expected;
+mod tokens;
 
 use anyhow::anyhow;
 
+use self::expected::SAME_WEIGHTS;
+use self::tokens::most_gap;
 use super::closeness::Closeness;
 use super::peer_outputs::PeerOutputs;
-use crate::backend::{self, Continuation, LoadRequest, Session};
-use crate::definition::{Case, CaseFailure, Dtype, Model, Phase, Sizes, Status, TensorSpec, TimedOn};
-use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread, TensorData};
+use crate::backend::{self, LoadRequest, Session};
+use crate::definition::{Case, CaseFailure, Model, Phase, Sizes, Status, TensorSpec, TimedOn};
+use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::protocol::{Job, Purpose};
-use crate::machine::memory::available_bytes;
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
 
-/// A session, and whose it is.
-type SessionOf = (Box<dyn Session>, String);
+pub use expected::Expectation;
 
 /// What a session is verified by.
 pub struct Verification<'a> {
@@ -25,45 +26,6 @@ pub struct Verification<'a> {
     pub job: &'a Job,
     /// How the session was loaded.
     pub request: LoadRequest<'a>,
-}
-
-/// What the outputs of a session are compared with, once more after the measurement.
-#[derive(Default)]
-pub struct Expectation {
-    /// Names and values of the outputs, by binding.
-    bindings: Vec<NamedTensors>,
-    spread: Spread,
-    closeness: Closeness,
-    /// The tokens that follow the prompts, by binding, where no reference has them.
-    first_tokens: Vec<Vec<i64>>,
-}
-
-impl Expectation {
-    fn new(bindings: Vec<NamedTensors>, batch: usize, closeness: Closeness) -> Result<Self, CaseFailure> {
-        let spread = Spread::of(&bindings, batch)?;
-        Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
-    }
-
-    /// Compares the outputs of one call with what they should be.
-    fn compare(&self, outputs: &[HostTensor], expected: &NamedTensors) -> anyhow::Result<()> {
-        let mut errors = Errors::default();
-        errors.add(&self.spread, outputs, expected, &self.closeness.allowed)?;
-        self.closeness.check(&self.spread, &errors).map(drop)
-    }
-
-    /// Compares the outputs once more, after the measurement.
-    ///
-    /// # Errors
-    /// `wrong-output`: they changed.
-    pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
-        let mut errors = Errors::default();
-        let after = |why: anyhow::Error| wrong(format!("after the measurement: {why:#}"));
-        for (binding, expected) in self.bindings.iter().enumerate() {
-            let outputs = session.outputs(binding)?;
-            errors.add(&self.spread, &outputs, expected, &self.closeness.allowed).map_err(after)?;
-        }
-        self.closeness.check(&self.spread, &errors).map(drop).map_err(after)
-    }
 }
 
 impl Verification<'_> {
@@ -169,63 +131,6 @@ impl Verification<'_> {
         Ok(expectation)
     }
 
-    /// How far the logits of the expected tokens are below the largest ones at most, each after the expected tokens before it, as a
-    /// fraction of the largest logit. Of two tokens that are nearly as likely, a lower precision may take the other one, and all
-    /// tokens after it are others then. Returns `None` in f32, where no tokens are made, and where the first token of a text, which the
-    /// prefill makes, is not known.
-    fn gap_of_tokens(
-        &self,
-        session: &mut dyn Session,
-        inputs: &[HostTensor],
-        (outputs, first): (&[HostTensor], Option<&[i64]>),
-        (binding, batch_size): (usize, usize),
-        expected: &NamedTensors,
-    ) -> Result<Option<f64>, CaseFailure> {
-        match self.case.phase {
-            _ if most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) == 0.0 => return Ok(None),
-            Phase::Prefill => {
-                let shown = outputs.get(1).and_then(|logits| logits.shape.last()).copied();
-                if shown.is_some() && shown == self.vocabulary() {
-                    return Ok(gap_of_first_tokens(outputs, expected));
-                }
-                // Where a session of the other phase cannot be had, nothing is known.
-                return Ok(self.gap_of_unseen_tokens(inputs, expected).unwrap_or(None));
-            }
-            Phase::Decode => {}
-            Phase::Forward | Phase::Encoder => return Ok(None),
-        }
-        let samples = fixture::sample_indices(binding, batch_size);
-        let length = self.case.sequence_length;
-        let first_of_reference = self.reference.and_then(|reference| reference.output(Phase::Prefill, "token", length));
-        let first_of_other = first.map(|first| TensorData::I64(first.to_vec()));
-        let first = first_of_reference.map(|first| first.rows(&samples).data).or(first_of_other);
-        let further = expected.iter().map(|(_, tensor)| &tensor.data).find(|data| matches!(data, TensorData::I64(_)));
-        let (Some(TensorData::I64(first)), Some(TensorData::I64(further))) = (first, further) else { return Ok(None) };
-        let steps = further.len() / first.len().max(1);
-        let rows = first.iter().zip(further.chunks_exact(steps.max(1)));
-        let tokens: Vec<i64> =
-            rows.flat_map(|(first, further)| std::iter::once(first).chain(further)).copied().collect();
-        let tokens = HostTensor { shape: vec![first.len(), steps + 1], data: TensorData::I64(tokens) };
-        let next = session.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
-        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
-    }
-
-    /// The number of tokens that the model's logits are of, if its definition says it.
-    fn vocabulary(&self) -> Option<usize> {
-        let mut outputs = self.model.parts.iter().flat_map(|part| &part.outputs);
-        outputs.find(|output| output.name == "logits")?.shape.last()?.fixed()
-    }
-
-    /// The same for first tokens of a large vocabulary, of whose logits only some are among the outputs: a session that decodes says it.
-    fn gap_of_unseen_tokens(&self, inputs: &[HostTensor], expected: &NamedTensors) -> Result<Option<f64>, CaseFailure> {
-        let Some((_, HostTensor { data: TensorData::I64(tokens), .. })) = expected.first() else { return Ok(None) };
-        let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.clone()) };
-        let request = LoadRequest { phase: Phase::Decode, ..self.request };
-        let mut decoding = backend::find(&self.case.backend)?.load(&request)?;
-        let next = decoding.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
-        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
-    }
-
     /// Whether backends that are compiled for one shape fill up the texts of the case, and others do not: then they are compared
     /// only if the outputs do not have the length of the text.
     fn may_lengths_differ(&self) -> bool {
@@ -233,112 +138,10 @@ impl Verification<'_> {
         *timed_on == TimedOn::Samples && sequence_length.is_some() && *batch_size == 1
     }
 
-    /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
-    /// a reference nor another backend's outputs.
-    fn expectation(
-        &self,
-        ring: &[Vec<HostTensor>],
-        rounded_to: Dtype,
-    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
-        let Case { dtype, batch_size, .. } = *self.case;
-        let reference = (0..ring.len())
-            .map(|binding| self.reference_outputs(binding, batch_size))
-            .collect::<Result<Option<Vec<_>>, _>>()?;
-        if let Some(bindings) = reference {
-            let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
-            return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
-        }
-        if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
-            return Ok(Some(expectation));
-        }
-        let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
-        let PeerOutputs { backend, dtype: of_other, bindings } = other;
-        // What is rounded more says what rounding explains.
-        let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
-        let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
-        let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
-        Ok(Some((Expectation::new(bindings, batch_size, closeness)?, by)))
-    }
-
-    /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
-    /// where the backend has no such form.
-    fn of_same_weights(
-        &self,
-        ring: &[Vec<HostTensor>],
-        rounded_to: Dtype,
-    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
-        let Case { dtype, batch_size, .. } = *self.case;
-        let is_small = self.model.parameters.is_some_and(|count| {
-            let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
-            count <= MOST_PARAMETERS && has_room
-        });
-        let is_quantised = (self.model.is_gguf() && dtype != Dtype::F32) || self.model.blocks().is_some();
-        if !is_quantised || !is_small {
-            return Ok(None);
-        }
-        // On Unix a file stays as long as it is mapped, also if its folder is removed.
-        let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
-        let Some((mut exact, by)) = self.exact_session(folder.path())? else { return Ok(None) };
-        let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
-        for inputs in ring {
-            let binding = exact.bind(inputs)?;
-            bindings.push(self.named(&exact.outputs(binding)?));
-            if self.case.phase == Phase::Decode {
-                let next = exact.follow(inputs, Continuation::Likeliest { most: 1, ends: &[] })?;
-                first_tokens.extend(next.into_iter().map(|next| next.likeliest));
-            }
-        }
-        let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
-        Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
-    }
-
-    /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
-    /// engine for all backends but itself, or else the backend's own, whose errors it may share.
-    fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
-        let own = &*self.case.backend;
-        let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
-        if own != exact {
-            let on_cpu = LoadRequest { device: "cpu", ..self.request };
-            let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
-            // Where it is not here or does not know the file, the backend is not wrong for that.
-            if let Ok(Some(session)) = other {
-                return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
-            }
-        }
-        let session = backend::find(own)?.load_exact(&self.request, folder)?;
-        Ok(session.map(|session| (session, SAME_WEIGHTS.to_owned())))
-    }
-
-    /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
-    fn rounded_session(&self, unit_roundoff: f64) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-        let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
-        let rounded = fixture::with_rounded_weights(self.request.artifacts, folder.path(), unit_roundoff)?;
-        let Some(artifacts) = rounded else { return Ok(None) };
-        backend::find(&self.case.backend)?.load(&LoadRequest { artifacts: &artifacts, ..self.request }).map(Some)
-    }
-
     fn named(&self, outputs: &[HostTensor]) -> NamedTensors {
         let names = self.model.output_names(self.case.phase);
         let name = |index: usize| names.get(index).cloned().unwrap_or_else(|| index.to_string());
         outputs.iter().enumerate().map(|(index, output)| (name(index), output.clone())).collect()
-    }
-
-    /// The reference for a batch of the ring: all outputs. Returns `None` if it was not made for this length.
-    fn reference_outputs(&self, binding: usize, batch_size: usize) -> Result<Option<NamedTensors>, CaseFailure> {
-        let Some(reference) = self.reference else { return Ok(None) };
-        if let Some(set) = reference.set(binding) {
-            return Ok(Some(set.outputs.clone()));
-        }
-        let samples = fixture::sample_indices(binding, batch_size);
-        let length = self.case.sequence_length;
-        let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(&samples));
-        let names = self.model.output_names(self.case.phase).into_iter();
-        let outputs: Option<NamedTensors> = names.map(|name| rows(&name).map(|rows| (name, rows))).collect();
-        let is_promised = length.is_none_or(|length| self.model.sequence_lengths.contains(&length));
-        if outputs.is_none() && is_promised {
-            return Err(CaseFailure::failed("the reference lacks an output of the model"));
-        }
-        Ok(outputs)
     }
 
     /// Runs the first batch's samples in a batch of another size, when the purpose is to verify: a model that ignores its
@@ -383,35 +186,6 @@ impl Verification<'_> {
     }
 }
 
-/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32. They have to fit into the memory that is
-/// left, with as much again for the cache and what is computed.
-const MOST_PARAMETERS: u64 = 1 << 31;
-
-/// Whose outputs quantised weights are compared with, where no reference is of them.
-const SAME_WEIGHTS: &str = "the same weights in f32";
-
-/// How far the logit of a token may be below the largest one, as a fraction of it, for the tokens to be nearly as likely: four times what
-/// ONNX Runtime's own arithmetic gave for most of the packaged models.
-fn most_gap(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F32 => 0.0,
-        Dtype::F16 => 4e-2,
-        Dtype::Bf16 => 2e-1,
-        Dtype::I8 => 4e-1,
-    }
-}
-
-/// How far the logits of the expected tokens are below the largest ones at most, of outputs `token` and `logits`.
-fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Option<f64> {
-    let (logits, tokens) = (outputs.get(1)?.to_f64(), expected.first()?.1.to_f64());
-    let rows = logits.chunks(logits.len().checked_div(tokens.len())?.max(1));
-    let gap = |(row, token): (&[f64], f64)| {
-        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Some((largest - row.get(token as usize)?) / largest.abs())
-    };
-    rows.zip(tokens).map(gap).try_fold(0.0, |most: f64, gap| Some(most.max(gap?)))
-}
-
 fn have_same_shapes(expected: &NamedTensors, outputs: &[HostTensor]) -> bool {
     expected.iter().map(|(_, tensor)| &tensor.shape).eq(outputs.iter().map(|tensor| &tensor.shape))
 }
@@ -432,13 +206,13 @@ fn wrong(why: String) -> CaseFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use safetensors::tensor::TensorView;
 
     use super::*;
     use crate::backend::{LoadRequest, Placement, Stages};
-    use crate::definition::{
-        DataSource, Dimension, Effort, ElementType, Origin, Part, Phase, PhasePlan, Tolerance, WHOLE,
-    };
+    use crate::definition::{Dimension, Dtype, Effort, ElementType};
     use crate::fixture::{Artifacts, RING, TensorData};
     use crate::run_data::RunFolder;
 
@@ -489,24 +263,7 @@ mod tests {
             let shape = vec![Dimension::Symbol("batch".into()), Dimension::Fixed(width)];
             TensorSpec::new(name, ElementType::F32, shape)
         };
-        let (inputs, outputs) = (vec![spec("x", 1)], vec![spec("y", 2)]);
-        Model {
-            name: "m".into(),
-            variant: "original".into(),
-            family: String::new(),
-            modality: String::new(),
-            parameters: None,
-            inputs: inputs.clone(),
-            parts: vec![Part { name: WHOLE.into(), inputs, outputs: outputs.clone() }],
-            phases: vec![PhasePlan { phase: Phase::Forward, parts: vec![WHOLE.into()], outputs }],
-            generation: None,
-            sequence_lengths: Vec::new(),
-            tolerance: Tolerance::default(),
-            dtype: Dtype::F32,
-            data_source: DataSource::Synthetic,
-            judge: None,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
-        }
+        Model::of_tensors("m", vec![spec("x", 1)], vec![spec("y", 2)])
     }
 
     fn job(run_folder: &Path) -> Job {

@@ -1,193 +1,30 @@
-//! OpenAI's completions, chat and embeddings, streamed as server-sent events or whole.
+//! OpenAI's answers: server-sent events, whole answers, embeddings, and how many tokens there were.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::{
-    AnswerReader, Checked, Described, Protocol, ProtocolName, Turn, Whole, Wishes, base_of, get_json, seeded_words,
-};
-use crate::definition::{Dtype, Phase};
-use crate::load::lengths_of;
-use crate::remote::connection::{Call, Connection, Reader, Seen};
+use crate::remote::connection::{Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::notes::WholeTokens;
-use crate::remote::target::Target;
-use crate::run_data::RequestLengths;
+use crate::remote::protocol::{AnswerReader, Checked};
 use crate::texts::TokenCounter;
 
-/// Tokens of prompts and answers, unless something else is said.
-pub const USUAL_TOKENS: [usize; 2] = [32, 16];
-
-struct OpenAi {
-    name: ProtocolName,
-    path: String,
-    model: String,
-    is_stream: bool,
-    batch_size: usize,
-    fields: Vec<(String, Value)>,
-    texts: Option<Vec<String>>,
-    lengths: Option<RequestLengths>,
-    tokenizer: Option<Arc<TokenCounter>>,
-    seed: u64,
-}
-
-/// Finds the model and what serves it.
-///
-/// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
-pub fn describe(
-    connection: &mut Connection,
-    target: &Target,
-    wishes: &Wishes,
-    name: ProtocolName,
-) -> Result<Result<Described, Fault>> {
-    let end = match name {
-        ProtocolName::Completions => "/completions",
-        ProtocolName::Embeddings => "/embeddings",
-        _ => "/chat/completions",
-    };
-    let (base, path) = match target.path.strip_suffix(end) {
-        Some(base) => (base.trim_end_matches("/v1").to_owned(), target.path.clone()),
-        None => {
-            let base = base_of(&target.path, &["/v1"]).to_owned();
-            (base.clone(), format!("{base}/v1{end}"))
-        }
-    };
-    let listed = match get_json(connection, &format!("{base}/v1/models")) {
-        Ok(listed) => listed.unwrap_or_default(),
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let models = listed.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
-    let ids: Vec<String> = models.iter().filter_map(|model| text(model, "id")).collect();
-    let model = match (&wishes.model, ids.as_slice()) {
-        (Some(model), _) => model.clone(),
-        (None, [only]) => only.clone(),
-        (None, []) => bail!("the server lists no model: name one by `--model`"),
-        (None, several) => bail!("the server has several models: name one by `--model`: {}", several.join(", ")),
-    };
-    let owner = models.iter().find(|it| text(it, "id").as_ref() == Some(&model)).or(models.first());
-    let server = server_of(connection, &base, owner.and_then(|model| text(model, "owned_by")).as_deref());
-    let makes_tokens = name != ProtocolName::Embeddings;
-    let protocol = OpenAi {
-        name,
-        path,
-        model: model.clone(),
-        is_stream: makes_tokens && !wishes.is_whole,
-        batch_size: wishes.batch_size,
-        fields: wishes.fields.clone(),
-        texts: wishes.texts.clone(),
-        lengths: wishes.lengths.clone(),
-        tokenizer: wishes.tokenizer.clone(),
-        seed: wishes.seed,
-    };
-    if makes_tokens && wishes.batch_size != 1 {
-        bail!("a request to a language model is one prompt: leave `--batch-sizes` out");
-    }
-    Ok(Ok(Described {
-        protocol: Box::new(protocol),
-        model,
-        server,
-        dtype: Dtype::default(),
-        phase: if makes_tokens { Phase::Decode } else { Phase::Forward },
-        input_shape: None,
-        makes_tokens,
-    }))
-}
-
-/// The server's name by who owns its models, and its version where this server tells it.
-fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Option<String> {
-    let (name, path, key) = match owner? {
-        "llamacpp" => ("llama.cpp", "/props", "build_info"),
-        "vllm" => ("vllm", "/version", "version"),
-        "sglang" => ("sglang", "/get_server_info", "version"),
-        "library" => ("ollama", "/api/version", "version"),
-        other => return Some(other.to_owned()),
-    };
-    let told = get_json(connection, &format!("{base}{path}")).ok().flatten();
-    let version = told.and_then(|told| Some(told.get(key)?.as_str()?.to_owned()));
-    Some(version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}")))
-}
-
-impl OpenAi {
-    fn text(&self, turn: Turn, words: usize) -> String {
-        match &self.texts {
-            Some(texts) => texts[turn.number % texts.len()].clone(),
-            None => seeded_words(turn.seed(self.seed), turn.number, words),
-        }
-    }
-
-    /// The tokens of the prompt and of the answer that are asked for.
-    fn lengths(&self, turn: Turn) -> [usize; 2] {
-        match &self.lengths {
-            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
-            None => USUAL_TOKENS,
-        }
-    }
-}
-
-impl Protocol for OpenAi {
-    fn name(&self) -> String {
-        format!("openai {}{}", self.name, if self.is_stream { " stream" } else { "" })
-    }
-
-    fn call(&self, turn: Turn) -> Call {
-        let [prompt, output] = self.lengths(turn);
-        let mut body = Map::new();
-        body.insert("model".to_owned(), json!(self.model));
-        match self.name {
-            ProtocolName::Embeddings => {
-                let of_text = |place| Turn { number: turn.number * self.batch_size + place, ..turn };
-                let texts = (0..self.batch_size).map(|place| self.text(of_text(place), prompt));
-                body.insert("input".to_owned(), json!(texts.collect::<Vec<_>>()));
-            }
-            ProtocolName::Completions => {
-                body.insert("prompt".to_owned(), json!(self.text(turn, prompt)));
-            }
-            _ => {
-                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(turn, prompt)}]));
-            }
-        }
-        if self.name != ProtocolName::Embeddings {
-            body.insert("max_tokens".to_owned(), json!(output));
-            body.insert("temperature".to_owned(), json!(0));
-        }
-        if self.is_stream {
-            body.insert("stream".to_owned(), json!(true));
-            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
-        }
-        body.extend(self.fields.iter().cloned());
-        Call::json(&self.path, Value::Object(body).to_string())
-    }
-
-    fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
-        let prompt = |counter: &Arc<TokenCounter>| Counted {
-            counter: counter.clone(),
-            prompt: self.text(turn, self.lengths(turn)[0]),
-            answer: String::new(),
-        };
-        let counted = self.tokenizer.as_ref().map(prompt);
-        if self.is_stream {
-            Box::new(Stream { counted, ..Stream::default() })
-        } else {
-            Box::new(WholeAnswer { body: Whole::default(), name: self.name, batch_size: self.batch_size, counted })
-        }
-    }
-}
-
 /// The texts of a request whose tokens are counted if the server does not say how many there are.
-struct Counted {
+pub struct Counted {
     counter: Arc<TokenCounter>,
     prompt: String,
     answer: String,
 }
 
 impl Counted {
+    pub fn new(counter: Arc<TokenCounter>, prompt: String) -> Self {
+        Counted { counter, prompt, answer: String::new() }
+    }
+
     /// The tokens of the prompt and of the answer, and by what they are counted.
     fn tokens(&self) -> Result<(WholeTokens, Cow<'static, str>), Fault> {
         let count = |text: &str| self.counter.count(text);
@@ -264,7 +101,7 @@ impl Choice {
 
 /// Reads server-sent events.
 #[derive(Default)]
-struct Stream {
+pub struct Stream {
     /// The line that has not ended yet.
     line: Vec<u8>,
     tokens: Vec<Instant>,
@@ -278,6 +115,10 @@ struct Stream {
 const MOST_LINE: usize = 1 << 20;
 
 impl Stream {
+    pub fn new(counted: Option<Counted>) -> Self {
+        Stream { counted, ..Stream::default() }
+    }
+
     fn line(&mut self, line: &[u8], at: Instant) -> Result<(), Fault> {
         let Some(data) = line.strip_prefix(b"data:") else { return Ok(()) };
         let data = data.trim_ascii();
@@ -363,19 +204,6 @@ fn counted(
     Ok(counted.map(Counted::tokens).transpose()?.unzip())
 }
 
-struct WholeAnswer {
-    body: Whole,
-    name: ProtocolName,
-    batch_size: usize,
-    counted: Option<Counted>,
-}
-
-impl Reader for WholeAnswer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
-    }
-}
-
 #[derive(Deserialize)]
 struct Embeddings {
     data: Vec<Embedding>,
@@ -388,38 +216,39 @@ struct Embedding {
     embedding: Vec<f64>,
 }
 
-impl AnswerReader for WholeAnswer {
-    fn check(&mut self, _: &Seen) -> Result<Checked, Fault> {
-        let body = self.body.0.as_slice();
-        let no_answer = |error: serde_json::Error| match String::from_utf8_lossy(body).contains("NaN") {
-            true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
-            false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
-        };
-        if self.name == ProtocolName::Embeddings {
-            let answer: Embeddings = serde_json::from_slice(body).map_err(no_answer)?;
-            if answer.data.len() != self.batch_size || answer.data.iter().any(|it| it.embedding.is_empty()) {
-                let why = format!("{} embeddings for {} texts", answer.data.len(), self.batch_size);
-                return Err(Fault::new(Kind::WrongShape, why));
-            }
-            if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
-                return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
-            }
-            let prompt_tokens = answer.usage.map_or(0, Usage::prompt);
-            return Ok(Checked { prompt_tokens, ..Checked::default() });
-        }
-        let answer: Event = serde_json::from_slice(body).map_err(no_answer)?;
-        if let Some(error) = answer.error {
-            return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
-        }
-        if !answer.choices.iter().any(Choice::has_content) {
-            return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
-        }
-        if let Some(counted) = &mut self.counted {
-            counted.answer.extend(answer.choices.iter().flat_map(Choice::texts));
-        }
-        let (whole, tokens_by) = counted(answer.usage, self.counted.as_ref())?;
-        Ok(Checked { whole, tokens_by, ..Checked::default() })
+fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| match String::from_utf8_lossy(body).contains("NaN") {
+        true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
+        false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
+    })
+}
+
+pub fn check_embeddings(body: &[u8], batch_size: usize) -> Result<Checked, Fault> {
+    let answer: Embeddings = parsed(body)?;
+    if answer.data.len() != batch_size || answer.data.iter().any(|it| it.embedding.is_empty()) {
+        let why = format!("{} embeddings for {batch_size} texts", answer.data.len());
+        return Err(Fault::new(Kind::WrongShape, why));
     }
+    if answer.data.iter().flat_map(|it| &it.embedding).any(|value| !value.is_finite()) {
+        return Err(Fault::new(Kind::NotFinite, "an embedding has a value that is not finite"));
+    }
+    Ok(Checked { prompt_tokens: answer.usage.map_or(0, Usage::prompt), ..Checked::default() })
+}
+
+/// Checks an answer that is not streamed.
+pub fn check_answer(body: &[u8], texts: &mut Option<Counted>) -> Result<Checked, Fault> {
+    let answer: Event = parsed(body)?;
+    if let Some(error) = answer.error {
+        return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
+    }
+    if !answer.choices.iter().any(Choice::has_content) {
+        return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
+    }
+    if let Some(texts) = texts {
+        texts.answer.extend(answer.choices.iter().flat_map(Choice::texts));
+    }
+    let (whole, tokens_by) = counted(answer.usage, texts.as_ref())?;
+    Ok(Checked { whole, tokens_by, ..Checked::default() })
 }
 
 #[cfg(test)]
@@ -474,9 +303,9 @@ mod tests {
     fn a_tokenizer_counts_what_the_server_does_not() {
         let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizer.json");
         let counter = Arc::new(TokenCounter::open(&file).unwrap());
-        let counted = || Counted { counter: counter.clone(), prompt: "the water".into(), answer: String::new() };
+        let counted = || Counted::new(counter.clone(), "the water".into());
         let stream = |usage: &str| {
-            let mut stream = Stream { counted: Some(counted()), ..Stream::default() };
+            let mut stream = Stream::new(Some(counted()));
             // Two events, four tokens.
             for event in [r#"{"choices":[{"delta":{"content":"The wat"}}]}"#, r#"{"choices":[{"text":"er looked"}]}"#] {
                 stream.line(format!("data: {event}").as_bytes(), Instant::now()).unwrap();
@@ -489,19 +318,14 @@ mod tests {
         assert_eq!(stream("null"), (2, Some(4), counter.name().to_owned()));
         let usage = r#"{"prompt_tokens":7,"completion_tokens":9}"#;
         assert_eq!(stream(usage), (7, Some(9), "usage".to_owned()));
-        let body = Whole(br#"{"choices":[{"message":{"content":"the water"}}]}"#.to_vec());
-        let mut whole = WholeAnswer { body, name: ProtocolName::Chat, batch_size: 1, counted: Some(counted()) };
-        let checked = whole.check(&Seen::default()).unwrap();
+        let body = br#"{"choices":[{"message":{"content":"the water"}}]}"#;
+        let checked = check_answer(body, &mut Some(counted())).unwrap();
         assert_eq!((checked.whole.unwrap().output, checked.tokens_by.as_deref()), (2, Some(counter.name())));
     }
 
     #[test]
     fn whole_answers_are_checked() {
-        let of = |name, body: &str| {
-            let mut answer = WholeAnswer { body: Whole(body.as_bytes().to_vec()), name, batch_size: 1, counted: None };
-            answer.check(&Seen::default()).map_err(|fault| fault.kind)
-        };
-        let chat = |body: &str| of(ProtocolName::Chat, body);
+        let chat = |body: &str| check_answer(body.as_bytes(), &mut None).map_err(|fault| fault.kind);
         let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#;
         let answer = format!(r#"{{"choices":[{{"message":{{"content":"hi"}}}}],{usage}}}"#);
         let whole = chat(&answer).unwrap().whole.unwrap();
@@ -509,34 +333,9 @@ mod tests {
         assert_eq!(chat(r#"{"choices":[]}"#).unwrap_err(), Kind::WrongShape);
         assert_eq!(chat(r#"{"error":"no"}"#).unwrap_err(), Kind::ServerError);
         assert_eq!(chat("hello").unwrap_err(), Kind::WrongType);
-        let embeddings = |body: &str| of(ProtocolName::Embeddings, body);
+        let embeddings = |body: &str| check_embeddings(body.as_bytes(), 1).map_err(|fault| fault.kind);
         assert!(embeddings(r#"{"data":[{"embedding":[0.1,0.2]}]}"#).is_ok());
         assert_eq!(embeddings(r#"{"data":[]}"#).unwrap_err(), Kind::WrongShape);
         assert_eq!(embeddings(r#"{"data":[{"embedding":[NaN]}]}"#).unwrap_err(), Kind::NotFinite);
-    }
-
-    #[test]
-    fn requests_say_their_lengths_and_the_fields_of_the_user() {
-        let lengths = crate::load::parse_token_length("5").unwrap();
-        let protocol = OpenAi {
-            name: ProtocolName::Chat,
-            path: "/v1/chat/completions".into(),
-            model: "m".into(),
-            is_stream: true,
-            batch_size: 1,
-            fields: vec![("ignore_eos".into(), true.into()), ("temperature".into(), json!(1))],
-            texts: None,
-            lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
-            tokenizer: None,
-            seed: 1,
-        };
-        let call = |trial, number| protocol.call(Turn { trial, number });
-        let body: Value = serde_json::from_slice(&call(0, 3).body).unwrap();
-        assert_eq!(body["messages"][0]["content"].as_str().unwrap().split(' ').count(), 5);
-        assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(16), &json!(1)));
-        assert_eq!((&body["ignore_eos"], &body["stream_options"]["include_usage"]), (&json!(true), &json!(true)));
-        assert_eq!(call(0, 3).body, call(0, 3).body);
-        assert_ne!(call(0, 3).body, call(0, 4).body);
-        assert_ne!(call(0, 3).body, call(1, 3).body);
     }
 }

@@ -1,244 +1,31 @@
-//! Language models of GGUF files: Llama, Qwen2, Qwen3 and Gemma 3 on candle's quantised products.
-//!
-//! The modules of `candle-transformers` take batches of one only, so this one is of the package's own, after the same architectures. Products of
-//! quantised weights are candle's; norms, rotations and attention are of f32.
+//! A decoder of Llama's kind: how it is made of the weights of a file, and what it computes.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use candle_core::quantized::ggml_file::qtensor_from_ggml;
-use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
-use candle_core::{D, DType, Device, Module, Result, Tensor, bail};
-use candle_nn::ops::{rms_norm, silu, softmax_last_dim};
+use candle_core::quantized::QMatMul;
+use candle_core::{D, DType, Device, Result, Tensor, bail};
+use candle_nn::ops::{silu, softmax_last_dim};
 use candle_nn::rotary_emb::{rope, rope_i};
-use memmap2::Mmap;
 
-use super::tensor::{Place, placement};
-use crate::backend::generation::{GenerationSession, Generator};
-use crate::backend::interface::{LoadRequest, Placement, Session};
+use super::weights::{Linear, Norm, Note, Weights};
+use super::{ARCHITECTURES, not_computed};
+use crate::backend::candle::tensor::Place;
+use crate::backend::generation::Generator;
 use crate::backend::recorder::Recorder;
 use crate::backend::runtime::Runtime;
-use crate::definition::{CaseFailure, Dtype};
+use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
-use crate::gguf::{ElementKind, Header, TensorInfo, Value};
-use crate::run_data::OperatorCall;
+use crate::gguf::{Header, TensorInfo};
 
 /// The most elements of a head: a table of rotations has half as many numbers for each position.
 const MOST_OF_HEAD: usize = 1024;
-
-/// The architectures that are computed here.
-pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
 
 /// Gemma 3's own: layers of a period of which the last sees all tokens, the base of the others' rotations, and how many layers its largest model has,
 /// which scales scores by another size.
 const GEMMA_PERIOD: usize = 6;
 const GEMMA_NEAR_BASE: f64 = 1e4;
 const GEMMA_LARGEST: usize = 62;
-
-/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and all is computed in f32. Its operators are noted on a tape, if there is
-/// one.
-///
-/// # Errors
-/// The file cannot be read, is of an architecture that is not computed here, or has tensors that candle does not know.
-pub fn open_session(
-    request: &LoadRequest<'_>,
-    device: &Device,
-    file: &Path,
-    is_exact: bool,
-    tape: Option<Recorder>,
-) -> std::result::Result<Box<dyn Session>, CaseFailure> {
-    let header = Header::read(file)?;
-    let decoder = Decoder::load(file, &header, device, is_exact, tape)?;
-    let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
-    // candle makes f32 of these when it loads them, and computes in f32.
-    let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };
-    let executor = format!("candle's quantised products ({})", header.kinds_in_words());
-    let placement = Placement {
-        artifacts: vec![PathBuf::from(file)],
-        parameters: Some(header.parameters()),
-        gguf_scheme: Some(header.scheme().to_owned()),
-        ..placement(request, Some(dtype), executor)
-    };
-    let place = Place { device: device.clone(), dtype: DType::F32 };
-    Ok(Box::new(GenerationSession::new(request, place, decoder, placement)?))
-}
-
-/// The tensors of a file.
-struct Weights<'a> {
-    header: &'a Header,
-    map: Mmap,
-    device: &'a Device,
-    is_exact: bool,
-    tape: Option<Recorder>,
-    /// The names of the tensors that were taken.
-    used: RefCell<HashSet<String>>,
-}
-
-/// The first key of a file that says what is not computed here. Of scaled rotations, those of the tensor `rope_freqs` are.
-fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
-    let scaling = header.text(&format!("{architecture}.rope.scaling.type"));
-    let is_none = |value: &Value| match value {
-        Value::Integer(number) => *number == 0,
-        Value::Float(number) => *number == 0.0,
-        Value::Bool(is_on) => !is_on,
-        _ => false,
-    };
-    let is_one = |value: &Value| *value == Value::Integer(1) || *value == Value::Float(1.0);
-    let is_not_computed = |(key, value): &(&'a String, &'a Value)| {
-        let Some(key) = key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.')) else { return false };
-        match key {
-            "rope.scaling.type" => !matches!(scaling, Some("none" | "linear")),
-            // The lengths that it was made for.
-            "rope.scaling.original_context_length" | "rope.scaling.finetuned" => false,
-            "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
-            "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
-            "attention.causal" => *value != &Value::Bool(true),
-            "attention.sliding_window" => architecture != "gemma3" && !is_none(value),
-            "expert_count"
-            | "attention.scale"
-            | "attention.clamp_kqv"
-            | "logit_scale"
-            | "attention.max_alibi_bias"
-            | "embedding_scale"
-            | "residual_scale"
-            | "attn_logit_softcapping"
-            | "final_logit_softcapping"
-            | "attention.temperature_scale"
-            | "attention.temperature_length"
-            | "use_parallel_residual" => !is_none(value),
-            // By layer: what is computed here is the same in all of them.
-            "attention.head_count"
-            | "attention.head_count_kv"
-            | "feed_forward_length"
-            | "attention.sliding_window_pattern" => matches!(value, Value::List(_)),
-            _ => key.starts_with("rope.scaling.") || key.starts_with("rope.dimension_sections"),
-        }
-    };
-    header.values.iter().find(is_not_computed).map(|(key, _)| key.as_str())
-}
-
-impl Weights<'_> {
-    fn has(&self, name: &str) -> bool {
-        self.header.tensors.iter().any(|tensor| tensor.name == name)
-    }
-
-    fn info(&self, name: &str) -> Result<&TensorInfo> {
-        match self.header.tensors.iter().find(|tensor| tensor.name == name) {
-            Some(tensor) => Ok(tensor),
-            None => bail!("the file has no tensor {name:?}"),
-        }
-    }
-
-    fn quantised(&self, name: &str) -> Result<QTensor> {
-        let tensor = self.info(name)?;
-        self.used.borrow_mut().insert(name.to_owned());
-        let Some(kind) = ggml_dtype(tensor.kind) else {
-            bail!("tensor {name:?} is of type {}, which is not supported by candle", tensor.kind.name())
-        };
-        let (begin, bytes) = (tensor.begin as usize, tensor.bytes as usize);
-        let shape = tensor.sizes.iter().rev().map(|&size| size as usize).collect();
-        qtensor_from_ggml(kind, &self.map[begin..begin + bytes], shape, self.device)
-    }
-
-    fn product(&self, name: &str) -> Result<QMatMul> {
-        let tensor = self.quantised(name)?;
-        if self.is_exact {
-            return Ok(QMatMul::Tensor(tensor.dequantize(self.device)?));
-        }
-        QMatMul::from_qtensor(tensor)
-    }
-
-    fn plain(&self, name: &str) -> Result<Tensor> {
-        self.quantised(name)?.dequantize(self.device)
-    }
-
-    fn linear(&self, name: &str) -> Result<Linear> {
-        let bias = format!("{name}.bias");
-        let bias = if self.has(&bias) { Some(self.plain(&bias)?) } else { None };
-        let weight = format!("{name}.weight");
-        let operator = format!("QMatMul {}", self.info(&weight)?.kind.name());
-        Ok(Linear { weight: self.product(&weight)?, bias, note: self.note(name, &operator) })
-    }
-
-    fn norm(&self, name: &str, epsilon: f32) -> Result<Norm> {
-        let weight = self.plain(&format!("{name}.weight"))?;
-        Ok(Norm { weight, epsilon, note: self.note(name, "rms_norm") })
-    }
-
-    fn note(&self, name: &str, operator: &str) -> Note {
-        Note { tape: self.tape.clone(), name: name.into(), operator: operator.into() }
-    }
-}
-
-fn ggml_dtype(kind: ElementKind) -> Option<GgmlDType> {
-    Some(match kind.name() {
-        "F32" => GgmlDType::F32,
-        "F16" => GgmlDType::F16,
-        "BF16" => GgmlDType::BF16,
-        "Q4_0" => GgmlDType::Q4_0,
-        "Q4_1" => GgmlDType::Q4_1,
-        "Q5_0" => GgmlDType::Q5_0,
-        "Q5_1" => GgmlDType::Q5_1,
-        "Q8_0" => GgmlDType::Q8_0,
-        "Q2_K" => GgmlDType::Q2K,
-        "Q3_K" => GgmlDType::Q3K,
-        "Q4_K" => GgmlDType::Q4K,
-        "Q5_K" => GgmlDType::Q5K,
-        "Q6_K" => GgmlDType::Q6K,
-        _ => return None,
-    })
-}
-
-/// The tape that times an operator, and the names under which it does so.
-struct Note {
-    tape: Option<Recorder>,
-    name: String,
-    operator: String,
-}
-
-impl Note {
-    fn around<O>(&self, run: impl FnOnce() -> O) -> O {
-        let Some(tape) = &self.tape else { return run() };
-        let call = || {
-            // The block: `blk.3` of `blk.3.attn_q`.
-            let module = self.name.rsplit_once('.').map(|(block, _)| block.to_owned());
-            OperatorCall { node: self.name.clone(), operator: self.operator.clone(), module, ..OperatorCall::default() }
-        };
-        tape.time(call, run)
-    }
-}
-
-struct Linear {
-    weight: QMatMul,
-    bias: Option<Tensor>,
-    note: Note,
-}
-
-impl Linear {
-    fn forward(&self, states: &Tensor) -> Result<Tensor> {
-        self.note.around(|| {
-            let product = self.weight.forward(states)?;
-            match &self.bias {
-                Some(bias) => product.broadcast_add(bias),
-                None => Ok(product),
-            }
-        })
-    }
-}
-
-struct Norm {
-    weight: Tensor,
-    epsilon: f32,
-    note: Note,
-}
-
-impl Norm {
-    fn forward(&self, states: &Tensor) -> Result<Tensor> {
-        self.note.around(|| rms_norm(&states.contiguous()?, &self.weight, self.epsilon))
-    }
-}
 
 struct Layer {
     attention_norm: Norm,
@@ -264,7 +51,7 @@ struct Layer {
 }
 
 /// A decoder of Llama's kind.
-struct Decoder {
+pub struct Decoder {
     embeddings: QMatMul,
     embedding: Note,
     /// Embeddings are multiplied by this number.
@@ -288,7 +75,9 @@ struct Decoder {
 type Cache = Vec<Option<(Tensor, Tensor)>>;
 
 impl Decoder {
-    fn load(
+    /// # Errors
+    /// As [`open_session`](super::open_session).
+    pub fn load(
         file: &Path,
         header: &Header,
         device: &Device,
@@ -307,11 +96,7 @@ impl Decoder {
                 "candle's module does not compute {key} as the file says it"
             )));
         }
-        let handle = fs_err::File::open(file).map_err(anyhow::Error::from)?;
-        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
-        // weights.
-        let map = unsafe { Mmap::map(handle.file()) }.map_err(anyhow::Error::from)?;
-        let weights = Weights { header, map, device, is_exact, tape, used: RefCell::default() };
+        let weights = Weights::open(file, header, device, is_exact, tape)?;
         let decoder = Self::of_weights(&weights, architecture)?;
         let used = weights.used.take();
         match header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
@@ -542,47 +327,5 @@ impl Generator<Place> for Decoder {
         cache: &mut Rc<Cache>,
     ) -> std::result::Result<Tensor, CaseFailure> {
         Ok(self.forward(tokens, position, Rc::make_mut(cache))?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    #[test]
-    fn keys_that_the_module_does_not_compute_are_found() {
-        let found = |keys: &[(&str, Value)]| {
-            let values: BTreeMap<String, Value> =
-                keys.iter().map(|(key, value)| (format!("llama.{key}"), value.clone())).collect();
-            let header = Header { values, tensors: Vec::new(), file_bytes: 0 };
-            not_computed(&header, "llama").map(str::to_owned)
-        };
-        let (text, float) = (|text: &str| Value::Text(text.into()), Value::Float);
-        for right in [
-            vec![("rope.scaling.type", text("none")), ("rope.scaling.factor", float(4.0))],
-            vec![("rope.scaling.type", text("linear")), ("rope.scaling.factor", float(1.0))],
-            vec![("rope.scaling.original_context_length", Value::Integer(8192)), ("rope.freq_base", float(5e5))],
-            vec![("expert_count", Value::Integer(0)), ("attention.scale", float(0.0))],
-        ] {
-            assert_eq!(found(&right), None, "{right:?}");
-        }
-        for (key, value) in [
-            ("rope.scaling.type", text("yarn")),
-            ("rope.scaling.factor", float(8.0)),
-            ("rope.scale_linear", float(2.0)),
-            ("rope.scaling.yarn_log_multiplier", float(0.1)),
-            ("rope.scaling.attn_factor", float(1.2)),
-            ("attention.sliding_window", Value::Integer(4096)),
-            ("attention.scale", float(0.0156)),
-            ("attention.head_count_kv", Value::List(4)),
-            ("expert_count", Value::Integer(8)),
-        ] {
-            let own = format!("llama.{key}");
-            assert_eq!(found(&[(key, value)]), Some(own));
-        }
-        let linear = [("rope.scaling.type", text("linear")), ("rope.scaling.factor", float(2.0))];
-        assert_eq!(found(&linear).as_deref(), Some("llama.rope.scaling.factor"));
     }
 }

@@ -1,30 +1,29 @@
 //! The Open Inference Protocol v2 (KServe): tensors as JSON, or as bytes after a JSON head (its binary extension).
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+mod answers;
+
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use hyper::body::Bytes;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::json;
 
+use self::answers::{Checks, HEAD_LENGTH, outputs_of};
 use super::tensors::{
-    BYTES, Form, MOST_INPUT, Numbers, Right, Varied, bytes_of, element_type, elements_of, json_of, shape_text,
-    tensors_of, type_name,
+    BYTES, Form, MOST_INPUT, Right, Varied, element_type, elements_of, json_of, shape_text, type_name,
 };
 use super::{
-    AnswerReader, Checked, Described, Protocol, Turn, Whole, Wishes, base_of, get_json, json_of as json_answer,
+    AnswerReader, Described, Protocol, Turn, Wishes, base_of, get_json, json_of as json_answer, seeded_words, whole,
 };
 use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, SEQUENCE, Sizes, TensorSpec};
 use crate::fixture::HostTensor;
-use crate::remote::connection::{Call, Connection, Reader, Seen};
+use crate::remote::connection::{Call, Connection, Seen};
 use crate::remote::fault::{Fault, Kind};
-use crate::remote::protocol::seeded_words;
 use crate::remote::target::Target;
 
-/// The header with the length of the JSON before the bytes.
-const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+pub(super) use answers::Output;
 
 /// What a server says about the tensors of a model.
 #[derive(Deserialize)]
@@ -74,51 +73,34 @@ enum Content {
     Known(Vec<Vec<u8>>),
 }
 
-/// What a right answer is.
-pub(super) struct Checks {
-    outputs: Vec<TensorMetadata>,
-    batch_size: usize,
-    right: Option<Right>,
-    /// Whole answers that were right, by the place of the request: equal bytes need no second look.
-    known: Mutex<Vec<Option<Vec<u8>>>>,
-}
-
 /// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their
 /// outputs where they are known.
 ///
 /// # Errors
-/// The outer error is about what was asked for, and the inner one about the server.
+/// What was asked for is wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
     wishes: &Wishes,
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
-) -> Result<Result<Described, Fault>> {
+) -> Result<Described> {
     let base = base_of(&target.path, &["/v2"]);
     let named = target.path.split_once("/v2/models/").map(|(_, name)| name.trim_end_matches("/infer").to_owned());
-    let mut ask = |path: String| get_json(connection, &path);
-    let server = match ask(format!("{base}/v2")) {
-        Ok(server) => server.unwrap_or_default(),
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let server = get_json(connection, &format!("{base}/v2"))?.unwrap_or_default();
     let name = match named.or_else(|| wishes.model.clone()) {
         Some(name) => name,
-        None => match json_answer(connection, &Call::json(format!("{base}/v2/repository/index"), "{}")) {
-            Ok(listed) => only_model(listed.map(names_of))?,
-            Err(fault) => return Ok(Err(fault)),
-        },
+        None => {
+            let listed = json_answer(connection, &Call::json(format!("{base}/v2/repository/index"), "{}"))?;
+            only_model(listed.map(names_of))?
+        }
     };
     let path = format!("{base}/v2/models/{name}");
-    let metadata = match get_json(connection, &path) {
-        Ok(Some(metadata)) => {
-            serde_json::from_value::<Metadata>(metadata).with_context(|| format!("{path} describes no model"))?
-        }
-        Ok(None) => return Ok(Err(Fault::new(Kind::ClientError, format!("the server has no model {name:?}")))),
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let none = || Fault::new(Kind::ClientError, format!("the server has no model {name:?}"));
+    let metadata = get_json(connection, &path)?.ok_or_else(none)?;
+    let metadata: Metadata = serde_json::from_value(metadata).with_context(|| format!("{path} describes no model"))?;
     let text = |key: &str| server.get(key).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
     let found = Found { name, server: [text("name"), text("version")], path: format!("{path}/infer"), metadata };
-    found.described(wishes, right, |v2| Box::new(v2)).map(Ok)
+    found.described(wishes, right, |v2| Box::new(v2))
 }
 
 impl Found {
@@ -141,8 +123,7 @@ impl Found {
         let right = right(&model)?;
         let inputs = inputs_of(&metadata.inputs, &model.inputs, right.as_ref(), wishes)?;
         let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
-        let known = Mutex::new(vec![None; right.as_ref().map_or(0, |right| right.inputs.len())]);
-        let checks = Checks { outputs: metadata.outputs, batch_size: wishes.batch_size, right, known };
+        let checks = Checks::new(metadata.outputs, wishes.batch_size, right);
         let v2 = V2 { path, inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
         Ok(Described {
             protocol: protocol(v2),
@@ -161,7 +142,7 @@ fn names_of(listed: serde_json::Value) -> Vec<String> {
     listed.as_array().into_iter().flatten().filter_map(name).collect()
 }
 
-/// The server's only model, by Triton's and MLServer's list of their models, if there is such a list.
+/// The server's only model, by its list of its models, if there is such a list.
 pub(super) fn only_model(listed: Option<Vec<String>>) -> Result<String> {
     match listed.context("the server does not list its models: name one by `--model`")?.as_slice() {
         [only] => Ok(only.clone()),
@@ -191,7 +172,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
         let shape = tensor.shape.iter().enumerate().map(dimension).collect();
         let spec = TensorSpec::new(&tensor.name, dtype, shape);
         // A mask of a language model says that everything is there.
-        let is_mask = tensor.name.contains("mask") && !dtype_is_floating(dtype);
+        let is_mask = tensor.name.contains("mask") && !dtype.is_floating();
         Ok(TensorSpec { constant: is_mask.then_some(1.0), ..spec })
     };
     let inputs = metadata.inputs.iter().map(spec).collect::<Result<Vec<_>>>()?;
@@ -214,11 +195,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     });
     let output = |tensor: &TensorMetadata| TensorSpec::new(&tensor.name, ElementType::F32, Vec::new());
     let outputs = metadata.outputs.iter().map(output).collect();
-    Ok(tensors_of(name, inputs, outputs, dtype.unwrap_or_default()))
-}
-
-fn dtype_is_floating(dtype: ElementType) -> bool {
-    matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16 | ElementType::F64)
+    Ok(Model { dtype: dtype.unwrap_or_default(), ..Model::of_tensors(name, inputs, outputs) })
 }
 
 /// Texts of an input.
@@ -251,7 +228,7 @@ fn inputs_of(
         if let Some(known) = known {
             let shape = known.clone().next().map(|first| first.shape.clone()).unwrap_or_default();
             let written = |input: &HostTensor| match form {
-                Form::Bytes => bytes_of(&input.data),
+                Form::Bytes => input.data.to_bytes(),
                 _ => json_of(&input.data).into_bytes(),
             };
             return Ok(of(shape, Content::Known(known.map(written).collect())));
@@ -358,275 +335,26 @@ impl Protocol for V2 {
     }
 }
 
-/// An answer, whose outputs are read by a function.
-struct Answer {
-    /// Among the requests that take turns.
-    place: Option<usize>,
-    body: Whole,
-    checks: Arc<Checks>,
-    status_of: StatusOf,
-    outputs_of: OutputsOf,
-}
-
-/// Says whether the heads and trailers tell of a failure.
-pub(super) type StatusOf = fn(&Seen) -> Result<(), Fault>;
-
-/// Reads the outputs of a whole answer.
-pub(super) type OutputsOf = fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>;
-
 impl V2 {
-    /// Reads and checks the answer to this turn's request.
-    pub(super) fn reader_of(&self, turn: Turn, status_of: StatusOf, outputs_of: OutputsOf) -> Box<dyn AnswerReader> {
-        let (place, checks) = (self.place(turn), self.checks.clone());
-        Box::new(Answer { place, body: Whole::default(), checks, status_of, outputs_of })
-    }
-}
-
-impl Reader for Answer {
-    fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
-        self.body.part(bytes, at)
-    }
-}
-
-#[derive(Deserialize)]
-struct Outputs {
-    outputs: Vec<JsonOutput>,
-}
-
-#[derive(Deserialize)]
-struct JsonOutput {
-    name: String,
-    shape: Vec<usize>,
-    datatype: String,
-    #[serde(default)]
-    parameters: Parameters,
-    #[serde(default)]
-    data: Option<Numbers>,
-}
-
-#[derive(Default, Deserialize)]
-struct Parameters {
-    binary_data_size: Option<usize>,
-}
-
-impl AnswerReader for Answer {
-    fn check(&mut self, seen: &Seen) -> Result<Checked, Fault> {
-        (self.status_of)(seen)?;
-        self.checks.check(self.place, &mut self.body.0, |body| (self.outputs_of)(body, seen))
-    }
-}
-
-/// The outputs of an answer over HTTP.
-fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
-    let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let (head, mut tail) = body
-        .split_at_checked(length.unwrap_or(body.len()))
-        .ok_or_else(|| Fault::new(Kind::WrongType, "the head of the answer is longer than the answer"))?;
-    let outputs: Outputs = serde_json::from_slice(head).map_err(|error| not_json(head, &error))?;
-    let mut found = Vec::new();
-    for JsonOutput { name, shape, datatype, parameters, data } in outputs.outputs {
-        found.push(match (parameters.binary_data_size, data) {
-            (Some(size), _) => {
-                let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
-                    Fault::new(Kind::WrongType, format!("output {name} has fewer bytes than it says"))
-                })?;
-                tail = rest;
-                Output::of_bytes(name, &datatype, shape, own)?
-            }
-            (None, Some(numbers)) => Output::new(name, &datatype, shape, numbers)?,
-            (None, None) => return Err(Fault::new(Kind::WrongType, format!("output {name} has no data"))),
-        });
-    }
-    if !tail.is_empty() {
-        let why = format!("{} bytes after those of the outputs belong to none", tail.len());
-        return Err(Fault::new(Kind::WrongType, why));
-    }
-    Ok(found)
-}
-
-/// An output that has as many values of its type as its shape says. All of them are finite.
-pub(super) struct Output {
-    name: String,
-    shape: Vec<usize>,
-    values: Vec<f64>,
-}
-
-impl Output {
-    /// # Errors
-    /// The values do not fit the type or the shape, or one is not finite.
-    pub fn new(name: String, datatype: &str, shape: Vec<usize>, numbers: Numbers) -> Result<Self, Fault> {
-        let has_other_type = if datatype == BYTES { !numbers.values.is_empty() } else { numbers.texts > 0 };
-        if has_other_type {
-            let why = format!("output {name} has values that are not of its type {datatype}");
-            return Err(Fault::new(Kind::WrongType, why));
-        }
-        let count = numbers.values.len() + numbers.texts;
-        if Some(count) != elements_of(&shape) {
-            let why = format!("output {name} has {count} values for the shape {}", shape_text(&shape));
-            return Err(Fault::new(Kind::WrongShape, why));
-        }
-        if numbers.values.iter().any(|value| !value.is_finite()) {
-            return Err(Fault::new(Kind::NotFinite, format!("output {name} has a value that is not finite")));
-        }
-        Ok(Output { name, shape, values: numbers.values })
-    }
-
-    /// The same of little-endian bytes.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn of_bytes(name: String, datatype: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, Fault> {
-        let numbers = numbers_of_bytes(datatype, &shape, bytes)
-            .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?;
-        Output::new(name, datatype, shape, numbers)
-    }
-}
-
-impl Checks {
-    /// Checks the answer to the request of this place, whose outputs `outputs_of` reads.
-    ///
-    /// # Errors
-    /// It is not a right one.
-    pub fn check(
+    /// Reads and checks the answer to this turn's request. `status_of` says whether the heads and trailers tell of a failure, and `outputs_of` reads
+    /// the outputs of a whole answer.
+    pub(super) fn reader_of(
         &self,
-        place: Option<usize>,
-        body: &mut Vec<u8>,
-        outputs_of: impl FnOnce(&[u8]) -> Result<Vec<Output>, Fault>,
-    ) -> Result<Checked, Fault> {
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.is_some_and(|place| known()[place].as_ref() == Some(body)) {
-            return Ok(Checked::default());
-        }
-        self.check_outputs(place, &outputs_of(body)?)?;
-        if let Some(place) = place {
-            known()[place] = Some(std::mem::take(body));
-        }
-        Ok(Checked::default())
+        turn: Turn,
+        status_of: fn(&Seen) -> Result<(), Fault>,
+        outputs_of: fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>,
+    ) -> Box<dyn AnswerReader> {
+        let (place, checks) = (self.place(turn), self.checks.clone());
+        whole(move |body, seen| {
+            status_of(seen)?;
+            checks.check(place, body, |body| outputs_of(body, seen))
+        })
     }
-
-    /// The outputs have to be there that the server has announced, in these shapes and with the right values.
-    fn check_outputs(&self, place: Option<usize>, found: &[Output]) -> Result<(), Fault> {
-        let wrong = |why: String| Err(Fault::new(Kind::WrongShape, why));
-        if found.is_empty() {
-            return wrong("the answer has no output".to_owned());
-        }
-        for announced in &self.outputs {
-            let Some(Output { name, shape, .. }) = found.iter().find(|output| output.name == announced.name) else {
-                return wrong(format!("there is no output {}", announced.name));
-            };
-            let is_like = |(place, (size, &announced)): (usize, (&usize, &i64))| {
-                let is_batch = place == 0 && announced < 0;
-                usize::try_from(announced).map_or(!is_batch || *size == self.batch_size, |announced| announced == *size)
-            };
-            let sizes = shape.iter().zip(&announced.shape).enumerate();
-            if shape.len() != announced.shape.len() || !sizes.into_iter().all(is_like) {
-                return wrong(format!(
-                    "output {name} has the shape {}, and not {:?}",
-                    shape_text(shape),
-                    announced.shape
-                ));
-            }
-        }
-        let by_name = |name: &str| {
-            let is_meant = |output: &&Output| output.name == name || name.is_empty() && found.len() == 1;
-            found.iter().find(is_meant).map(|output| (output.shape.clone(), output.values.clone()))
-        };
-        self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
-    }
-}
-
-/// Python's servers write numbers that are no JSON.
-fn not_json(body: &[u8], error: &serde_json::Error) -> Fault {
-    let text = String::from_utf8_lossy(body);
-    if ["NaN", "Infinity"].iter().any(|word| text.contains(word)) {
-        return Fault::new(Kind::NotFinite, "an output has a value that is not finite");
-    }
-    Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}"))
-}
-
-fn numbers_of_bytes(datatype: &str, shape: &[usize], bytes: &[u8]) -> Result<Numbers, String> {
-    if datatype == BYTES {
-        let (mut rest, mut texts) = (bytes, 0);
-        while let Some((length, after)) = rest.split_first_chunk::<4>() {
-            let length = u32::from_le_bytes(*length) as usize;
-            rest = after.get(length..).ok_or("a text is longer than the bytes")?;
-            texts += 1;
-        }
-        return Ok(Numbers { values: Vec::new(), texts });
-    }
-    let dtype = element_type(datatype).ok_or_else(|| format!("the type {datatype} is not known"))?;
-    let size = elements_of(shape).and_then(|count| count.checked_mul(dtype.bytes()));
-    if size != Some(bytes.len()) {
-        return Err(format!("{} bytes of the type {datatype} for the shape {}", bytes.len(), shape_text(shape)));
-    }
-    let tensor =
-        HostTensor::from_bytes(&dtype.to_string(), shape.to_vec(), bytes).map_err(|error| error.to_string())?;
-    Ok(Numbers { values: tensor.to_f64(), texts: 0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn checks(outputs: &str) -> Checks {
-        Checks { outputs: serde_json::from_str(outputs).unwrap(), batch_size: 1, right: None, known: Mutex::default() }
-    }
-
-    fn checked(checks: &Checks, body: &[u8], seen: &Seen) -> Result<(), Kind> {
-        let checked = checks.check(None, &mut body.to_vec(), |body| outputs_of(body, seen));
-        checked.map(|_| ()).map_err(|fault| fault.kind)
-    }
-
-    #[test]
-    fn an_answer_has_the_outputs_that_were_announced() {
-        let checks = checks(r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#);
-        let of = |body: &str| checked(&checks, body.as_bytes(), &Seen::default());
-        let answer = |shape: &str, data: &str| {
-            format!(
-                r#"{{"model_name":"m","outputs":[{{"name":"logits","datatype":"FP32","shape":{shape},"data":{data}}}]}}"#
-            )
-        };
-        assert_eq!(of(&answer("[1,3]", "[1,2.5,3]")), Ok(()));
-        assert_eq!(of(&answer("[1,3]", "[[1,2,3]]")), Ok(()));
-        assert_eq!(of(&answer("[1,3]", "[1,2]")), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[1,4]", "[1,2,3,4]")), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[2,3]", "[1,2,3,4,5,6]")), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[1,3]", "[1,NaN,3]")), Err(Kind::NotFinite));
-        assert_eq!(of(&answer("[1,3]", "[1,null,3]")), Err(Kind::NotFinite));
-        assert_eq!(of(r#"{"outputs":[]}"#), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[1,3]", "[1,\"2\",3]")), Err(Kind::WrongType));
-        assert_eq!(of(&answer("[-1,3]", "[1,2,3]")), Err(Kind::WrongType));
-        // A product of sizes that is no number, and that wraps around to 0.
-        assert_eq!(of(&answer("[4294967296,4294967296]", "[]")), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[1,3]", &format!("{}1,2,3", "[".repeat(100_000)))), Err(Kind::WrongType));
-        assert_eq!(of("<html>"), Err(Kind::WrongType));
-        assert_eq!(of(r#"{"outputs":[{"name":"logits","datatype":"FP32","shape":[1,3]}]}"#), Err(Kind::WrongType));
-    }
-
-    #[test]
-    fn bytes_follow_the_head_of_a_binary_answer() {
-        let checks = checks(r#"[{"name":"y","datatype":"FP32","shape":[1,2]}]"#);
-        let head = br#"{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}"#;
-        let mut seen = Seen::default();
-        seen.headers.insert(HEAD_LENGTH, HeaderValue::from(head.len()));
-        let body = |values: [f32; 2]| [&head[..], &bytes_of(&values.to_vec().into())].concat();
-        assert_eq!(checked(&checks, &body([1.0, 2.0]), &seen), Ok(()));
-        assert_eq!(checked(&checks, &body([1.0, f32::INFINITY]), &seen), Err(Kind::NotFinite));
-        assert_eq!(checked(&checks, &body([1.0, 2.0])[..head.len() + 5], &seen), Err(Kind::WrongType));
-        assert_eq!(checked(&checks, &head[..20], &seen), Err(Kind::WrongType));
-        assert_eq!(checked(&checks, &[body([1.0, 2.0]), vec![0]].concat(), &seen), Err(Kind::WrongType));
-        assert!(numbers_of_bytes("FP32", &[2], &[0; 7]).is_err() && numbers_of_bytes("FP32", &[2], &[0; 9]).is_err());
-        assert!(
-            numbers_of_bytes("INT64", &[1 << 32, 1 << 32], &[]).is_err()
-                && numbers_of_bytes("FP8", &[1], &[0]).is_err()
-        );
-        assert_eq!(numbers_of_bytes("BF16", &[1], &[0x80, 0x3f]).unwrap().values, [1.0]);
-        assert_eq!(numbers_of_bytes("FP16", &[1], &[0, 0x3c]).unwrap().values, [1.0]);
-        assert_eq!(numbers_of_bytes("UINT64", &[1], &[255, 0, 0, 0, 0, 0, 0, 0]).unwrap().values, [255.0]);
-        assert_eq!(numbers_of_bytes("BOOL", &[2], &[1, 0]).unwrap().values, [1.0, 0.0]);
-        assert_eq!(numbers_of_bytes(BYTES, &[2], b"\x01\0\0\0a\0\0\0\0").unwrap().texts, 2);
-        assert!(numbers_of_bytes(BYTES, &[1], b"\x09\0\0\0a").is_err());
-    }
 
     #[test]
     fn requests_are_in_the_form_of_the_protocol() {
@@ -639,7 +367,7 @@ mod tests {
             let wishes = Wishes { batch_size: 1, texts, is_binary, ..Wishes::default() };
             let model = model_of("m", &Metadata { inputs: metadata.clone(), outputs: Vec::new() }, &wishes).unwrap();
             let inputs = inputs_of(&metadata, &model.inputs, None, &wishes).unwrap();
-            let v2 = V2 { path: String::new(), inputs, wishes, checks: Arc::new(checks("[]")) };
+            let v2 = V2 { path: String::new(), inputs, wishes, checks: Arc::new(Checks::new(Vec::new(), 1, None)) };
             v2.body(Turn { trial: 0, number })
         };
         let (json, length) = made(false, 0);

@@ -1,4 +1,7 @@
-//! Variants of a model `m`: which rows there are, which one is recommended, and how it is shown.
+//! Variants of a model `m`: which rows there are, and which one is recommended.
+
+mod runs;
+mod shown;
 
 use proptest::prelude::*;
 
@@ -6,7 +9,6 @@ use super::*;
 use crate::compare::Source;
 use crate::definition::Case;
 use crate::fixture::seeded::{Fill, values};
-use crate::report::Format;
 use crate::report::tests::record;
 
 /// A measured row of a model `m`: 450 samples, megabytes, milliseconds, and a change of accuracy with its interval,
@@ -313,221 +315,10 @@ fn machines_and_sequence_lengths_are_compared_apart() {
     assert_eq!(works, expected);
 }
 
-fn int8(month: u32, ms: f64) -> Record {
-    at_commit("c0ffee", in_run(month, measured("int8", "ort", 3.0, ms, SAME)))
-}
-
-/// The row of `int8` beside an original.
-fn pooled(mut records: Vec<Record>) -> Row {
-    records.push(at_commit("c0ffee", in_run(1, original())));
-    table_of(records).rows.into_iter().find(|row| row.record.variant == "int8").unwrap()
-}
-
-#[test]
-fn the_time_of_several_runs_is_their_geometric_mean() {
-    let row = pooled(vec![int8(2, 4.0), int8(1, 1.0), int8(3, 2.0), int8(3, 2.0)]);
-    assert!((row.record.latency_p50_ms.unwrap() - 2.0).abs() < 1e-12);
-    assert_eq!((row.run_ids.len(), row.record.run_id.as_str()), (3, "run3"));
-}
-
-#[test]
-fn only_runs_of_the_newest_program_count() {
-    for other in [
-        at_commit("other", int8(1, 1.0)),
-        Record { git_dirty: Some(true), ..int8(1, 1.0) },
-        Record { library_version: Some("2".into()), ..int8(1, 1.0) },
-        Record { artifact_sha256: Some("ab".into()), ..int8(1, 1.0) },
-        Record { threads: Some(7), ..int8(1, 1.0) },
-        Record { status: Status::Failed, ..int8(1, 1.0) },
-    ] {
-        assert_eq!(pooled(vec![other, int8(5, 2.0)]).run_ids, ["run5"]);
-    }
-}
-
-#[test]
-fn the_answers_are_the_newest_over_labelled_samples() {
-    let other = |month| at_commit("c0ffee", in_run(month, unlabelled("int8", "ort", 3.0, 1.0, (0.9, 0.999))));
-    for (labelled, unlabelled) in [(1, 2), (2, 1)] {
-        let row = pooled(vec![int8(labelled, 2.0), other(unlabelled)]);
-        assert_eq!((row.record.accuracy, row.record.data_source.as_deref()), (Some(0.982), Some("digits")));
-        assert_eq!(row.run_ids.len(), 2);
-    }
-    let alone = Record { accuracy_change: None, ..int8(3, 2.0) };
-    assert_eq!(pooled(vec![int8(1, 2.0), alone]).record.accuracy_change, Some(0.0));
-}
-
-fn shown(records: Vec<Record>, format: Format) -> String {
-    compare(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().render(format)
-}
-
-#[test]
-fn a_row_has_every_figure_with_its_difference_and_the_recommendation_comes_last() {
-    let mut records = example();
-    records[2].accuracy_top5 = Some(0.996);
-    let text = shown(records, Format::Table);
-    let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
-    for part in [
-        "●◇",
-        "1.25 ms  0.63 ×",
-        "3.00 MB  0.29 ×",
-        "98.2 % (96.5 … 99.2) of 450",
-        "0.0 (−0.6 … +0.6)",
-        "99.6 %",
-        "800  1.60 ×",
-        "103 MB  0.93 ×",
-        "0.63 (0.60 … 0.66)",
-        "faster",
-        "kept",
-    ] {
-        assert!(line(" int8-static ").contains(part), "{part}: {text}");
-    }
-    assert!(line(" pruned ").contains("41 % not 0") && line(" pruned ").contains("lost"), "{text}");
-    assert!(line("distilled").ends_with("distilled on tch: failed: no operator <Gelu> | a"), "{text}");
-    assert!(line("× is to").contains("the original in f32"), "{text}");
-    let sentence = "Ship int8-static on ort: p50 1.25 ms, 3.00 MB, accuracy 98.2 %; against the original on ort: \
-        0.63 (0.60 … 0.66) × the time, 0.29 × the size, accuracy change 0.0 (−0.6 … +0.6) points.";
-    assert_eq!(text.trim_end().lines().last(), Some(sentence));
-}
-
-#[test]
-fn without_labels_quality_is_agreement_and_called_that() {
-    let text = shown(
-        vec![
-            unlabelled("original", "ort", 10.0, 2.0, (1.0, 1.0)),
-            unlabelled("int8", "ort", 2.5, 1.0, (0.984, 0.99871)),
-        ],
-        Format::Table,
-    );
-    for part in ["98.4 % (91.6 … 100.0) of 64", "0.99871", "agreement with the original 98.4 %, which is no accuracy"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    assert!(
-        text.contains("quality is agreement with the original and not accuracy") && !text.contains("points"),
-        "{text}"
-    );
-}
-
-#[test]
-fn rows_of_different_code_are_said_to_be_that() {
-    let of = |commit: &'static str, month| at_commit(commit, in_run(month, measured("int8", "ort", 3.0, 1.0, SAME)));
-    let notes = |other: Record| table_of(vec![at_commit("c0ffee", in_run(1, original())), other]).notes.join("\n");
-    assert!(!notes(of("c0ffee", 2)).contains("same code") && notes(of("decaf", 2)).contains("same code"));
-    let newer = Record { library_version: Some("2".into()), ..of("c0ffee", 2) };
-    assert!(notes(newer).contains("same code, libraries"));
-}
-
-#[test]
-fn markdown_and_html_show_the_recommendation_first_and_text_as_text() {
-    let hostile = "</style><script>alert(1)</script>";
-    let mut records = example();
-    records[4].message = Some(format!("no | {hostile}"));
-    for record in &mut records {
-        record.run_id = hostile.into();
-    }
-    let markdown = shown(records.clone(), Format::Markdown);
-    assert!(markdown.starts_with("### m · batch 1\n\n**Ship int8-static on ort: "), "{markdown}");
-    assert!(markdown.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 1.25 ms 0.63 × |"), "{markdown}");
-    assert!(markdown.contains("no \\| &lt;/style"), "{markdown}");
-    let page = compare(&records, &[], &Options::new("m")).unwrap().html();
-    let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("no {part} in {page}"));
-    assert!(place("class=\"recommendation\">Ship int8-static") < place("<table>"), "{page}");
-    assert!(page.contains("no | &lt;/style&gt;") && !page.contains("<script") && !page.contains("</style"), "{page}");
-}
-
-#[test]
-fn a_script_finds_figures_and_the_recommendation() {
-    let found: serde_json::Value = serde_json::from_str(&shown(example(), Format::Json)).unwrap();
-    let row = &found["rows"][2];
-    assert_eq!((&row["variant"], &row["differences"]["latency_p50"]), (&"int8-static".into(), &0.625.into()));
-    assert_eq!((&row["verdict"], &row["quality"]), (&"faster".into(), &"kept".into()));
-    assert_eq!(found["recommendation"]["case_id"], row["case_id"]);
-    assert_eq!(found["rows"][4]["status"], "failed");
-}
-
 #[test]
 fn records_without_the_model_or_with_its_original_only_are_refused() {
     let error = |records: &[Record]| compare(records, &[], &Options::new("m")).unwrap_err().to_string();
     let others = [record("b", "ort", 1, None), record("a", "ort", 1, None)];
     assert_eq!(error(&others), "none of the chosen records is of the model \"m\"; there are a, b");
     assert!(error(&[record("m", "ort", 1, Some(1.0))]).contains("`inferbench run --model m --variant all`"));
-}
-
-/// A row of `m` in a run of that month, with these inputs and this file.
-fn with_file(backend: &str, month: u32, ms: f64, shape: &str, model: &str) -> Record {
-    let known = at_commit("c0ffee", in_run(month, measured("original", backend, 10.0, ms, SAME)));
-    Record { input_shape: Some(shape.into()), model_sha256: Some(model.into()), ..known }
-}
-
-#[test]
-fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_left_out() {
-    let records = [
-        with_file("ort", 1, 2.0, "1x3x32x32", "a"),
-        with_file("tch", 1, 1.0, "1x3x32x32", "a"),
-        with_file("ort", 2, 90.0, "1x3x256x256", "a"),
-        with_file("tch", 2, 200.0, "1x3x256x256", "a"),
-    ];
-    let options = Options { noise: QUIET, ..Options::new("m") };
-    let found = advise(&records, &[], &options).unwrap();
-    let best: Vec<_> = found.iter().map(|it| (it.input_shape.as_deref(), it.case_id.as_deref())).collect();
-    let expected = [(Some("Nx3x256x256"), Some("m/ort-cpu-f32/1")), (Some("Nx3x32x32"), Some("m/tch-cpu-f32/1"))];
-    assert_eq!(best, expected);
-    assert_eq!(
-        compare(&[&records[..], &[in_run(2, at(1, measured("int8", "ort", 3.0, 1.0, SAME)))]].concat(), &[], &options)
-            .unwrap()
-            .tables
-            .len(),
-        2
-    );
-    // tch was measured with the file of before only.
-    let replaced = [&records[..2], &[with_file("ort", 3, 3.0, "1x3x32x32", "b")]].concat();
-    let found = advise(&replaced, &[], &options).unwrap();
-    assert_eq!((found.len(), found[0].case_id.as_deref()), (1, Some("m/ort-cpu-f32/1")));
-    assert_eq!(found[0].excluded, ["2 rows are of another file that had this name before"]);
-    let best = side_by_side(&replaced, &[], &options, Per::Backend);
-    assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
-}
-
-#[test]
-fn a_run_that_was_slower_than_usual_is_named_and_not_pooled_with_others() {
-    let row = |month, ms| with_file("ort", month, ms, "1x8", "a");
-    let drifted = vec![Drift { run_id: "run3".into(), host_id: "h".into(), factor: 1.5, cases: 4 }];
-    let options = Options { noise: QUIET, drifted, ..Options::new("m") };
-    let found = advise(&[row(1, 2.0), row(2, 2.0), row(3, 3.0)], &[], &options).unwrap();
-    assert!(found[0].sentence.contains("p50 2.00 ms"), "{}", found[0].sentence);
-    assert!(
-        found[0].excluded[0].starts_with("run run3 on host h was 50 % slower than usual"),
-        "{:?}",
-        found[0].excluded
-    );
-}
-
-#[test]
-fn the_times_of_two_sizes_are_not_pooled() {
-    let records = [with_file("ort", 1, 2.0, "1x8", "a"), with_file("ort", 2, 32.0, "1x64", "a")];
-    let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();
-    let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
-    assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
-}
-
-#[test]
-fn what_to_deploy_is_a_row_with_its_sentence_below() {
-    let records = [
-        measured("original", "ort", 10.0, 2.0, SAME),
-        measured("original", "tch", 10.0, 3.0, SAME),
-        Record { model: "n".into(), tokens_per_second: Some(6634.0), ..measured("original", "ort", 10.0, 2.0, SAME) },
-        Record { model: "n".into(), ..measured("original", "tch", 10.0, 2.02, SAME) },
-    ];
-    let options = |model: &str| Options { noise: QUIET, ..Options::new(model) };
-    let all = ["m", "n"].map(|model| advise(&records, &[], &options(model)).unwrap()).concat();
-    let table = advice_table(&all);
-    let markdown = table.markdown();
-    let lines: Vec<&str> = markdown.lines().collect();
-    assert_eq!(lines[0], "| model | deploy | p50 | throughput | memory | runner-up | its p50 ÷ best | how sure |");
-    let row = "| m | **the original on ort** | 2.00 ms | 500 samples/s | 110 MB | the original on tch | 1.50 (";
-    assert!(lines[2].starts_with(row) && lines[2].ends_with(" | 95 % |"), "{markdown}");
-    assert!(lines[3].contains("6634 tokens/s") && lines[3].ends_with(" | undecided |"), "{markdown}");
-    assert!(lines[5].starts_with("- m: For latency, deploy the original on ort: p50 2.00 ms"), "{markdown}");
-    assert!(section(&all).contains("<tr title=\"m: For latency, deploy the original on ort: p50 2.00 ms"));
-    assert!(table.terminal().contains("\n  n: For latency, deploy the original on ort: "), "{}", table.terminal());
 }

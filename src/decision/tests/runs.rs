@@ -1,0 +1,112 @@
+//! Rows of several runs: which of them count, and which are pooled.
+
+use super::*;
+
+fn int8(month: u32, ms: f64) -> Record {
+    at_commit("c0ffee", in_run(month, measured("int8", "ort", 3.0, ms, SAME)))
+}
+
+/// The row of `int8` beside an original.
+fn pooled(mut records: Vec<Record>) -> Row {
+    records.push(at_commit("c0ffee", in_run(1, original())));
+    table_of(records).rows.into_iter().find(|row| row.record.variant == "int8").unwrap()
+}
+
+#[test]
+fn the_time_of_several_runs_is_their_geometric_mean() {
+    let row = pooled(vec![int8(2, 4.0), int8(1, 1.0), int8(3, 2.0), int8(3, 2.0)]);
+    assert!((row.record.latency_p50_ms.unwrap() - 2.0).abs() < 1e-12);
+    assert_eq!((row.run_ids.len(), row.record.run_id.as_str()), (3, "run3"));
+}
+
+#[test]
+fn only_runs_of_the_newest_program_count() {
+    for other in [
+        at_commit("other", int8(1, 1.0)),
+        Record { git_dirty: Some(true), ..int8(1, 1.0) },
+        Record { library_version: Some("2".into()), ..int8(1, 1.0) },
+        Record { artifact_sha256: Some("ab".into()), ..int8(1, 1.0) },
+        Record { threads: Some(7), ..int8(1, 1.0) },
+        Record { status: Status::Failed, ..int8(1, 1.0) },
+    ] {
+        assert_eq!(pooled(vec![other, int8(5, 2.0)]).run_ids, ["run5"]);
+    }
+}
+
+#[test]
+fn the_answers_are_the_newest_over_labelled_samples() {
+    let other = |month| at_commit("c0ffee", in_run(month, unlabelled("int8", "ort", 3.0, 1.0, (0.9, 0.999))));
+    for (labelled, unlabelled) in [(1, 2), (2, 1)] {
+        let row = pooled(vec![int8(labelled, 2.0), other(unlabelled)]);
+        assert_eq!((row.record.accuracy, row.record.data_source.as_deref()), (Some(0.982), Some("digits")));
+        assert_eq!(row.run_ids.len(), 2);
+    }
+    let alone = Record { accuracy_change: None, ..int8(3, 2.0) };
+    assert_eq!(pooled(vec![int8(1, 2.0), alone]).record.accuracy_change, Some(0.0));
+}
+
+#[test]
+fn rows_of_different_code_are_said_to_be_that() {
+    let of = |commit: &'static str, month| at_commit(commit, in_run(month, measured("int8", "ort", 3.0, 1.0, SAME)));
+    let notes = |other: Record| table_of(vec![at_commit("c0ffee", in_run(1, original())), other]).notes.join("\n");
+    assert!(!notes(of("c0ffee", 2)).contains("same code") && notes(of("decaf", 2)).contains("same code"));
+    let newer = Record { library_version: Some("2".into()), ..of("c0ffee", 2) };
+    assert!(notes(newer).contains("same code, libraries"));
+}
+
+/// A row of `m` in a run of that month, with these inputs and this file.
+fn with_file(backend: &str, month: u32, ms: f64, shape: &str, model: &str) -> Record {
+    let known = at_commit("c0ffee", in_run(month, measured("original", backend, 10.0, ms, SAME)));
+    Record { input_shape: Some(shape.into()), model_sha256: Some(model.into()), ..known }
+}
+
+#[test]
+fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_left_out() {
+    let records = [
+        with_file("ort", 1, 2.0, "1x3x32x32", "a"),
+        with_file("tch", 1, 1.0, "1x3x32x32", "a"),
+        with_file("ort", 2, 90.0, "1x3x256x256", "a"),
+        with_file("tch", 2, 200.0, "1x3x256x256", "a"),
+    ];
+    let options = Options { noise: QUIET, ..Options::new("m") };
+    let found = advise(&records, &[], &options).unwrap();
+    let best: Vec<_> = found.iter().map(|it| (it.input_shape.as_deref(), it.case_id.as_deref())).collect();
+    let expected = [(Some("Nx3x256x256"), Some("m/ort-cpu-f32/1")), (Some("Nx3x32x32"), Some("m/tch-cpu-f32/1"))];
+    assert_eq!(best, expected);
+    assert_eq!(
+        compare(&[&records[..], &[in_run(2, at(1, measured("int8", "ort", 3.0, 1.0, SAME)))]].concat(), &[], &options)
+            .unwrap()
+            .tables
+            .len(),
+        2
+    );
+    // tch was measured with the file of before only.
+    let replaced = [&records[..2], &[with_file("ort", 3, 3.0, "1x3x32x32", "b")]].concat();
+    let found = advise(&replaced, &[], &options).unwrap();
+    assert_eq!((found.len(), found[0].case_id.as_deref()), (1, Some("m/ort-cpu-f32/1")));
+    assert_eq!(found[0].excluded, ["2 rows are of another file that had this name before"]);
+    let best = side_by_side(&replaced, &[], &options, Per::Backend);
+    assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
+}
+
+#[test]
+fn a_run_that_was_slower_than_usual_is_named_and_not_pooled_with_others() {
+    let row = |month, ms| with_file("ort", month, ms, "1x8", "a");
+    let drifted = vec![Drift { run_id: "run3".into(), host_id: "h".into(), factor: 1.5, cases: 4 }];
+    let options = Options { noise: QUIET, drifted, ..Options::new("m") };
+    let found = advise(&[row(1, 2.0), row(2, 2.0), row(3, 3.0)], &[], &options).unwrap();
+    assert!(found[0].sentence.contains("p50 2.00 ms"), "{}", found[0].sentence);
+    assert!(
+        found[0].excluded[0].starts_with("run run3 on host h was 50 % slower than usual"),
+        "{:?}",
+        found[0].excluded
+    );
+}
+
+#[test]
+fn the_times_of_two_sizes_are_not_pooled() {
+    let records = [with_file("ort", 1, 2.0, "1x8", "a"), with_file("ort", 2, 32.0, "1x64", "a")];
+    let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();
+    let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
+    assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
+}

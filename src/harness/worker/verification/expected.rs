@@ -1,0 +1,169 @@
+//! What outputs are compared with: a reference, the same weights in f32, or the outputs of another backend.
+
+use std::path::Path;
+
+use super::{Verification, wrong};
+use crate::backend::{self, Continuation, LoadRequest, Session};
+use crate::definition::{Case, CaseFailure, Dtype, Phase};
+use crate::fixture::{self, Errors, HostTensor, NamedTensors, Spread};
+use crate::harness::worker::closeness::Closeness;
+use crate::harness::worker::peer_outputs::PeerOutputs;
+use crate::machine::memory::available_bytes;
+use crate::run_data::BY_REFERENCE as REFERENCE;
+
+/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32. They have to fit into the memory that is
+/// left, with as much again for the cache and what is computed.
+const MOST_PARAMETERS: u64 = 1 << 31;
+
+/// Whose outputs quantised weights are compared with, where no reference is of them.
+pub(super) const SAME_WEIGHTS: &str = "the same weights in f32";
+
+/// A session, and whose it is.
+type SessionOf = (Box<dyn Session>, String);
+
+/// What the outputs of a session are compared with, once more after the measurement.
+#[derive(Default)]
+pub struct Expectation {
+    /// Names and values of the outputs, by binding.
+    pub(super) bindings: Vec<NamedTensors>,
+    pub(super) spread: Spread,
+    pub(super) closeness: Closeness,
+    /// The tokens that follow the prompts, by binding, where no reference has them.
+    pub(super) first_tokens: Vec<Vec<i64>>,
+}
+
+impl Expectation {
+    fn new(bindings: Vec<NamedTensors>, batch: usize, closeness: Closeness) -> Result<Self, CaseFailure> {
+        let spread = Spread::of(&bindings, batch)?;
+        Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
+    }
+
+    /// Compares the outputs of one call with what they should be.
+    pub(super) fn compare(&self, outputs: &[HostTensor], expected: &NamedTensors) -> anyhow::Result<()> {
+        let mut errors = Errors::default();
+        errors.add(&self.spread, outputs, expected, &self.closeness.allowed)?;
+        self.closeness.check(&self.spread, &errors).map(drop)
+    }
+
+    /// Compares the outputs once more, after the measurement.
+    ///
+    /// # Errors
+    /// `wrong-output`: they changed.
+    pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
+        let mut errors = Errors::default();
+        let after = |why: anyhow::Error| wrong(format!("after the measurement: {why:#}"));
+        for (binding, expected) in self.bindings.iter().enumerate() {
+            let outputs = session.outputs(binding)?;
+            errors.add(&self.spread, &outputs, expected, &self.closeness.allowed).map_err(after)?;
+        }
+        self.closeness.check(&self.spread, &errors).map(drop).map_err(after)
+    }
+}
+
+impl Verification<'_> {
+    /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
+    /// a reference nor another backend's outputs.
+    pub(super) fn expectation(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
+        let Case { dtype, batch_size, .. } = *self.case;
+        let reference = (0..ring.len())
+            .map(|binding| self.reference_outputs(binding, batch_size))
+            .collect::<Result<Option<Vec<_>>, _>>()?;
+        if let Some(bindings) = reference {
+            let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
+            return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
+        }
+        if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
+            return Ok(Some(expectation));
+        }
+        let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
+        let PeerOutputs { backend, dtype: of_other, bindings } = other;
+        // What is rounded more says what rounding explains.
+        let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
+        let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
+        let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
+        Ok(Some((Expectation::new(bindings, batch_size, closeness)?, by)))
+    }
+
+    /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
+    /// where the backend has no such form.
+    fn of_same_weights(
+        &self,
+        ring: &[Vec<HostTensor>],
+        rounded_to: Dtype,
+    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
+        let Case { dtype, batch_size, .. } = *self.case;
+        let is_small = self.model.parameters.is_some_and(|count| {
+            let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
+            count <= MOST_PARAMETERS && has_room
+        });
+        let is_quantised = (self.model.is_gguf() && dtype != Dtype::F32) || self.model.blocks().is_some();
+        if !is_quantised || !is_small {
+            return Ok(None);
+        }
+        // On Unix a file stays as long as it is mapped, also if its folder is removed.
+        let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
+        let Some((mut exact, by)) = self.exact_session(folder.path())? else { return Ok(None) };
+        let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
+        for inputs in ring {
+            let binding = exact.bind(inputs)?;
+            bindings.push(self.named(&exact.outputs(binding)?));
+            if self.case.phase == Phase::Decode {
+                let next = exact.follow(inputs, Continuation::Likeliest { most: 1, ends: &[] })?;
+                first_tokens.extend(next.into_iter().map(|next| next.likeliest));
+            }
+        }
+        let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
+        Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
+    }
+
+    /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
+    /// engine for all backends but itself, or else the backend's own, whose errors it may share.
+    fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
+        let own = &*self.case.backend;
+        let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
+        if own != exact {
+            let on_cpu = LoadRequest { device: "cpu", ..self.request };
+            let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
+            // Where it is not here or does not know the file, the backend is not wrong for that.
+            if let Ok(Some(session)) = other {
+                return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
+            }
+        }
+        let session = backend::find(own)?.load_exact(&self.request, folder)?;
+        Ok(session.map(|session| (session, SAME_WEIGHTS.to_owned())))
+    }
+
+    /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
+    pub(super) fn rounded_session(&self, unit_roundoff: f64) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
+        let rounded = fixture::with_rounded_weights(self.request.artifacts, folder.path(), unit_roundoff)?;
+        let Some(artifacts) = rounded else { return Ok(None) };
+        backend::find(&self.case.backend)?.load(&LoadRequest { artifacts: &artifacts, ..self.request }).map(Some)
+    }
+
+    /// The reference for a batch of the ring: all outputs. Returns `None` if it was not made for this length.
+    pub(super) fn reference_outputs(
+        &self,
+        binding: usize,
+        batch_size: usize,
+    ) -> Result<Option<NamedTensors>, CaseFailure> {
+        let Some(reference) = self.reference else { return Ok(None) };
+        if let Some(set) = reference.set(binding) {
+            return Ok(Some(set.outputs.clone()));
+        }
+        let samples = fixture::sample_indices(binding, batch_size);
+        let length = self.case.sequence_length;
+        let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(&samples));
+        let names = self.model.output_names(self.case.phase).into_iter();
+        let outputs: Option<NamedTensors> = names.map(|name| rows(&name).map(|rows| (name, rows))).collect();
+        let is_promised = length.is_none_or(|length| self.model.sequence_lengths.contains(&length));
+        if outputs.is_none() && is_promised {
+            return Err(CaseFailure::failed("the reference lacks an output of the model"));
+        }
+        Ok(outputs)
+    }
+}

@@ -1,0 +1,87 @@
+//! Tokens of a lower precision may be others where two are nearly as likely: how far their logits are from the largest ones.
+
+use super::Verification;
+use crate::backend::{self, Continuation, LoadRequest, Session};
+use crate::definition::{CaseFailure, Dtype, Phase};
+use crate::fixture::{self, HostTensor, NamedTensors, TensorData};
+
+impl Verification<'_> {
+    /// How far the logits of the expected tokens are below the largest ones at most, each after the expected tokens before it, as a
+    /// fraction of the largest logit. Of two tokens that are nearly as likely, a lower precision may take the other one, and all
+    /// tokens after it are others then. Returns `None` in f32, where no tokens are made, and where the first token of a text, which the
+    /// prefill makes, is not known.
+    pub(super) fn gap_of_tokens(
+        &self,
+        session: &mut dyn Session,
+        inputs: &[HostTensor],
+        (outputs, first): (&[HostTensor], Option<&[i64]>),
+        (binding, batch_size): (usize, usize),
+        expected: &NamedTensors,
+    ) -> Result<Option<f64>, CaseFailure> {
+        match self.case.phase {
+            _ if most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) == 0.0 => return Ok(None),
+            Phase::Prefill => {
+                let shown = outputs.get(1).and_then(|logits| logits.shape.last()).copied();
+                if shown.is_some() && shown == self.vocabulary() {
+                    return Ok(gap_of_first_tokens(outputs, expected));
+                }
+                // Where a session of the other phase cannot be had, nothing is known.
+                return Ok(self.gap_of_unseen_tokens(inputs, expected).unwrap_or(None));
+            }
+            Phase::Decode => {}
+            Phase::Forward | Phase::Encoder => return Ok(None),
+        }
+        let samples = fixture::sample_indices(binding, batch_size);
+        let length = self.case.sequence_length;
+        let first_of_reference = self.reference.and_then(|reference| reference.output(Phase::Prefill, "token", length));
+        let first_of_other = first.map(|first| TensorData::I64(first.to_vec()));
+        let first = first_of_reference.map(|first| first.rows(&samples).data).or(first_of_other);
+        let further = expected.iter().map(|(_, tensor)| &tensor.data).find(|data| matches!(data, TensorData::I64(_)));
+        let (Some(TensorData::I64(first)), Some(TensorData::I64(further))) = (first, further) else { return Ok(None) };
+        let steps = further.len() / first.len().max(1);
+        let rows = first.iter().zip(further.chunks_exact(steps.max(1)));
+        let tokens: Vec<i64> =
+            rows.flat_map(|(first, further)| std::iter::once(first).chain(further)).copied().collect();
+        let tokens = HostTensor { shape: vec![first.len(), steps + 1], data: TensorData::I64(tokens) };
+        let next = session.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
+        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
+    }
+
+    /// The number of tokens that the model's logits are of, if its definition says it.
+    fn vocabulary(&self) -> Option<usize> {
+        let mut outputs = self.model.parts.iter().flat_map(|part| &part.outputs);
+        outputs.find(|output| output.name == "logits")?.shape.last()?.fixed()
+    }
+
+    /// The same for first tokens of a large vocabulary, of whose logits only some are among the outputs: a session that decodes says it.
+    fn gap_of_unseen_tokens(&self, inputs: &[HostTensor], expected: &NamedTensors) -> Result<Option<f64>, CaseFailure> {
+        let Some((_, HostTensor { data: TensorData::I64(tokens), .. })) = expected.first() else { return Ok(None) };
+        let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.clone()) };
+        let request = LoadRequest { phase: Phase::Decode, ..self.request };
+        let mut decoding = backend::find(&self.case.backend)?.load(&request)?;
+        let next = decoding.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
+        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
+    }
+}
+
+/// How far the logit of a token may be below the largest one, as a fraction of it, for the tokens to be nearly as likely: four times what
+/// ONNX Runtime's own arithmetic gave for most of the packaged models.
+pub(super) fn most_gap(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F32 => 0.0,
+        Dtype::F16 => 4e-2,
+        Dtype::Bf16 => 2e-1,
+        Dtype::I8 => 4e-1,
+    }
+}
+
+/// How far the logits of the expected tokens are below the largest ones at most, of outputs `token` and `logits`.
+fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Option<f64> {
+    let (logits, tokens) = (outputs.get(1)?.to_f64(), expected.first()?.1.to_f64());
+    let rows = logits.chunks(logits.len().checked_div(tokens.len())?.max(1));
+    let gap = |(row, token): (&[f64], f64)| {
+        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some((largest - row.get(token as usize)?) / largest.abs())
+    };
+    rows.zip(tokens).map(gap).try_fold(0.0, |most: f64, gap| Some(most.max(gap?)))
+}

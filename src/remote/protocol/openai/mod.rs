@@ -1,0 +1,198 @@
+//! OpenAI's completions, chat and embeddings, streamed as server-sent events or whole.
+
+mod answers;
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+
+use self::answers::{Counted, Stream, check_answer, check_embeddings};
+use super::v2::only_model;
+use super::{AnswerReader, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, seeded_words, whole};
+use crate::definition::{Dtype, Phase};
+use crate::load::lengths_of;
+use crate::remote::connection::{Call, Connection};
+use crate::remote::target::Target;
+use crate::run_data::RequestLengths;
+use crate::texts::TokenCounter;
+
+/// Tokens of prompts and answers, unless something else is said.
+pub const USUAL_TOKENS: [usize; 2] = [32, 16];
+
+struct OpenAi {
+    name: ProtocolName,
+    path: String,
+    model: String,
+    is_stream: bool,
+    batch_size: usize,
+    fields: Vec<(String, Value)>,
+    texts: Option<Vec<String>>,
+    lengths: Option<RequestLengths>,
+    tokenizer: Option<Arc<TokenCounter>>,
+    seed: u64,
+}
+
+/// Finds the model and what serves it.
+///
+/// # Errors
+/// What was asked for is wrong, or the server has a fault.
+pub fn describe(
+    connection: &mut Connection,
+    target: &Target,
+    wishes: &Wishes,
+    name: ProtocolName,
+) -> Result<Described> {
+    let end = match name {
+        ProtocolName::Completions => "/completions",
+        ProtocolName::Embeddings => "/embeddings",
+        _ => "/chat/completions",
+    };
+    let (base, path) = match target.path.strip_suffix(end) {
+        Some(base) => (base.trim_end_matches("/v1").to_owned(), target.path.clone()),
+        None => {
+            let base = base_of(&target.path, &["/v1"]).to_owned();
+            (base.clone(), format!("{base}/v1{end}"))
+        }
+    };
+    let listed = get_json(connection, &format!("{base}/v1/models"))?.unwrap_or_default();
+    let models = listed.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
+    let ids: Vec<String> = models.iter().filter_map(|model| text(model, "id")).collect();
+    let model = wishes.model.clone().map_or_else(|| only_model(Some(ids)), Ok)?;
+    let owner = models.iter().find(|it| text(it, "id").as_ref() == Some(&model)).or(models.first());
+    let server = server_of(connection, &base, owner.and_then(|model| text(model, "owned_by")).as_deref());
+    let makes_tokens = name != ProtocolName::Embeddings;
+    let protocol = OpenAi {
+        name,
+        path,
+        model: model.clone(),
+        is_stream: makes_tokens && !wishes.is_whole,
+        batch_size: wishes.batch_size,
+        fields: wishes.fields.clone(),
+        texts: wishes.texts.clone(),
+        lengths: wishes.lengths.clone(),
+        tokenizer: wishes.tokenizer.clone(),
+        seed: wishes.seed,
+    };
+    if makes_tokens && wishes.batch_size != 1 {
+        bail!("a request to a language model is one prompt: leave `--batch-sizes` out");
+    }
+    Ok(Described {
+        protocol: Box::new(protocol),
+        model,
+        server,
+        dtype: Dtype::default(),
+        phase: if makes_tokens { Phase::Decode } else { Phase::Forward },
+        input_shape: None,
+        makes_tokens,
+    })
+}
+
+/// The server's name by who owns its models, and its version where this server tells it.
+fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Option<String> {
+    let (name, path, key) = match owner? {
+        "llamacpp" => ("llama.cpp", "/props", "build_info"),
+        "vllm" => ("vllm", "/version", "version"),
+        "sglang" => ("sglang", "/get_server_info", "version"),
+        "library" => ("ollama", "/api/version", "version"),
+        other => return Some(other.to_owned()),
+    };
+    let told = get_json(connection, &format!("{base}{path}")).ok().flatten();
+    let version = told.and_then(|told| Some(told.get(key)?.as_str()?.to_owned()));
+    Some(version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}")))
+}
+
+impl OpenAi {
+    fn text(&self, turn: Turn, words: usize) -> String {
+        match &self.texts {
+            Some(texts) => texts[turn.number % texts.len()].clone(),
+            None => seeded_words(turn.seed(self.seed), turn.number, words),
+        }
+    }
+
+    /// The tokens of the prompt and of the answer that are asked for.
+    fn lengths(&self, turn: Turn) -> [usize; 2] {
+        match &self.lengths {
+            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
+            None => USUAL_TOKENS,
+        }
+    }
+}
+
+impl Protocol for OpenAi {
+    fn name(&self) -> String {
+        format!("openai {}{}", self.name, if self.is_stream { " stream" } else { "" })
+    }
+
+    fn call(&self, turn: Turn) -> Call {
+        let [prompt, output] = self.lengths(turn);
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(self.model));
+        match self.name {
+            ProtocolName::Embeddings => {
+                let of_text = |place| Turn { number: turn.number * self.batch_size + place, ..turn };
+                let texts = (0..self.batch_size).map(|place| self.text(of_text(place), prompt));
+                body.insert("input".to_owned(), json!(texts.collect::<Vec<_>>()));
+            }
+            ProtocolName::Completions => {
+                body.insert("prompt".to_owned(), json!(self.text(turn, prompt)));
+            }
+            _ => {
+                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(turn, prompt)}]));
+            }
+        }
+        if self.name != ProtocolName::Embeddings {
+            body.insert("max_tokens".to_owned(), json!(output));
+            body.insert("temperature".to_owned(), json!(0));
+        }
+        if self.is_stream {
+            body.insert("stream".to_owned(), json!(true));
+            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+        }
+        body.extend(self.fields.iter().cloned());
+        Call::json(&self.path, Value::Object(body).to_string())
+    }
+
+    fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
+        let prompt =
+            |counter: &Arc<TokenCounter>| Counted::new(counter.clone(), self.text(turn, self.lengths(turn)[0]));
+        let mut counted = self.tokenizer.as_ref().map(prompt);
+        let batch_size = self.batch_size;
+        match self.name {
+            _ if self.is_stream => Box::new(Stream::new(counted)),
+            ProtocolName::Embeddings => whole(move |body, _| check_embeddings(body, batch_size)),
+            _ => whole(move |body, _| check_answer(body, &mut counted)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_say_their_lengths_and_the_fields_of_the_user() {
+        let lengths = crate::load::parse_token_length("5").unwrap();
+        let protocol = OpenAi {
+            name: ProtocolName::Chat,
+            path: "/v1/chat/completions".into(),
+            model: "m".into(),
+            is_stream: true,
+            batch_size: 1,
+            fields: vec![("ignore_eos".into(), true.into()), ("temperature".into(), json!(1))],
+            texts: None,
+            lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
+            tokenizer: None,
+            seed: 1,
+        };
+        let call = |trial, number| protocol.call(Turn { trial, number });
+        let body: Value = serde_json::from_slice(&call(0, 3).body).unwrap();
+        assert_eq!(body["messages"][0]["content"].as_str().unwrap().split(' ').count(), 5);
+        assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(16), &json!(1)));
+        assert_eq!((&body["ignore_eos"], &body["stream_options"]["include_usage"]), (&json!(true), &json!(true)));
+        assert_eq!(call(0, 3).body, call(0, 3).body);
+        assert_ne!(call(0, 3).body, call(0, 4).body);
+        assert_ne!(call(0, 3).body, call(1, 3).body);
+    }
+}

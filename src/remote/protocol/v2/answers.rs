@@ -1,0 +1,263 @@
+//! The answers of the Open Inference Protocol v2: their outputs, and whether these are right.
+
+use std::sync::{Mutex, PoisonError};
+
+use hyper::header::HeaderName;
+use serde::Deserialize;
+
+use super::TensorMetadata;
+use crate::fixture::HostTensor;
+use crate::remote::connection::Seen;
+use crate::remote::fault::{Fault, Kind};
+use crate::remote::protocol::Checked;
+use crate::remote::protocol::tensors::{BYTES, Numbers, Right, element_type, elements_of, shape_text};
+
+/// The header with the length of the JSON before the bytes.
+pub const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// What a right answer is.
+pub struct Checks {
+    outputs: Vec<TensorMetadata>,
+    batch_size: usize,
+    pub right: Option<Right>,
+    /// Whole answers that were right, by the place of the request: equal bytes need no second look.
+    known: Mutex<Vec<Option<Vec<u8>>>>,
+}
+
+#[derive(Deserialize)]
+struct Outputs {
+    outputs: Vec<JsonOutput>,
+}
+
+#[derive(Deserialize)]
+struct JsonOutput {
+    name: String,
+    shape: Vec<usize>,
+    datatype: String,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(default)]
+    data: Option<Numbers>,
+}
+
+#[derive(Default, Deserialize)]
+struct Parameters {
+    binary_data_size: Option<usize>,
+}
+
+/// The outputs of an answer over HTTP.
+pub fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
+    let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let (head, mut tail) = body
+        .split_at_checked(length.unwrap_or(body.len()))
+        .ok_or_else(|| Fault::new(Kind::WrongType, "the head of the answer is longer than the answer"))?;
+    let outputs: Outputs = serde_json::from_slice(head).map_err(|error| not_json(head, &error))?;
+    let mut found = Vec::new();
+    for JsonOutput { name, shape, datatype, parameters, data } in outputs.outputs {
+        found.push(match (parameters.binary_data_size, data) {
+            (Some(size), _) => {
+                let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
+                    Fault::new(Kind::WrongType, format!("output {name} has fewer bytes than it says"))
+                })?;
+                tail = rest;
+                Output::of_bytes(name, &datatype, shape, own)?
+            }
+            (None, Some(numbers)) => Output::new(name, &datatype, shape, numbers)?,
+            (None, None) => return Err(Fault::new(Kind::WrongType, format!("output {name} has no data"))),
+        });
+    }
+    if !tail.is_empty() {
+        let why = format!("{} bytes after those of the outputs belong to none", tail.len());
+        return Err(Fault::new(Kind::WrongType, why));
+    }
+    Ok(found)
+}
+
+/// An output that has as many values of its type as its shape says. All of them are finite.
+pub struct Output {
+    name: String,
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+impl Output {
+    /// # Errors
+    /// The values do not fit the type or the shape, or one is not finite.
+    pub fn new(name: String, datatype: &str, shape: Vec<usize>, numbers: Numbers) -> Result<Self, Fault> {
+        let has_other_type = if datatype == BYTES { !numbers.values.is_empty() } else { numbers.texts > 0 };
+        if has_other_type {
+            let why = format!("output {name} has values that are not of its type {datatype}");
+            return Err(Fault::new(Kind::WrongType, why));
+        }
+        let count = numbers.values.len() + numbers.texts;
+        if Some(count) != elements_of(&shape) {
+            let why = format!("output {name} has {count} values for the shape {}", shape_text(&shape));
+            return Err(Fault::new(Kind::WrongShape, why));
+        }
+        if numbers.values.iter().any(|value| !value.is_finite()) {
+            return Err(Fault::new(Kind::NotFinite, format!("output {name} has a value that is not finite")));
+        }
+        Ok(Output { name, shape, values: numbers.values })
+    }
+
+    /// The same of little-endian bytes.
+    pub fn of_bytes(name: String, datatype: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, Fault> {
+        let numbers = numbers_of_bytes(datatype, &shape, bytes)
+            .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?;
+        Output::new(name, datatype, shape, numbers)
+    }
+}
+
+impl Checks {
+    pub fn new(outputs: Vec<TensorMetadata>, batch_size: usize, right: Option<Right>) -> Self {
+        let known = Mutex::new(vec![None; right.as_ref().map_or(0, |right| right.inputs.len())]);
+        Checks { outputs, batch_size, right, known }
+    }
+
+    /// Checks the answer to the request of this place, whose outputs `outputs_of` reads.
+    ///
+    /// # Errors
+    /// It is not a right one.
+    pub fn check(
+        &self,
+        place: Option<usize>,
+        body: &mut Vec<u8>,
+        outputs_of: impl FnOnce(&[u8]) -> Result<Vec<Output>, Fault>,
+    ) -> Result<Checked, Fault> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_some_and(|place| known()[place].as_ref() == Some(body)) {
+            return Ok(Checked::default());
+        }
+        self.check_outputs(place, &outputs_of(body)?)?;
+        if let Some(place) = place {
+            known()[place] = Some(std::mem::take(body));
+        }
+        Ok(Checked::default())
+    }
+
+    /// The outputs have to be there that the server has announced, in these shapes and with the right values.
+    fn check_outputs(&self, place: Option<usize>, found: &[Output]) -> Result<(), Fault> {
+        let wrong = |why: String| Err(Fault::new(Kind::WrongShape, why));
+        if found.is_empty() {
+            return wrong("the answer has no output".to_owned());
+        }
+        for announced in &self.outputs {
+            let Some(Output { name, shape, .. }) = found.iter().find(|output| output.name == announced.name) else {
+                return wrong(format!("there is no output {}", announced.name));
+            };
+            let is_like = |(place, (size, &announced)): (usize, (&usize, &i64))| {
+                let is_batch = place == 0 && announced < 0;
+                usize::try_from(announced).map_or(!is_batch || *size == self.batch_size, |announced| announced == *size)
+            };
+            let sizes = shape.iter().zip(&announced.shape).enumerate();
+            if shape.len() != announced.shape.len() || !sizes.into_iter().all(is_like) {
+                return wrong(format!(
+                    "output {name} has the shape {}, and not {:?}",
+                    shape_text(shape),
+                    announced.shape
+                ));
+            }
+        }
+        let by_name = |name: &str| {
+            let is_meant = |output: &&Output| output.name == name || name.is_empty() && found.len() == 1;
+            found.iter().find(is_meant).map(|output| (output.shape.clone(), output.values.clone()))
+        };
+        self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
+    }
+}
+
+/// Python's servers write numbers that are no JSON.
+fn not_json(body: &[u8], error: &serde_json::Error) -> Fault {
+    let text = String::from_utf8_lossy(body);
+    if ["NaN", "Infinity"].iter().any(|word| text.contains(word)) {
+        return Fault::new(Kind::NotFinite, "an output has a value that is not finite");
+    }
+    Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}"))
+}
+
+fn numbers_of_bytes(datatype: &str, shape: &[usize], bytes: &[u8]) -> Result<Numbers, String> {
+    if datatype == BYTES {
+        let (mut rest, mut texts) = (bytes, 0);
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let length = u32::from_le_bytes(*length) as usize;
+            rest = after.get(length..).ok_or("a text is longer than the bytes")?;
+            texts += 1;
+        }
+        return Ok(Numbers { values: Vec::new(), texts });
+    }
+    let dtype = element_type(datatype).ok_or_else(|| format!("the type {datatype} is not known"))?;
+    let size = elements_of(shape).and_then(|count| count.checked_mul(dtype.bytes()));
+    if size != Some(bytes.len()) {
+        return Err(format!("{} bytes of the type {datatype} for the shape {}", bytes.len(), shape_text(shape)));
+    }
+    let tensor =
+        HostTensor::from_bytes(&dtype.to_string(), shape.to_vec(), bytes).map_err(|error| error.to_string())?;
+    Ok(Numbers { values: tensor.to_f64(), texts: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn checks(outputs: &str) -> Checks {
+        Checks::new(serde_json::from_str(outputs).unwrap(), 1, None)
+    }
+
+    fn checked(checks: &Checks, body: &[u8], seen: &Seen) -> Result<(), Kind> {
+        let checked = checks.check(None, &mut body.to_vec(), |body| outputs_of(body, seen));
+        checked.map(|_| ()).map_err(|fault| fault.kind)
+    }
+
+    #[test]
+    fn an_answer_has_the_outputs_that_were_announced() {
+        let checks = checks(r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#);
+        let of = |body: &str| checked(&checks, body.as_bytes(), &Seen::default());
+        let answer = |shape: &str, data: &str| {
+            format!(
+                r#"{{"model_name":"m","outputs":[{{"name":"logits","datatype":"FP32","shape":{shape},"data":{data}}}]}}"#
+            )
+        };
+        assert_eq!(of(&answer("[1,3]", "[1,2.5,3]")), Ok(()));
+        assert_eq!(of(&answer("[1,3]", "[[1,2,3]]")), Ok(()));
+        assert_eq!(of(&answer("[1,3]", "[1,2]")), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,4]", "[1,2,3,4]")), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[2,3]", "[1,2,3,4,5,6]")), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,3]", "[1,NaN,3]")), Err(Kind::NotFinite));
+        assert_eq!(of(&answer("[1,3]", "[1,null,3]")), Err(Kind::NotFinite));
+        assert_eq!(of(r#"{"outputs":[]}"#), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,3]", "[1,\"2\",3]")), Err(Kind::WrongType));
+        assert_eq!(of(&answer("[-1,3]", "[1,2,3]")), Err(Kind::WrongType));
+        // A product of sizes that is no number, and that wraps around to 0.
+        assert_eq!(of(&answer("[4294967296,4294967296]", "[]")), Err(Kind::WrongShape));
+        assert_eq!(of(&answer("[1,3]", &format!("{}1,2,3", "[".repeat(100_000)))), Err(Kind::WrongType));
+        assert_eq!(of("<html>"), Err(Kind::WrongType));
+        assert_eq!(of(r#"{"outputs":[{"name":"logits","datatype":"FP32","shape":[1,3]}]}"#), Err(Kind::WrongType));
+    }
+
+    #[test]
+    fn bytes_follow_the_head_of_a_binary_answer() {
+        let checks = checks(r#"[{"name":"y","datatype":"FP32","shape":[1,2]}]"#);
+        let head = br#"{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}"#;
+        let mut seen = Seen::default();
+        seen.headers.insert(HEAD_LENGTH, HeaderValue::from(head.len()));
+        let body = |values: [f32; 2]| [&head[..], values.map(f32::to_le_bytes).as_flattened()].concat();
+        assert_eq!(checked(&checks, &body([1.0, 2.0]), &seen), Ok(()));
+        assert_eq!(checked(&checks, &body([1.0, f32::INFINITY]), &seen), Err(Kind::NotFinite));
+        assert_eq!(checked(&checks, &body([1.0, 2.0])[..head.len() + 5], &seen), Err(Kind::WrongType));
+        assert_eq!(checked(&checks, &head[..20], &seen), Err(Kind::WrongType));
+        assert_eq!(checked(&checks, &[body([1.0, 2.0]), vec![0]].concat(), &seen), Err(Kind::WrongType));
+        assert!(numbers_of_bytes("FP32", &[2], &[0; 7]).is_err() && numbers_of_bytes("FP32", &[2], &[0; 9]).is_err());
+        assert!(
+            numbers_of_bytes("INT64", &[1 << 32, 1 << 32], &[]).is_err()
+                && numbers_of_bytes("FP8", &[1], &[0]).is_err()
+        );
+        assert_eq!(numbers_of_bytes("BF16", &[1], &[0x80, 0x3f]).unwrap().values, [1.0]);
+        assert_eq!(numbers_of_bytes("FP16", &[1], &[0, 0x3c]).unwrap().values, [1.0]);
+        assert_eq!(numbers_of_bytes("UINT64", &[1], &[255, 0, 0, 0, 0, 0, 0, 0]).unwrap().values, [255.0]);
+        assert_eq!(numbers_of_bytes("BOOL", &[2], &[1, 0]).unwrap().values, [1.0, 0.0]);
+        assert_eq!(numbers_of_bytes(BYTES, &[2], b"\x01\0\0\0a\0\0\0\0").unwrap().texts, 2);
+        assert!(numbers_of_bytes(BYTES, &[1], b"\x09\0\0\0a").is_err());
+    }
+}
