@@ -131,7 +131,8 @@ pub fn operators(folder: &Path) -> Result<Vec<SuiteModel>> {
 /// The file of a chain.
 fn graph(place: usize) -> ModelProto {
     let (name, sizes, repeats, steps) = CHAINS[place];
-    let mut chain = Chain { graph: GraphProto::default(), sizes: sizes.to_vec(), value: "x".into(), state: place as u64 };
+    let mut chain =
+        Chain { graph: GraphProto::default(), sizes: sizes.to_vec(), value: "x".into(), state: place as u64 };
     let input = chain.described("x");
     for _ in 0..repeats {
         steps.iter().for_each(|step| chain.add(*step));
@@ -360,7 +361,8 @@ mod tests {
         for entry in all {
             let model = entry.model.unwrap();
             assert_eq!(model.family, OPERATORS);
-            let [one, four] = [1, 4].map(|batch| count(&model, Phase::Forward, Sizes { batch, sequence: None }).unwrap());
+            let [one, four] =
+                [1, 4].map(|batch| count(&model, Phase::Forward, Sizes { batch, sequence: None }).unwrap());
             assert!(one.0.nodes > 0 && one.0.flops < 1_000_000_000, "{}: {:?}", entry.name, one.0);
             assert_eq!(four.0.flops, 4 * one.0.flops, "{}", entry.name);
         }
