@@ -12,8 +12,8 @@ use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::catalogue::{attempts, flags, shell_word};
 use crate::decision::prediction::{
-    Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate, evaluation_text, matrix,
-    predictions_text, schema,
+    Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
+    evaluation_text, matrix, predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, parse_device, usual_backend};
 use crate::exit_codes;

@@ -383,8 +383,15 @@ fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
         .inferbench(&["predict", "digits", "--batch", "4", "--anchor"])
         .finish()
         .with_code(2)
-        .saying(&["the history has no case of ort on cpu in f32 of this machine", "inferbench run --suite operators --backend ort"]);
-    of_host("aaaa1111").inferbench(&arguments).finish().with_code(2).saying(&["`--anchor` measures this machine", "aaaa1111"]);
+        .saying(&[
+            "the history has no case of ort on cpu in f32 of this machine",
+            "inferbench run --suite operators --backend ort",
+        ]);
+    of_host("aaaa1111")
+        .inferbench(&arguments)
+        .finish()
+        .with_code(2)
+        .saying(&["`--anchor` measures this machine", "aaaa1111"]);
 }
 
 #[test]
@@ -400,7 +407,8 @@ fn the_suite_of_operators_runs_and_predictions_learn_from_it() {
     let verified: Value = serde_json::from_str(&verified).unwrap();
     let cases = verified["cases"].as_array().unwrap();
     assert!(cases.len() == 40 && cases.iter().all(|case| case["status"] == "ok"), "{cases:?}");
-    let some = ["run", "--suite", "operators", "--backend", "ort", "--model", "op-gate,op-lstm-128", "--batch-sizes", "1"];
+    let some =
+        ["run", "--suite", "operators", "--backend", "ort", "--model", "op-gate,op-lstm-128", "--batch-sizes", "1"];
     workplace.inferbench(&[&some[..], &["--iterations", "10", "--noplot"]].concat()).finish().with_code(0);
     let records = workplace.records();
     assert_eq!(records.len(), 2);

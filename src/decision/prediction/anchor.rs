@@ -82,7 +82,9 @@ mod tests {
         let anchor = Anchor::of(&[case("a", 2.2), case("b", 9.0), case("c", 2.4)]).unwrap();
         assert!((anchor.factor - 1.2).abs() < 1e-9, "{anchor:?}");
         let text = anchor.text("ort on cpu in f32");
-        assert!(text.starts_with("ort on cpu in f32 takes 1.20 times as long now as in the history, by 3 cases (a, b, c)"));
+        assert!(
+            text.starts_with("ort on cpu in f32 takes 1.20 times as long now as in the history, by 3 cases (a, b, c)")
+        );
         let estimate = |value: f64| Estimate { value, lower: value / 2.0, upper: 2.0 * value };
         let found = Prediction {
             basis: Basis::OtherModels,

@@ -259,7 +259,8 @@ impl Subject {
         };
         let (own, others) = (logarithms(self), logarithms(other));
         let (first, weight) = if other.is_of_operators() { (2, WEIGHT_OF_OPERATORS) } else { (0, 1.0) };
-        let squares = (first..own.len()).map(|place| ((own[place] - others[place]) / WIDTHS_OF_LIKENESS[place]).powi(2));
+        let squares =
+            (first..own.len()).map(|place| ((own[place] - others[place]) / WIDTHS_OF_LIKENESS[place]).powi(2));
         let of_phase = if self.runtime.phase == other.runtime.phase { 1.0 } else { LIKENESS_OF_PHASES };
         weight * of_phase * ((-squares.sum::<f64>() / 2.0).exp() + LEAST_LIKENESS)
     }
