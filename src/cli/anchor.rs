@@ -12,9 +12,10 @@ use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// So many cases are measured, for so many seconds each.
+/// So many cases are measured, for so many seconds or calls each.
 const CASES: usize = 3;
 const BUDGET: f64 = 2.0;
+const MOST_CALLS: usize = 5000;
 /// In so many models it looks for cases whose files are as they were.
 const MOST_MODELS: usize = 24;
 /// Plots and intervals are not shown.
@@ -40,8 +41,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
         )
     };
     let effort = EffortArguments {
-        // More than fit: the budget decides.
-        iterations: Some(1_000_000),
+        iterations: Some(MOST_CALLS),
         budget: Some(BUDGET),
         threads: site.threads,
         ..EffortArguments::default()

@@ -190,7 +190,7 @@ fn chains_of_operators_tell_apart_what_networks_leave_open() {
     };
     let truth = law(10_000_000, 200_000_000);
     let [without, with] = [networks(4), [networks(4), chains()].concat()].map(|it| (predicted(&it) / truth).ln().abs());
-    assert!(with < 0.15 && with < without / 2.0, "off by {with} with chains, and {without} without");
+    assert!(with < without / 3.0, "off by {with} with chains, and {without} without");
 }
 
 #[test]
