@@ -218,6 +218,37 @@ mod tests {
     use crate::load::{Draws, Generator, poisson};
     use crate::run_data::ServiceTime;
 
+    /// One session that serves requests at random times, one by one.
+    impl Default for LoadTerms {
+        fn default() -> Self {
+            LoadTerms {
+                scenario: Scenario::Server,
+                rate: None,
+                percentile: 0.99,
+                bound_ms: None,
+                ttft_bound_ms: None,
+                tpot_bound_ms: None,
+                lengths: None,
+                arrivals: None,
+                users: 1,
+                seed: 1,
+                seconds: 10.0,
+                queries: 1,
+                instances: 1,
+                callers: 1,
+                most_batch: 1,
+                most_delay_ms: 0.0,
+                service: None,
+                is_search: false,
+                searches: 1,
+                search: 0,
+                first_rate: None,
+                is_watched: false,
+                most_growth_mb_per_h: None,
+            }
+        }
+    }
+
     fn terms(rate: f64, bound_ms: Option<f64>) -> LoadTerms {
         LoadTerms { rate: Some(rate), bound_ms, ..LoadTerms::default() }
     }

@@ -463,39 +463,3 @@ pub struct LoadRun {
     pub windows: Vec<LoadWindow>,
     pub results: Vec<LoadResult>,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// One session that serves requests at random times, one by one.
-    impl Default for LoadTerms {
-        fn default() -> Self {
-            LoadTerms {
-                scenario: Scenario::Server,
-                rate: None,
-                percentile: 0.99,
-                bound_ms: None,
-                ttft_bound_ms: None,
-                tpot_bound_ms: None,
-                lengths: None,
-                arrivals: None,
-                users: 1,
-                seed: 1,
-                seconds: 10.0,
-                queries: 1,
-                instances: 1,
-                callers: 1,
-                most_batch: 1,
-                most_delay_ms: 0.0,
-                service: None,
-                is_search: false,
-                searches: 1,
-                search: 0,
-                first_rate: None,
-                is_watched: false,
-                most_growth_mb_per_h: None,
-            }
-        }
-    }
-}
