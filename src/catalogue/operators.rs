@@ -24,7 +24,7 @@ const EDITION: u32 = 1;
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 16;
 
-/// What a chain repeats.
+/// An operator that a chain repeats, with the nodes that exporters write for it.
 #[derive(Clone, Copy)]
 enum Step {
     /// A convolution: the size of the kernel, the channels that it makes, the stride, the groups. Of one dimension behind `[channels,
@@ -64,7 +64,7 @@ use Step::{
 
 const RELU: Step = Unary("Relu");
 
-/// Names, the sizes of the input behind the batch, and how often the steps are repeated. One sample takes 0.2 to 10 ms on two cores.
+/// Names, the sizes of the input behind the batch, and how often the steps are repeated.
 const CHAINS: [(&str, &[i64], usize, &[Step]); 40] = [
     ("conv1-64", &[64, 56, 56], 8, &[Conv(1, 64, 1, 1), RELU]),
     ("conv1-256", &[256, 14, 14], 8, &[Conv(1, 256, 1, 1), RELU]),
@@ -144,10 +144,10 @@ fn graph(place: usize) -> ModelProto {
 /// A graph that is being written, up to one value.
 struct Chain {
     graph: GraphProto,
-    /// Of the value, behind the batch.
+    /// The sizes of the value without the batch.
     sizes: Vec<i64>,
     value: String,
-    /// Of the random numbers.
+    /// The state of the generator of random numbers.
     state: u64,
 }
 

@@ -258,7 +258,7 @@ impl Arguments {
                 }
             };
             let mut asked = Asked { largest_batch, prediction, refusal, ..asked };
-            // What was measured stays as it was measured.
+            // A measured case keeps its time.
             if let Some(found) = asked.prediction.take_if(|it| self.anchor && it.basis != Basis::Measured) {
                 let key = (case.backend.clone(), case.device.clone(), case.dtype);
                 let measure = || anchor::measure(paths, lessons, &subject.runtime, site);
