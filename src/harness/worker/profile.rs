@@ -17,7 +17,7 @@ use crate::run_data::{CaseProfile, CpuStacks, Outcome, Profile, ProfiledCalls, w
 const STACKS: Duration = Duration::from_secs(5);
 
 impl Worker<'_> {
-    /// What the threads of this process do while the item is called.
+    /// Samples the stacks of this process's threads while the item is called.
     pub fn sample_stacks(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
         loaded.warm_up(&self.job.effort, |session| session.call(1))?;

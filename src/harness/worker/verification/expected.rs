@@ -81,7 +81,7 @@ impl Verification<'_> {
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let PeerOutputs { backend, dtype: of_other, bindings } = other;
-        // What is rounded more says what rounding explains.
+        // The dtype with the larger rounding errors decides what they explain.
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
         let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };

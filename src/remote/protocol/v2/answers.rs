@@ -15,7 +15,7 @@ use crate::remote::protocol::tensors::{BYTES, Numbers, Right, element_type, elem
 /// The header with the length of the JSON before the bytes.
 pub const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
-/// What a right answer is.
+/// The checks that a right answer passes.
 pub struct Checks {
     outputs: Vec<TensorMetadata>,
     batch_size: usize,
