@@ -21,7 +21,7 @@ const MOST_MODELS: usize = 24;
 /// Plots and intervals are not shown.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
 
-/// Measures the anchors of a runtime, in about ten seconds.
+/// Measures the anchors of a runtime.
 ///
 /// # Errors
 /// The history is of another machine, has no case that can be measured again, or none of them could be measured.

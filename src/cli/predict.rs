@@ -80,7 +80,7 @@ pub struct Arguments {
     /// A file that describes a machine by its peaks; intervals are wider
     #[arg(long, value_name = "FILE", conflicts_with = "host")]
     machine: Option<PathBuf>,
-    /// Measure a few cases of the history again, about 10 s for each backend, and multiply predicted times by how much slower they are now
+    /// Measure up to three cases of the history again for each backend, for 2 s each, and multiply predicted times by how much slower they are now
     #[arg(long, conflicts_with_all = ["machine", "evaluate"])]
     anchor: bool,
     /// Write the predictions to this file, as JSON
