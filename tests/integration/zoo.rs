@@ -50,6 +50,8 @@ fn check_families(is_chosen: impl Fn(&str) -> bool) {
         let [backend, family] = ["backend", "family"].map(|key| cell[key].as_str().unwrap());
         let has_phases = backend == "torch-aot" && cell["phase"] != "forward";
         let usual = if has_phases { "no phases" } else { "right" };
+        let has_row = table.keys().any(|(row, _)| row == family);
+        assert!(has_row, "models/README.md has no row for the family {family}");
         let said = table.get(&(family.to_owned(), backend.to_owned())).map_or(usual, String::as_str);
         if !built.contains(&(backend, true)) {
             assert_eq!(cell["status"], "unavailable", "{cell}");

@@ -2,7 +2,8 @@
 //!
 //! An error is right if it is a small part of what samples differ by ([`Spread`]). A larger one is right if rounding explains it: the session
 //! computes once more with inputs that differ by a rounding error of its dtype, which changes all roundings after it, too, and
-//! what comes of that is what rounding does in this network. An error of 0.7 of what samples differ by is never right.
+//! what comes of that is what rounding does in this network. An error of 0.7 of what samples differ by is never right, except that of a few numbers
+//! among many that are off, too.
 
 use anyhow::ensure;
 

