@@ -350,7 +350,10 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
                 sum *= (best.1 - logit).exp();
                 best = (token, logit);
             }
-            sum += (logit - best.1).exp();
+            // Of two logits of minus infinity, the difference is no number.
+            if logit != f64::NEG_INFINITY {
+                sum += (logit - best.1).exp();
+            }
         }
         let token = given.map_or(Some(best.0), |given| usize::try_from(*given.get(place)?).ok());
         let logit = token.and_then(|token| row.get(token)).copied();
@@ -363,7 +366,8 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
         if log_probabilities {
             next.log_probabilities.push(row.iter().map(|&logit| (f64::from(logit) - log_of_all) as f32).collect());
         }
-        let largest = row.iter().fold(0.0_f64, |largest, &logit| largest.max(f64::from(logit).abs()));
+        let finite = row.iter().map(|&logit| f64::from(logit)).filter(|logit| logit.is_finite());
+        let largest = finite.fold(0.0_f64, |largest, logit| largest.max(logit.abs()));
         next.gaps.push((best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE));
     }
     Ok(next)
@@ -430,6 +434,10 @@ mod tests {
         assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");
         let probabilities: f64 = log_probabilities[0].iter().map(|&it| f64::from(it).exp()).sum();
         assert!((probabilities - 1.0).abs() < 1e-6, "{log_probabilities:?}");
+        // Tokens that a graph rules out, among them the first.
+        let ruled_out = HostTensor { shape: vec![1, 3], data: TensorData::F32(vec![f32::NEG_INFINITY, 2.0, 2.0]) };
+        let next = next_tokens(&ruled_out, Some(&[2]), true).unwrap();
+        assert!((next.losses[0] - 2.0_f64.ln()).abs() < 1e-12 && next.likeliest == [1], "{next:?}");
         let own = next_tokens(&logits, None, false).unwrap();
         assert!(own.log_probabilities.is_empty(), "{own:?}");
         assert!((own.losses[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");

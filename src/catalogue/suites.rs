@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use indexmap::IndexSet;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
         let mut suite = suite.with_paths_in(path.parent().unwrap_or(Path::new("")));
         let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
         for backends in of_models.chain([&mut suite.backends]) {
-            let names = backends.iter().map(|name| usual_backend(name)).collect::<Result<IndexSet<String>>>()?;
+            let names = backends.iter().map(|name| backend_of_suite(name)).collect::<Result<IndexSet<String>>>()?;
             *backends = names.into_iter().collect();
         }
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -40,6 +40,16 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
         Ok(suite)
     };
     read().with_context(|| path.display().to_string())
+}
+
+/// The one name of a backend in a suite. The folder of an environment becomes a name only where a flag has it.
+fn backend_of_suite(text: &str) -> Result<String> {
+    let name = usual_backend(text)?;
+    ensure!(
+        !name.contains(['/', '\\']),
+        "{name:?}: a suite names no folders; use `--backend {name}`, or `inferbench duel FOLDER FOLDER` for two environments"
+    );
+    Ok(name)
 }
 
 /// The settings that a custom set runs its models with.
@@ -83,6 +93,8 @@ mod tests {
         assert_eq!(suite.models[0].backends.as_deref().unwrap(), ["torch.autocast.sdpa"]);
         let error = format!("{:#}", write("'torch.fast'").unwrap_err());
         assert!(error.contains("PyTorch has no setting \"fast\""), "{error}");
+        let error = format!("{:#}", write("'ort@/old'").unwrap_err());
+        assert!(error.contains("a suite names no folders; use `--backend ort@/old`"), "{error}");
     }
 
     #[test]

@@ -102,13 +102,15 @@ fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
     figures.into_iter().filter_map(figure).collect()
 }
 
-/// The divergence of one distribution from an original, both as logarithms of probabilities: never below 0, but for rounding.
+/// The divergence of one distribution from an original, both as logarithms of probabilities: never below 0, but for rounding. What is no
+/// distribution, because logits were no numbers, is infinitely far.
 fn divergence(original: &[f32], own: &[f32]) -> f64 {
     let part = |(&original, &own): (&f32, &f32)| {
         let (original, own) = (f64::from(original), f64::from(own));
         if original == f64::NEG_INFINITY { 0.0 } else { original.exp() * (original - own) }
     };
-    original.iter().zip(own).map(part).sum::<f64>().max(0.0)
+    let sum: f64 = original.iter().zip(own).map(part).sum();
+    if sum.is_nan() { f64::INFINITY } else { sum.max(0.0) }
 }
 
 fn directed(figures: Vec<Figure>, is_recorded: bool) -> Vec<Figure> {
@@ -148,5 +150,14 @@ mod tests {
         assert!((of(&own, "kl_divergence_p99").value - first).abs() < 1e-6);
         assert_eq!(of(&own, "kl_divergence_median").value, 0.0);
         assert_eq!(of(&original, "kl_divergence").value, 0.0);
+    }
+
+    #[test]
+    fn what_is_no_distribution_has_no_divergence_that_could_be_within_a_limit() {
+        let original = vec![text(&[[0.5, 0.5]]); 8];
+        let mut broken = original.clone();
+        broken[3].log_probabilities[0].1 = vec![f32::NAN; 2];
+        let names: Vec<String> = divergences(&broken, &original).into_iter().map(|figure| figure.name).collect();
+        assert_eq!(names, ["kl_divergence_median"]);
     }
 }

@@ -455,5 +455,5 @@ fn print_latencies_beside_those_of_queues() {
         }
     }
     let stalling = ServiceTime::Stalling { seconds: 0.002, stall: 0.2, every: 500 };
-    show("2 ms, and 200 ms every 500 requests", 0.3, stalling, 0.002, 4000);
+    show("2 ms, and 200 ms every 500 requests", 0.36, stalling, 0.0024, 4000);
 }

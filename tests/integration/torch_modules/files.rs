@@ -38,8 +38,8 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     assert!(!workplace.path("ran").exists());
 }
 
-/// A `.pt2`, one whose sizes are code, one with a pickle that is code, and a package of AOTInductor.
-const ARCHIVES: &str = r#"import io, os, torch, zipfile
+/// A `.pt2`, and others whose sizes, names, guards or pickles are code.
+const ARCHIVES: &str = r#"import io, json, os, torch, zipfile
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -60,6 +60,8 @@ torch.save(Code(), pickled)
 source = zipfile.ZipFile('net.pt2')
 for name, end, change in [
     ('sizes', 'model.json', lambda text: text.replace(b'"Mul(Integer(2),', b'"open(chr(114), chr(119)) and Mul(Integer(2),')),
+    ('named', 'model.json', lambda text: text.replace(b'"name": "x"', b'"name": "x=open(chr(114), chr(119))"')),
+    ('guarded', 'model.json', lambda text: json.dumps(json.loads(text) | {'guards_code': ['open(chr(114), chr(119)) is None']}).encode()),
     ('pickled', 'sample_inputs/model.pt', lambda _: pickled.getvalue()),
 ]:
     with zipfile.ZipFile(name + '.pt2', 'w', zipfile.ZIP_STORED) as made:
@@ -87,10 +89,14 @@ fn an_exported_program_is_right_and_runs_no_code() {
     }
     for (file, message) in [
         ("sizes.pt2", "sizes.pt2 has a size that is no formula, \"open(chr(114)"),
+        ("named.pt2", "named.pt2 has a name that is no word, 'x=open(chr(114)"),
         ("pickled.pt2", "pickled.pt2 has a pickle that would run code when it is read"),
     ] {
         workplace.inferbench(&["run", file]).finish().with_code(2).saying(&[message]);
     }
+    workplace.inferbench(&["run", "guarded.pt2", "--backend", "torch", "--noplot"]).finish().with_code(0);
+    let says = workplace.record("guarded/torch-cpu-f32/1").message.unwrap();
+    assert!(says.contains("without 1 of the export's guards"), "{says}");
     assert!(!workplace.path("r").exists() && !workplace.path("ran").exists());
     let modes = ["run", "net.pt2", "--backend", "torch", "--torch-mode", "sdpa,channels-last", "--allow-failed"];
     workplace.inferbench(&[&modes[..], &["--noplot", "--batch-sizes", "1"]].concat()).finish();
@@ -147,6 +153,24 @@ fn a_pickle_runs_code_only_if_it_is_trusted() {
         record.status == Status::Ok && says.contains("`--trust` allowed") && says.contains("training mode"),
         "{says}"
     );
+}
+
+#[test]
+fn an_archive_in_training_mode_is_put_into_evaluation_mode_or_refused() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[2]);
+    let program = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.5))\n\
+                   torch.jit.script(net).save('net.pt')\n\
+                   torch.export.save(torch.export.export(net, (torch.randn(2, 8),)), 'drops.pt2')";
+    make(&workplace, program);
+    workplace.inferbench(&["run", "net.pt", "--input", "input:f32[batch,8]", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/torch-cpu-f32/2");
+    let says = record.message.unwrap();
+    assert!(record.status == Status::Ok && says.contains("which was saved in training mode"), "{says}");
+    let refused = workplace.inferbench(&["run", "drops.pt2"]).finish();
+    refused.saying(&["drops.pt2 drops values by chance (aten::", "export it after `.eval()`"]);
 }
 
 #[test]
@@ -351,6 +375,8 @@ fn what_is_no_module_is_said_in_a_sentence() {
     }
     refused("three.py", "def make(): return 3\n", "`make` of three.py returns int, and not a torch.nn.Module");
     refused("none.py", "", "none.py has no function `make`");
+    let nothing = "import torch\ndef make(): return torch.nn.Linear(8, 4), None\n";
+    refused("nothing.py", nothing, "`make` of nothing.py gives its inputs as NoneType");
     refused("wrong.pt2", "text", "wrong.pt2 is not what torch.export.save writes");
     let other = workplace.inferbench(&["run", "three.py:net"]).finish().with_code(2);
     other.saying(&["the function of a Python file is called `make`"]);

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import pickle
@@ -35,6 +36,13 @@ DTYPES = {
     torch.uint8: "u8",
     torch.bool: "bool",
 }
+# Keys of a program of torch.export whose texts are names in the Python code that is made of it.
+NAMES = (
+    *("name", "as_name", "fqn", "forward_arg_names", "parameter_name", "buffer_name"),
+    *("tensor_constant_name", "custom_obj_name", "user_input_name"),
+)
+# A size of an input in the guards of such a program: `L['x'].size()[0]`.
+SIZE = re.compile(r"L(\[('\w*'|\d+)\])+(\.(size|stride)\(\)\[\d+\]|\.storage_offset\(\))")
 # The Python file that was loaded.
 OWN = []
 # Whether the file may run code when it is read.
@@ -117,6 +125,8 @@ def made(path):
             returned = f"a tuple of {', '.join(type(value).__name__ for value in result)}"
         raise Refused("failed", f"`make` of {shown} returns {returned}, and not a torch.nn.Module with its inputs: `return module, (x,)`")
     by_name = isinstance(given, dict)
+    if not isinstance(given, (dict, tuple, list, torch.Tensor)):
+        raise Refused("failed", f"`make` of {shown} gives its inputs as {type(given).__name__}: a tuple of tensors is expected, or a dictionary of them by name")
     values = list(given.values()) if by_name else [given] if isinstance(given, torch.Tensor) else list(given)
     names = list(given) if by_name else names_of(module, len(values))
     for name, value in zip(names, values):
@@ -168,8 +178,52 @@ def exported(path):
     for tensor in program.state_dict.values():
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
-    notes = [TRUSTED] if IS_TRUSTED else []
+    if operator := dropping(program):
+        raise Refused("unsupported", f"{shown} drops values by chance ({operator}), as a module in training mode does: export it after `.eval()`")
+    notes = [TRUSTED] if IS_TRUSTED else check_code(program, list(getattr(named, "context", None) or ()), shown)
     return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def dropping(program):
+    """The first operator of a program that drops values by chance; None if there is none."""
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        given = {**dict(zip(names, node.args)), **node.kwargs}
+        if given.get("train") is True and (given.get("p") or given.get("dropout")):
+            return schema.name
+    return None
+
+
+def check_code(program, keys, shown):
+    """Leaves only formulas of what a module of the program would be made to run as code beside its operators; returns what the record says
+    of that. `keys` are the names of inputs that are given by name."""
+    if wrong := [key for key in keys if not is_word(key)]:
+        raise not_a_word(shown, wrong[0])
+    # Older releases have none.
+    guards = getattr(program, "_guards_code", None) or []
+    plain = [guard for guard in guards if is_formula(SIZE.sub("size", guard))]
+    if len(plain) == len(guards):
+        return []
+    program._guards_code = plain
+    return [f"without {len(guards) - len(plain)} of the export's guards, which are no formulas of sizes"]
+
+
+def is_word(name):
+    return isinstance(name, str) and re.fullmatch(r"[\w.\-]*", name) is not None
+
+
+def not_a_word(shown, name):
+    return Refused("failed", f"{shown} has a name that is no word, {str(name)[:80]!r}, which would run as code; `--trust` allows it")
+
+
+def names_in(value):
+    """The texts of a part of a program that are names in its code."""
+    for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from names_in(part)
+    for key in NAMES if isinstance(value, dict) else ():
+        found = value.get(key)
+        yield from (name for name in (found if isinstance(found, list) else [found]) if isinstance(name, str))
 
 
 def is_formula(text):
@@ -187,9 +241,10 @@ def is_formula(text):
 
 @contextlib.contextmanager
 def without_code(shown):
-    """Lets torch.export read tensors only, and formulas of sizes, whose texts are given to `eval`; unless the file is trusted. Gives the
-    refusals, which torch.export may turn into other errors."""
-    read, parse, refused = torch.load, sympy.sympify, []
+    """Lets torch.export read tensors only, formulas of sizes, whose texts are given to `eval`, and names that are words, which it writes as
+    they are into the code that it makes of a graph and runs; unless the file is trusted. Gives the refusals, which torch.export may turn
+    into other errors."""
+    read, parse, decode, refused = torch.load, sympy.sympify, json.loads, []
 
     def tensors(*arguments, **named):
         try:
@@ -204,12 +259,20 @@ def without_code(shown):
             raise refused[-1]
         return parse(text, *arguments, **named)
 
+    def words(*arguments, **named):
+        found = decode(*arguments, **named)
+        for name in names_in(found):
+            if not is_word(name):
+                refused.append(not_a_word(shown, name))
+                raise refused[-1]
+        return found
+
     if not IS_TRUSTED:
-        torch.load, sympy.sympify = tensors, formula
+        torch.load, sympy.sympify, json.loads = tensors, formula, words
     try:
         yield refused
     finally:
-        torch.load, sympy.sympify = read, parse
+        torch.load, sympy.sympify, json.loads = read, parse, decode
 
 
 def is_package(path):
@@ -250,10 +313,12 @@ def archived(path):
         module = torch.load(path, map_location="cpu", weights_only=False)
     if not isinstance(module, torch.nn.Module):
         raise Refused("failed", f"{os.path.basename(path)} is a pickle of {type(module).__name__}, and not of a torch.nn.Module")
-    notes = [TRUSTED]
-    if module.training:
-        notes.append("a module in evaluation mode, which was saved in training mode")
-    return Loaded(module, path, notes=notes)
+    return Loaded(module, path, notes=[TRUSTED, *saved_in(module)])
+
+
+def saved_in(module):
+    """What the record says of the mode that a module was saved in. A frozen archive has none."""
+    return ["a module in evaluation mode, which was saved in training mode"] if getattr(module, "training", False) else []
 
 
 def class_of(path):
@@ -306,7 +371,8 @@ def pretrained(path):
 
 def scripted(path):
     try:
-        return Loaded(torch.jit.load(path, map_location="cpu"), path)
+        module = torch.jit.load(path, map_location="cpu")
+        return Loaded(module, path, notes=saved_in(module))
     except RuntimeError as why:
         shown = os.path.basename(path)
         raise Refused("failed", f"{shown} is not a TorchScript archive: {str(why).split('. ')[0]}") from why

@@ -407,7 +407,6 @@ class Generation(Session):
     def follow(self, tensors, count):
         tensors = dict(tensors)
         text = tensors.pop("text", None)
-        state = self.start(self.inputs(tensors))
         prompt = self.prompt(*self.inputs(tensors))
         logits, token, cache = self.step(prompt.prefill, self.cache(prompt, count))
         found = [logits]
