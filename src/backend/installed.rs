@@ -111,23 +111,44 @@ impl Environment {
     }
 }
 
+/// The environments that variables name, and that in which this program is installed.
+static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
+    if let Some(own) = variable(ENVIRONMENT) {
+        return if own == "none" { Vec::new() } else { vec![Environment::of(Path::new(&own))] };
+    }
+    let variables = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from);
+    // The program may be a package of an environment that is not active: `pipx` and `uvx` make such.
+    let executable = std::env::current_exe().ok();
+    let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
+    let own = own.filter(|folder| folder.join("pyvenv.cfg").is_file()).map(Path::to_owned);
+    variables.chain(own).map(|folder| Environment::of(&folder)).collect()
+});
+
+/// The environment of the Python that the shell finds.
+static ON_PATH: LazyLock<Option<Environment>> =
+    LazyLock::new(|| if variable(ENVIRONMENT).is_some() { None } else { Environment::of_python_on_path() });
+
 /// The environments that are active, in the order in which they are looked at.
 fn active() -> impl Iterator<Item = &'static Environment> {
-    static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
-        if let Some(own) = variable(ENVIRONMENT) {
-            return if own == "none" { Vec::new() } else { vec![Environment::of(Path::new(&own))] };
-        }
-        let variables = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from);
-        // The program may be a package of an environment that is not active: `pipx` and `uvx` make such.
-        let executable = std::env::current_exe().ok();
-        let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
-        let own = own.filter(|folder| folder.join("pyvenv.cfg").is_file()).map(Path::to_owned);
-        variables.chain(own).map(|folder| Environment::of(&folder)).collect()
-    });
-    static ON_PATH: LazyLock<Option<Environment>> =
-        LazyLock::new(|| if variable(ENVIRONMENT).is_some() { None } else { Environment::of_python_on_path() });
     // Python is asked only if the others do not have it.
     NAMED.iter().chain(std::iter::once_with(|| ON_PATH.as_ref()).flatten())
+}
+
+/// The environment of the Python that the shell finds, if that is this one and no variable names its environment.
+fn on_path(python: &Path) -> Option<&'static Environment> {
+    let is_its = |it: &Environment| it.python().as_deref() == Some(python);
+    if NAMED.iter().any(is_its) { None } else { ON_PATH.as_ref().filter(|it| is_its(it)) }
+}
+
+/// The environment of a Python that was found.
+pub fn environment_of(python: &Path) -> Environment {
+    on_path(python).cloned().unwrap_or_else(|| Environment::of(python))
+}
+
+/// Where the Python that the shell finds looks for packages, if that is this one: also in the user's own folder and in those of
+/// `PYTHONPATH`, in which an isolated Python does not look. Empty for others, whose packages are all in their environment.
+pub fn places_of_packages(python: &Path) -> &'static [PathBuf] {
+    on_path(python).map(|found| found.packages.as_slice()).unwrap_or_default()
 }
 
 /// What was found so far, by the key of what was looked for.

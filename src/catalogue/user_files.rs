@@ -316,15 +316,25 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
 }
 
 /// Gives the inputs of another form of a model the sizes and values of the first one's, place by place, where its own file leaves
-/// sizes open.
+/// sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
 pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
     let is_open = |input: &TensorSpec| {
         let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
         input.shape.iter().any(is_symbol)
     };
     if model.inputs.len() == first.inputs.len() && model.inputs.iter().any(is_open) {
-        let inputs = model.inputs.iter().zip(&first.inputs);
-        let inputs = inputs.map(|(own, first)| TensorSpec { name: own.name.clone(), ..first.clone() });
+        let size = |(own, first): (&Dimension, &Dimension)| own.fixed().map_or_else(|| first.clone(), Dimension::Fixed);
+        let input = |(own, first): (&TensorSpec, &TensorSpec)| {
+            // An archive says neither types nor shapes.
+            let is_unknown = own.shape == [Dimension::Symbol(ANY_SHAPE.into())];
+            let dtype = if is_unknown { first.dtype } else { own.dtype };
+            let shape = match own.shape.len() == first.shape.len() {
+                true => own.shape.iter().zip(&first.shape).map(size).collect(),
+                false => first.shape.clone(),
+            };
+            TensorSpec { name: own.name.clone(), dtype, shape, ..first.clone() }
+        };
+        let inputs = model.inputs.iter().zip(&first.inputs).map(input);
         *model = model.clone().with_inputs(inputs.collect());
     }
 }
@@ -398,5 +408,25 @@ mod tests {
         };
         assert_eq!(files("net.pt"), ["net.pt", "net.onnx", "net.toml"]);
         assert_eq!(files("net.safetensors"), ["net.safetensors", "net.toml"]);
+    }
+
+    #[test]
+    fn another_form_keeps_the_types_and_sizes_that_its_own_file_says() {
+        let model = |inputs: &[&str]| {
+            let inputs = inputs.iter().map(|text| text.parse().unwrap()).collect();
+            Model::of_tensors("net", inputs, Vec::new())
+        };
+        let first = model(&["x:f32[batch,3,48,w]", "ids:i64[batch,n]<30522"]);
+        let inherited = |inputs: &[&str]| {
+            let mut other = model(inputs);
+            inherit_inputs(&mut other, &first);
+            other.inputs.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let narrower = inherited(&["x:f16[batch,3,h,w]", "tokens:i32[1,n]"]);
+        assert_eq!(narrower, ["x:f16[batch,3,48,w]", "tokens:i32[1,n]<30522"]);
+        let unknown = inherited(&["x:f32[...]", "y:f32[...]"]);
+        assert_eq!(unknown, ["x:f32[batch,3,48,w]", "y:i64[batch,n]<30522"]);
+        let whole = ["x:f16[batch,3,8,8]", "ids:i64[batch,5]"];
+        assert_eq!(inherited(&whole), whole);
     }
 }

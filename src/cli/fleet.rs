@@ -61,7 +61,8 @@ struct Slurm {
 #[derive(Args)]
 #[command(
     after_help = "A machine needs Linux on the same processor architecture, sha256sum, tar, and a login without a password. \
-        INFERBENCH_SSH replaces the command `ssh`.\n\n\
+        INFERBENCH_SSH replaces the command `ssh`. Exit code 3: a machine has not come to its end, and the parts of the others were \
+        merged.\n\n\
         Examples:\n  inferbench fleet ssh alpha beta --suite small\n  inferbench fleet ssh alpha beta --suite small --resume"
 )]
 struct Ssh {
@@ -139,7 +140,9 @@ impl Ssh {
         failures.iter().for_each(|why| eprintln!("inferbench: {why}"));
         let measurement = paths.parts().join(first.measurement());
         ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
-        merge::run(&merge::Arguments::of(measurement))
+        let code = merge::run(&merge::Arguments::of(measurement))?;
+        // What is merged lacks the cases of a machine that has failed.
+        Ok(if failures.is_empty() { code } else { exit_codes::NOTHING_MEASURED })
     }
 }
 

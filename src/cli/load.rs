@@ -29,7 +29,8 @@ const SEARCH: &str = "search";
 #[command(
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
-        Exit codes: 1 a bound is not kept, requests had no answer, or the highest rate is certainly lower than that of the base, 4 the load generator fell behind schedule.\n\n\
+        Exit codes: 1 a bound is not kept, requests had no answer, or the highest rate is certainly lower than that of the base, 4 the load generator fell behind schedule, \
+        5 a case failed.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
@@ -134,7 +135,9 @@ fn finish(
     }
     eprintln!("load test   {}", write_load(reports, &run)?.display());
     write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
-    Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
+    // What becomes of the trials of a server is no failure of a case of this program.
+    let may_fail = arguments.effort.allow_failed || arguments.server.url.is_some();
+    Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search, may_fail) })
 }
 
 /// One load test that was made before is shown, and the searches of two sides are compared.
@@ -160,18 +163,23 @@ fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
     Ok(exit_codes::OK)
 }
 
-fn exit_code(results: &[LoadResult], is_search: bool) -> u8 {
+fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
     let has = |verdict: Verdict| results.iter().any(|row| row.verdict == Some(verdict));
+    // Each split that finds a rate has a row that says so. One of a case's splits is enough, and each case needs one.
+    let is_without_rate = |row: &LoadResult| {
+        row.status == Status::Ok && !results.iter().any(|other| other.is_highest && other.case_id == row.case_id)
+    };
     let is_broken = match is_search {
-        // Each split that finds a rate has a row that says so.
-        true => !results.iter().any(|row| row.is_highest),
+        true => results.iter().any(is_without_rate),
         false => has(Verdict::Failed),
     };
+    let is_late = |row: &LoadResult| row.verdict == Some(Verdict::Invalid) && (!is_search || is_without_rate(row));
     match () {
         () if results.iter().any(|row| row.status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
         () if results.iter().all(|row| row.status != Status::Ok) => exit_codes::NOTHING_MEASURED,
-        () if has(Verdict::Invalid) && (is_broken || !is_search) => exit_codes::UNSTABLE,
+        () if results.iter().any(is_late) => exit_codes::UNSTABLE,
         () if is_broken => exit_codes::REGRESSION_OR_WRONG,
+        () if !may_fail && results.iter().any(|row| row.status.is_failure()) => exit_codes::CASE_FAILED,
         () => exit_codes::OK,
     }
 }
@@ -184,14 +192,49 @@ mod tests {
     fn exit_codes_say_whether_the_bound_is_kept() {
         let row = |verdict| LoadResult { status: Status::Ok, verdict: Some(verdict), ..LoadResult::default() };
         let of = |verdicts: &[Verdict], is_search| {
-            exit_code(&verdicts.iter().map(|verdict| row(*verdict)).collect::<Vec<_>>(), is_search)
+            exit_code(&verdicts.iter().map(|verdict| row(*verdict)).collect::<Vec<_>>(), is_search, false)
         };
         assert_eq!(of(&[Verdict::Measured, Verdict::Passed, Verdict::Undecided], false), exit_codes::OK);
         assert_eq!(of(&[Verdict::Passed, Verdict::Failed], false), exit_codes::REGRESSION_OR_WRONG);
         assert_eq!(of(&[Verdict::Failed, Verdict::Invalid], false), exit_codes::UNSTABLE);
         assert_eq!(of(&[Verdict::Failed], true), exit_codes::REGRESSION_OR_WRONG);
         let highest = LoadResult { is_highest: true, ..row(Verdict::Passed) };
-        assert_eq!(exit_code(&[highest, row(Verdict::Failed), row(Verdict::Invalid)], true), exit_codes::OK);
-        assert_eq!(exit_code(&[LoadResult::default()], false), exit_codes::NOTHING_MEASURED);
+        assert_eq!(exit_code(&[highest, row(Verdict::Failed), row(Verdict::Invalid)], true, false), exit_codes::OK);
+        assert_eq!(exit_code(&[LoadResult::default()], false, false), exit_codes::NOTHING_MEASURED);
+    }
+
+    #[test]
+    fn a_search_is_well_if_each_case_has_a_rate() {
+        let row = |case: &str, verdict, is_highest| LoadResult {
+            case_id: case.into(),
+            status: Status::Ok,
+            verdict: Some(verdict),
+            is_highest,
+            ..LoadResult::default()
+        };
+        let found = || row("a/null-cpu-f32/1", Verdict::Undecided, true);
+        let code = |others: &[LoadResult]| exit_code(&[&[found()], others].concat(), true, false);
+        assert_eq!(code(&[row("a/null-cpu-f32/1", Verdict::Failed, false)]), exit_codes::OK);
+        assert_eq!(code(&[row("b/null-cpu-f32/1", Verdict::Failed, false)]), exit_codes::REGRESSION_OR_WRONG);
+        assert_eq!(code(&[row("b/null-cpu-f32/1", Verdict::Invalid, false)]), exit_codes::UNSTABLE);
+        let of_first = row("a/null-cpu-f32/1", Verdict::Invalid, false);
+        let of_second = row("b/null-cpu-f32/1", Verdict::Failed, false);
+        assert_eq!(code(&[of_first, of_second]), exit_codes::REGRESSION_OR_WRONG);
+    }
+
+    #[test]
+    fn a_case_that_failed_beside_others_is_not_well_unless_it_may_fail() {
+        let served = |verdict| LoadResult { status: Status::Ok, verdict: Some(verdict), ..LoadResult::default() };
+        let without = |status| LoadResult { status, ..LoadResult::default() };
+        for status in [Status::Failed, Status::Timeout] {
+            let rows = [served(Verdict::Passed), without(status)];
+            assert_eq!(exit_code(&rows, false, false), exit_codes::CASE_FAILED);
+            assert_eq!(exit_code(&rows, false, true), exit_codes::OK);
+            let worse = [served(Verdict::Failed), without(status)];
+            assert_eq!(exit_code(&worse, false, false), exit_codes::REGRESSION_OR_WRONG);
+        }
+        for status in [Status::Unsupported, Status::Unavailable, Status::OutOfMemory] {
+            assert_eq!(exit_code(&[served(Verdict::Passed), without(status)], false, false), exit_codes::OK);
+        }
     }
 }

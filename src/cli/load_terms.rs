@@ -275,7 +275,9 @@ impl TermArguments {
         let usual_seconds = if is_search { SECONDS_OF_A_SEARCH } else { SECONDS };
         let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH, 1.0) as usize } else { 1 };
         let seconds = duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds });
-        let queries = queries.unwrap_or(usual_queries).max(1);
+        // With fewer, LoadGen's rule accepts no trial, and a search would say that no rate is within the bound.
+        let least_queries = if is_search { queries_for(percentile, 0, 1.0) as usize } else { 1 };
+        let queries = queries.unwrap_or(usual_queries).max(least_queries);
         let in_all = (queries as f64).max(seconds * self.rate.unwrap_or(0.0));
         ensure!(in_all <= MOST_QUERIES, "a trial of {in_all:.0} queries is more than {MOST_QUERIES} queries");
         let last_s = |arrivals: &Vec<u64>| arrivals.last().map_or(0.0, |last| *last as f64 / 1e9);
@@ -419,4 +421,21 @@ fn from_table(table: &toml::Table) -> Result<TermArguments> {
         anyhow::anyhow!("{}", text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
     });
     Ok(parsed?.terms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_of_a_search_has_the_queries_that_load_gen_needs() {
+        let of = |table: &str, is_search| {
+            let terms = from_table(&table.parse().unwrap()).unwrap().with_percentile();
+            terms.terms(&Selection::default(), is_search).unwrap().queries
+        };
+        assert_eq!(of("p99 = '20ms'\nqueries = 100", true), 459);
+        assert_eq!(of("bound = '20ms'\npercentile = 90\nqueries = 1", true), 44);
+        assert_eq!(of("p99 = '20ms'\nqueries = 2000", true), 2000);
+        assert_eq!(of("p99 = '20ms'\nrate = '100/s'\nqueries = 100", false), 100);
+    }
 }

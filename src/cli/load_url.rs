@@ -176,7 +176,13 @@ mod with_client {
         };
         // What a server that does not answer would have been asked for has no lengths.
         let terms = if found.as_ref().is_ok_and(Server::is_found) { terms } else { terms.without_tokens() };
-        let mut run = remote::load(paths, found, &terms.terms(selection, is_search)?)?;
+        let terms = terms.terms(selection, is_search)?;
+        // Every answer would keep a bound of what it does not have.
+        ensure!(
+            makes_tokens && !arguments.no_stream || terms.ttft_bound_ms.or(terms.tpot_bound_ms).is_none(),
+            "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: say `--bound`"
+        );
+        let mut run = remote::load(paths, found, &terms)?;
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
         add_local(&mut run.results, &loads, compared);
         Ok(run)

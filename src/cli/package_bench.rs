@@ -14,7 +14,7 @@ use crate::definition::{CLOSURE, Suite, SuiteModel, backend_name};
 use crate::harness::{self, Answer, Request, Scorer};
 use crate::paths::Paths;
 use crate::report::table::fit_to_terminal;
-use crate::run_data::{CriterionArguments, Mode, Record};
+use crate::run_data::{CriterionArguments, Record};
 use crate::selection::parse_with_variables;
 
 /// The benchmarks of a crate that has inferbench as a dependency.
@@ -157,7 +157,7 @@ impl Harness {
         }
         let request = Request { own_suite: Some(suite), ..harness::bench_request(words) };
         let arguments = CriterionArguments::parse_from(&request.criterion_arguments);
-        if arguments.mode() != Mode::Measure || arguments.discard_baseline {
+        if !arguments.leaves_records() {
             return Ok((harness::run(&paths, &request)?.exit_code, Vec::new()));
         }
         run_and_show(&paths, &request)

@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::write_or_print;
+use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{self, Request};
 use crate::history::{PAGE, find_profile, write_profile};
@@ -81,9 +82,15 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
     }
     write_or_print(arguments.output.as_deref(), &text)?;
+    // What failed earlier did not fail now.
+    let failed: Vec<Status> = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status).collect();
     Ok(match profile.cases.is_empty() {
         _ if harness::is_interrupted() => exit_codes::INTERRUPTED,
+        _ if failed.contains(&Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
         true => exit_codes::NOTHING_MEASURED,
+        false if failed.iter().any(|status| status.is_failure()) && !arguments.effort.allow_failed => {
+            exit_codes::CASE_FAILED
+        }
         false => exit_codes::OK,
     })
 }

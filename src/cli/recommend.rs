@@ -20,7 +20,7 @@ use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::{Format, json};
-use crate::run_data::{Manifest, Metric, Peaks, Record};
+use crate::run_data::{Manifest, Metric, Node, Peaks, Record};
 use crate::selection::values::{above_zero, duration, factor, fraction_below_one, megabytes, rate};
 use crate::selftest::known_noise;
 
@@ -120,6 +120,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (every, metrics) = read(&history, arguments.last)?;
     let records: Vec<Record> =
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
+    let prices = arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default();
+    ensure!(
+        arguments.goal != Goal::Cost || prices.per_hour.values().all(|price| *price > 0.0),
+        "a machine with the price 0 cannot be compared: `--goal cost` goes by how many times as much another one costs"
+    );
     let options = Options {
         goal: arguments.goal,
         accuracy_loss: arguments.max_accuracy_loss,
@@ -131,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             max_perplexity: arguments.max_perplexity,
             is_verified_only: true,
         },
-        prices: arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default(),
+        prices,
         loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
         noise: noise_of(&records, &paths),
@@ -176,20 +181,24 @@ pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Me
 
 /// The memory of each machine of the history, in megabytes: that of its container, if it has a limit.
 pub fn memory_of_machines(history: &History) -> BTreeMap<String, f64> {
-    let machines = history.runs().iter().rev().filter_map(|run| Some(run.manifest().ok().flatten()?.machine));
+    let machines = history.runs().iter().rev().flat_map(nodes).map(|node| node.machine);
     let memory = |it: Machine| Some((it.host_id, it.container_memory_bytes.or(it.memory_bytes)? as f64 / 1e6));
     machines.filter_map(memory).collect()
 }
 
 /// What the records of a history teach, with the peaks of its runs.
 pub fn lessons(history: &History, records: &[Record]) -> Lessons {
-    let of_run = |run: &Run| {
-        let manifest = run.manifest().ok().flatten()?;
-        let peaks = manifest.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
-        Some((Site { host_id: manifest.machine.host_id, threads: Some(peaks.threads) }, peaks))
+    let of_node = |node: Node| {
+        let peaks = node.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
+        Some((Site { host_id: node.machine.host_id, threads: Some(peaks.threads) }, peaks))
     };
-    let peaks: Vec<(Site, Peaks)> = history.runs().iter().filter_map(of_run).collect();
+    let peaks: Vec<(Site, Peaks)> = history.runs().iter().flat_map(nodes).filter_map(of_node).collect();
     Lessons::of(records, &peaks)
+}
+
+/// The machines of a run: several if it was merged of parts.
+fn nodes(run: &Run) -> Vec<Node> {
+    run.manifest().ok().flatten().map(|manifest| manifest.nodes()).unwrap_or_default()
 }
 
 /// Reads a file of prices.
@@ -303,4 +312,49 @@ fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
     suite.seq_lens = case.sequence_length.map(|length| vec![length]);
     suite.dims = case.dims.to_string().parse()?;
     Ok(toml::to_string(&suite)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::history::write_records;
+    use crate::report::tests::record;
+    use crate::run_data::{RunFolder, RunPart};
+
+    #[test]
+    fn each_machine_of_a_merged_run_has_its_memory_and_its_peaks() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("20260101T000000Z");
+        fs_err::create_dir(&folder).unwrap();
+        let records = [record("m", "ort", 1, Some(1.0))];
+        write_records(&records, fs_err::File::create(folder.join("results.csv")).unwrap()).unwrap();
+        let machine = |host_id: &str, memory_bytes: u64| Machine {
+            host_id: host_id.into(),
+            memory_bytes: Some(memory_bytes),
+            ..Machine::default()
+        };
+        let part = |index: usize, machine: Machine| RunPart {
+            index,
+            run_id: "part".into(),
+            started: Timestamp::UNIX_EPOCH,
+            finished: None,
+            machine,
+            peaks: Some(Peaks { threads: 2, product_gflops_per_second: 100.0 * index as f64, ..Peaks::default() }),
+            calibrations: Vec::new(),
+        };
+        let suite = Suite::new("quick", Vec::new());
+        let begun = Manifest::begun("20260101T000000Z".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
+        let (first, second) = (machine("h", 8_000_000_000), machine("i", 4_000_000_000));
+        let parts = vec![part(1, first.clone()), part(2, second)];
+        RunFolder::new(folder).write_manifest(&Manifest { machine: first, parts, ..begun }).unwrap();
+        let history = History::open(&[root.path().to_owned()]).unwrap();
+        let memory = BTreeMap::from([("h".to_owned(), 8000.0), ("i".to_owned(), 4000.0)]);
+        assert_eq!(memory_of_machines(&history), memory);
+        let peaks = lessons(&history, &records).peaks;
+        let known: Vec<(&str, f64)> =
+            peaks.iter().map(|(site, peaks)| (site.host_id.as_str(), peaks.product_gflops_per_second)).collect();
+        assert_eq!(known, [("h", 100.0), ("i", 200.0)]);
+    }
 }

@@ -33,9 +33,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Whether both do the same work by the same machine code.
+    /// Whether both do the same work by the same machine code. The paths in a suite are relative to its folder: a suite with the same
+    /// text in another folder may have other models.
     pub fn is_same_as(&self, other: &Program) -> bool {
-        let work = |of: &Program| (of.sha256.clone(), of.root.clone(), of.suite_sha256.clone(), of.environment.clone());
+        let work = |of: &Program| {
+            (of.sha256.clone(), of.root.clone(), of.suite.clone(), of.suite_sha256.clone(), of.environment.clone())
+        };
         work(self) == work(other)
     }
 }
@@ -43,7 +46,8 @@ impl Program {
 /// Why a case has no figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Whose it is: the base's (or all programs'), so that nothing can be compared, or a candidate's alone.
+    /// Whose it is: the base's (or all programs'), so that nothing can be compared, or that of one candidate. If it happens while a case
+    /// is measured, the case ends for the other candidates, too.
     pub role: Role,
     pub status: Status,
     pub message: String,
@@ -74,7 +78,7 @@ pub enum Standing {
     Regression,
     /// A slow-down beyond the tolerance is excluded.
     Well,
-    /// Neither is shown, by more than scatter: the null control moved, or the base lost the case.
+    /// Neither is shown, by more than scatter: the null control moved, or the base or another candidate lost the case.
     Void,
     /// Neither is shown.
     Open,
@@ -86,7 +90,7 @@ impl CaseOutcome {
     /// Where the case stands, by itself.
     pub fn standing(&self) -> Standing {
         match (&self.loss, &self.comparison) {
-            (Some(loss), _) if loss.is_candidates() => Standing::Regression,
+            (Some(loss), _) if loss.role == Role::Candidate(self.candidate) => Standing::Regression,
             (Some(_), _) => Standing::Void,
             (None, None) => Standing::Unmeasured,
             (None, Some(found)) if found.is_null_changed => Standing::Void,
@@ -182,6 +186,24 @@ mod tests {
         CaseOutcome { id: "m/x/2".into(), candidate: 0, plan: None, comparison: None, loss: Some(loss) }
     }
 
+    #[test]
+    fn suites_of_one_text_in_two_folders_are_not_the_same_work() {
+        let with_suite = |suite: &str| Program {
+            name: suite.into(),
+            commit: None,
+            suite: Some(suite.into()),
+            suite_sha256: Some("01".into()),
+            executable: "inferbench".into(),
+            sha256: "23".into(),
+            root: ".".into(),
+            environment: None,
+        };
+        let old = with_suite("old/suite.toml");
+        assert!(old.is_same_as(&Program { name: "again".into(), ..old.clone() }));
+        // Each of them names the file `net.onnx` beside it.
+        assert!(!old.is_same_as(&with_suite("new/suite.toml")));
+    }
+
     /// Everything that can come of a case, with the exit code of a duel of this case alone.
     fn all_outcomes() -> [(CaseOutcome, u8); 9] {
         [
@@ -209,6 +231,13 @@ mod tests {
             assert_eq!(duel_exit_code(&cases, false), expected, "{cases:?}");
         }
         assert_eq!(duel_exit_code(&[], false), exit_codes::NOTHING_MEASURED);
+    }
+
+    #[test]
+    fn a_case_that_one_candidate_loses_is_no_regression_of_the_others() {
+        let of = |candidate| CaseOutcome { candidate, ..lost(Role::Candidate(1)) };
+        assert_eq!([0, 1].map(|candidate| of(candidate).standing()), [Standing::Void, Standing::Regression]);
+        assert_eq!(duel_exit_code(&[of(0), of(1)], false), exit_codes::REGRESSION_OR_WRONG);
     }
 
     #[test]

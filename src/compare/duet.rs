@@ -13,7 +13,7 @@
 //! than the tolerance, nothing is said.
 
 use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
-use crate::statistics::{SignedRank, discoveries, geometric_mean, mean, median};
+use crate::statistics::{SignedRank, geometric_mean, mean, median};
 use serde::{Deserialize, Serialize};
 
 /// Expected fraction of false ones among the changes that are shown, over all cases.
@@ -173,19 +173,18 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
         |it: &Paired, null: &DuetEstimate| Limits::of_null(&null.estimate.interval, it.is_same_build, tolerance);
     let changes: Vec<(RatioEstimate, Limits)> =
         known().map(|(it, [null, candidate])| (candidate.estimate, limits(it, &null))).collect();
-    let null_p_values: Vec<f64> = known().map(|(_, [null, _])| null.estimate.p_value).collect();
     let mut findings = verdicts(&changes, FALSE_DISCOVERIES).into_iter();
-    let mut nulls_changed = discoveries(&null_p_values, FALSE_DISCOVERIES).into_iter();
     let mut decide = |(it, estimates): (&Paired, &Option<[DuetEstimate; 2]>)| {
         let [null, candidate] = (*estimates)?;
         let (finding, floor) = (findings.next()?, limits(it, &null).floor);
-        let is_null_changed = nulls_changed.next()? && floor > tolerance;
+        // Each null control speaks for its own case, however many others there are.
+        let is_null_changed = null.estimate.interval.excludes_one() && floor > tolerance;
         // The machine moves the null control's mean, too.
         let noise = null.mean_ratio.ln().abs();
         let change_of_mean = match finding.verdict {
             Verdict::Same => candidate.mean_ratio.ln().abs(),
-            Verdict::NotSlower => candidate.mean_ratio.ln(),
-            Verdict::Faster | Verdict::Slower | Verdict::CannotSay => 0.0,
+            Verdict::Faster | Verdict::NotSlower => candidate.mean_ratio.ln(),
+            Verdict::Slower | Verdict::CannotSay => 0.0,
         };
         let is_mean_apart = change_of_mean > tolerance.ln_1p() + noise;
         let logarithms = |role: Role| -> Vec<f64> {
@@ -214,6 +213,7 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::fewest_generations;
 
     const TOLERANCE: f64 = 0.015;
     const CANDIDATE: Role = Role::Candidate(0);
@@ -248,6 +248,19 @@ mod tests {
         assert!(early.estimate.interval.upper > found.estimate.interval.upper);
         assert_eq!(estimate(&flat(&[0.01; 7])), None);
         assert_eq!(decide(&flat(&[0.01; 7]), TOLERANCE, true), None);
+    }
+
+    #[test]
+    fn one_slow_case_among_many_is_found_with_the_fewest_generations_for_so_many() {
+        let verdict = |count: usize| {
+            let (slow, equal) = (flat(&vec![0.7; count]), flat(&vec![0.0; count]));
+            let of =
+                |generations| Paired { generations, candidate: 0, is_same_build: true, error_rate: FALSE_DISCOVERIES };
+            let mut cases = vec![of(&equal[..]); 24];
+            cases[3] = of(&slow[..]);
+            decide_duet(&cases, TOLERANCE)[3].as_ref().unwrap().verdict
+        };
+        assert_eq!([verdict(12), verdict(fewest_generations(24))], [Verdict::CannotSay, Verdict::Slower]);
     }
 
     #[test]
@@ -294,6 +307,16 @@ mod tests {
     }
 
     #[test]
+    fn faster_medians_do_not_hide_slices_that_are_much_slower() {
+        let mut generations = flat(&[-0.05; 12]);
+        assert_eq!(decide(&generations, TOLERANCE, true).unwrap().verdict, Verdict::Faster);
+        generations.iter_mut().for_each(|generation| generation.rows[0][2] = 0.5);
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
+        assert!(decided.change.interval.upper < 1.0 && decided.mean_ratio > 1.1, "{decided:?}");
+        assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::CannotSay, true));
+    }
+
+    #[test]
     fn a_case_without_a_verdict_says_how_many_generations_it_takes() {
         let scattered = |middle: f64| -> Vec<f64> { (-6..6).map(|n| middle + 0.012 * (f64::from(n) + 0.5)).collect() };
         let needed =
@@ -305,6 +328,20 @@ mod tests {
         assert_eq!(decide(&flat(&[0.0; 12]), TOLERANCE, true).unwrap().generations_needed(TOLERANCE), None);
         let layout = decide(&flat(&[0.009; 12]), 0.005, false).unwrap();
         assert_eq!((layout.is_within_layout, layout.generations_needed(0.005)), (true, None));
+    }
+
+    #[test]
+    fn a_null_control_that_moves_is_seen_among_many_cases() {
+        let still = flat(&[0.0; 12]);
+        let mut moved = still.clone();
+        moved.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.05);
+        let paired =
+            |generations| Paired { generations, candidate: 0, is_same_build: true, error_rate: FALSE_DISCOVERIES };
+        let mut cases = vec![paired(&still[..]); 30];
+        cases[7] = paired(&moved[..]);
+        let decided: Vec<PairedChange> = decide_duet(&cases, TOLERANCE).into_iter().flatten().collect();
+        assert_eq!((decided[7].verdict, decided[7].is_null_changed), (Verdict::CannotSay, true));
+        assert!((0..30).filter(|case| *case != 7).all(|case| decided[case].verdict == Verdict::Same));
     }
 
     #[test]

@@ -190,6 +190,13 @@ pub struct Look {
     pub error_rate: f64,
 }
 
+/// The fewest generations with which a change of one of so many comparisons can be found. If all `n` generations agree, the p-value is
+/// `2 / 2^n`, and the strictest step of the false-discovery rate is that rate over the number of comparisons.
+pub fn fewest_generations(comparisons: usize) -> usize {
+    let agreeing = (2.0 * comparisons.max(1) as f64 / FALSE_DISCOVERIES).log2().ceil() as usize;
+    agreeing.max(FEWEST_GENERATIONS)
+}
+
 impl DuetPlan {
     /// The looks of this plan, the last one at its end. Early ones find large changes, and end what is settled; most of the
     /// error rate is left for the last, whose interval is hardly wider for them.
@@ -298,6 +305,11 @@ mod tests {
     #[track_caller]
     fn assert_near(found: f64, expected: f64) {
         assert!((found - expected).abs() <= 1e-4 * expected.abs(), "{found} is not {expected}");
+    }
+
+    #[test]
+    fn one_slow_case_among_many_takes_more_generations() {
+        assert_eq!([1, 20, 21, 40, 41, 96].map(fewest_generations), [12, 12, 13, 13, 14, 15]);
     }
 
     #[test]

@@ -42,7 +42,9 @@ pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};
 pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, Standing, duel_exit_code};
 pub use duet::{FALSE_DISCOVERIES, Generation, Paired, PairedChange, Role, decide_duet, in_percent};
-pub use duet_plan::{Components, Costs, DuetPlan, FEWEST_GENERATIONS, Look, SliceLength, deciding_half_width};
+pub use duet_plan::{
+    Components, Costs, DuetPlan, FEWEST_GENERATIONS, Look, SliceLength, deciding_half_width, fewest_generations,
+};
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
@@ -59,6 +61,7 @@ use crate::exit_codes;
 use crate::run_data::Record;
 use crate::statistics::{geometric_mean, mean};
 use changes::{changes, metric_changes, worst_status};
+use noise::is_disturbed;
 use pairs::{Pair, pair};
 
 /// How two sides are compared.
@@ -205,7 +208,8 @@ impl Comparison {
     pub fn with_rates(self, rates: Vec<RateChange>) -> Self {
         let conclusion = match self.conclusion {
             _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
-            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
+            Conclusion::NothingToCompare if !rates.is_empty() && self.refused.is_empty() => Conclusion::Well,
+            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::CannotSay,
             known => known,
         };
         Comparison { conclusion, exit_code: conclusion as u8, rates, ..self }
@@ -272,7 +276,8 @@ pub fn compare(
         notes.extend(other_library);
         let mut changes = changes(&pair.base, &pair.candidate, options.allowance);
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
-            has_pair |= !changes.is_empty();
+            // A case that fails in one way or in another has nothing to compare.
+            has_pair |= changes.iter().any(|change| change.effect != Effect::Notice);
             cases.push(ComparedCase { allowed_differences, ..case(changes) });
             continue;
         }
@@ -294,9 +299,18 @@ pub fn compare(
         cases.push(ComparedCase { latency, allowed_differences, records, ..case(changes) });
     }
     let findings = verdicts(&estimates, 1.0 - options.confidence);
-    for (latency, finding) in cases.iter_mut().filter_map(|case| case.latency.as_mut()).zip(findings) {
-        latency.verdict = finding.verdict;
-        latency.is_small_change = finding.is_small_change;
+    let mut disturbed = Vec::new();
+    for (case, finding) in cases.iter_mut().filter(|case| case.latency.is_some()).zip(findings) {
+        let is_by_load = may_be_by_load(finding.verdict, &case.records);
+        disturbed.extend(is_by_load.then(|| case.id.clone()));
+        if let Some(latency) = case.latency.as_mut() {
+            latency.verdict = if is_by_load { Verdict::CannotSay } else { finding.verdict };
+            latency.is_small_change = finding.is_small_change && !is_by_load;
+        }
+    }
+    if !disturbed.is_empty() {
+        let cases = disturbed.join(", ");
+        notes.push(format!("other load affected most samples of a side, so that there is no verdict: {cases}"));
     }
     let conclusion = conclude(&cases, has_pair, !refused.is_empty(), options.undecided_is_allowed);
     Comparison {
@@ -318,10 +332,8 @@ pub fn compare(
 fn conclude(cases: &[ComparedCase], has_pair: bool, has_refused: bool, undecided_is_allowed: bool) -> Conclusion {
     let verdicts = || cases.iter().filter_map(ComparedCase::verdict);
     let open = verdicts().filter(|verdict| *verdict == Verdict::CannotSay).count();
-    let is_undecided = match undecided_is_allowed {
-        true => open > 0 && open == verdicts().count(),
-        false => open > 0 || has_refused,
-    };
+    let has_decided = verdicts().count() > open;
+    let is_undecided = (open > 0 || has_refused) && !(undecided_is_allowed && has_decided);
     if !has_pair {
         Conclusion::NothingToCompare
     } else if cases.iter().any(ComparedCase::is_regression) {
@@ -330,6 +342,16 @@ fn conclude(cases: &[ComparedCase], has_pair: bool, has_refused: bool, undecided
         Conclusion::CannotSay
     } else {
         Conclusion::Well
+    }
+}
+
+/// Whether other load, which makes times longer, may be what has led to a verdict: that of the candidate to `slower`, and that of the base
+/// to any verdict that excludes a slow-down. The noise is that of undisturbed runs, and does not cover it.
+fn may_be_by_load(verdict: Verdict, [base, candidate]: &[Vec<Record>; 2]) -> bool {
+    match verdict {
+        Verdict::Slower => candidate.iter().any(is_disturbed),
+        Verdict::Faster | Verdict::Same | Verdict::NotSlower => base.iter().any(is_disturbed),
+        Verdict::CannotSay => false,
     }
 }
 

@@ -25,7 +25,7 @@ pub const ASSUMED_DEVIATION: f64 = 0.05;
 /// can only add to it. Four runs of one commit have three.
 pub const ENOUGH_FREEDOM: f64 = 3.0;
 
-/// Earlier runs with more disturbed samples than this fraction say nothing about the program.
+/// Runs with more disturbed samples than this fraction say nothing about the program.
 const MOST_DISTURBED: f64 = 0.5;
 
 /// How far from its group's median a run counts, in robust standard deviations.
@@ -185,7 +185,8 @@ impl EarlierRuns {
     }
 }
 
-fn is_disturbed(record: &Record) -> bool {
+/// Whether other work disturbed most samples of a run.
+pub fn is_disturbed(record: &Record) -> bool {
     record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED)
 }
 

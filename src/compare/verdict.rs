@@ -104,6 +104,11 @@ impl RatioInterval {
         }
     }
 
+    /// Whether something has changed for sure.
+    pub fn excludes_one(&self) -> bool {
+        self.lower > 1.0 || self.upper < 1.0
+    }
+
     /// The largest change in either direction that the interval allows, as a fraction: 0.03 for `[0.98, 1.03]`.
     pub fn largest_change(&self) -> f64 {
         self.upper.max(1.0 / self.lower) - 1.0

@@ -71,7 +71,8 @@ pub fn add_predictions(
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-        advice.predicted = better(&predictor, &examples, &runtimes, &tried_of(&of_advice), measured, options);
+        let tokens = tokens_of(&of_advice);
+        advice.predicted = better(&predictor, &examples, &runtimes, &tried_of(&of_advice), measured, tokens, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
             let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
@@ -96,6 +97,13 @@ fn tried_of(records: &[&Record]) -> Tried {
     tried
 }
 
+/// The tokens of a sample, where rates are of tokens: what is predicted is the time of a call. A sample of `decode` is one token.
+fn tokens_of(records: &[&Record]) -> f64 {
+    let both = |record: &&Record| record.tokens_per_second.zip(record.throughput_ips);
+    let mut ratios = records.iter().filter_map(both).map(|(tokens, samples)| tokens / samples);
+    ratios.rfind(|ratio| ratio.is_finite() && *ratio > 0.0).unwrap_or(1.0)
+}
+
 /// The cases of the original that were not tried and are predicted to be better than what was measured, the best first.
 fn better(
     predictor: &Predictor<'_>,
@@ -103,6 +111,7 @@ fn better(
     runtimes: &BTreeSet<(&str, &str)>,
     tried: &Tried,
     measured: Option<f64>,
+    tokens: f64,
     options: &Options,
 ) -> Vec<PredictedCase> {
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
@@ -124,7 +133,7 @@ fn better(
                     host_id: host_id.to_owned(),
                     device: case.device.clone(),
                     latency_p50_ms: Some(ms),
-                    throughput_ips: Some(rate),
+                    throughput_ips: Some(tokens * rate),
                     ..Record::default()
                 };
                 options.goal.quantity(&figures, &options.prices)
@@ -141,7 +150,8 @@ fn better(
                 command: command(&subject.runtime, &subject.work, case.batch_size),
             };
             let is_better = |value: &f64| measured.is_none_or(|measured| *value < measured);
-            if let Some(value) = value.filter(is_better).filter(|_| options.limits.allow(&predicted)) {
+            let is_allowed = options.limits.allow(&predicted, tokens * throughput_ips.value);
+            if let Some(value) = value.filter(is_better).filter(|_| is_allowed) {
                 found.insert((case_id, host_id), (value, predicted));
             }
         }
@@ -166,10 +176,10 @@ fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Reco
 }
 
 impl Limits {
-    /// Whether nothing that is predicted of a case is beyond a limit.
-    fn allow(&self, predicted: &PredictedCase) -> bool {
+    /// Whether nothing that is predicted of a case is beyond a limit. The rate is of samples, or tokens.
+    fn allow(&self, predicted: &PredictedCase, rate: f64) -> bool {
         self.max_p99_ms.is_none_or(|most| predicted.latency_ms.value <= most)
             && self.max_memory_mb.is_none_or(|most| predicted.memory_mb.is_some_and(|memory| memory.value <= most))
-            && self.min_rate.is_none_or(|least| predicted.throughput_ips.value >= least)
+            && self.min_rate.is_none_or(|least| rate >= least)
     }
 }

@@ -77,7 +77,7 @@ impl<'a> Repeated<'a> {
         let evaluated = self.like.iter().filter(|record| record.data_source.as_deref() == samples);
         let mut record = match evaluated.max_by_key(|record| knowledge(record)) {
             Some(evaluated) => (*evaluated).clone(),
-            // What it may know of other samples cannot be compared.
+            // What it may know of other samples cannot be compared. Its other figures are those of a run that counts.
             None => Record {
                 data_source: None,
                 accuracy: None,
@@ -85,7 +85,7 @@ impl<'a> Repeated<'a> {
                 accuracy_change: None,
                 agreement: None,
                 output_cosine: None,
-                ..self.newest.clone()
+                ..self.like.last().copied().unwrap_or(self.newest).clone()
             },
         };
         if self.like.len() > 1 {

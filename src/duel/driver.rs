@@ -18,7 +18,7 @@ use super::planning::{Arena, ask, plan_arguments};
 use super::terms::{Rules, Terms};
 use crate::compare::{
     CaseOutcome, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
-    deciding_half_width,
+    deciding_half_width, fewest_generations,
 };
 use crate::exit_codes;
 use crate::harness::{Handicap, is_interrupted};
@@ -188,6 +188,8 @@ impl Driver<'_> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
+        let comparisons = pairings.iter().map(|pairing| pairing.candidate_starts().count()).sum();
+        let fewest = fewest_generations(comparisons);
         let rules = &self.terms.rules;
         let asked = rules.slice_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
         let mut pilots = Vec::new();
@@ -213,7 +215,8 @@ impl Driver<'_> {
                 let may_stop_early = rules.generations.is_none() && !rules.are_minutes_used_up;
                 let seconds = parts.next().unwrap_or_default();
                 let plan = pilot.components.plan(pilot.costs, seconds, pilot.slice, may_stop_early);
-                let plan = DuetPlan { generations: rules.generations.map_or(plan.generations, usize::from), ..plan };
+                let generations = rules.generations.map_or(plan.generations.max(fewest), usize::from);
+                let plan = DuetPlan { generations, ..plan };
                 self.say(&foresight::of_case(id, &pilot, &plan));
                 planned.push((pilot, plan));
                 plan

@@ -79,11 +79,14 @@ pub fn running(paths: &Paths) -> Result<Program> {
 
 /// Writes a suite of a model's file, and returns its path.
 fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
+    // A duel is resumed with the same files only: one that has changed meanwhile makes another suite.
+    let hash = sha256_of_file(&file)?;
     // Only PyTorch runs a module.
     let is_run = |backend: &&str| !is_module(&file) || *backend == MODULES[0];
     let backends = registry::built().into_iter().filter(is_run).map(str::to_owned).collect();
     let model = SuiteModel { path: Some(file), ..SuiteModel::from(name) };
-    let text = toml::to_string(&Suite { models: vec![model], ..Suite::new(name, backends) })?;
+    let suite = toml::to_string(&Suite { models: vec![model], ..Suite::new(name, backends) })?;
+    let text = format!("# {hash}\n{suite}");
     let path = paths.duels().join("files").join(format!("{}.toml", short_sha256(&text)));
     fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
     fs_err::write(&path, text)?;
@@ -162,4 +165,23 @@ fn program(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf
         root,
         environment: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_changed_is_another_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("apart"));
+        let file = folder.path().join("net.onnx");
+        let suite_of = |bytes: &str| {
+            std::fs::write(&file, bytes).unwrap();
+            suite_of_file(&paths, "net", file.clone()).unwrap()
+        };
+        let before = suite_of("one");
+        assert_ne!(suite_of("another"), before);
+        assert_eq!(suite_of("one"), before);
+    }
 }

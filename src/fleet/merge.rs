@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use walkdir::WalkDir;
 
 use crate::definition::{Shard, Status};
-use crate::history::{Imported, NewRun, RESULTS, Run};
+use crate::history::{History, Imported, NewRun, RESULTS, Run, remove};
 use crate::run_data::{Distributions, Manifest, Metric, Record, RunPart};
 
 /// How a case is treated that two parts have measured.
@@ -174,8 +174,10 @@ impl Merged {
             }
             used.push((source.run, host_id, cases));
         }
-        let records =
+        let mut records: Vec<Record> =
             taken.into_iter().map(|(_, record)| Record { run_id: manifest.run_id.clone(), ..record }).collect();
+        // A history knows a run by its id and by the machine of its first row: that is the same one, whatever parts come later.
+        records.sort_by_key(|record| record.host_id != manifest.machine.host_id);
         Ok(Merged {
             manifest,
             records,
@@ -222,11 +224,35 @@ fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
     })
 }
 
-/// Writes the run into the history in `root`, in place of an earlier merge of the same parts.
+/// Writes the run into the history in `root`, in place of earlier merges of the same parts, or of fewer of them.
 pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
     let mut new = NewRun::create(root, &merged.manifest.run_id, &merged.manifest.machine.host_id)?;
     for (run, host_id, cases) in &merged.sources {
         new.copy_calls(run, host_id, &|case| cases.contains(case))?;
     }
-    new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)
+    let (imported, run) =
+        new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)?;
+    remove_earlier(&merged.manifest, &run, root)?;
+    Ok((imported, run))
+}
+
+/// Removes merges of fewer of these parts, whose ids begin with the time of another part: their rows would be in the history twice.
+fn remove_earlier(manifest: &Manifest, run: &Run, root: &Path) -> Result<()> {
+    let parts = |manifest: &Manifest| -> BTreeSet<(String, String)> {
+        let part = |part: &RunPart| (part.run_id.clone(), part.machine.host_id.clone());
+        manifest.parts.iter().map(part).collect()
+    };
+    let own = parts(manifest);
+    // `1a2b3c4d` of `20260101T000000Z-small-1a2b3c4d-of-4`.
+    let hash = manifest.run_id.rsplit('-').nth(2).unwrap_or_default();
+    for other in History::open(&[root.to_owned()])?.runs() {
+        if other.folder() == run.folder() || !other.name().contains(hash) {
+            continue;
+        }
+        let others = other.manifest().ok().flatten().map(|manifest| parts(&manifest)).unwrap_or_default();
+        if !others.is_empty() && others.is_subset(&own) {
+            remove(other)?;
+        }
+    }
+    Ok(())
 }

@@ -85,8 +85,11 @@ impl Host {
     fn copy(&self, files: &[(PathBuf, String)]) -> Result<()> {
         let line = |(path, name): &(PathBuf, String)| Ok(format!("{}  {name}\n", sha256_of_file(path)?));
         let sums = files.iter().map(line).collect::<Result<Vec<String>>>()?.concat();
-        let check =
-            format!("mkdir -p {0} && cd {0} && sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'", self.folder);
+        // In the language of the machine's user, it would say something else than `FAILED`.
+        let check = format!(
+            "mkdir -p {0} && cd {0} && LC_ALL=C sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'",
+            self.folder
+        );
         let mut checking = self.ssh(&check).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut input = checking.stdin.take().context("ssh has no input")?;
         let writing = thread::spawn(move || input.write_all(sums.as_bytes()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lock::keep_others_out;
+use super::lock::{BUSY, keep_others_out};
 use crate::machine::memory::{available_bytes, swapped_pages};
 use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
 use crate::paths::Paths;
@@ -23,8 +23,8 @@ pub struct Conditions {
     /// Pages that went to or came from the swap area.
     pub swapped_pages: Option<u64>,
     pub available_memory_bytes: Option<u64>,
-    /// True if another run measures with the same target folder.
-    pub is_measuring: bool,
+    /// Whether another run measures with the same target folder.
+    pub is_measuring: Option<bool>,
 }
 
 /// A process and the part of one processor that it used.
@@ -57,8 +57,16 @@ impl Conditions {
             busiest: busiest(&before.2, &after.2, seconds),
             swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
             available_memory_bytes: available_bytes(),
-            is_measuring: keep_others_out(paths).is_err(),
+            is_measuring: is_measuring(paths),
         }
+    }
+}
+
+/// Whether another run measures with these paths. Returns `None` if the folder cannot be written, which says nothing of others.
+fn is_measuring(paths: &Paths) -> Option<bool> {
+    match keep_others_out(paths) {
+        Ok(_) => Some(false),
+        Err(why) => format!("{why:#}").contains(BUSY).then_some(true),
     }
 }
 
@@ -88,6 +96,19 @@ fn busiest(before: &Processes, after: &Processes, seconds: f64) -> Vec<BusyProce
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_no_other_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned());
+        assert_eq!(is_measuring(&paths.apart(folder.path().join("part"))), Some(false));
+        let lock = keep_others_out(&paths.apart(folder.path().join("part"))).unwrap();
+        assert_eq!(is_measuring(&paths.apart(folder.path().join("part"))), Some(true));
+        drop(lock);
+        // No folder can be made below a file.
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert_eq!(is_measuring(&paths.apart(folder.path().join("file"))), None);
+    }
 
     #[test]
     fn others_are_what_is_busy_and_not_this_process() {

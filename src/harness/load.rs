@@ -100,13 +100,17 @@ pub fn note_found(rows: &mut [LoadResult]) {
     }
 }
 
+fn timeout_seconds(effort: &Effort, terms: &LoadTerms) -> f64 {
+    effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.least_seconds()
+}
+
 fn served(
     item: &WorkItem,
     terms: &LoadTerms,
     threads: usize,
     effort: &Effort,
 ) -> Result<Result<LoadAnswer, CaseFailure>> {
-    let timeout_seconds = effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.seconds;
+    let timeout_seconds = timeout_seconds(effort, terms);
     let effort = Effort { threads: Some(threads), timeout_seconds, ..effort.clone() };
     Supervisor::ask(Purpose::Serve, vec![item.clone()], Some(terms.clone()), &effort)
 }
@@ -114,6 +118,17 @@ fn served(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_has_the_time_in_which_its_queries_arrive() {
+        let of = |seconds, queries| {
+            let terms = LoadTerms { rate: Some(0.5), seconds, queries, ..LoadTerms::default() };
+            timeout_seconds(&Effort { timeout_seconds: 1800.0, ..Effort::default() }, &terms) - 1800.0
+        };
+        assert_eq!(of(10.0, 1), 1000.0);
+        // Without `--duration` there are no seconds: these queries take 2,614 of them.
+        assert!(of(0.0, 1307) >= 3.0 * 2614.0);
+    }
 
     #[test]
     fn processors_are_divided_into_sessions_of_equal_size() {

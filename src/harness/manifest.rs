@@ -172,13 +172,22 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("arguments of Criterion", stopped.arguments != planned.arguments),
         ("revision", stopped.revision.commit != planned.revision.commit),
         ("machine", stopped.machine.host_id != planned.machine.host_id),
+        ("numbers of tokens", stopped.suite.tokens != planned.suite.tokens),
         ("samples", stopped.suite.data_source != planned.suite.data_source),
         ("models", is_other(|a, b| (&a.name, &a.path, &a.weights) != (&b.name, &b.path, &b.weights))),
         ("inputs", is_other(|a, b| (&a.inputs, &a.dims, &a.reference) != (&b.inputs, &b.dims, &b.reference))),
         ("samples", is_other(|a, b| a.data_source != b.data_source)),
     ];
     let differs = differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what.to_owned());
-    differs.or_else(|| other_files(stopped, planned))
+    differs.or_else(|| no_longer_runnable(stopped, planned)).or_else(|| other_files(stopped, planned))
+}
+
+/// The first case that could run then and cannot run now. It would be missing in the results, and nothing could add it later.
+fn no_longer_runnable(stopped: &Manifest, planned: &Manifest) -> Option<String> {
+    stopped.cases.iter().zip(&planned.cases).filter(|(before, _)| before.failure.is_none()).find_map(|(_, now)| {
+        let failure = now.failure.as_ref()?;
+        Some(format!("cases that can run ({} cannot now: {failure})", now.case))
+    })
 }
 
 /// The first model whose files or samples have changed since the run was stopped.
@@ -189,4 +198,35 @@ fn other_files(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         let changed = files.or(is_other(&before.samples_sha256, &now.samples_sha256).then_some("samples"))?;
         Some(format!("{changed} of {} (they have changed since)", now.case.model))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::TokenTests;
+
+    fn manifest(tg: Option<usize>, failure: Option<CaseFailure>) -> Manifest {
+        let tokens = TokenTests { tg, ..TokenTests::default() };
+        let suite = Suite { tokens, ..Suite::new("s", vec!["ort".into()]) };
+        let files_sha256 = failure.is_none().then(|| "a".to_owned());
+        let case = ManifestCase { files_sha256, failure, ..ManifestCase::new(Case::new("m", "ort", 1), "ort") };
+        Manifest::begun("r".into(), Timestamp::UNIX_EPOCH, suite, vec![case])
+    }
+
+    #[test]
+    fn a_run_of_other_numbers_of_tokens_is_another_one() {
+        let stopped = manifest(Some(16), None);
+        assert_eq!(difference(&stopped, &manifest(Some(16), None)), None);
+        for other in [Some(128), None] {
+            assert_eq!(difference(&stopped, &manifest(other, None)).as_deref(), Some("numbers of tokens"));
+        }
+    }
+
+    #[test]
+    fn a_case_that_cannot_run_any_more_is_said_with_its_reason() {
+        let (could, cannot) = (manifest(None, None), manifest(None, Some(CaseFailure::unavailable("no library"))));
+        let said = "cases that can run (m/ort-cpu-f32/1 cannot now: unavailable: no library)";
+        assert_eq!(difference(&could, &cannot).as_deref(), Some(said));
+        assert_eq!(difference(&cannot, &could), None);
+    }
 }

@@ -33,8 +33,8 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool) -> Result<Pro
         match answer {
             Ok(found) => profile.cases.push(found),
             Err(failure) => {
-                let (case_id, message) = (case.to_string(), failure.to_string());
-                profile.failures.push(ProfileFailure { case_id, message });
+                let (case_id, status, message) = (case.to_string(), failure.status, failure.to_string());
+                profile.failures.push(ProfileFailure { case_id, status, message });
             }
         }
     }

@@ -30,6 +30,8 @@ use crate::selection::PlannedCase;
 pub struct FinishedRun {
     /// Absent where nothing was to be run (`--list`, or no case matches).
     pub folder: Option<RunFolder>,
+    /// Whether it was to be resumed, and nothing was left to do.
+    pub was_complete: bool,
     /// One of [`exit_codes`].
     pub exit_code: u8,
     /// The folder of the part, relative to that of all parts, if it is a part of a suite.
@@ -59,7 +61,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let is_selected = |id: &str| filter.is_match(id) && !finished.contains(id);
     let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_selected(&planned.case.to_string())).collect();
     let is_cold = request.purpose == Purpose::Load;
-    let nothing = Ok(FinishedRun { folder: None, exit_code: exit_codes::OK, part: None });
+    let nothing = Ok(FinishedRun { folder: None, was_complete: false, exit_code: exit_codes::OK, part: None });
     if is_measured && parsed.mode() == Mode::List {
         list(&selected, &parsed);
         return nothing;
@@ -103,7 +105,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
             LastRun::Complete(folder, manifest) => {
                 eprintln!("run {}, the last one, is complete: nothing is left to do", folder.id());
                 let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed)).0;
-                return Ok(FinishedRun { folder: None, exit_code, part });
+                return Ok(FinishedRun { folder: Some(folder), was_complete: true, exit_code, part });
             }
         },
         // A scheduler starts a part in the same way every time.
@@ -114,6 +116,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
                 return Ok(FinishedRun {
                     exit_code: conclude(&manifest, &folder, (false, request.effort.allow_failed)).0,
                     folder: Some(folder),
+                    was_complete: false,
                     part,
                 });
             }
@@ -164,7 +167,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
         eprintln!("\n{conclusion}");
     }
-    Ok(FinishedRun { folder: Some(folder), exit_code, part })
+    Ok(FinishedRun { folder: Some(folder), was_complete: false, exit_code, part })
 }
 
 fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {

@@ -205,7 +205,11 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             if known.is_some() && has_same_files(new.path(), &target) {
                 return Ok((Imported::Unchanged, run));
             }
-            let is_more = |known: &RunFacts| known.cases_ok > facts.cases_ok || known.calls > facts.calls;
+            // Records alone, as of a CSV file, have neither a manifest nor metrics.
+            let is_more = |known: &RunFacts| {
+                let has_manifest = known.arguments.is_some() && facts.arguments.is_none();
+                known.cases_ok > facts.cases_ok || known.calls > facts.calls || has_manifest
+            };
             if let Some(known) = known.filter(|known| !replace && is_more(known)) {
                 return Ok((Imported::Refused(refusal(&known, &facts)), run));
             }
@@ -224,8 +228,10 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
 }
 
 fn refusal(known: &RunFacts, new: &RunFacts) -> String {
+    let has_manifest = known.arguments.is_some() && new.arguments.is_none();
+    let without = if has_manifest { ", without manifest and metrics" } else { "" };
     format!(
-        "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}; \
+        "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}{without}; \
          take it all the same with `--replace`",
         known.run_id, known.cases_ok, known.calls, new.cases_ok, new.calls
     )

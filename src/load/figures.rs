@@ -104,7 +104,7 @@ pub fn figures(
     result = with_tokens(result, trial);
     let windows = if terms.is_watched { windows(&result.case_id, trial) } else { Vec::new() };
     if terms.is_watched {
-        result = with_changes(result, trial, &windows, (1e9 * terms.seconds) as u64);
+        result = with_changes(result, trial, &windows, (1e9 * terms.least_seconds()) as u64);
     }
     let (verdict, reason) = judge(&result, terms, trial.ended_early);
     result.verdict = Some(verdict);

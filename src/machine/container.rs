@@ -1,8 +1,11 @@
 //! The limits of the control group (version 2) that this process runs in: those of a container, as a rule.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::kernel_files::{named, value};
+use super::kernel_files::{kernel_number, named, value};
+
+/// Where the control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The tightest limits of the group and of those around it. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,14 +19,13 @@ pub struct ContainerLimits {
 impl ContainerLimits {
     /// `None` where no control group of version 2 can be read.
     pub fn read() -> Option<Self> {
-        let own = named(&value("/proc/self/cgroup")?, "0")?;
-        Self::read_below(Path::new("/sys/fs/cgroup"), own.trim_start_matches('/'))
+        Self::read_below(Path::new(GROUPS), &own_group()?)
     }
 
     fn read_below(root: &Path, own: &str) -> Option<Self> {
         root.join("cgroup.controllers").is_file().then_some(())?;
         let mut limits = ContainerLimits::default();
-        for group in root.join(own).ancestors().take_while(|group| group.starts_with(root)) {
+        for group in groups_around(root, own) {
             let processors = value(group.join("cpu.max")).and_then(|text| processors(&text));
             let memory = value(group.join("memory.max")).and_then(|text| text.parse().ok());
             limits.processors = limits.processors.into_iter().chain(processors).reduce(f64::min);
@@ -31,6 +33,27 @@ impl ContainerLimits {
         }
         Some(limits)
     }
+}
+
+/// How often the group and those around it were held back because they had used up their share of the processors. `None` where no
+/// control group of version 2 tells it.
+pub(super) fn held_back() -> Option<u64> {
+    held_back_below(Path::new(GROUPS), &own_group()?)
+}
+
+fn held_back_below(root: &Path, own: &str) -> Option<u64> {
+    let count = |group: PathBuf| kernel_number(&group.join("cpu.stat").to_string_lossy(), "nr_throttled");
+    groups_around(root, own).into_iter().filter_map(count).reduce(|sum, more| sum + more)
+}
+
+/// The path of this process's group of version 2, below the root.
+fn own_group() -> Option<String> {
+    Some(named(&value("/proc/self/cgroup")?, "0")?.trim_start_matches('/').to_owned())
+}
+
+/// The folder of a group, and those of the groups around it.
+fn groups_around(root: &Path, own: &str) -> Vec<PathBuf> {
+    root.join(own).ancestors().take_while(|group| group.starts_with(root)).map(Path::to_path_buf).collect()
 }
 
 /// `quota period`; the quota is `max` where there is none.
@@ -60,5 +83,18 @@ mod tests {
         write("a/b/memory.max", "1073741824\n");
         let expected = ContainerLimits { processors: Some(1.5), memory_bytes: Some(1 << 30) };
         assert_eq!(ContainerLimits::read_below(&root, "a/b"), Some(expected));
+    }
+
+    #[test]
+    fn a_process_is_held_back_with_the_groups_around_it() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let write = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
+        // The outermost group of a machine has no share of its processors.
+        write("cpu.stat", "usage_usec 9\n");
+        assert_eq!(held_back_below(root.path(), "a/b"), None);
+        write("a/cpu.stat", "usage_usec 9\nnr_periods 8\nnr_throttled 5\n");
+        write("a/b/cpu.stat", "usage_usec 9\nnr_periods 8\nnr_throttled 2\n");
+        assert_eq!([held_back_below(root.path(), "a/b"), held_back_below(root.path(), "a")], [Some(7), Some(5)]);
     }
 }

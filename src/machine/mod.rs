@@ -112,6 +112,11 @@ impl Machine {
         Machine { host_id: host_id(told.or_else(identity), machine.cpu_model.as_deref()), ..machine }
     }
 
+    /// The memory that this process may use: that of its container if this is less. `None` if neither is known.
+    pub fn usable_memory_bytes(&self) -> Option<u64> {
+        self.container_memory_bytes.into_iter().chain(self.memory_bytes).min()
+    }
+
     /// What machines that are bought as equal have in common: `AMD EPYC 7B13 ×8, 32 GiB, NVIDIA L4`. Returns `None` if the
     /// processor is unknown.
     pub fn kind(&self) -> Option<String> {

@@ -1,14 +1,15 @@
 //! How often the system has slowed the processors down.
 
+use super::container::held_back;
 use super::kernel_files::{kernel_number, value};
 
-/// Where control groups of version 2 and 1 tell how often this process has used up its share of the processors.
-const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"];
+/// Where a control group of version 1 tells how often this process has used up its share of the processors, if it is in a container.
+const VERSION_1: &str = "/sys/fs/cgroup/cpu/cpu.stat";
 
 /// How often processors were slowed down so far because they were hot, or held back because a control group allows no more. Returns
 /// `None` if the system tells neither.
 pub fn throttled() -> Option<u64> {
-    let by_group = CONTROL_GROUPS.iter().find_map(|path| kernel_number(path, "nr_throttled"));
+    let by_group = held_back().or_else(|| kernel_number(VERSION_1, "nr_throttled"));
     let of_processor =
         |number: usize| value(format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle/core_throttle_count"));
     let by_heat: Vec<u64> = (0..).map_while(of_processor).filter_map(|count| count.parse().ok()).collect();

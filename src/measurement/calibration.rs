@@ -53,7 +53,7 @@ fn look(threads: usize, machine: &Machine) -> Probe {
     let threads = threads.max(1);
     let size = SIZES[0];
     let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
-    let elements = copied_bytes(last_level_cache_bytes(), machine.memory_bytes).div_ceil(size_of::<u64>()).max(threads);
+    let elements = copied_bytes(last_level_cache_bytes(), machine).div_ceil(size_of::<u64>()).max(threads);
     let [source, mut target] = arrays(elements);
     let (giga_operations, gigabytes) =
         (2.0 * (size as f64).powi(3) / 1e9, 2.0 * size_of_val(source.as_slice()) as f64 / 1e9);

@@ -90,16 +90,27 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
         }
         Err(reason) => Err(reason),
     };
-    match measured {
-        Ok((kind, idle_watts, (busy_watts, seconds, calls))) => {
+    put(measured, row);
+    Ok(())
+}
+
+/// Puts the power of a window of calls without that of an idle window, and the energy that follows from it, into the row.
+fn put(measured: anyhow::Result<(&str, f64, (f64, f64, usize))>, row: &mut Record) {
+    let reason = match measured {
+        Ok((kind, idle_watts, (busy_watts, seconds, calls))) if busy_watts > idle_watts => {
             let watts = busy_watts - idle_watts;
             row.power_w = Some(watts);
             row.energy_j_per_sample = Some(watts * seconds / (calls * row.batch_size) as f64);
             row.energy_kind = Some(kind.into());
+            return;
         }
-        Err(reason) => row.energy_kind = Some(format!("none: {reason:#}")),
-    }
-    Ok(())
+        // Calls do not give energy back.
+        Ok((_, idle_watts, (busy_watts, ..))) => {
+            format!("{busy_watts:.1} W with calls and {idle_watts:.1} W without: other work was there meanwhile")
+        }
+        Err(reason) => format!("{reason:#}"),
+    };
+    row.energy_kind = Some(format!("none: {reason}"));
 }
 
 /// Mean power, seconds and calls of a window.
@@ -156,6 +167,18 @@ mod tests {
         assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");
         // A sleep of a busy machine may last for the whole window.
         assert!(calls == made && (1..=2).contains(&calls), "{calls} of {made}");
+    }
+
+    #[test]
+    fn calls_that_take_less_than_nothing_have_no_energy() {
+        let of = |idle_watts, busy_watts| {
+            let mut row = Record { batch_size: 2, ..Record::default() };
+            put(Ok(("rapl-package", idle_watts, (busy_watts, 1.0, 5))), &mut row);
+            (row.power_w, row.energy_j_per_sample, row.energy_kind.unwrap())
+        };
+        assert_eq!(of(10.0, 30.0), (Some(20.0), Some(2.0), "rapl-package".into()));
+        let why = "none: 30.0 W with calls and 40.0 W without: other work was there meanwhile";
+        assert_eq!(of(40.0, 30.0), (None, None, why.into()));
     }
 
     #[test]

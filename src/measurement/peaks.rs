@@ -71,7 +71,7 @@ fn better(before: Peaks, again: Peaks) -> Peaks {
 /// The same, always measured anew.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
-    let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine.memory_bytes));
+    let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine));
     if let Some(share) = peaks.disturbed_share.filter(|share| *share > MOST_DISTURBED) {
         let share = 100.0 * share;
         eprintln!(
@@ -89,11 +89,11 @@ fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
 }
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
-/// eighth of the memory.
-pub(super) fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
+/// eighth of the memory, or of the container's, which the kernel ends if it takes more.
+pub(super) fn copied_bytes(cache: Option<u64>, machine: &Machine) -> usize {
     const ASSUMED_CACHE: u64 = 32 << 20;
     let wanted = cache.unwrap_or(ASSUMED_CACHE).saturating_mul(4).max(64 << 20);
-    usize::try_from(wanted.min(memory.unwrap_or(u64::MAX) / 8)).unwrap_or(usize::MAX)
+    usize::try_from(wanted.min(machine.usable_memory_bytes().unwrap_or(u64::MAX) / 8)).unwrap_or(usize::MAX)
 }
 
 /// Measures for about two seconds, copying arrays of `copied_bytes`.
@@ -266,8 +266,14 @@ mod tests {
 
     #[test]
     fn arrays_are_four_times_the_caches_if_there_is_memory_for_them() {
-        assert_eq!(copied_bytes(Some(32 << 20), Some(16 << 30)), 128 << 20);
-        assert_eq!(copied_bytes(Some(1 << 20), None), 64 << 20);
-        assert_eq!(copied_bytes(None, Some(256 << 20)), 32 << 20);
+        let copied = |cache, memory_bytes, container_memory_bytes| {
+            copied_bytes(cache, &Machine { memory_bytes, container_memory_bytes, ..Machine::default() })
+        };
+        assert_eq!(copied(Some(32 << 20), Some(16 << 30), None), 128 << 20);
+        assert_eq!(copied(Some(1 << 20), None, None), 64 << 20);
+        assert_eq!(copied(None, Some(256 << 20), None), 32 << 20);
+        // The caches are those of a whole server, of which a container has a small part of the memory.
+        assert_eq!(copied(Some(384 << 20), Some(512 << 30), Some(1 << 30)), 128 << 20);
+        assert_eq!(copied(Some(384 << 20), Some(256 << 20), Some(512 << 30)), 32 << 20);
     }
 }

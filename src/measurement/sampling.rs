@@ -75,6 +75,18 @@ impl Sampling {
         Sampling { samples, calls_per_sample: calls_per_sample as u64, stop }
     }
 
+    /// The calls of this in so many samples, one each at the least. They are a few more if they cannot be divided evenly, unless there
+    /// are as many as there may be.
+    #[must_use]
+    pub fn in_samples(self, samples: usize) -> Self {
+        let (calls, of) = (self.samples as u64 * self.calls_per_sample, samples.max(1) as u64);
+        let calls_per_sample = match self.stop {
+            StopReason::Budget | StopReason::MostCalls => calls / of,
+            _ => calls.div_ceil(of),
+        };
+        Sampling { samples, calls_per_sample: calls_per_sample.max(1), stop: StopReason::Arguments }
+    }
+
     /// The measurement time that makes Criterion choose `calls_per_sample`, for calls of `call_ns`.
     ///
     /// Criterion divides the time by the samples and by the time of its own warm-up call, and rounds up. Half a call
@@ -169,6 +181,19 @@ mod tests {
         let choose = |call_ns| Sampling::choose(&effort, call_ns, &[]);
         assert_eq!(choose(10_000), Sampling { samples: 100, calls_per_sample: 1000, stop: StopReason::Iterations });
         assert_eq!(choose(100), Sampling { samples: 100, calls_per_sample: 10_000, stop: StopReason::MostCalls });
+    }
+
+    #[test]
+    fn another_number_of_samples_has_as_many_calls() {
+        let of = |call_ns, samples| {
+            let effort = Effort { iterations: 1000, budget_seconds: 5.0, least_seconds: 0.0, ..Effort::default() };
+            let sampling = Sampling::choose(&effort, call_ns, &[]).in_samples(samples);
+            assert_eq!((sampling.samples, sampling.stop), (samples, StopReason::Arguments));
+            sampling.calls_per_sample
+        };
+        assert_eq!([10, 100, 300, 1000, 2000].map(|samples| of(1_000, samples)), [100, 10, 4, 1, 1]);
+        // The budget has 130 calls.
+        assert_eq!([10, 50, 200].map(|samples| of(38_000_000, samples)), [13, 2, 1]);
     }
 
     #[test]

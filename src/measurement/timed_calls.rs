@@ -64,6 +64,9 @@ impl TimedSession {
     /// The same; each call ends with `prolong`, which is told when the call began, as if the runtime were slower.
     pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
         let mut times = room_for(calls);
+        if !matches!(self.begin, Begin::Device) {
+            self.parts.reserve(times.capacity());
+        }
         for _ in 0..calls {
             let row = self.session.calls_in_a_row();
             let Turn { binding, is_first } = next_turn(self.ring, &mut self.binding, &mut self.left, row);
@@ -83,16 +86,18 @@ impl TimedSession {
                     let (outputs, stages) = self.session.call_from_host(binding, &batches[binding])?;
                     drop(outputs);
                     prolong(start);
+                    let elapsed = start.elapsed();
                     let parts = CallParts { preprocess: None, stages, postprocess: None };
                     self.parts.push(parts);
-                    if self.session.has_own_clock() { parts.total() } else { start.elapsed() }
+                    if self.session.has_own_clock() { parts.total() } else { elapsed }
                 }
                 Begin::Pipeline(pipeline) => {
                     let start = Instant::now();
                     let parts = pipeline.call(&mut *self.session, binding)?;
                     prolong(start);
+                    let elapsed = start.elapsed();
                     self.parts.push(parts);
-                    if self.session.has_own_clock() { parts.total() } else { start.elapsed() }
+                    if self.session.has_own_clock() { parts.total() } else { elapsed }
                 }
             };
             times.push(nanoseconds(elapsed));
@@ -206,5 +211,13 @@ mod tests {
         let stages = Stages { to_device: CALL, compute: CALL, to_host: CALL };
         assert_eq!(session.take_parts(), [CallParts { preprocess: None, stages, postprocess: None }; 3]);
         assert!(session.take_parts().is_empty());
+    }
+
+    #[test]
+    fn there_is_room_for_the_parts_of_a_series_before_its_first_call() {
+        let mut session = TimedSession::from_host(Box::new(Delayed::default()), vec![Vec::new(); 4]);
+        session.call(300).unwrap();
+        // A list that grows while calls are made doubles its room, and copies all parts of the calls before.
+        assert!((300..512).contains(&session.parts.capacity()), "{}", session.parts.capacity());
     }
 }

@@ -86,12 +86,18 @@ impl GraphProto {
         Ok(spec)
     }
 
-    /// The number of rows of the shortest table in which the value is an index, directly or after a change of its shape.
+    /// The number of rows of the shortest table in which the value is an index, directly or after a change of its shape: its size along the axis
+    /// that is looked up.
     fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
         let indices = self.same_as(name, &["Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose"]);
         let is_index = |node: &&NodeProto| node.inputs.get(1).is_some_and(|index| indices.contains(index.as_str()));
         let lookups = self.nodes.iter().filter(|node| node.op_type == "Gather").filter(is_index);
-        let rows = |node: &NodeProto| self.initializer(&node.inputs[0])?.dims.first().map(|&rows| rows.max(1) as u64);
+        let rows = |node: &NodeProto| {
+            let sizes = &self.initializer(&node.inputs[0])?.dims;
+            let axis = node.int("axis").unwrap_or(0);
+            let axis = if axis < 0 { axis.checked_add(sizes.len() as i64)? } else { axis };
+            sizes.get(usize::try_from(axis).ok()?).map(|&rows| rows.max(1) as u64)
+        };
         lookups.filter_map(rows).min()
     }
 }
@@ -155,7 +161,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
 mod tests {
     use prost::Message;
 
-    use super::super::proto::{DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto};
+    use super::super::proto::{AttributeProto, DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto};
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
@@ -228,11 +234,14 @@ mod tests {
             op_type: op_type.into(),
             ..NodeProto::default()
         };
-        graph.inputs.extend(["ids", "attention_mask", "count"].map(integer));
+        graph.inputs.extend(["ids", "attention_mask", "count", "columns"].map(integer));
         graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
+        let columns = node("Gather", &["w", "columns"], "some");
+        graph.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", -1)], ..columns });
         let summary = summarise(&graph).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
-        assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None)]);
+        // The table has 4 rows of 5 numbers.
+        assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None), (Some(5), None)]);
     }
 
     #[test]

@@ -72,7 +72,13 @@ impl Target {
             "--url has a name or a password, which would be seen in lists of processes: put the token into a file, and name it by `--token`"
         );
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let after_host = authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, after)| after);
+        // A port that is none must not become the usual one, at which another server may listen.
+        let port: u16 = match after_host.split_once(':').map(|(_, port)| port).filter(|port| !port.is_empty()) {
+            Some(port) => port.parse().ok().context("--url has a port that is no number from 0 to 65535")?,
+            None if is_tls => 443,
+            None => 80,
+        };
         let is_here = is_this_machine(&host);
         ensure!(
             is_here || allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&host)),
@@ -245,6 +251,9 @@ mod tests {
         assert_eq!((target.shown().as_str(), target.path.as_str()), ("http://127.0.0.1:8080/prefix", "/prefix"));
         assert_eq!(find("http://localhost", &[], Vec::new()).unwrap().unwrap().addresses[0].port(), 80);
         assert!(find("http://[::1]:9", &[], Vec::new()).unwrap().is_ok());
+        for url in ["http://[::1]", "http://127.0.0.1:"] {
+            assert_eq!(find(url, &[], Vec::new()).unwrap().unwrap().addresses[0].port(), 80, "{url}");
+        }
         let secret = || vec![(hyper::header::AUTHORIZATION, secret("Bearer s3cret").unwrap())];
         assert!(find("http://127.0.0.1:1", &[], secret()).unwrap().is_ok());
         for (url, allowed, headers, why) in [
@@ -255,6 +264,9 @@ mod tests {
             ("ftp://127.0.0.1", vec![], Vec::new(), "http://"),
             ("127.0.0.1:80", vec![], Vec::new(), "http://"),
             ("", vec![], Vec::new(), "no address"),
+            ("http://127.0.0.1:80800", vec![], Vec::new(), "a port that is no number"),
+            ("http://127.0.0.1:80a", vec![], Vec::new(), "a port that is no number"),
+            ("http://[::1]:65536", vec![], Vec::new(), "a port that is no number"),
         ] {
             let error = find(url, &allowed, headers).err().unwrap().to_string();
             assert!(error.contains(why) && !error.contains("s3cret") && !error.contains("word@"), "{url}: {error}");

@@ -6,7 +6,7 @@ use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::numbers::{commit, latency, plural, short_percent};
 use super::table::{Column, Table, wrapped};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, DuetPlan, Loss, Program, Standing, Verdict, in_percent};
+use crate::compare::{CaseOutcome, Duel, DuetPlan, Loss, Program, Role, Standing, Verdict, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -47,7 +47,7 @@ fn check(duel: &Duel, case: &CaseOutcome) -> Check {
         let [base, candidate] = [found.base_ns, found.candidate_ns].map(|ns| latency(ns / 1e6));
         format!("{}: {base} → {candidate}, {}", found.verdict, in_percent(&found.change.interval))
     });
-    let message = case.loss.as_ref().map(|loss| lost(duel, case, loss)).or(change);
+    let message = case.loss.as_ref().map(|loss| lost(duel, loss)).or(change);
     Check {
         case_id: case.id.clone(),
         latency_ms: found.map(|found| found.candidate_ns / 1e6),
@@ -57,8 +57,8 @@ fn check(duel: &Duel, case: &CaseOutcome) -> Check {
 }
 
 /// `failed in main: killed`.
-fn lost(duel: &Duel, case: &CaseOutcome, loss: &Loss) -> String {
-    let whose = if loss.is_candidates() { &duel.candidates[case.candidate].name } else { &duel.base.name };
+fn lost(duel: &Duel, loss: &Loss) -> String {
+    let whose = if let Role::Candidate(number) = loss.role { &duel.candidates[number].name } else { &duel.base.name };
     format!("{} in {whose}: {}", loss.status, loss.message.lines().next().unwrap_or_default())
 }
 
@@ -99,7 +99,7 @@ fn notes(duel: &Duel) -> Vec<String> {
     let note = |case: &CaseOutcome| {
         let candidate = &duel.candidates[case.candidate].name;
         if let Some(loss) = &case.loss {
-            return Some(format!("{}: {}", case.id, lost(duel, case, loss)));
+            return Some(format!("{}: {}", case.id, lost(duel, loss)));
         }
         let found = case.comparison.as_ref()?;
         let id = if has_several(duel) { format!("{} against {candidate}", case.id) } else { case.id.clone() };
@@ -110,7 +110,7 @@ fn notes(duel: &Duel) -> Vec<String> {
         }
         if found.is_mean_apart {
             return Some(format!(
-                "{id}: open: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
+                "{id}: open: the medians show no slow-down, but the mean of all slices does ({:+.1} %): some slices or processes are \
                  slower",
                 100.0 * (found.mean_ratio - 1.0)
             ));
@@ -195,7 +195,8 @@ fn conclusion(duel: &Duel) -> String {
         exit_codes::UNSTABLE => "undecided",
         _ => "nothing could be measured",
     };
-    let lost = duel.cases.iter().find(|case| case.loss.is_some() && case.standing() == Standing::Void);
+    let is_lost = |case: &&CaseOutcome| case.loss.as_ref().is_some_and(|loss| !loss.is_candidates());
+    let lost = duel.cases.iter().find(is_lost);
     let lost =
         lost.map_or(String::new(), |case| format!("; the base lost {}, so that nothing can be said of it", case.id));
     match open {
@@ -207,7 +208,7 @@ fn conclusion(duel: &Duel) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{PairedChange, RatioEstimate, RatioInterval, Role, SliceLength, duel_exit_code};
+    use crate::compare::{PairedChange, RatioEstimate, RatioInterval, SliceLength, duel_exit_code};
     use crate::definition::Status;
     use crate::machine::Machine;
     use crate::report::checks::{CheckFormat, tests::tests_of};
@@ -291,6 +292,23 @@ mod tests {
         assert!(
             checks.render(CheckFormat::MarkdownComment).starts_with("### inferbench: a regression: 2 of 5 cases open")
         );
+    }
+
+    #[test]
+    fn a_loss_is_named_after_the_candidate_whose_it_is() {
+        let loss = Loss { role: Role::Candidate(1), status: Status::Failed, message: "killed".into() };
+        let of = |candidate| CaseOutcome {
+            candidate,
+            comparison: None,
+            loss: Some(loss.clone()),
+            ..case("m/a/1", Verdict::Same)
+        };
+        let mut duel = duel(vec![of(0), of(1)], None);
+        duel.candidates = ["one", "two"].map(|name| Program { name: name.into(), ..duel.base.clone() }).into();
+        let found = tests_of(&checks(&duel).render(CheckFormat::Junit));
+        assert_eq!([&found[0].1, &found[1].1], ["skipped", "failure"]);
+        assert!(found.iter().all(|(_, _, message)| message.ends_with("failed in two: killed")), "{found:?}");
+        assert!(!conclusion(&duel).contains("the base lost"), "{}", conclusion(&duel));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct CriterionArguments {
     /// Seconds of Criterion's warm-up, after the harness's own
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub warm_up_time: Option<f64>,
-    /// Seconds to measure a case
+    /// Most seconds to measure a case, instead of its budget
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub measurement_time: Option<f64>,
     /// Stop early; the results cannot be converted
@@ -123,6 +123,11 @@ impl CriterionArguments {
         }
     }
 
+    /// Whether what is measured can be converted: it is kept, and not made up by `--quick`.
+    pub fn leaves_records(&self) -> bool {
+        self.mode() == Mode::Measure && !self.discard_baseline && !self.quick
+    }
+
     /// The filter by Criterion's rules: an expression that matches the ids that FILTER means.
     ///
     /// # Errors
@@ -186,6 +191,14 @@ mod tests {
         assert_eq!(parse(&["--bench", "--list"]).mode(), Mode::List);
         assert_eq!(parse(&["--bench", "--profile-time", "5"]).mode(), Mode::Profile);
         assert_eq!(parse(&["--bench", "--load-baseline", "a", "--baseline", "b"]).mode(), Mode::Load);
+    }
+
+    #[test]
+    fn what_is_not_kept_or_is_made_up_leaves_no_records() {
+        assert!(parse(&["--bench"]).leaves_records() && !parse(&[]).leaves_records());
+        for flag in ["--quick", "--discard-baseline", "--list"] {
+            assert!(!parse(&["--bench", flag]).leaves_records(), "{flag}");
+        }
     }
 
     #[test]

@@ -167,6 +167,11 @@ pub struct LoadTerms {
 }
 
 impl LoadTerms {
+    /// Seconds that a trial takes at least: those that were asked for, or in which so many queries arrive.
+    pub fn least_seconds(&self) -> f64 {
+        self.seconds.max(self.rate.map_or(0.0, |rate| self.queries as f64 / rate))
+    }
+
     /// Requests, or calls that several requests share, that are served at the same time.
     pub fn served_at_once(&self) -> usize {
         self.instances * self.callers

@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::definition::Status;
+
 /// One execution of an operator within a call, as the runtime's profiler saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -210,5 +212,9 @@ pub struct Profile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileFailure {
     pub case_id: String,
+    // Since a later version: a profile may be without it.
+    #[serde(default)]
+    pub status: Status,
+    /// Why it has that status.
     pub message: String,
 }

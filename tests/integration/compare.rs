@@ -153,6 +153,22 @@ fn where_equal_code_differs_by_more_than_half_one_has_to_measure_again() {
 }
 
 #[test]
+fn what_other_load_may_have_done_is_no_verdict() {
+    let workplace = with_history();
+    let disturbed = |batch_size, ms| Record { disturbed_share: Some(1.0), ..record("candidate", batch_size, ms) };
+    let found = compared(&workplace, &[disturbed(1, 2.4), record("candidate", 8, 9.0)], &[], 4);
+    shows(&found, &["other load affected most samples of a side", "undecided: 1 same, 1 cannot-say"]);
+    // A candidate that is not slower in spite of the load is not slower.
+    compared(&workplace, &[disturbed(1, 2.0), disturbed(8, 9.0)], &[], 0);
+    // The load of the base may hide that the candidate is slower.
+    let base = "20260101T000000Z";
+    let of_base = |batch_size, ms| Record { disturbed_share: Some(1.0), ..record(base, batch_size, ms) };
+    store(&workplace, base, &[of_base(1, 2.4), record(base, 8, 9.0)]);
+    let found = compared(&workplace, &[record("candidate", 1, 2.4), record("candidate", 8, 9.0)], &[], 4);
+    shows(&found, &["undecided: 1 same, 1 cannot-say"]);
+}
+
+#[test]
 fn without_a_history_only_large_changes_can_be_told() {
     let workplace = Workplace::new(&[], &["null"], &[1]);
     store(&workplace, "20260101T000000Z", &[record("20260101T000000Z", 1, 2.0)]);
@@ -176,6 +192,23 @@ fn a_regression_has_to_be_excluded_for_every_case() {
     assert_eq!(verdicts(&json(&of(2.4, &narrow, 1))), ["slower", "cannot-say"]);
     // Perhaps faster by more than 5 %, and not slower by 5 %.
     assert_eq!(verdicts(&json(&of(1.92, &[], 0))), ["not-slower", "same"]);
+}
+
+#[test]
+fn open_cases_are_allowed_only_beside_one_with_a_verdict() {
+    const BASE: &str = "20260101T000000Z";
+    let workplace = Workplace::new(&[], &["null"], &[1]);
+    let failed = |run_id| Record { status: Status::Failed, latency_p50_ms: None, ..record(run_id, 8, 9.0) };
+    store(&workplace, BASE, &[record(BASE, 1, 2.0), failed(BASE)]);
+    let refused = || Record { library_version: Some("2.0".into()), ..record("candidate", 1, 2.0) };
+    // A case that runs again is an improvement, and says nothing about the time of any case.
+    for arguments in [vec![], vec!["--allow-undecided"]] {
+        let found = compared(&workplace, &[refused(), record("candidate", 8, 9.0)], &arguments, 4);
+        shows(&found, &["status failed → ok: an improvement", "undecided: 1 case refused"]);
+    }
+    let late = Record { status: Status::Timeout, ..failed("candidate") };
+    let found = compared(&workplace, &[late], &["--batch-sizes", "8"], 3);
+    shows(&found, &["status failed → timeout", "nothing to compare"]);
 }
 
 #[test]

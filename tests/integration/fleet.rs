@@ -1,6 +1,7 @@
 //! A suite over several machines: parts that are merged, and the same by a real Slurm and a real sshd on this machine.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -115,6 +116,32 @@ fn what_several_machines_have_measured_is_kept_by_machine() {
         lines.sort_unstable();
         assert_eq!(found.lines().skip(1).collect::<Vec<_>>(), lines);
     }
+}
+
+#[test]
+fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
+    let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
+    divide(&workplace, "3", &[]);
+    let measure = |part: &str, host_id: &str| {
+        let suite = format!("parts/{part}.toml");
+        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
+        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
+    };
+    measure("2-of-3", "bbbb2222");
+    measure("3-of-3", "cccc3333");
+    let folder = parts(&workplace);
+    let merge = |folder: &Path, cases: usize| -> HistoryRun {
+        workplace.inferbench(&["merge", &folder.display().to_string(), "--partial"]).finish().with_code(0);
+        let run = only_run(&workplace);
+        assert_eq!(run.records().unwrap().len(), cases);
+        run
+    };
+    // The second one begins with the time of a part that was not there, and the third with the rows of another machine.
+    merge(&folder.join("3-of-3"), 1);
+    merge(&folder, 2);
+    measure("1-of-3", "aaaa1111");
+    let whole = merge(&folder, 3);
+    assert!(whole.records().unwrap().iter().all(|record| record.run_id == whole.name()), "{}", whole.name());
 }
 
 /// Makes the machine of a part's run as fast as these figures say.
@@ -406,4 +433,33 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let records = only_run(&workplace).records().unwrap();
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|record| record.status == Status::Ok), "{records:?}");
+}
+
+/// A command in place of `ssh` that runs on this machine what it is told to, as the machine `alpha`. There, `sha256sum` speaks German, as
+/// it does where the user has chosen that language.
+fn german_alpha(workplace: &Workplace) -> String {
+    let ssh = r#"unset LC_ALL; [ "$3" = alpha ] || exit 255
+        PATH="$(dirname "$0"):$PATH"; export PATH; exec sh -c "$4""#;
+    let sums = r#"if [ "${LC_ALL-}" = C ]; then exec /usr/bin/sha256sum "$@"; fi
+        /usr/bin/sha256sum "$@" | sed s/FAILED/FEHLSCHLAG/"#;
+    fs::create_dir_all(workplace.path("alpha")).unwrap();
+    for (name, script) in [("ssh", ssh), ("sha256sum", sums)] {
+        let path = workplace.path(&format!("alpha/{name}"));
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    workplace.path("alpha/ssh").display().to_string()
+}
+
+#[test]
+fn a_machine_that_is_not_reached_is_said_by_the_exit_code_and_the_others_are_merged() {
+    let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1]);
+    // The libraries of other backends are large.
+    fs::remove_file(workplace.path(".native")).unwrap();
+    let there = workplace.path("there").display().to_string();
+    let own = ["fleet", "ssh", "alpha", "beta", "--folder", &there];
+    let mut command = workplace.inferbench(&[&own[..], &EFFORT[..]].concat());
+    let finished = command.env("INFERBENCH_SSH", german_alpha(&workplace)).finish().with_code(3);
+    finished.saying(&["alpha: copying", "inferbench: beta: copying", "missing: part 2"]);
+    assert_eq!(only_run(&workplace).records().unwrap().len(), 1);
 }

@@ -1,7 +1,7 @@
 //! The installed program: any folder, no checkout, the runtimes of Python environments.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -143,6 +143,24 @@ fn the_active_environment_has_the_runtime_and_the_record_says_so() {
 }
 
 #[test]
+#[cfg(feature = "jax")]
+fn a_worker_has_all_packages_that_the_python_of_the_path_has() {
+    let elsewhere = Elsewhere::new();
+    let packages = elsewhere.path("packages");
+    for package in ["jaxlib", "onnx", "numpy", "jax-98.7.dist-info"] {
+        fs::create_dir_all(packages.join(package)).unwrap();
+    }
+    fs::write(packages.join("numpy/__init__.py"), "raise ImportError('this numpy is that of the path')").unwrap();
+    let mut devices = elsewhere.inferbench(&["devices", "--format", "json"]);
+    devices.env("PATH", std::env::var_os("PATH").unwrap()).env("PYTHONPATH", &packages);
+    let listed: Value = serde_json::from_str(&devices.finish().with_code(0).stdout).unwrap();
+    let cpu = listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "jax" && it["device"] == "cpu");
+    let cpu = cpu.unwrap();
+    let found = ["detail", "library_version"].map(|name| cpu[name].as_str().unwrap());
+    assert_eq!(found, ["this numpy is that of the path", "jax 98.7"]);
+}
+
+#[test]
 #[cfg(feature = "ort")]
 fn two_environments_are_two_backends_of_one_run() {
     if !has_onnxruntime() {
@@ -212,6 +230,32 @@ fn an_environment_that_goes_in_the_middle_of_a_run_is_not_replaced_by_another_ru
     let ort = records.iter().find(|record| record.backend == "ort").unwrap();
     assert_eq!(ort.status, Status::Unavailable, "{ort:?}");
     assert!(ort.message.as_deref().unwrap().contains("ONNX Runtime is not at"), "{ort:?}");
+}
+
+#[test]
+fn the_python_module_has_the_records_of_a_run_in_which_a_case_failed() {
+    let elsewhere = Elsewhere::new();
+    // As `pip install --target` puts them.
+    for folder in ["site", "site/bin", "site/inferbench"] {
+        fs::create_dir(elsewhere.path(folder)).unwrap();
+    }
+    let module = checkout().join("scripts/wheel/python/inferbench/__init__.py");
+    fs::copy(module, elsewhere.path("site/inferbench/__init__.py")).unwrap();
+    let program = "#!/bin/sh\necho \"$@\" >>said\ncase $1 in\n\
+        run) echo 'CSV            runs/one/results.csv'; exit 5;;\n\
+        report) echo '[{\"status\": \"ok\"}, {\"status\": \"failed\"}]';;\nesac\n";
+    fs::write(elsewhere.path("site/bin/inferbench"), program).unwrap();
+    fs::set_permissions(elsewhere.path("site/bin/inferbench"), fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "import inferbench\n\
+        dim = {'height': [64, 96], 'width': 32}\n\
+        records = inferbench.run('net.onnx', input=['x:f32[1,3]', 'y:f32[2]'], dim=dim, frame='list', quiet=True)\n\
+        print([record['status'] for record in records])";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).current_dir(elsewhere.path("work")).env("PYTHONPATH", elsewhere.path("site"));
+    assert_eq!(python.finish().with_code(0).stdout.trim(), "['ok', 'failed']");
+    let said = fs::read_to_string(elsewhere.path("work/said")).unwrap();
+    let flags = "run net.onnx --input=x:f32[1,3] --input=y:f32[2] --dim=height=64,96 --dim=width=32\n";
+    assert!(said.starts_with(flags), "{said}");
 }
 
 #[test]

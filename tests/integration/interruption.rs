@@ -71,6 +71,19 @@ fn a_case_that_failed_is_measured_again_by_resuming() {
 }
 
 #[test]
+fn a_run_that_did_not_come_into_the_history_does_so_by_resuming() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let run = || workplace.inferbench(&["run", "--noplot"]);
+    run().finish().with_code(0);
+    let measured = workplace.record(DIGITS);
+    // As if the disk had been full when it was converted.
+    fs::remove_dir_all(workplace.path("target-reports")).unwrap();
+    let resumed = run().arg("--resume").finish().with_code(0);
+    resumed.saying(&["the last one, is complete: nothing is left to do"]);
+    assert_eq!(workplace.record(DIGITS), measured);
+}
+
+#[test]
 fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
     let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "12").finish().with_code(5);

@@ -59,8 +59,8 @@ fn case(backend: &str, names: [&str; 3], slow: Option<usize>) -> CaseProfile {
 fn example() -> Profile {
     let ort = case("ort", ["MatMul", "Softmax", "LayerNormalization"], None);
     let tch = case("tch", ["aten::linear", "aten::softmax", "aten::layer_norm"], Some(2));
-    let failure =
-        ProfileFailure { case_id: "bert/null-cpu-f32/1".into(), message: "</script>it has no profiler".into() };
+    let (case_id, message) = ("bert/null-cpu-f32/1".into(), "</script>it has no profiler".into());
+    let failure = ProfileFailure { case_id, message, ..ProfileFailure::default() };
     Profile { threads: 2, cases: vec![ort, tch], failures: vec![failure], ..Profile::default() }
 }
 

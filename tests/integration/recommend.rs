@@ -97,6 +97,10 @@ fn prices_of_machines_decide_the_cost() {
     let sentence = cheapest["sentence"].as_str().unwrap();
     assert!(sentence.contains("host aaaa1111: 0.1125 EUR per million, "), "{sentence}");
     workplace.inferbench(&["recommend", "digits", "--goal", "cost"]).finish().with_code(2).saying(&["--price"]);
+    // Otherwise the machine that costs nothing would be left out, and the dear one deployed.
+    workplace.write("prices.toml", "per_hour = { default = 0.0, bbbb2222 = 3.6 }\n");
+    let free = ["recommend", "digits", "--goal", "cost", "--price", "prices.toml"];
+    workplace.inferbench(&free).finish().with_code(2).saying(&["a machine with the price 0"]);
 }
 
 #[test]

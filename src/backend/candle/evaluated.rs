@@ -39,7 +39,7 @@ pub fn open_session(
         if !part.outputs.is_empty() {
             graph.output = names(&part.outputs);
         }
-        weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
+        weight_dtype = weight_dtype.or_else(|| dtype_of_most(&constants));
         fused.extend(fusion::fuse(&mut graph, &mut constants));
         let plan = Plan::new(&graph, &constants, recorder.cloned())?;
         own.extend(plan.own_operators());
@@ -52,6 +52,16 @@ pub fn open_session(
     graphs::open_session(request, Place { device, dtype: DType::F32 }, &parts, forwards, placement)
 }
 
+/// The type of most floating-point numbers of a graph; of two types that have as many, the wider one. What is computed of whole numbers or of
+/// sizes stays in f32 in graphs of f16.
+fn dtype_of_most(constants: &HashMap<String, Tensor>) -> Option<DType> {
+    let mut counts: HashMap<DType, usize> = HashMap::new();
+    for tensor in constants.values().filter(|tensor| tensor.dtype().is_float()) {
+        *counts.entry(tensor.dtype()).or_default() += tensor.elem_count();
+    }
+    counts.into_iter().max_by_key(|(dtype, count)| (*count, dtype.size_in_bytes())).map(|(dtype, _)| dtype)
+}
+
 fn names(values: &[TensorSpec]) -> Vec<ValueInfoProto> {
     values.iter().map(|value| ValueInfoProto { name: value.name.clone(), ..ValueInfoProto::default() }).collect()
 }
@@ -61,4 +71,23 @@ fn executor(own: BTreeSet<&str>, fused: BTreeSet<&str>) -> String {
     let own = if own.is_empty() { String::new() } else { format!(" with own {}", list(own)) };
     let fused = if fused.is_empty() { String::new() } else { format!(" and fused {}", list(fused)) };
     format!("candle-onnx{own}{fused}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_computes_in_the_type_of_most_of_its_numbers() {
+        let tensor = |dtype, count: usize| Tensor::zeros(count, dtype, &Device::Cpu).unwrap();
+        // The weights are one constant of many.
+        let mut constants = HashMap::from([("w".to_owned(), tensor(DType::F16, 100))]);
+        constants.extend((0..50).map(|number| (format!("scale{number}"), tensor(DType::F32, 1))));
+        constants.insert("shape".to_owned(), tensor(DType::I64, 1000));
+        assert_eq!(dtype_of_most(&constants), Some(DType::F16));
+        // Weights that are stored in f16, and cast where they are used.
+        let cast = [("w", DType::F16), ("cast", DType::F32)].map(|(name, dtype)| (name.to_owned(), tensor(dtype, 4)));
+        assert_eq!(dtype_of_most(&HashMap::from(cast)), Some(DType::F32));
+        assert_eq!(dtype_of_most(&HashMap::new()), None);
+    }
 }

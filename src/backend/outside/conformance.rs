@@ -14,6 +14,10 @@ use crate::fixture::HostTensor;
 
 /// How long a program may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to refuse something.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The same of a model, for which it may have to load its libraries.
+const LOAD: Duration = Duration::from_secs(60);
 /// Calls whose times are asked for together.
 const CALLS: usize = 40;
 /// How long clocks are compared.
@@ -38,10 +42,7 @@ pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>])
         && note("answers an unknown verb with an error, and goes on", unknown_verb(&program))
         && note("refuses a device that it does not have", unknown_device(&program, request))
         && note("ends when its input ends", ends(&program, |process| process.close()))
-        && note(
-            "ends when it is told to",
-            ends(&program, |process| drop(process.ask::<Value>(&json!({"verb": "end"}), &[]))),
-        );
+        && note("ends when it is told to", ends(&program, |process| process.tell(&json!({ "verb": "end" }))));
     if !is_program {
         return checks;
     }
@@ -67,7 +68,7 @@ fn described(program: &Program) -> Result<String, CaseFailure> {
 
 fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
     let mut process = program.start()?;
-    match process.ask::<Value>(&json!({ "verb": "no-such-verb" }), &[]) {
+    match process.ask_within::<Value>(ANSWER, &json!({ "verb": "no-such-verb" })) {
         Ok(_) => Err(CaseFailure::failed("it has answered the verb `no-such-verb`")),
         Err(failure) => {
             describe(&mut process).map_err(|_| failure.clone())?;
@@ -78,7 +79,7 @@ fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
 
 fn unknown_device(program: &Program, request: &LoadRequest<'_>) -> Result<String, CaseFailure> {
     let load = Load::new(&LoadRequest { device: "no-such-device", ..*request })?;
-    match program.start()?.ask::<Progress>(&Ask::Load(Box::new(load)), &[]) {
+    match program.start()?.ask_within::<Progress>(LOAD, &Ask::Load(Box::new(load))) {
         Err(failure) if matches!(failure.status, Status::Unsupported | Status::Unavailable) => Ok(failure.message),
         Err(failure) => Err(CaseFailure::failed(format!("{failure}; the status is `unavailable`"))),
         Ok(_) => Err(CaseFailure::failed("it has loaded a model on `no-such-device`")),

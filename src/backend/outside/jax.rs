@@ -9,7 +9,7 @@ use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::Environment;
+use crate::backend::installed::environment_of;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 
@@ -79,7 +79,7 @@ impl Backend for Jax {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = Environment::of(&LIBRARY.python(self.place).ok()?).version("jax");
+        let version = environment_of(&LIBRARY.python(self.place).ok()?).version("jax");
         Some(version.map_or_else(String::new, |jax| format!("jax {jax}")))
     }
 

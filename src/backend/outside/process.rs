@@ -173,7 +173,14 @@ impl OutsideProcess {
         Ok((answer, tensors))
     }
 
-    /// Does the same within a time, after which the process is ended.
+    /// Sends a request that has no answer. A process that has ended does not get it.
+    pub(super) fn tell(&mut self, request: &impl Serialize) {
+        if let Some(input) = &mut self.input {
+            let _ = write_frame(input, request, &[]);
+        }
+    }
+
+    /// Does the same as [`Self::ask`] within a time, after which the process is ended.
     pub(super) fn ask_within<T: DeserializeOwned>(
         &mut self,
         limit: Duration,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::OutsideProcess;
-use crate::backend::installed::{Environment, Search};
+use crate::backend::installed::{Environment, Search, places_of_packages};
 use crate::definition::CaseFailure;
 use crate::paths::{Paths, cache};
 
@@ -58,9 +58,10 @@ impl Library {
 }
 
 /// Makes modules of the first line of the standard input. If one of them needs a package that is missing or too old, the answer to the
-/// first request says so, in a frame.
+/// first request says so, in a frame. Packages are looked for in the folders that are named, if there are any.
 const BEGIN: &str = "import json, linecache, os, struct, sys, types
 output = os.dup(1)
+sys.path[:], sys.argv[1:] = sys.argv[1:] or sys.path, []
 try:
     for name, text in json.loads(sys.stdin.buffer.readline()):
         file = f'inferbench/{name}.py'
@@ -83,8 +84,8 @@ pub(super) fn start(
     modules: &[Module],
     prepare: impl FnOnce(&mut Command),
 ) -> Result<OutsideProcess, CaseFailure> {
-    let mut command = Command::new(python);
-    command.args(["-I", "-c", BEGIN]);
+    let mut command = Command::new(&python);
+    command.args(["-I", "-c", BEGIN]).args(places_of_packages(&python));
     prepare(&mut command);
     let mut process = OutsideProcess::start(name, command)?;
     process.write_line(&serde_json::to_string(modules).unwrap_or_default())?;

@@ -11,7 +11,7 @@ use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::Environment;
+use crate::backend::installed::environment_of;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{
     CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
@@ -158,7 +158,7 @@ impl Backend for Torch {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = Environment::of(&LIBRARY.python(self.place).ok()?).version("torch");
+        let version = environment_of(&LIBRARY.python(self.place).ok()?).version("torch");
         Some(version.map_or_else(String::new, |torch| format!("torch {torch}")))
     }
 

@@ -1,9 +1,13 @@
 //! What a history teaches: rows of different work stay apart, peaks are raised by what was shown twice, near-copies are one family.
 
+use std::collections::BTreeMap;
+
 use super::example::{Example, Lessons, Site};
 use super::fitted::{Quantity, Rows, misses_of_families, misses_of_machines};
 use super::predictor::{Basis, Predictor};
 use crate::catalogue::OPERATORS;
+use crate::decision::{Goal, Limits, Options, add_predictions, advise};
+use crate::definition::Phase;
 use crate::report::tests::record;
 use crate::run_data::{Peaks, Record};
 
@@ -191,6 +195,41 @@ fn chains_of_operators_tell_apart_what_networks_leave_open() {
     let truth = law(10_000_000, 200_000_000);
     let [without, with] = [networks(4), [networks(4), chains()].concat()].map(|it| (predicted(&it) / truth).ln().abs());
     assert!(with < without / 3.0, "off by {with} with chains, and {without} without");
+}
+
+/// A prompt of 32 tokens.
+fn prefill(backend: &str, record: Record) -> Record {
+    let rate = 1e3 / record.latency_p50_ms.unwrap();
+    let read = Record {
+        backend: backend.into(),
+        phase: Phase::Prefill,
+        sequence_length: Some(32),
+        throughput_ips: Some(rate),
+        tokens_per_second: Some(32.0 * rate),
+        verified: Some(true),
+        ..record
+    };
+    Record { case_id: read.case().to_string(), ..read }
+}
+
+#[test]
+fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() {
+    let slow = Record {
+        node_bytes: Some(2000 * 200 * 200),
+        graph_nodes: Some(40),
+        ..row("asked", 200, 1, 10.0 * law(40_000_000, 80_000_000))
+    };
+    let fast = networks(4).into_iter().map(|record| prefill("ort", record));
+    let records: Vec<Record> = fast.chain([prefill("tch", slow)]).collect();
+    let lessons = of(&records);
+    for min_rate in [None, Some(2000.0)] {
+        let limits = Limits { min_rate, ..Limits::default() };
+        let options = Options { goal: Goal::Throughput, limits, ..Options::new("asked") };
+        let mut found = advise(&records, &[], &options).unwrap();
+        add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
+        let named: Vec<&str> = found[0].predicted.iter().map(|it| it.case_id.as_str()).collect();
+        assert!(matches!(named[..], [id] if id.ends_with("/ort-cpu-f32/1")), "{min_rate:?}: {named:?}");
+    }
 }
 
 #[test]

@@ -104,6 +104,23 @@ fn a_run_that_was_slower_than_usual_is_named_and_not_pooled_with_others() {
 }
 
 #[test]
+fn a_slow_run_that_alone_has_answers_does_not_give_its_time_to_a_row_of_another_run() {
+    let unevaluated = Record {
+        data_source: None,
+        accuracy: None,
+        accuracy_change: None,
+        agreement: None,
+        output_cosine: None,
+        ..with_file("ort", 1, 2.0, "1x8", "a")
+    };
+    let drifted = vec![Drift { run_id: "run3".into(), host_id: "h".into(), factor: 1.5, cases: 4 }];
+    let options = Options { noise: QUIET, drifted, ..Options::new("m") };
+    let found = advise(&[unevaluated, with_file("ort", 3, 3.0, "1x8", "a"), int8(3, 2.9)], &[], &options).unwrap();
+    let sentence = &found[0].sentence;
+    assert!(sentence.starts_with("For latency, deploy the original on ort: p50 2.00 ms"), "{sentence}");
+}
+
+#[test]
 fn the_times_of_two_sizes_are_not_pooled() {
     let records = [with_file("ort", 1, 2.0, "1x8", "a"), with_file("ort", 2, 32.0, "1x64", "a")];
     let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();

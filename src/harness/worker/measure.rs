@@ -19,7 +19,7 @@ use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
-use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason, write_whole};
+use crate::run_data::{CriterionArguments, Mode, Outcome, write_whole};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
 /// which may be interrupted, it would take the wrong one.
@@ -91,11 +91,12 @@ pub fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
 pub fn sampling(effort: &Effort, arguments: &CriterionArguments, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
     let mut effort = effort.clone();
     if let Some(seconds) = arguments.measurement_time {
-        effort.budget_seconds = seconds;
+        // As `--budget` limits iterations that are asked for.
+        (effort.budget_seconds, effort.are_iterations_explicit) = (seconds, false);
     }
     let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
     match arguments.sample_size {
-        Some(samples) => Sampling { samples: samples as usize, stop: StopReason::Arguments, ..sampling },
+        Some(samples) => sampling.in_samples(samples as usize),
         None => sampling,
     }
 }
@@ -248,6 +249,19 @@ mod tests {
         let models = ["a", "b", "c", "d", "e"];
         let cases: Vec<Case> = models.iter().flat_map(|model| [8, 1, 2].map(|batch| case(model, batch))).collect();
         groups(&cases, shuffle).concat().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn arguments_of_criterion_do_not_multiply_the_calls() {
+        let warm_up = WarmUp { calls: vec![5_000_000; 10], is_steady: true };
+        let effort = Effort { iterations: 1000, are_iterations_explicit: true, ..Effort::default() };
+        let calls = |sample_size, measurement_time| {
+            let arguments = CriterionArguments { sample_size, measurement_time, ..CriterionArguments::default() };
+            let sampling = sampling(&effort, &arguments, &warm_up, &[]);
+            sampling.samples as u64 * sampling.calls_per_sample
+        };
+        assert_eq!([None, Some(1000), Some(10)].map(|samples| calls(samples, None)), [1000; 3]);
+        assert_eq!([None, Some(200)].map(|samples| calls(samples, Some(2.0))), [400; 2]);
     }
 
     #[test]

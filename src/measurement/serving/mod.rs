@@ -395,6 +395,18 @@ mod tests {
         assert!(!ended_early(&|it| it.stream(short), None));
     }
 
+    /// A trial of a number of queries has no length that is known before.
+    #[test]
+    fn a_watched_trial_has_some_hundred_samples_however_long_it_is() {
+        let least_time = Duration::from_millis(600);
+        let stream = Stream { samples: 1, least_queries: 1, least_time, expected: Expected::default() };
+        let watch = Watch { length: Duration::ZERO, most_growth: None };
+        let trial = |it: &Instances<'_>| it.watched(watch, |it| it.stream(stream));
+        let moments = with_instances(1, batching(1, 0), |_| Ok(Telling), trial).unwrap().moments;
+        assert!((10..240).contains(&moments.len()), "{}", moments.len());
+        assert!(moments.is_sorted_by_key(|moment| moment.at_ns));
+    }
+
     #[test]
     fn users_ask_again_when_the_answer_is_there() {
         let users = Users { users: 3, least_requests: 30, least_time: Duration::ZERO, expected: Expected::default() };

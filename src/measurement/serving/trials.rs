@@ -66,10 +66,10 @@ impl Trials<'_> {
 
     /// The only trial, as it was asked for.
     fn one(&self) -> Result<LoadAnswer, CaseFailure> {
-        let LoadTerms { scenario, seconds, most_growth_mb_per_h: most_growth, .. } = *self.terms;
+        let LoadTerms { scenario, most_growth_mb_per_h: most_growth, .. } = *self.terms;
         let expected = self.expected()?;
         let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
-        let length = Duration::from_secs_f64(seconds);
+        let length = Duration::try_from_secs_f64(self.terms.least_seconds()).unwrap_or(Duration::MAX);
         let mut trial = match self.terms.is_watched {
             true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected))?,
             false => self.make(samples, expected)?,
@@ -287,7 +287,9 @@ fn without_queries() -> CaseFailure {
 /// Sorts the trials by their rates, and marks that of the highest rate that passes and the knee of the curve up to the lowest rate that fails.
 fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option<f64>) {
     results.sort_by(|one, other| one.rate.unwrap_or(0.0).total_cmp(&other.rate.unwrap_or(0.0)));
-    let of = |result: &LoadResult| result.loadgen_accepts == Some(true) && result.rate == highest;
+    // A trial whose generator was late was made again at the same rate.
+    let is_judged = |result: &LoadResult| result.verdict != Some(Verdict::Invalid);
+    let of = |result: &LoadResult| result.loadgen_accepts == Some(true) && is_judged(result) && result.rate == highest;
     if let Some(best) = results.iter_mut().find(|result| of(result)) {
         best.is_highest = true;
         best.lowest_failing_rate = lowest_failing;
@@ -296,7 +298,7 @@ fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option
         let rate = result.rate.unwrap_or(0.0);
         result.unanswered == 0
             && !result.ended_early
-            && result.verdict != Some(Verdict::Invalid)
+            && is_judged(result)
             && lowest_failing.is_none_or(|most| rate <= most)
     };
     let mut curve: Vec<usize> = (0..results.len()).filter(|&place| is_on_curve(&results[place])).collect();
@@ -305,5 +307,24 @@ fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option
     let points: Vec<(f64, f64)> = curve.iter().map(|&place| (rate(place), results[place].latency_ms)).collect();
     if let Some(knee) = load::knee(&points) {
         results[curve[knee]].is_knee = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_rate_is_that_of_a_trial_whose_generator_was_in_time() {
+        let trial = |verdict| LoadResult {
+            rate: Some(100.0),
+            verdict: Some(verdict),
+            loadgen_accepts: Some(true),
+            ..LoadResult::default()
+        };
+        let mut results = [trial(Verdict::Invalid), trial(Verdict::Undecided), trial(Verdict::Passed)];
+        mark(&mut results, Some(100.0), Some(102.0));
+        assert_eq!(results.each_ref().map(|row| row.is_highest), [false, true, false]);
+        assert_eq!(results[1].lowest_failing_rate, Some(102.0));
     }
 }

@@ -13,6 +13,8 @@ use crate::measurement::memory;
 
 /// Samples over the length of a trial.
 const SAMPLES: u32 = 120;
+/// Between two samples at least.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What is watched.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +40,18 @@ impl Instances<'_> {
                 // What is noted is no growth.
                 let mut moments = Vec::with_capacity(2 * SAMPLES as usize);
                 let mut looks = LOOKS.map(|part| watch.length.mul_f64(part)).into_iter().peekable();
-                while has_ended.recv_timeout(watch.length / SAMPLES) == Err(RecvTimeoutError::Timeout) {
+                let mut pause = (watch.length / SAMPLES).max(LEAST_PAUSE);
+                while has_ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                     sample(begin, &mut moments);
+                    // How long a number of queries takes is not known before: every other sample is left out then.
+                    if moments.len() >= 2 * SAMPLES as usize {
+                        let mut is_kept = false;
+                        moments.retain(|_| {
+                            is_kept = !is_kept;
+                            is_kept
+                        });
+                        pause *= 2;
+                    }
                     if looks.next_if(|look| begin.elapsed() >= *look).is_some() {
                         look(watch, &moments, queue);
                     }

@@ -75,7 +75,8 @@ fn case(backend: &str, given: &[Given]) -> CaseProfile {
 fn profile() -> Profile {
     let mut slower = ENCODER;
     slower[1].4 = 32.0;
-    let failures = vec![ProfileFailure { case_id: "m/null-cpu-f32/1".into(), message: "it has no profiler".into() }];
+    let (case_id, message) = ("m/null-cpu-f32/1".into(), "it has no profiler".into());
+    let failures = vec![ProfileFailure { case_id, message, ..ProfileFailure::default() }];
     Profile {
         run_id: "20260101T000000Z-h".into(),
         host_id: "h".into(),

@@ -33,6 +33,9 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "10/s", "digits"], "no cases to choose"),
         (&["--rate", "10/s", "--backend", "ort"], "leave --backend out"),
         (&["--rate", "10/s", "--ttft", "1s"], "--output-tokens"),
+        (&["--rate", "10/s", "--ttft", "1s", "--output-tokens", "4"], "token by token"),
+        (&["--protocol", "completions", "--no-stream", "--rate", "10/s", "--ttft", "1s"], "token by token"),
+        (&["--protocol", "chat", "--no-stream", "--rate", "10/s", "--tpot", "1ms"], "token by token"),
     ] {
         let finished = run(&workplace, &server.url, arguments);
         let said = format!("{}{}", finished.stderr, finished.stdout);

@@ -151,6 +151,21 @@ fn good_results_are_not_replaced_by_fewer() {
 }
 
 #[test]
+fn a_run_whose_calls_were_removed_is_not_replaced_by_its_records_alone() {
+    let workplace = measured();
+    import(&workplace, &[]).finish().with_code(0);
+    workplace.inferbench(&["store", "export", "all.csv"]).finish().with_code(0);
+    let prune = ["store", "prune", "--history", "other", "--keep", "0", "--only-calls"];
+    workplace.inferbench(&prune).finish().with_code(0);
+    let before = content(&workplace.path("other"));
+    let refused = import(&workplace, &["all.csv"]).finish().with_code(2);
+    refused.saying(&["is kept with 2 measured cases and 0 calls", "2 and 0, without manifest", "--replace"]);
+    assert_eq!(content(&workplace.path("other")), before);
+    import(&workplace, &["all.csv", "--replace"]).finish().with_code(0).saying(&["replaced"]);
+    assert!(!workplace.path(&format!("other/{RUN}/manifest.json")).exists());
+}
+
+#[test]
 fn a_replaced_run_keeps_what_others_put_into_its_folder() {
     let workplace = measured();
     import(&workplace, &[]).finish().with_code(0);

@@ -140,6 +140,19 @@ fn a_program_that_ends_hangs_or_talks_costs_one_case() {
 }
 
 #[test]
+fn a_case_that_fails_when_it_is_profiled_is_told_by_the_exit_code() {
+    let (workplace, command) = faulty("def fault():\n    sys.exit(7)");
+    let profile = |code: u8, arguments: &[&str]| {
+        let words = [&["profile", "--backend", "plain,candle"], arguments].concat();
+        workplace.inferbench(&words).env("INFERBENCH_WORKER", format!("plain:{command}")).finish().with_code(code);
+    };
+    profile(5, &["--batch-sizes", "3"]);
+    profile(0, &["--batch-sizes", "3", "--allow-failed"]);
+    // The program has no profiler, which is no failure.
+    profile(0, &["--batch-sizes", "1"]);
+}
+
+#[test]
 fn what_a_program_prints_is_in_nobodys_way() {
     let flood = "for line in range(40000): print('x' * 100, line, file=sys.stderr)\nprint('to standard output')";
     let (workplace, command) = faulty(&format!("def fault():\n    pass\n{flood}"));
@@ -192,6 +205,12 @@ fn a_program_is_put_through_the_protocol() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         checks.map(|it| (text(&it["what"]), it["right"] == true, text(&it["found"]))).collect()
     };
+    let deaf = |verb: &str| {
+        format!(
+            "whole = worker.read_frame\ndef read():\n    found = whole()\n    return read() \
+             if found[0]['verb'] == '{verb}' else found\nworker.read_frame = read"
+        )
+    };
     let checks = check(&format!("python3 {}", example()), 0);
     assert_eq!((checks.len(), checks.iter().all(|(_, is_right, _)| *is_right)), (10, true), "{checks:?}");
 
@@ -203,6 +222,9 @@ fn a_program_is_put_through_the_protocol() {
             "ended with exit code 1",
         ),
         ("worker.sys.exit = lambda code: time.sleep(100)", "ends when its input ends", "it goes on after 5 s"),
+        // It does not answer what it does not know, and it does not know `end`.
+        (deaf("no-such-verb").as_str(), "answers an unknown verb with an error", "did not answer within 10 s"),
+        (deaf("end").as_str(), "ends when it is told to", "it goes on after 5 s"),
         ("worker.Digits.scores = lambda self, values: [0.0] * 10", "gives the same outputs each time", "are the same"),
         (
             "worker.product = lambda *_: [time.perf_counter() % 1.0] * 64",

@@ -20,8 +20,8 @@ from typing import Any
 
 __all__ = ["InferbenchError", "executable", "run"]
 
-# Exit codes of the program with which it has records: all well, and a wrong output, which its record tells.
-HAS_RECORDS = (0, 1)
+# Exit codes of the program with which it has records: all well, a wrong output, and a case that failed; the records tell which.
+HAS_RECORDS = (0, 1, 5)
 
 
 class InferbenchError(RuntimeError):
@@ -49,7 +49,7 @@ def executable() -> str:
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
-    """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1,8 --noplot`."""
+    """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1 --batch-sizes=8 --noplot`: inputs and files may have commas."""
     flags = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-")
@@ -58,9 +58,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         if value is True:
             flags.append(flag)
         elif isinstance(value, dict):
-            flags.append(f"{flag}={','.join(f'{key}={one}' for key, one in value.items())}")
+            sizes = {key: ",".join(map(str, one)) if isinstance(one, (list, tuple)) else one for key, one in value.items()}
+            flags += [f"{flag}={key}={one}" for key, one in sizes.items()]
         elif isinstance(value, (list, tuple)):
-            flags.append(f"{flag}={','.join(map(str, value))}")
+            flags += [f"{flag}={one}" for one in value]
         else:
             flags.append(f"{flag}={value}")
     return flags

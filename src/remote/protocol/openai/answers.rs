@@ -94,7 +94,9 @@ impl Choice {
 
     /// Whether it has a part of the answer. The first event of a chat often has only its role.
     fn has_content(&self) -> bool {
-        let calls_a_tool = |message: &Message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_null());
+        // Some servers, such as vLLM 0.22, have an empty list of calls in every event.
+        let calls_a_tool =
+            |message: &Message| matches!(&message.tool_calls, Some(Value::Array(calls)) if !calls.is_empty());
         self.texts().any(|text| !text.is_empty()) || self.delta.iter().chain(&self.message).any(calls_a_tool)
     }
 }
@@ -296,6 +298,19 @@ mod tests {
         assert_eq!(counted("{\"completion_tokens\":99999999999999}").unwrap_err(), Kind::WrongType);
         let long = format!("data: {}", "x".repeat(MOST_LINE));
         assert_eq!(read(&[&long]).unwrap_err(), Kind::TooLarge);
+    }
+
+    #[test]
+    fn an_empty_list_of_calls_is_no_content() {
+        let event = |rest: &str| format!("data: {{\"choices\":[{rest}]}}\n\n");
+        let role = event(r#"{"delta":{"role":"assistant","content":"","tool_calls":[]}}"#);
+        let token = event(r#"{"delta":{"content":"a","tool_calls":[]}}"#);
+        let call = event(r#"{"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}"#);
+        let end = event(r#"{"delta":{"content":"","tool_calls":[]},"finish_reason":"stop"}"#);
+        assert_eq!(read(&[&role, &token, &call, &end]).unwrap().tokens.len(), 2);
+        assert_eq!(read(&[&role, &end]).unwrap_err(), Kind::WrongShape);
+        let whole = br#"{"choices":[{"message":{"content":"","tool_calls":[]}}]}"#;
+        assert_eq!(check_answer(whole, &mut None).unwrap_err().kind, Kind::WrongShape);
     }
 
     #[cfg(feature = "text")]
