@@ -65,10 +65,13 @@ def sentence_embedding(folder: Path, say) -> str | None:
         return None
     try:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in json.loads(modules.read_text())]
-        ways = {key for key, value in json.loads(pooling.read_text()).items() if key.startswith("pooling_mode") and value}
+        said = {key: value for key, value in json.loads(pooling.read_text()).items() if key.startswith("pooling_mode") and value}
+        # A key for each way, or in newer files one key that names it.
+        ways = {str(value) if key == "pooling_mode" else key.removeprefix("pooling_mode_") for key, value in said.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Refused(f"{modules} or {pooling} is not as sentence-transformers writes it") from None
-    if ways & {"pooling_mode_mean_tokens", "pooling_mode"} and kinds[:2] == ["Transformer", "Pooling"]:
+    # Several ways at once are vectors one behind the other.
+    if ways in ({"mean"}, {"mean_tokens"}) and kinds[:2] == ["Transformer", "Pooling"]:
         if kinds[2:] in ([], ["Normalize"]):
             return "sentence_embedding" if kinds[2:] else "mean_state"
     say(f"{', '.join(kinds)} with {', '.join(sorted(ways))} is left out: the output is the model's own")

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use regex::Regex;
-use tract_linalg::multithread::{Executor, set_default_executor};
+use tract_linalg::multithread::{Executor, multithread_tract_scope, set_default_executor};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 use tract_onnx::tract_core::ops::matmul::optimized::OptMatMul;
@@ -57,7 +57,10 @@ impl Backend for TractBackend {
 }
 
 fn open(request: &LoadRequest<'_>, recorder: Option<Recorder>) -> Result<Box<dyn Session>, CaseFailure> {
-    set_threads(request.threads);
+    let executor = own_executor(request.threads, request.instances);
+    if executor.is_none() {
+        set_threads(request.threads);
+    }
     let parts = parts_of(request, Format::Onnx)?;
     let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
     let placement = Placement {
@@ -69,7 +72,12 @@ fn open(request: &LoadRequest<'_>, recorder: Option<Recorder>) -> Result<Box<dyn
         serves_other_sizes: true,
         ..Placement::default()
     };
-    open_session(request, TractRuntime { recorder }, &parts, graphs, placement)
+    open_session(request, TractRuntime { recorder, executor }, &parts, graphs, placement)
+}
+
+/// A pool of its own for a session that serves beside others: that of the process has the threads of one session only.
+fn own_executor(threads: usize, instances: usize) -> Option<Executor> {
+    (threads > 1 && instances > 1).then(|| Executor::multithread(threads))
 }
 
 /// Sets up tract's pool, once per process.
@@ -85,6 +93,8 @@ fn set_threads(threads: usize) {
 struct TractRuntime {
     /// Notes the operators, if the session is profiled.
     recorder: Option<Recorder>,
+    /// The threads of the session, if they are not those of the process.
+    executor: Option<Executor>,
 }
 
 struct TractGraph {
@@ -257,7 +267,13 @@ impl Runtime for TractRuntime {
         let given: TVec<TValue> = graph.places.iter().map(|&place| inputs[place].clone()).collect();
         let compiled = graph.compiled(inputs)?;
         // tract computes on the CPU before it returns.
-        let Some(recorder) = &self.recorder else { return Ok(compiled.run(given)?.into_vec()) };
+        let Some(recorder) = &self.recorder else {
+            let outputs = match &self.executor {
+                Some(own) => multithread_tract_scope(own.clone(), || compiled.run(given))?,
+                None => compiled.run(given)?,
+            };
+            return Ok(outputs.into_vec());
+        };
         let outputs = compiled.run_plan_with_eval(given, |turn, state, node, inputs| {
             // An input of the graph is a node too.
             if node.inputs.is_empty() {
@@ -293,6 +309,17 @@ fn operator_of(node: &TypedNode) -> OperatorCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_that_serve_together_have_their_own_threads() {
+        let pools: Vec<_> = (0..2).map(|_| own_executor(3, 2)).collect();
+        let [Some(Executor::MultiThread(one)), Some(Executor::MultiThread(other))] = pools.as_slice() else {
+            panic!("{pools:?}")
+        };
+        assert!(!std::sync::Arc::ptr_eq(one, other));
+        assert_eq!(one.current_num_threads(), 3);
+        assert!(own_executor(3, 1).is_none() && own_executor(1, 2).is_none());
+    }
 
     #[test]
     fn what_tract_refuses_is_said_with_its_operator() {

@@ -83,7 +83,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let loads = HistoryArguments::loads(&runs);
     if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
         let changes = rates(&sides, arguments);
-        ensure!(!changes.is_empty(), "the two load tests have no search of a case in common");
+        if changes.is_empty() {
+            eprintln!("inferbench: the two load tests have no search of a case in common");
+            return Ok(exit_codes::NOTHING_MEASURED);
+        }
         let text = match arguments.format {
             AnyFormat::Text(Format::Table) => render_comparison(&changes, Form::Table)?,
             AnyFormat::Text(Format::Markdown) => render_comparison(&changes, Form::Markdown)?,

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::duel::{BuildFlags, Terms, duel_between, package_folder, profile_slower, resolve_all, shows_slow_down};
-use crate::harness::{is_interrupted, keep_others_out};
+use crate::harness::{Interrupted, is_interrupted, keep_others_out};
 use crate::history::{PAGE, write_profile};
 use crate::paths::Paths;
 use crate::report::Format;
@@ -66,7 +66,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         AnyFormat::Checks(format) => print!("{}", checks(&duel).render(format)),
     }
     if arguments.profile {
-        for profile in profile_slower(&duel, &arguments.terms)? {
+        for profile in profile_slower(&duel, &arguments.terms) {
+            let profile = match profile {
+                Err(error) if !error.is::<Interrupted>() => {
+                    // The exit code is about the verdict, which is there.
+                    eprintln!("inferbench: no profile: {error:#}");
+                    continue;
+                }
+                profile => profile?,
+            };
             let folder = write_profile(&paths.reports(), &profile, &page(&profile, Some((0, 1)))?)?;
             let options = Options { depth: None, most_rows: Some(10) };
             let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);

@@ -45,7 +45,7 @@ struct Slurm {
     #[arg(long, value_name = "N")]
     nodes: usize,
     /// With `--by machine-kind`: the node feature that a kind of device needs
-    #[arg(long, value_name = "DEVICE=FEATURE", value_parser = parse_pair)]
+    #[arg(long, value_name = "DEVICE=FEATURE", value_parser = parse_pair, requires = "by")]
     constraint: Vec<(String, String)>,
     /// A further argument of sbatch
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
@@ -164,4 +164,18 @@ fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
     });
     let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
     last.context("there is no measurement to continue of this suite with these files and this number of machines")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_kind_of_nodes_is_for_parts_of_one_kind_of_device() {
+        let words = ["inferbench", "fleet", "slurm", "--nodes", "4", "--constraint", "cuda=gpu"];
+        assert!(Cli::try_parse_from(words).is_err());
+        assert!(Cli::try_parse_from([&words[..], &["--by", "machine-kind"]].concat()).is_ok());
+    }
 }

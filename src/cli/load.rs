@@ -91,11 +91,11 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     // The load tests of names that commas separate, or `None` if one is none.
     let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
     let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
+    let prices = arguments.price.as_deref().map(read_prices).transpose()?;
     if kept.iter().any(Option::is_some) {
-        return of_kept(arguments, kept.into_iter().flatten().collect());
+        return of_kept(arguments, kept.into_iter().flatten().collect(), prices.as_ref());
     }
     let is_search = arguments.words.first().is_some_and(|word| word == SEARCH);
-    let prices = arguments.price.as_deref().map(read_prices).transpose()?;
     let suite = harness::asked_suite(&paths, own_suite, &arguments.selection)?;
     let asked = arguments.terms.clone().over_suite(&suite, is_search)?;
     if arguments.server.url.is_some() {
@@ -114,8 +114,9 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     }
     let filter = selection.take_filter(&arguments.words[usize::from(is_search)..]);
     let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
+    let splits = asked.splits(arguments.effort.threads)?;
     let _lock = harness::keep_others_out(&paths)?;
-    let run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
+    let run = harness::load(&paths, &request, &terms, &splits)?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)
 }
 
@@ -127,12 +128,7 @@ fn finish(
     prices: Option<&Prices>,
     reports: &Path,
 ) -> Result<u8> {
-    for row in run.results.iter_mut().filter(|row| row.completed_per_s > 0.0) {
-        let Some(prices) = prices else { break };
-        let per_hour = prices.per_hour_of(&row.host_id, &row.device);
-        row.cost_per_million = per_hour.map(|price| price / 3600.0 / row.completed_per_s * 1e6);
-        row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
-    }
+    put_costs(&mut run, prices);
     eprintln!("load test   {}", write_load(reports, &run)?.display());
     write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
     // What becomes of the trials of a server is no failure of a case of this program.
@@ -140,15 +136,30 @@ fn finish(
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search, may_fail) })
 }
 
-/// One load test that was made before is shown, and the searches of two sides are compared.
-fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
+/// Notes what a million requests cost, if there are prices.
+fn put_costs(run: &mut LoadRun, prices: Option<&Prices>) {
+    let Some(prices) = prices else { return };
+    for row in run.results.iter_mut().filter(|row| row.completed_per_s > 0.0) {
+        let per_hour = prices.per_hour_of(&row.host_id, &row.device);
+        row.cost_per_million = per_hour.map(|price| price / 3600.0 / row.completed_per_s * 1e6);
+        row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
+    }
+}
+
+/// The load tests of one side that were made before are shown, and the searches of two sides are compared.
+fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&Prices>) -> Result<u8> {
     ensure!(
         sides.len() == arguments.words.len(),
         "some of the words are load tests that were made before, and others are not"
     );
+    sides.iter_mut().flatten().for_each(|run| put_costs(run, prices));
     let write = |text: &str| write_or_print(arguments.output.as_deref(), text);
     match sides.as_slice() {
-        [runs] => runs.iter().try_for_each(|run| write(&render(run, arguments.format, arguments.all)?))?,
+        [runs] => {
+            // A file has room for all of them if it is written once.
+            let texts = runs.iter().map(|run| render(run, arguments.format, arguments.all));
+            write(&texts.collect::<Result<String>>()?)?;
+        }
         [base, new] => {
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
@@ -166,9 +177,8 @@ fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
     let has = |verdict: Verdict| results.iter().any(|row| row.verdict == Some(verdict));
     // Each split that finds a rate has a row that says so. One of a case's splits is enough, and each case needs one.
-    let is_without_rate = |row: &LoadResult| {
-        row.status == Status::Ok && !results.iter().any(|other| other.is_highest && other.case_id == row.case_id)
-    };
+    let has_rate = |row: &LoadResult| results.iter().any(|other| other.is_highest && other.case_id == row.case_id);
+    let is_without_rate = |row: &LoadResult| row.status == Status::Ok && !has_rate(row);
     let is_broken = match is_search {
         true => results.iter().any(is_without_rate),
         false => has(Verdict::Failed),
@@ -179,7 +189,9 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         () if results.iter().all(|row| row.status != Status::Ok) => exit_codes::NOTHING_MEASURED,
         () if results.iter().any(is_late) => exit_codes::UNSTABLE,
         () if is_broken => exit_codes::REGRESSION_OR_WRONG,
-        () if !may_fail && results.iter().any(|row| row.status.is_failure()) => exit_codes::CASE_FAILED,
+        () if !may_fail && results.iter().any(|row| row.status.is_failure() && !has_rate(row)) => {
+            exit_codes::CASE_FAILED
+        }
         () => exit_codes::OK,
     }
 }
@@ -220,6 +232,10 @@ mod tests {
         let of_first = row("a/null-cpu-f32/1", Verdict::Invalid, false);
         let of_second = row("b/null-cpu-f32/1", Verdict::Failed, false);
         assert_eq!(code(&[of_first, of_second]), exit_codes::REGRESSION_OR_WRONG);
+        // A split, or a repeated search, that fails beside one with a rate.
+        let failed = |case: &str| LoadResult { case_id: case.into(), status: Status::Failed, ..LoadResult::default() };
+        assert_eq!(code(&[failed("a/null-cpu-f32/1")]), exit_codes::OK);
+        assert_eq!(code(&[failed("b/null-cpu-f32/1")]), exit_codes::CASE_FAILED);
     }
 
     #[test]
@@ -236,5 +252,29 @@ mod tests {
         for status in [Status::Unsupported, Status::Unavailable, Status::OutOfMemory] {
             assert_eq!(exit_code(&[served(Verdict::Passed), without(status)], false, false), exit_codes::OK);
         }
+    }
+
+    #[test]
+    fn load_tests_that_are_shown_again_are_in_one_file_with_their_costs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("prices.toml"), "per_hour = { default = 0.36 }").unwrap();
+        let kept = |run_id: &str| {
+            let row = LoadResult { run_id: run_id.into(), completed_per_s: 100.0, ..LoadResult::default() };
+            let run = LoadRun { run_id: run_id.into(), results: vec![row], ..LoadRun::default() };
+            write_load(folder.path(), &run).unwrap().display().to_string()
+        };
+        let (one, other) = (kept("20260101T000000Z"), kept("20260102T000000Z"));
+        let (prices, output) = (path("prices.toml"), path("shown"));
+        let written = |names: &str, format: &str| {
+            let words = ["serving", names, "--format", format, "--price", &prices, "--output", &output];
+            let bench = Bench::parse_from(words);
+            assert_eq!(run(&bench.arguments, None).unwrap(), exit_codes::OK);
+            std::fs::read_to_string(&output).unwrap()
+        };
+        let both = written(&format!("{one},{other}"), "csv");
+        assert!(both.contains("20260101T000000Z") && both.contains("20260102T000000Z"), "{both}");
+        let shown: LoadRun = serde_json::from_str(&written(&one, "json")).unwrap();
+        assert!((shown.results[0].cost_per_million.unwrap() - 1.0).abs() < 1e-9, "{shown:?}");
     }
 }

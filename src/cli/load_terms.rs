@@ -149,7 +149,7 @@ impl TermArguments {
         let mut suite = suite.with_percentile();
         if is_search || own.concurrency.is_some() || own.scenario.is_some_and(|own| suite.scenario() != own) {
             (suite.scenario, suite.rate, suite.concurrency) = (None, None, None);
-        } else if own.rate.is_some() {
+        } else if own.rate.is_some() || own.trace.is_some() {
             (suite.scenario, suite.concurrency) = (None, None);
         }
         if own.trace.is_some() {
@@ -385,9 +385,12 @@ impl TermArguments {
     }
 
     /// How the processors are divided among sessions.
-    pub fn splits(&self, threads: Option<usize>) -> Vec<Split> {
+    ///
+    /// # Errors
+    /// No way to divide them has sessions with so many threads.
+    pub fn splits(&self, threads: Option<usize>) -> Result<Vec<Split>> {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        match self.instances() {
+        let found: Vec<Split> = match self.instances() {
             Instances::Number(instances) => {
                 vec![Split { instances, threads: threads.unwrap_or((processors / instances).max(1)) }]
             }
@@ -395,7 +398,13 @@ impl TermArguments {
                 let all = splits(processors);
                 all.into_iter().filter(|split| threads.is_none_or(|threads| split.threads == threads)).collect()
             }
-        }
+        };
+        ensure!(
+            !found.is_empty(),
+            "no session has {} threads if {processors} processors are divided evenly: leave `--threads` out, or say the number of `--instances`",
+            threads.unwrap_or_default()
+        );
+        Ok(found)
     }
 }
 
@@ -437,5 +446,25 @@ mod tests {
         assert_eq!(of("bound = '20ms'\npercentile = 90\nqueries = 1", true), 44);
         assert_eq!(of("p99 = '20ms'\nqueries = 2000", true), 2000);
         assert_eq!(of("p99 = '20ms'\nrate = '100/s'\nqueries = 100", false), 100);
+    }
+
+    #[test]
+    fn a_trace_goes_before_the_arrivals_of_the_suite() {
+        let text = "models = []\nbackends = ['null']\nbatch_sizes = [1]\n[load]\n";
+        for table in ["concurrency = 4", "scenario = 'single'", "rate = '5/s'"] {
+            let suite: Suite = toml::from_str(&format!("{text}{table}")).unwrap();
+            let own = from_table(&"trace = 'trace.csv'".parse().unwrap()).unwrap();
+            let asked = own.over_suite(&suite, false).unwrap();
+            assert_eq!((asked.scenario(), asked.rate, asked.concurrency), (Scenario::Server, None, None), "{table}");
+        }
+    }
+
+    #[test]
+    fn processors_that_cannot_be_divided_so_are_no_load_test_of_nothing() {
+        let of = |table: &str, threads| from_table(&table.parse().unwrap()).unwrap().splits(threads);
+        let auto = "instances = 'auto'";
+        assert!(of(auto, None).is_ok() && of("instances = 2", Some(100_000)).is_ok());
+        let error = of(auto, Some(100_000)).unwrap_err().to_string();
+        assert!(error.contains("no session has 100000 threads"), "{error}");
     }
 }

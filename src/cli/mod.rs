@@ -240,9 +240,26 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn every_flag_of_a_command_has_one_meaning() {
+        // A release build of clap does not say so.
+        fn check(command: &clap::Command) {
+            let (mut names, mut flags) = (BTreeSet::new(), BTreeSet::new());
+            for argument in command.get_arguments() {
+                let what = format!("{} {}", command.get_name(), argument.get_id());
+                assert!(names.insert(argument.get_id().as_str()), "{what}");
+                assert!(argument.get_long().is_none_or(|flag| flags.insert(flag)), "{what}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
 
     #[test]
     fn every_subcommand_is_in_one_group_of_the_help_on_a_line_that_any_terminal_holds() {

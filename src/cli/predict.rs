@@ -87,7 +87,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
     /// Show the errors of predictions for rows of the history if families, batch sizes or machines are left out
-    #[arg(long, conflicts_with_all = ["models", "suite", "path", "matrix", "machine"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["models", "suite", "path", "variant", "input", "dim", "backend", "device", "dtype"],
+        conflicts_with_all = ["batch", "seq_len", "phase", "host", "machine", "matrix"]
+    )]
     evaluate: bool,
     #[command(flatten)]
     history: HistoryArguments,
@@ -338,4 +342,18 @@ fn described(file: &Path) -> Result<(Site, Peaks)> {
         ..Peaks::default()
     };
     Ok((site, peaks))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn an_evaluation_is_of_the_whole_history() {
+        let parsed = |flags: &[&str]| Cli::try_parse_from([&["inferbench", "predict", "--evaluate"], flags].concat());
+        assert!(parsed(&["--format", "json"]).is_ok());
+        assert!(parsed(&["--backend", "ort"]).is_err() && parsed(&["--host", "aaaa1111"]).is_err());
+    }
 }

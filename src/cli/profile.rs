@@ -22,7 +22,7 @@ use crate::selection::{EffortArguments, Selection};
         compared: the operators of different runtimes are matched by the modules of the model.\n\n\
         Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
         inferbench profile resnet50/ort-cpu-f32/1 resnet50/tch-cpu-f32/1\n  \
-        inferbench profile --model llama-small --phase decode --backend candle --depth 3\n  \
+        inferbench profile --model llama-small --phase decode --backend candle --module-depth 3\n  \
         inferbench profile --model bert-small --backend tch --cpu --format stacks --output bert.folded\n  \
         inferbench profile 20260101T120000Z 20260102T120000Z\n  \
         inferbench profile --model bert-small --backend tch --format trace --output bert.json"
@@ -42,7 +42,7 @@ pub struct Arguments {
     format: Form,
     /// Add up operators of one name within the first N parts of the modules' names [default: each operator is a row]
     #[arg(long, value_name = "N")]
-    depth: Option<usize>,
+    module_depth: Option<usize>,
     /// Rows of the table, the longest first; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         (profile, compared)
     };
     let most_rows = (arguments.rows > 0).then_some(arguments.rows);
-    let options = Options { depth: arguments.depth, most_rows };
+    let options = Options { depth: arguments.module_depth, most_rows };
     let mut text = String::new();
     // A difference says little to those who have not seen the two.
     if compared.is_none() || matches!(arguments.format, Form::Table | Form::Markdown) {

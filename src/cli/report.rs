@@ -156,6 +156,15 @@ struct Asked {
     history: History,
 }
 
+impl Asked {
+    /// Keeps the machines of which a page or a chart shows all cases. Other forms, such as JSON and JUnit, have every record.
+    fn keep_shown(&mut self) {
+        if let Some(fleet) = &self.fleet {
+            self.runs = shown_of(fleet, std::mem::take(&mut self.runs));
+        }
+    }
+}
+
 impl Arguments {
     /// The runs one after the other; in JSON, one array of all records. Of a model's variants, their comparison.
     fn text(&self, format: Format, paths: &Paths) -> Result<String> {
@@ -213,6 +222,7 @@ impl Arguments {
             (name, title) = (file_name(model), Some(format!("Variants of {model}")));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
         }
+        asked.keep_shown();
         // A recommendation is about all machines.
         if sections.is_empty() && asked.fleet.as_ref().is_none_or(Fleet::shows_each_kind) {
             let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
@@ -270,7 +280,6 @@ impl Arguments {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
         let fleet = fleet_of(&runs, &prices, paths);
-        let runs = fleet.iter().fold(runs, |runs, fleet| shown_of(fleet, runs));
         Ok(Asked { runs, folders, fleet, history })
     }
 }
@@ -288,7 +297,8 @@ fn charts(_: &Arguments, _: &Paths, _: &Path) -> Result<u8> {
 
 #[cfg(feature = "charts")]
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
-    let asked = arguments.read(paths)?;
+    let mut asked = arguments.read(paths)?;
+    asked.keep_shown();
     fs_err::create_dir_all(folder)?;
     let drawing = Drawing::new(&payload(&asked.runs, asked.fleet.as_ref(), paths, &asked.history))?;
     for chart in drawing.charts()? {

@@ -8,6 +8,7 @@ use super::convert::convert_run;
 use super::report::{recommended, resolution, variants_of};
 use super::verify;
 use crate::definition::{PartNumber, Status};
+use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
 use crate::machine::processes::interrupt_with_parent;
@@ -43,7 +44,7 @@ pub struct Arguments {
     #[arg(long)]
     noplot: bool,
     /// Compare the outputs with the reference, and measure nothing
-    #[arg(long, conflicts_with = "benchmark_only")]
+    #[arg(long, conflicts_with_all = ["benchmark_only", "save_baseline", "baseline", "resume", "shard", "dry_run"])]
     verify_only: bool,
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
@@ -90,7 +91,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         selftest: is_compared.then(|| known_spread(&paths)).flatten(),
         ..Request::of(selection, &arguments.effort, None)
     };
-    Ok(run_and_show(&paths, &request)?.0)
+    let (code, records) = run_and_show(&paths, &request)?;
+    // No case has passed the filter. A run that goes on may have nothing left to do, and a shard may be empty.
+    let is_without_case = records.is_empty() && !arguments.dry_run && !arguments.resume && arguments.shard.is_none();
+    Ok(if is_without_case && code == exit_codes::OK { exit_codes::NOTHING_MEASURED } else { code })
 }
 
 /// Runs, converts, and shows the tables and where the reports are. Returns the exit code and the records.
@@ -154,4 +158,20 @@ fn criterion_arguments(arguments: &Arguments, filter: Option<String>) -> Vec<Str
         criterion.push("--noplot".into());
     }
     criterion
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_verification_refuses_the_flags_of_a_measurement() {
+        let parsed = |flag: &str| Cli::try_parse_from(["inferbench", "run", "--verify-only", flag]);
+        assert!(parsed("--noplot").is_ok());
+        for flag in ["--dry-run", "--resume", "--shard=2/4", "--save-baseline=main", "--baseline=main"] {
+            assert!(parsed(flag).is_err(), "{flag}");
+        }
+    }
 }

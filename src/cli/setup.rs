@@ -18,7 +18,7 @@ use crate::paths::Paths;
         inferbench setup --device webgpu"
 )]
 pub struct Arguments {
-    /// ort, tch, openvino, jax, torch, browser or duckdb [default: ort and tch]
+    /// ort, tch, openvino, llama-cpp, jax, torch, browser or duckdb [default: ort and tch]
     #[arg(value_name = "PART")]
     parts: Vec<String>,
     /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, rocm
@@ -40,4 +40,20 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     command.args(arguments.list.then_some("--list"));
     command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", paths.setup_command("").trim());
     run_python(&mut command, "3.9")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_part_of_the_script() {
+        let script = include_str!("../../scripts/setup");
+        let named = script.lines().filter_map(|line| line.strip_prefix("    scripts/setup ")?.split(' ').next());
+        let parts: Vec<&str> = named.filter(|part| !part.is_empty() && !part.starts_with('-')).collect();
+        let help = Arguments::augment_args(clap::Command::new("setup")).render_long_help().to_string();
+        let is_named = |part: &&str| help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|it| it == *part);
+        let missing: Vec<&str> = parts.iter().copied().filter(|part| !is_named(part)).collect();
+        assert!(parts.contains(&"llama-cpp") && missing.is_empty(), "{missing:?} of {parts:?}");
+    }
 }

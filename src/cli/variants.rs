@@ -39,8 +39,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let mut selection = arguments.selection.clone();
-    selection.take_words(&arguments.files)?;
+    // A word that is neither a file nor a folder is no filter here: the suite would be measured in place of it.
+    let mut selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
     if selection.variant.is_empty() {
         selection.variant = vec![ALL.to_owned()];
     }

@@ -43,7 +43,7 @@ pub fn verify(
 ) -> anyhow::Result<u8> {
     let request = Request { purpose: Purpose::Verify, ..Request::of(selection, effort, filter) };
     let finished = harness::run(&Paths::find(), &request)?;
-    let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
+    let Some(folder) = &finished.folder else { return Ok(exit_codes::NOTHING_MEASURED) };
     let outcomes = folder.read_outcomes();
     let matrix = Matrix::new(convert::verified(&folder.read_manifest()?, &outcomes), &outcomes);
     print!("{}", matrix.render(format));

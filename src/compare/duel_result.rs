@@ -64,6 +64,9 @@ impl Loss {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseOutcome {
     pub id: String,
+    /// The ids of the case in the base and in the candidate, if `id` is made of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_ids: Option<[String; 2]>,
     /// The place of the candidate in [`Duel::candidates`].
     pub candidate: usize,
     pub plan: Option<DuetPlan>,
@@ -178,12 +181,13 @@ mod tests {
             base_ns: 1.0,
             candidate_ns: 1.0,
         };
-        CaseOutcome { id: "m/x/1".into(), candidate: 0, plan: None, comparison: Some(comparison), loss: None }
+        let comparison = Some(comparison);
+        CaseOutcome { id: "m/x/1".into(), own_ids: None, candidate: 0, plan: None, comparison, loss: None }
     }
 
     fn lost(role: Role) -> CaseOutcome {
-        let loss = Loss { role, status: Status::Failed, message: "killed".into() };
-        CaseOutcome { id: "m/x/2".into(), candidate: 0, plan: None, comparison: None, loss: Some(loss) }
+        let loss = Some(Loss { role, status: Status::Failed, message: "killed".into() });
+        CaseOutcome { id: "m/x/2".into(), own_ids: None, candidate: 0, plan: None, comparison: None, loss }
     }
 
     #[test]

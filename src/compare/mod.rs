@@ -260,7 +260,10 @@ pub fn compare(
             records: Default::default(),
         };
         if pair.base.is_empty() || pair.candidate.is_empty() {
-            cases.push(case(vec![of_one_side(&pair, candidate, options)]));
+            let change = of_one_side(&pair, candidate, options);
+            // Also if no case is left that both sides have.
+            has_pair |= change.effect == Effect::Regression;
+            cases.push(case(vec![change]));
             continue;
         }
         if let Some(run_id) = pair.shared_run() {

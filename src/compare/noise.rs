@@ -155,9 +155,9 @@ impl EarlierRuns {
             by_case.entry(record.case()).or_default().push(record);
         }
         for records in by_case.values_mut() {
-            records.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
-            // A run that is stored twice, as a copy of its folder, is one run.
-            records.dedup_by(|one, other| one.run_id == other.run_id);
+            records.sort_by_cached_key(|record| (record.timestamp, record.run_id.clone(), record.host_id.clone()));
+            // A run that is stored twice, as a copy of its folder, is one run. A merged run has a row of each machine.
+            records.dedup_by(|one, other| (&one.run_id, &one.host_id) == (&other.run_id, &other.host_id));
         }
         EarlierRuns(by_case)
     }
@@ -203,6 +203,15 @@ mod tests {
             latency_p50_ms: Some(ms),
             ..empty_record()
         }
+    }
+
+    #[test]
+    fn a_merged_run_has_a_row_of_each_machine() {
+        let on = |host: &str, index: usize| Record { host_id: host.into(), ..run(index, "c", 1.0) };
+        let stored = [on("a", 1), on("b", 1), on("a", 2), on("b", 2), on("a", 2)];
+        let earlier = EarlierRuns::of(stored.into_iter());
+        let runs = |host: &str| earlier.groups_like(&on(host, 9)).concat().len();
+        assert_eq!([runs("a"), runs("b")], [2, 2]);
     }
 
     #[test]

@@ -223,6 +223,7 @@ impl Driver<'_> {
             });
             cases.extend((0..self.candidates.len()).map(|candidate| CaseOutcome {
                 id: id.clone(),
+                own_ids: pairing.own_ids(candidate),
                 candidate,
                 plan: plan.as_ref().ok().copied(),
                 comparison: None,

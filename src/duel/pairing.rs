@@ -11,6 +11,9 @@ use crate::harness::{ArmCase, ArmPlan, ArmStart};
 pub struct Pairing {
     /// The id of the base's case, with those of the candidates' where they are others.
     pub id: String,
+    /// The id of the base's case, and of that of each candidate, if it has one.
+    base_id: String,
+    candidate_ids: Vec<Option<String>>,
     /// How arms of the base and of each candidate are started, or why nobody can be compared.
     pub starts: Result<(ArmStart, Vec<Result<ArmStart, Loss>>), Loss>,
 }
@@ -25,6 +28,12 @@ impl Pairing {
     /// Why a candidate cannot be measured.
     pub fn loss_of(&self, candidate: usize) -> Option<&Loss> {
         self.starts.as_ref().map_or_else(Some, |(_, candidates)| candidates[candidate].as_ref().err())
+    }
+
+    /// The ids of the case in the base and in a candidate, if that of the pairing is made of several.
+    pub fn own_ids(&self, candidate: usize) -> Option<[String; 2]> {
+        let of_candidate = self.candidate_ids[candidate].as_ref().filter(|_| self.id != self.base_id)?;
+        Some([self.base_id.clone(), of_candidate.clone()])
     }
 
     /// Why candidates cannot be measured, or the base.
@@ -76,7 +85,8 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             found.iter().flatten().map(|it| it.id.as_str()).filter(|id| *id != case.id).collect();
         others.dedup();
         let id = if others.is_empty() { case.id.clone() } else { format!("{} → {}", case.id, others.join(", ")) };
-        pairings.push(Pairing { id, starts });
+        let candidate_ids = found.iter().map(|found| found.map(|it| it.id.clone())).collect();
+        pairings.push(Pairing { id, base_id: case.id.clone(), candidate_ids, starts });
     }
     (pairings, left_out)
 }
@@ -188,6 +198,17 @@ mod tests {
         assert_eq!(names(&["a/ort/1", "a/ort/8"], &["a/tch/1", "a/tch/8"]), ["a/ort/1 → a/tch/1", "a/ort/8 → a/tch/8"]);
         assert_eq!(names(&["a/ort/1"], &["a-int8/ort/1"]), ["a/ort/1 → a-int8/ort/1"]);
         assert!(names(&["a/x/1", "a/y/1"], &["a/z/1", "a/w/1"]).is_empty());
+    }
+
+    #[test]
+    fn each_program_is_asked_for_a_case_by_its_own_id() {
+        let base = plan(&["a/ort/1"]);
+        let (pairings, _) = pair(&base, &[base.clone(), plan(&["a/tch/1"])], true);
+        assert_eq!(pairings[0].id, "a/ort/1 → a/tch/1");
+        let own = |ids: [&str; 2]| Some(ids.map(str::to_owned));
+        assert_eq!(pairings[0].own_ids(0), own(["a/ort/1", "a/ort/1"]));
+        assert_eq!(pairings[0].own_ids(1), own(["a/ort/1", "a/tch/1"]));
+        assert_eq!(pair(&base, std::slice::from_ref(&base), true).0[0].own_ids(0), None);
     }
 
     #[test]

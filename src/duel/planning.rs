@@ -6,15 +6,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
+use super::build::short_sha256;
 use super::terms::Terms;
 use crate::backend::use_environment;
 use crate::compare::{Program, Role};
 use crate::harness::{ARM_PROTOCOL, ArmPlan, wait_for};
 use crate::machine::files::link;
+use crate::paths::{PREPARED, Paths};
 use crate::selection::Selection;
 
 /// The name of a program's Python environment in the folder of its arm.
 const OWN_ENVIRONMENT: &str = "environment";
+/// The name of the folder of a program's prepared files there.
+const OWN_PREPARED: &str = "prepared";
 
 /// The folder in which a duel's processes run.
 ///
@@ -28,12 +32,17 @@ impl Arena {
     pub fn lay_out(folder: PathBuf, base: &Program, candidates: &[Program]) -> Result<Self> {
         // A duel that was killed has left its own.
         let _ = std::fs::remove_dir_all(&folder);
+        let duels = folder.parent().unwrap_or(&folder).to_owned();
         let arena = Arena(folder);
         for role in Role::all(candidates.len()) {
             let program = if let Role::Candidate(number) = role { &candidates[number] } else { base };
             let own = arena.of(role);
             fs_err::create_dir_all(own.join("jobs"))?;
-            for (target, name) in [(&program.executable, "inferbench"), (&program.root, "root")] {
+            let prepared = prepared_by(program, &duels);
+            fs_err::create_dir_all(&prepared)?;
+            for (target, name) in
+                [(&program.executable, "inferbench"), (&program.root, "root"), (&prepared, OWN_PREPARED)]
+            {
                 link(target, &own.join(name)).with_context(|| own.display().to_string())?;
             }
             if let Some(environment) = &program.environment {
@@ -52,7 +61,7 @@ impl Arena {
         let own = self.of(role);
         let mut command = Command::new(own.join("inferbench"));
         command.arg("arm").args(arguments).env("INFERBENCH_ROOT", own.join("root"));
-        command.env("CRITERION_HOME", self.0.join("scratch/criterion"));
+        command.env("CRITERION_HOME", self.0.join("scratch/criterion")).env(PREPARED, own.join(OWN_PREPARED));
         if own.join(OWN_ENVIRONMENT).exists() {
             use_environment(&mut command, &own.join(OWN_ENVIRONMENT));
         }
@@ -67,6 +76,18 @@ impl Arena {
     pub fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The folder of a program's prepared files. Two suites may have models of one name, and so may two revisions of a package: what is made
+/// of one must not be replaced by what is made of the other.
+fn prepared_by(program: &Program, duels: &Path) -> PathBuf {
+    let paths = Paths::of(program.root.clone());
+    let own = match (&program.suite, &program.commit) {
+        (Some(suite), _) => short_sha256(&format!("{} {:?}", suite.display(), program.suite_sha256)),
+        (None, Some(commit)) if paths.is_of_other_package() => commit.clone(),
+        _ => return paths.prepared(),
+    };
+    duels.join("prepared").join(own)
 }
 
 /// The last lines of what a process of an arm complained of.
@@ -152,21 +173,41 @@ fn read_plan(text: &str) -> Result<ArmPlan> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_arm_with_an_environment_uses_no_runtime_that_a_variable_names() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = |environment: Option<PathBuf>| Program {
+    /// A program in a folder that is a checkout.
+    fn program(folder: &Path) -> Program {
+        fs_err::create_dir_all(folder.join("models/suites")).unwrap();
+        Program {
             name: "a".into(),
             commit: None,
             suite: None,
             suite_sha256: None,
-            executable: folder.path().join("inferbench"),
+            executable: folder.join("inferbench"),
             sha256: String::new(),
-            root: folder.path().into(),
-            environment,
+            root: folder.into(),
+            environment: None,
+        }
+    }
+
+    #[test]
+    fn models_of_one_name_in_two_suites_are_prepared_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_suite = |suite: &str| Program { suite: Some(suite.into()), ..program(folder.path()) };
+        let candidates = [of_suite("one.toml"), of_suite("two.toml")];
+        let arena = Arena::lay_out(folder.path().join("arena"), &program(folder.path()), &candidates).unwrap();
+        let prepared = |role: Role| {
+            let command = arena.command(role, Vec::new());
+            let place = command.get_envs().find_map(|(name, value)| value.filter(|_| name == PREPARED));
+            fs_err::canonicalize(place.unwrap()).unwrap()
         };
-        let candidates = [program(Some(folder.path().into()))];
-        let arena = Arena::lay_out(folder.path().join("arena"), &program(None), &candidates).unwrap();
+        let all = [Role::Base, Role::Candidate(0), Role::Candidate(1)].map(prepared);
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+    }
+
+    #[test]
+    fn an_arm_with_an_environment_uses_no_runtime_that_a_variable_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let candidates = [Program { environment: Some(folder.path().into()), ..program(folder.path()) }];
+        let arena = Arena::lay_out(folder.path().join("arena"), &program(folder.path()), &candidates).unwrap();
         let is_removed = |role: Role| {
             let command = arena.command(role, Vec::new());
             command.get_envs().any(|(name, value)| name == "INFERBENCH_TORCH_PYTHON" && value.is_none())

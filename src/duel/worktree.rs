@@ -1,5 +1,6 @@
 //! A revision that is checked out into a git worktree of its own, with the files that git does not know linked into it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -77,12 +78,13 @@ impl Worktree {
         }
         // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
         if own.prepared().starts_with(&path) {
-            link_missing(&paths.prepared(), &own.prepared(), "")?;
+            link_missing(&paths.prepared(), &own.prepared(), &BTreeSet::new())?;
         }
         let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN[..] };
         for &folder in folders {
             // A file that git knows there belongs to another revision; this one has its own.
-            let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
+            let known = git(&root, &["ls-files", "-z", folder])?.unwrap_or_default();
+            let known = known.split('\0').filter(|name| !name.is_empty()).map(|name| root.join(name)).collect();
             link_missing(&root.join(folder), &project.join(folder), &known)?;
         }
         Ok(worktree)
@@ -108,15 +110,21 @@ impl Drop for Worktree {
     }
 }
 
-/// Links what is in one folder and not in the other, except for the names in `known`.
-fn link_missing(from: &Path, to: &Path, known: &str) -> Result<()> {
+/// Links what is in one folder and not in the other, except for the files in `known`.
+fn link_missing(from: &Path, to: &Path, known: &BTreeSet<PathBuf>) -> Result<()> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     fs_err::create_dir_all(to)?;
     for entry in entries.flatten() {
-        let place = to.join(entry.file_name());
-        let is_known = known.lines().any(|path| Path::new(path).file_name() == Some(&entry.file_name()));
-        if !is_known && !place.exists() {
-            link(&fs_err::canonicalize(entry.path())?, &place).with_context(|| place.display().to_string())?;
+        let (path, place) = (entry.path(), to.join(entry.file_name()));
+        if known.contains(&path) {
+            continue;
+        }
+        // Of a folder with files of this revision or of another one, only the others are linked.
+        let is_mixed = place.is_dir() || !place.exists() && known.iter().any(|file| file.starts_with(&path));
+        if is_mixed && path.is_dir() && !place.is_symlink() {
+            link_missing(&path, &place, known)?;
+        } else if !place.exists() {
+            link(&fs_err::canonicalize(path)?, &place).with_context(|| place.display().to_string())?;
         }
     }
     Ok(())
@@ -144,6 +152,7 @@ mod tests {
         };
         write("crates/mine/Cargo.toml", "[dev-dependencies]\ninferbench = '0.1'");
         write(".gitignore", "Cargo.lock\n*.onnx\ntarget\n");
+        write("crates/mine/models/sub/labels.txt", "tracked");
         for arguments in [
             &["init", "--quiet"][..],
             &["add", "."],
@@ -153,6 +162,9 @@ mod tests {
         }
         write("Cargo.lock", "version = 4");
         write("crates/mine/models/net.onnx", "net");
+        write("crates/mine/models/sub/net.onnx", "net in a folder that git knows");
+        write("crates/mine/models/labels.txt", "untracked");
+        write("crates/mine/models/sub/labels.txt", "changed");
         let paths = Paths::of(folder.path().join("crates/mine"));
         fs::create_dir_all(paths.prepared().join("nothing")).unwrap();
         let commit = find_commit(paths.root(), "HEAD").unwrap().unwrap();
@@ -160,7 +172,9 @@ mod tests {
         let project = worktree.project();
         assert_eq!(fs::read_to_string(project.join("../../Cargo.lock")).unwrap(), "version = 4");
         assert!(!project.join("Cargo.lock").exists());
-        assert_eq!(fs::read_to_string(project.join("models/net.onnx")).unwrap(), "net");
+        let read = |name: &str| fs::read_to_string(project.join("models").join(name)).unwrap();
+        assert_eq!([read("net.onnx"), read("sub/net.onnx")], ["net", "net in a folder that git knows"]);
+        assert_eq!([read("labels.txt"), read("sub/labels.txt")], ["untracked", "tracked"]);
         assert!(Paths::of(project.to_owned()).prepared().join("nothing").is_dir());
     }
 }

@@ -13,6 +13,10 @@ use crate::paths::Paths;
 use crate::run_data::CriterionArguments;
 use crate::selection::PlannedCase;
 
+/// What is said if the filter leaves nothing.
+pub(super) const NO_CASE: &str =
+    "no case matches; `inferbench run --dry-run` or `cargo bench -- --list` shows those that there are";
+
 /// The cases that suite, filters and Criterion's arguments select, ready to run.
 pub struct AskedCases {
     pub effort: Effort,
@@ -28,7 +32,7 @@ impl AskedCases {
         let own = request.own_suite.as_ref();
         let Plan { suite, mut cases } = make_plan(paths, own, &request.selection, &request.effort)?;
         cases.retain(|planned| filter.is_match(&planned.case.to_string()));
-        ensure!(!cases.is_empty(), "no case matches; `cargo bench -- --list` shows those that there are");
+        ensure!(!cases.is_empty(), NO_CASE);
         let mut preparations = Preparations::default();
         find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut preparations)?;
         measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;

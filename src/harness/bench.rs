@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory, Parser};
 use super::plan::Request;
 use super::protocol::{JOB, Purpose};
 use super::run::run;
+use super::supervisor::Interrupted;
 use super::worker;
 use crate::backend;
 use crate::catalogue::ask_for_module_inputs;
@@ -124,7 +125,23 @@ fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
         }
         Err(error) => {
             eprintln!("inferbench: {error:#}");
-            ExitCode::from(exit_codes::USAGE)
+            ExitCode::from(code_of(&error))
         }
+    }
+}
+
+/// The exit code of a run that has not come to its end.
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Interrupted>() { exit_codes::INTERRUPTED } else { exit_codes::USAGE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_the_user_stops_while_sizes_are_tried_was_interrupted() {
+        assert_eq!(code_of(&Interrupted.into()), exit_codes::INTERRUPTED);
+        assert_eq!(code_of(&anyhow::anyhow!("no model \"nothing\"")), exit_codes::USAGE);
     }
 }

@@ -8,6 +8,7 @@ use clap::Parser;
 use jiff::Timestamp;
 
 use super::activation_ranges::measure_ranges;
+use super::asked_cases::NO_CASE;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
 use super::lock::{keep_others_out, wait_for_other_parts};
@@ -67,7 +68,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         return nothing;
     }
     if selected.is_empty() {
-        eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
+        eprintln!("inferbench: {NO_CASE}");
         return nothing;
     }
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;

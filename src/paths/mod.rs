@@ -33,6 +33,9 @@ enum Place {
     Elsewhere,
 }
 
+/// The variable with the folder of prepared files of an arm of a duel. Another arm may make files of the same names from other models.
+pub const PREPARED: &str = "INFERBENCH_PREPARED";
+
 /// The variable of `--trust`.
 pub const TRUST: &str = "INFERBENCH_TRUST";
 
@@ -209,6 +212,9 @@ impl Paths {
 
     /// Weights and graphs that were made from the definitions; may be deleted at any time.
     pub fn prepared(&self) -> PathBuf {
+        if let Some(of_arm) = variable(PREPARED) {
+            return PathBuf::from(of_arm);
+        }
         match self.place {
             Place::Checkout => self.root.join(".prepared"),
             Place::Package(_) => self.target.join("inferbench/prepared"),

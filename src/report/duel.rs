@@ -233,7 +233,8 @@ mod tests {
         };
         let slice = SliceLength { ns: 0, dropped: 1, counted: 2 };
         let plan = DuetPlan { generations: 40, slices: 5, slice, may_stop_early: true };
-        CaseOutcome { id: id.into(), candidate: 0, plan: Some(plan), comparison: Some(comparison), loss: None }
+        let (plan, comparison) = (Some(plan), Some(comparison));
+        CaseOutcome { id: id.into(), own_ids: None, candidate: 0, plan, comparison, loss: None }
     }
 
     fn shown(cases: Vec<CaseOutcome>, minutes_needed: Option<f64>) -> String {

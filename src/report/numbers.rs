@@ -70,6 +70,17 @@ pub fn three_digits(value: f64) -> String {
     fixed(value, decimals)
 }
 
+/// `0.0583`, `0.20`, `12.3`: three digits also of figures far below 1, as the price of a million samples of a small model is.
+pub fn three_digits_of_any(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude > 0.0 && magnitude < 0.1 => {
+            let decimals = (2.0 - magnitude.log10().floor()).min(15.0) as usize;
+            format!("{value:.decimals$}")
+        }
+        _ => three_digits(value),
+    }
+}
+
 /// The value with so many decimals. Halves go away from zero, as in the charts, which JavaScript rounds: `format!` would make 174 of 174.5.
 pub fn fixed(value: f64, decimals: usize) -> String {
     // With up to two decimals, no other numbers lie exactly between two texts, and these are multiplied without an error.
@@ -94,6 +105,12 @@ mod tests {
         assert_eq!([174.5, 175.5, 12.25, 0.125, -2.375].map(three_digits), ["175", "176", "12.3", "0.13", "-2.38"]);
         assert_eq!([0.125, 0.10625].map(percent), ["12.5 %", "10.6 %"]);
         assert_eq!(megabytes(174.5), "175 MB");
+    }
+
+    #[test]
+    fn a_figure_far_below_one_is_not_nothing() {
+        let shown = [0.0, 0.000_033, 0.0583, 0.1963, 12.34].map(three_digits_of_any);
+        assert_eq!(shown, ["0.00", "0.0000330", "0.0583", "0.20", "12.3"]);
     }
 
     #[test]

@@ -30,7 +30,8 @@ const OF_A_SERVER: &str = "/http-";
 const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
                        max_rel_error,latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,\
                        latency_p95_ms,latency_p95_upper_ms,latency_p99_ms,latency_p99_upper_ms,throughput_ips,\
-                       throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,output_cosine";
+                       throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,\
+                       output_cosine,verified_by";
 
 /// A title names no more machines.
 const MOST_NAMED: usize = 3;

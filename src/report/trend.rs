@@ -1,11 +1,11 @@
 //! The median latency over runs, with the changes that are shown beyond the machine's noise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use super::selection::{ReportedRun, Shown};
-use crate::compare::{Allowance, CaseFilter, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
+use crate::compare::{Allowance, CaseFilter, ComparedCase, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
 
@@ -41,7 +41,8 @@ pub fn trend<'a>(shown: &Shown<'a>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendP
         for (key, record) in measured {
             let value = record.latency_p50_ms.filter(|value| value.is_finite() && *value > 0.0);
             if let (Some(&case), Some(value)) = (places.get(&key), value) {
-                points.push(TrendPoint { case, run: index, value, change: changes.remove(&record.case()) });
+                let change = changes.remove(&(record.host_id.clone(), record.case()));
+                points.push(TrendPoint { case, run: index, value, change });
             }
             before.insert(key, record);
         }
@@ -52,13 +53,14 @@ pub fn trend<'a>(shown: &Shown<'a>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendP
 /// The machine and the number of the work.
 type Key<'a> = (&'a str, usize);
 
-/// The cases of a run that are faster or slower than they were.
+/// The cases of a run that are faster or slower than they were, by machine. A merged run has the anchor case of each machine, and
+/// these are no runs of one side.
 fn changes(
     shown: &Shown<'_>,
     run: &ReportedRun,
     last: Vec<Record>,
     known: &dyn Fn(&str) -> Noise,
-) -> HashMap<Case, LatencyChange> {
+) -> HashMap<(String, Case), LatencyChange> {
     let options = Options {
         confidence: 0.99,
         tolerance: 0.05,
@@ -75,11 +77,17 @@ fn changes(
         |record: &Record| record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id);
     let others = shown.runs.iter().filter(|other| !other.records.first().is_some_and(is_compared));
     let earlier = EarlierRuns::of(others.flat_map(|other| other.records.iter().cloned()));
-    let base = Side::of_records("before", last.clone());
-    let candidate = Side::of_records(run.run_id(), run.records.clone());
-    let found = compare(&base, &candidate, &earlier, known, &options);
     let changed = |latency: &LatencyChange| latency.verdict.is_change();
-    found.cases.into_iter().filter_map(|case| Some((case.case, case.latency.filter(changed)?))).collect()
+    let hosts: BTreeSet<&str> = last.iter().map(|record| record.host_id.as_str()).collect();
+    let of_host = |host_id: &str| {
+        let own = |records: &[Record]| records.iter().filter(|it| it.host_id == host_id).cloned().collect::<Vec<_>>();
+        let base = Side::of_records("before", own(&last));
+        let candidate = Side::of_records(run.run_id(), own(&run.records));
+        let cases = compare(&base, &candidate, &earlier, known, &options).cases;
+        let change = |case: ComparedCase| Some(((host_id.to_owned(), case.case), case.latency.filter(changed)?));
+        cases.into_iter().filter_map(change).collect::<Vec<_>>()
+    };
+    hosts.into_iter().flat_map(of_host).collect()
 }
 
 #[cfg(test)]
@@ -109,6 +117,26 @@ mod tests {
         let marked: Vec<_> = points.iter().filter_map(|point| Some((point.run, point.change.as_ref()?))).collect();
         assert_eq!((marked.len(), marked[0].0, marked[0].1.verdict), (1, 6, Verdict::Slower));
         assert!((marked[0].1.interval.ratio - 1.4).abs() < 0.02, "{marked:?}");
+    }
+
+    /// Merged runs have the anchor case of each machine.
+    #[test]
+    fn each_machine_of_a_run_is_compared_with_itself() {
+        let run = |index: usize| {
+            let on = |host_id: &str, ms: f64| Record {
+                host_id: host_id.into(),
+                git_commit: Some(format!("{:07}", index / 2)),
+                git_dirty: Some(false),
+                iterations: Some(1000),
+                ..record("m", "ort", 1, Some(ms * (1.0 + 0.002 * (index % 3) as f64)))
+            };
+            run_of(index, vec![on("h", if index < 6 { 10.0 } else { 14.0 }), on("other", 20.0)])
+        };
+        let runs: Vec<ReportedRun> = (0..10).map(run).collect();
+        let points = trend(&Shown::new(&runs[9..], &runs[..9]), &|_| Noise::assumed());
+        let marked: Vec<_> = points.iter().filter(|point| point.change.is_some()).collect();
+        assert_eq!(points.len(), 20);
+        assert_eq!(marked.iter().map(|point| (point.case, point.run)).collect::<Vec<_>>(), [(0, 6)], "{marked:?}");
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl Asked {
         Ok(self)
     }
 
+    /// The name of the suite that its records have.
+    pub fn suite_name(&self) -> &str {
+        self.suite.as_deref().unwrap_or(OWN_SUITE.trim_end_matches(".toml"))
+    }
+
     /// About how many cases it is, for an estimate.
     pub fn about_cases(&self) -> usize {
         let lists =

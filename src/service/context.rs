@@ -21,13 +21,15 @@ pub struct Context {
     pub models: Models,
     pub queue: Queue,
     pub pace: Pace,
+    /// The same of requests that are refused.
+    pub refusals: Pace,
     last_reading: Mutex<Option<Instant>>,
 }
 
 impl Context {
     pub fn new(paths: Paths, settings: Settings, models: Models, queue: Queue) -> Self {
-        let (devices, pace) = (Devices::default(), Pace::default());
-        Context { paths, settings, devices, models, queue, pace, last_reading: Mutex::new(None) }
+        let (devices, pace, refusals) = (Devices::default(), Pace::default(), Pace::default());
+        Context { paths, settings, devices, models, queue, pace, refusals, last_reading: Mutex::new(None) }
     }
 
     /// Whether the history may be read now: that takes processor time of the measurement that runs.

@@ -25,13 +25,14 @@ const QUESTION: &str = "Basic realm=\"inferbench\", charset=\"UTF-8\"";
 
 /// Lets a request pass or refuses it. Every response says that a browser is not to guess or keep anything.
 pub async fn guard(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
-    let mut response = match check(&context, request.uri().path(), request.headers()) {
-        Ok(()) => {
-            if context.queue.running().is_some() {
-                context.pace.turn().await;
-            }
-            next.run(request).await
-        }
+    let checked = check(&context, request.uri().path(), request.headers());
+    if context.queue.running().is_some() {
+        // Those that are refused take time of the measurement, too, but no turn of the others.
+        let pace = if checked.is_ok() { &context.pace } else { &context.refusals };
+        pace.turn().await;
+    }
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     };
     let is_refused = response.status() == StatusCode::UNAUTHORIZED;

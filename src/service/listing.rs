@@ -27,7 +27,7 @@ use crate::paths::Paths;
 use crate::report::index::REPORT;
 use crate::run_data::Record;
 
-/// Rows of a page where nothing is said, and at most.
+/// Rows of a page where nothing is said, and at most. At least, it is one.
 const ROWS: usize = 100;
 const MOST_ROWS: usize = 1000;
 
@@ -47,7 +47,8 @@ pub struct Page<T> {
 
 /// A part of a list that is computed one by one.
 fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<usize>) -> Page<T> {
-    let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(ROWS).min(MOST_ROWS));
+    // A page without a row would be followed by itself.
+    let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(ROWS).clamp(1, MOST_ROWS));
     let mut items: Vec<T> = items.skip(offset).take(limit + 1).collect();
     let has_more = items.len() > limit;
     items.truncate(limit);
@@ -123,10 +124,7 @@ pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) 
             let started = run.facts.as_ref().map(|facts| facts.timestamp).or(run.job.as_ref().map(|job| job.submitted));
             asked.state.is_none_or(|state| run.state == state)
                 && run.has(&models, &backends)
-                && asked
-                    .suite
-                    .as_ref()
-                    .is_none_or(|suite| run.facts.as_ref().is_some_and(|facts| facts.suite == *suite))
+                && asked.suite.as_ref().is_none_or(|suite| run.is_of_suite(suite))
                 && oldest.is_none_or(|oldest| started.is_some_and(|started| started >= oldest))
         };
         Ok(page(ids.into_iter().map(run).filter(matches), asked.offset, asked.limit))
@@ -328,5 +326,7 @@ mod tests {
         let last = page(0..3, Some(usize::MAX), None);
         assert_eq!((last.items.len(), last.next_offset), (0, None));
         assert_eq!(page(0..3, Some(1), Some(1)).next_offset, Some(2));
+        let least = page(0..3, None, Some(0));
+        assert_eq!((least.items, least.next_offset), (vec![0], Some(1)));
     }
 }

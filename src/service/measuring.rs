@@ -56,7 +56,7 @@ async fn run(context: &Arc<Context>, job: &Job) {
 async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<String>)> {
     loop {
         if !wait_for_turn(context, job).await? {
-            return Ok((State::Cancelled, None));
+            return Ok(unwanted(context));
         }
         job.update(|status| {
             status.state = State::Running;
@@ -66,7 +66,7 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
         context.queue.keep(job)?;
         let (status, last_words) = measure(context, job).await?;
         if job.is_cancelled() {
-            return Ok((State::Cancelled, None));
+            return Ok(unwanted(context));
         }
         return Ok(match status.code().and_then(|code| u8::try_from(code).ok()) {
             // The records say what became of each case.
@@ -86,10 +86,18 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
     }
 }
 
-/// Waits until nothing else measures on this machine. Returns false if the job was cancelled meanwhile.
+/// How a job ends that does not come to its end: the server is ending, or somebody has cancelled it.
+fn unwanted(context: &Context) -> (State, Option<String>) {
+    match context.queue.is_closing() {
+        true => (State::Interrupted, Some("the server was ended before the job was finished".into())),
+        false => (State::Cancelled, None),
+    }
+}
+
+/// Waits until nothing else measures on this machine. Returns false if the job was cancelled meanwhile, or the server is ending.
 async fn wait_for_turn(context: &Context, job: &Job) -> Result<bool> {
     loop {
-        if job.is_cancelled() {
+        if job.is_cancelled() || context.queue.is_closing() {
             return Ok(false);
         }
         match keep_others_out(&context.paths) {
@@ -100,9 +108,6 @@ async fn wait_for_turn(context: &Context, job: &Job) -> Result<bool> {
         let message = "another measurement runs on this machine";
         if job.status().message.as_deref() != Some(message) {
             job.update(|status| status.message = Some(message.into()));
-        }
-        if context.queue.is_closing() {
-            job.cancel();
         }
         sleep(LOOK_EVERY).await;
     }
@@ -176,6 +181,10 @@ async fn end(child: &mut Child, progress: &Progress) {
 async fn convert_rest(context: &Context, id: &str) {
     let folder = RunFolder::new(context.paths.runs().join(id));
     if context.paths.reports().join(id).exists() || !folder.path().is_dir() {
+        return;
+    }
+    // The folder of a run that has not begun is empty: no other measurement is waited for.
+    if fs_err::remove_dir(folder.path()).is_ok() {
         return;
     }
     // A run whose server was killed is told to end, and converts itself.

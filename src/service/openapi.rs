@@ -51,7 +51,8 @@ fn document() -> Value {
         json!({ "required": true, "content": { "application/json": { "schema": schemas.subschema_for::<Asked>() } } });
     let runs = schemas.subschema_for::<Page<Run>>();
     let summary = "Jobs and the runs of the history, the newest first.";
-    api.add("/api/v1/runs", "get", summary, query_parameters::<RunsQuery>(), (200, runs), &[]);
+    let busy = (503, "A measurement runs, and a list was read a moment ago: try again after `Retry-After` seconds.");
+    api.add("/api/v1/runs", "get", summary, query_parameters::<RunsQuery>(), (200, runs), &[busy]);
     let missing = [(404, "There is no such run.")];
     api.add("/api/v1/runs/{id}", "get", "A job, a run, or both.", id(), (200, run.clone()), &missing);
     let errors = [(404, "There is no such job."), (409, "It is over.")];
@@ -63,11 +64,16 @@ fn document() -> Value {
     api.add("/api/v1/runs/{id}/report", "get", "The page with charts of a run.", id(), (200, text), &missing);
     let records = schemas.subschema_for::<Page<Record>>();
     let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
-    let errors = [(406, "None of the three is accepted.")];
+    let errors = [(406, "None of the three is accepted."), busy];
     api.add("/api/v1/records", "get", summary, query_parameters::<RecordsQuery>(), (200, records), &errors);
     let any = Schema::default();
     let summary = "What `inferbench compare BASE CANDIDATE --format json` prints.";
-    api.add("/api/v1/compare", "get", summary, query_parameters::<CompareQuery>(), (200, any.clone()), &missing);
+    let errors = [
+        (404, "There is no such run."),
+        (422, "The runs cannot be compared."),
+        (503, "A measurement runs, which a comparison would disturb."),
+    ];
+    api.add("/api/v1/compare", "get", summary, query_parameters::<CompareQuery>(), (200, any.clone()), &errors);
     let devices = schemas.subschema_for::<Found>();
     api.add(
         "/api/v1/devices",
@@ -156,5 +162,8 @@ mod tests {
             parameters.iter().any(|parameter| parameter["name"] == "max_age" && parameter["in"] == "query"),
             "{parameters:?}"
         );
+        for path in ["/api/v1/runs", "/api/v1/records", "/api/v1/compare"] {
+            assert!(document["paths"][path]["get"]["responses"]["503"].is_object(), "{path}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use jiff::{Timestamp, ToSpan};
 use tokio::sync::Notify;
@@ -31,6 +31,8 @@ pub struct Queue {
     pub left_over: Vec<String>,
     inner: Mutex<Inner>,
     wake: Notify,
+    /// Held as long as the server runs.
+    _lock: std::fs::File,
 }
 
 struct Inner {
@@ -47,11 +49,14 @@ impl Queue {
     /// Reads the jobs of earlier servers. Those that were not over have been interrupted.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// The folder cannot be written, or belongs to a server that runs.
     pub fn open(paths: &Paths, places: usize) -> Result<Self> {
         let runs = paths.runs();
         let folder = runs.with_file_name("service");
         write_own_suite(&folder)?;
+        // To another server, the jobs of this one would be those of a server that was killed, whose runs it removes.
+        let lock = fs_err::File::create(folder.join("lock"))?.into_parts().0;
+        lock.try_lock().with_context(|| format!("{}: another server has its jobs here", folder.display()))?;
         let mut kept: Vec<JobStatus> = Vec::new();
         for file in fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path()) {
             // A file that was damaged is about a job of which nothing is known.
@@ -78,7 +83,8 @@ impl Queue {
             is_closing: false,
             seconds_per_case: SECONDS_PER_CASE,
         };
-        let queue = Queue { folder, runs, places, left_over, inner: Mutex::new(inner), wake: Notify::new() };
+        let (inner, wake) = (Mutex::new(inner), Notify::new());
+        let queue = Queue { folder, runs, places, left_over, inner, wake, _lock: lock };
         queue.left_over.iter().filter_map(|id| queue.job(id)).try_for_each(|job| queue.keep(&job))?;
         Ok(queue)
     }
@@ -297,4 +303,23 @@ impl Inner {
 pub fn since(age: std::time::Duration) -> Timestamp {
     let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
     Timestamp::now().checked_sub(seconds.min(1_000_000_000).seconds()).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_servers_do_not_share_a_folder_of_jobs() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("part"));
+        let first = Queue::open(&paths, 1).unwrap();
+        let asked = Asked { models: vec!["digits".into()], ..Asked::default() };
+        let job = first.submit(asked, true).unwrap();
+        let error = Queue::open(&paths, 1).err().unwrap();
+        assert!(format!("{error:#}").contains("another server has its jobs here"), "{error:#}");
+        assert_eq!(job.state(), State::Queued);
+        drop(first);
+        assert_eq!(Queue::open(&paths, 1).unwrap().left_over, [job.id()]);
+    }
 }

@@ -83,6 +83,12 @@ impl Run {
             (None, None) => models.is_empty() && backends.is_empty(),
         }
     }
+
+    /// Whether it is of this suite: as it was measured, or else asked for.
+    pub fn is_of_suite(&self, suite: &str) -> bool {
+        let of_facts = self.facts.as_ref().map(|facts| facts.suite.as_str());
+        of_facts.or(self.job.as_ref().map(|job| job.asked.suite_name())) == Some(suite)
+    }
 }
 
 /// `POST /api/v1/runs`.
@@ -166,12 +172,15 @@ pub async fn events(
 ) -> Result<Response, Failure> {
     let job = found(&context, &id)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<usize>().ok());
-    let next = last.map_or(0, |last| last.saturating_add(1));
-    if next == 0 && job.events(0).is_empty() {
+    if job.events(0).is_empty() {
         // A job of an earlier server, of which only the end is known.
         job.update(|_| {});
     }
     let changes = job.changes();
+    // A client may have seen more events from an earlier server than there are now: the last event of a job that is over is told again.
+    let known = *changes.borrow();
+    let most = known.saturating_sub(usize::from(job.state().is_over()));
+    let next = last.map_or(0, |last| last.saturating_add(1).min(most));
     let stream = stream::unfold((job, changes, next), async |(job, mut changes, next)| {
         loop {
             let is_over = job.state().is_over();

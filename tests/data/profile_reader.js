@@ -40,6 +40,8 @@ addEventListener("load", () => {
   seen.filtered = column(1);
   fill(document.querySelector("#rows input"), "");
   seen.first = column(1)[0];
+  window.copy = (text) => { seen.copied = text.split("\n"); };
+  [...document.querySelectorAll("#rows button")].find((button) => button.textContent === "Copy as CSV").click();
   document.querySelector("#rows th button").click();
   seen.sorted = column(1).filter((text) => text !== "").every((text, index, all) => index === 0 || all[index - 1] <= text);
 

@@ -283,6 +283,9 @@ fn what_does_not_run_or_is_wrong_or_larger_is_a_regression() {
     shows(&compared(&workplace, &larger, &[], 1), &["memory_mb 100 → 150 (+50.0 %): a regression", "2 same"]);
     compared(&workplace, &larger, &["--memory-tolerance", "60%"], 0);
     shows(&compared(&workplace, &[good()], &[], 1), &["m/ort-cpu-f32/1: case ok → gone: a regression"]);
+    let other = [record("candidate", 4, 5.0)];
+    shows(&compared(&workplace, &other, &[], 1), &["regression: 2 other regressions"]);
+    compared(&workplace, &other, &["--allow-missing"], 3);
     compared(&workplace, &[good()], &["--allow-missing"], 0);
     compared(&workplace, &[good()], &["--batch-sizes", "8"], 0);
 }

@@ -296,6 +296,7 @@ fn the_help_of_cargo_bench_names_every_variable() {
         "INFERBENCH_JOB",
         "INFERBENCH_FOUND",
         "INFERBENCH_PLACES",
+        "INFERBENCH_PREPARED",
         "INFERBENCH_TRUSTED_FILES",
         "INFERBENCH_NATIVE",
         "INFERBENCH_SETUP",

@@ -319,6 +319,16 @@ fn suites_of_other_models_are_compared_case_by_case() {
 }
 
 #[test]
+fn a_profile_that_cannot_be_made_leaves_the_verdict() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", NOISE);
+    stand_in(&workplace, "slow", &format!("median=105000; {NOISE}"));
+    let slower = duel(&workplace, ["./base", "./slow"], &["--profile"]).finish().with_code(1);
+    assert_eq!(verdict(&slower), "slower");
+    slower.saying(&["no profile: "]);
+}
+
+#[test]
 fn bad_programs_and_too_few_generations_are_refused() {
     let workplace = workplace();
     stand_in(&workplace, "base", "");

@@ -134,6 +134,12 @@ fn of_many_machines_those_of_a_kind_share_a_column_and_no_other_is_in_the_mean()
     assert!(cells[0]["spread"].as_f64().unwrap() < 1.2, "{cells:?}");
     let page = page(&workplace, &[]);
     assert!(page.contains("on 13 machines"));
+    // What is no page has the records of every machine.
+    let printed =
+        |format: &str| workplace.inferbench(&["report", "--all", "--format", format]).finish().with_code(0).stdout;
+    let records: Value = serde_json::from_str(&printed("json")).unwrap();
+    assert_eq!(records.as_array().unwrap().len(), 13 * 8);
+    assert_eq!(printed("junit").matches("<testsuite ").count(), 13);
 }
 
 #[test]

@@ -64,6 +64,15 @@ fn exact_selects_the_one_case_of_that_id() {
 }
 
 #[test]
+fn a_filter_that_no_case_passes_is_no_success_of_the_program() {
+    // `cargo bench` passes a filter to each bench, of which not all have such a case.
+    for command in ["run", "verify"] {
+        let run = digits().inferbench(&[command, "no-such-case"]).finish();
+        run.with_code(3).saying(&["no case matches; `inferbench run --dry-run`"]);
+    }
+}
+
+#[test]
 fn a_saved_baseline_is_whole_and_the_next_run_is_compared_with_it() {
     let workplace = digits();
     workplace.bench(&["--noplot", "--save-baseline", "main"]).finish().with_code(0);

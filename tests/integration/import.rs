@@ -159,6 +159,31 @@ fn environment() -> Option<PathBuf> {
     (made_of == requirements("import") + &requirements("export")).then(|| cache.join("inferbench/import/bin/python"))
 }
 
+/// What different files say of how states become a vector.
+const POOLINGS: &str = r#"
+import json, pathlib, sys
+sys.path[:0] = sys.argv[1:]
+import hub
+pathlib.Path("1_Pooling").mkdir()
+pathlib.Path("modules.json").write_text(json.dumps([{"type": "models.Transformer"}, {"type": "models.Pooling"}]))
+def made_of(config):
+    pathlib.Path("1_Pooling/config.json").write_text(json.dumps(config))
+    return hub.sentence_embedding(pathlib.Path("."), lambda text: None)
+assert made_of({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}) == "mean_state"
+assert made_of({"embedding_dimension": 8, "pooling_mode": "mean"}) == "mean_state"
+assert made_of({"embedding_dimension": 8, "pooling_mode": "cls"}) is None
+assert made_of({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}) is None
+"#;
+
+#[test]
+fn states_of_which_another_than_the_mean_is_taken_are_not_averaged() {
+    let Some(python) = environment() else { return };
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let folders = ["import", "export"].map(|of| checkout().join("scripts").join(of));
+    let mut made = Command::new(python);
+    made.args(["-c", POOLINGS]).args(folders).current_dir(workplace.path("")).finish().with_code(0);
+}
+
 /// A checkpoint of sentence-transformers in small: BERT, the mean of its states, with length 1.
 const CHECKPOINT: &str = r#"
 import json, pathlib, torch
@@ -203,6 +228,31 @@ fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module()
     let refused = workplace.inferbench(&["import", "net", "--name", "other"]).finish().with_code(2);
     refused.saying(&["the weights have other sizes than config.json says"]);
     assert!(!workplace.path("models/exported/other").exists());
+}
+
+/// Outputs that are no numbers beside right ones.
+const NO_NUMBERS: &str = r#"
+import numpy, sys
+sys.path[:0] = sys.argv[1:]
+import check, files
+nan, inf = numpy.nan, numpy.inf
+def is_taken(actual, expected):
+    try:
+        files.largest_error(lambda feed: [numpy.array(actual)], [{}], [[numpy.array(expected)]])
+    except AssertionError:
+        return False
+    return True
+assert is_taken([1.0, 2.0], [1.0, 2.0]) and not is_taken([1.0, 2.1], [1.0, 2.0])
+assert not is_taken([nan, 2.0], [1.0, 2.0]) and not is_taken([-inf, 2.0], [1.0, 2.0])
+assert is_taken([-inf, nan, 2.0], [-inf, nan, 2.0]) and not is_taken([-inf, 2.1], [-inf, 2.0])
+assert check.relative_error(numpy.array([nan, 2.0]), numpy.array([1.0, 2.0])) == inf
+"#;
+
+#[test]
+fn a_graph_whose_outputs_are_no_numbers_is_not_taken_for_the_original() {
+    let Some(python) = environment() else { return };
+    let folders = ["import", "export"].map(|of| checkout().join("scripts").join(of));
+    Command::new(python).args(["-c", NO_NUMBERS]).args(folders).finish().with_code(0);
 }
 
 /// A checkpoint of a language model in small.

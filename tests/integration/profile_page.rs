@@ -19,6 +19,8 @@ fn case(backend: &str, names: [&str; 3], slow: Option<usize>) -> CaseProfile {
             executions: 1.0,
             raw_us: us + 1.0,
             corrected_us: us,
+            corrected_lower_us: Some(us - 0.5),
+            corrected_upper_us: Some(us + 0.5),
             share: (us > 2.0).then_some(us / 6000.0),
             start_us: Some(at),
             thread: u32::from(operator == softmax),
@@ -106,6 +108,10 @@ fn a_browser_zooms_searches_and_compares() {
     let parts = ["dense", "attention.self.query", "attention.self.key", "attention.self.value"].map(layer);
     assert_eq!((&seen["filtered"], &seen["first"]), (&json!(parts), &json!(parts[0])), "{seen}");
     assert_eq!(seen["sorted"], true, "{seen}");
+    // Both bounds are copied.
+    let copied = seen["copied"].as_array().unwrap();
+    assert_eq!(copied[0], "module,operator,calls,raw µs,µs,from µs,to µs,share,memory", "{seen}");
+    assert!(copied[1].as_str().unwrap().contains(",401,400,399.5,400.5,"), "{seen}");
     // Compared with the other backend, A is the slower one.
     assert_eq!(seen["hash"], "#bert%2Ftch-cpu-f32%2F1&bert%2Fort-cpu-f32%2F1", "{seen}");
     assert_eq!(seen["slowest"], json!(["encoder.layer.2.dense", "−200"]), "{seen}");

@@ -384,6 +384,12 @@ fn forms_are_made_of_a_file_and_calibrated_by_its_users_samples() {
 }
 
 #[test]
+fn variants_are_of_files_that_are_there() {
+    let workplace = only_found(&["candle"], &[1]);
+    workplace.inferbench(&["variants", "nets"]).finish().with_code(2).saying(&["there is no file nets"]);
+}
+
+#[test]
 fn one_calibration_of_a_file_holds_for_all_sizes_that_are_asked_for() {
     if !has_onnxruntime() {
         return;

@@ -1,5 +1,5 @@
 //! Forms of operators that `candle-onnx` does not compute, or not as ONNX means them: axes that count from the end, what older
-//! operator sets say in attributes, padding by a constant, and triangles of matrices.
+//! operator sets say in attributes, padding by a constant, triangles of matrices, and pools whose size is rounded up.
 //!
 //! Each is a few calls of candle's public functions on the only input of the node that is not constant.
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use candle_core::{D, DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, attribute, float, given, int};
+use super::operator::{Operator, attribute, float, given, int, ints};
 use super::{lstm, spatial};
 
 /// The operator that computes this node in place of `candle-onnx`, if it is of such a form.
@@ -18,6 +18,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
     }
     match node.op_type.as_str() {
         "LSTM" => return lstm::of(node),
+        "Split" => return split(node),
         _ if node.output.len() != 1 => return None,
         _ => {}
     }
@@ -44,6 +45,11 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 input.affine(f64::from(slope), f64::from(offset))?.clamp(0_f32, 1_f32)
             })
         }
+        // `candle-onnx` computes another function in place of the approximation.
+        "Gelu" if attribute(node, "approximate").is_some_and(|own| own.s == b"tanh") => {
+            Operator::new("Gelu", |input| input.gelu())
+        }
+        "MaxPool" | "AveragePool" => spatial::pool(node),
         "Resize" => spatial::resize(node),
         "ScatterElements" => scatter_elements(node),
         "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
@@ -84,6 +90,21 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Clip" if attribute(node, "min").or(attribute(node, "max")).is_some() => {
             let [low, high] = [("min", f32::MIN), ("max", f32::MAX)].map(|(name, none)| float(node, name, none));
             Operator::new("Clip", move |input| input.clamp(low, high))
+        }
+        // `candle-onnx` changes the last two axes only.
+        "Transpose" if attribute(node, "perm").is_none() => Operator::new("Transpose", |input| {
+            input.permute((0..input.rank()).rev().collect::<Vec<usize>>())?.contiguous()
+        }),
+        // `candle-onnx` counts several axes as those of the input, and they are those of the output.
+        "Unsqueeze" => {
+            let axes = numbers(1, "axes")?.filter(|axes| axes.len() > 1)?;
+            Operator::new("Unsqueeze", move |input| {
+                let rank = (input.rank() + axes.len()) as i64;
+                let place = |&axis: &i64| usize::try_from(if axis < 0 { axis + rank } else { axis });
+                let mut places: Vec<usize> = axes.iter().map(|axis| place(axis).unwrap_or(usize::MAX)).collect();
+                places.sort_unstable();
+                places.iter().try_fold(input.clone(), |output, &place| output.unsqueeze(place))
+            })
         }
         "Squeeze" if !is_given(1) => {
             let axes = numbers(1, "axes")?;
@@ -162,6 +183,32 @@ fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operato
             }
         }
         Ok(padded)
+    })
+}
+
+/// Parts of the sizes that older operator sets say in an attribute, or of one size but for the last, which has what is left.
+fn split(node: &NodeProto) -> Option<Operator> {
+    let is_given = node.input.get(1).is_some_and(|name| !name.is_empty());
+    // `candle-onnx` gives the last part what is left beyond a smaller size, and does not look at the attribute.
+    if is_given || attribute(node, "split").or(attribute(node, "num_outputs")).is_none() {
+        return None;
+    }
+    let (axis, count, sizes) = (int(node, "axis", 0), node.output.len().max(1), ints(node, "split").to_vec());
+    Operator::of_all("Split", move |inputs| {
+        let input = given(inputs, 0)?;
+        let axis = input.normalize_axis(axis)?;
+        let whole = input.dim(axis)?;
+        let mut begin = 0;
+        let part = |place: usize| -> Result<Tensor> {
+            let usual = whole.div_ceil(count).min(whole - begin);
+            let size = sizes.get(place).map_or(usual, |&size| usize::try_from(size).unwrap_or(usize::MAX));
+            if size > whole - begin {
+                bail!("Split: the parts are larger than the whole")
+            }
+            begin += size;
+            input.narrow(axis, begin - size, size)
+        };
+        (0..count).map(part).collect()
     })
 }
 
@@ -274,6 +321,46 @@ mod tests {
         assert_eq!(flat(&computed(&slice, &[], &x)), flat(&wanted));
         let of_two = with("Slice", &["x"], vec![ints_attribute("starts", &[0, 0]), ints_attribute("ends", &[-1, 1])]);
         assert_eq!(computed(&of_two, &[], &x).dims(), [1, 1, 4, 1]);
+    }
+
+    #[test]
+    fn axes_are_those_of_the_output_where_some_are_added_and_all_turn_around_without_a_list() {
+        let x = ramp(&[2, 3]);
+        let unsqueeze = node("Unsqueeze", &["x", "axes"], &["y"]);
+        let shape = |axes: &[i64]| computed(&unsqueeze, &[("axes", axes)], &x).dims().to_vec();
+        assert_eq!([shape(&[1, 2]), shape(&[-2, -3]), shape(&[3, 0])], [[2, 1, 1, 3], [2, 1, 1, 3], [1, 2, 3, 1]]);
+        let older = with("Unsqueeze", &["x"], vec![ints_attribute("axes", &[1, 2])]);
+        assert_eq!(computed(&older, &[], &x).dims(), [2, 1, 1, 3]);
+        assert!(of(&with("Unsqueeze", &["x"], vec![ints_attribute("axes", &[0])]), &HashMap::new()).is_none());
+        let turned = computed(&node("Transpose", &["x"], &["y"]), &[], &ramp(&[2, 3, 4]));
+        assert_eq!(turned.dims(), [4, 3, 2]);
+    }
+
+    #[test]
+    fn parts_have_the_sizes_that_are_said_and_the_last_one_is_the_smallest() {
+        let sizes = |attributes: Vec<AttributeProto>, outputs: &[&str], size: usize| -> Vec<usize> {
+            let node = NodeProto { attribute: attributes, ..node("Split", &["x"], outputs) };
+            let parts = of(&node, &HashMap::new()).unwrap().compute(&[Some(ramp(&[size, 2]))]).unwrap();
+            parts.iter().map(|part| part.dim(0).unwrap()).collect()
+        };
+        assert_eq!(sizes(vec![ints_attribute("split", &[1, 3])], &["a", "b"], 4), [1, 3]);
+        assert_eq!(sizes(vec![int_attribute("num_outputs", 3)], &["a", "b", "c"], 7), [3, 3, 1]);
+        let larger = vec![ints_attribute("split", &[3, 3])];
+        let larger = NodeProto { attribute: larger, ..node("Split", &["x"], &["a", "b"]) };
+        assert!(of(&larger, &HashMap::new()).unwrap().compute(&[Some(ramp(&[4]))]).is_err());
+        assert!(of(&node("Split", &["x"], &["a", "b"]), &HashMap::new()).is_none());
+    }
+
+    #[test]
+    fn an_approximation_of_gelu_is_that_by_tanh() {
+        let x = Tensor::new(&[-2_f32, 0.5, 2.0], &Device::Cpu).unwrap();
+        let gelu = flat(&computed(&with("Gelu", &["x"], vec![text_attribute("approximate", "tanh")]), &[], &x));
+        let expected = flat(&x).into_iter().map(|x| {
+            let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        });
+        assert!(gelu.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5), "{gelu:?}");
+        assert!(of(&node("Gelu", &["x"], &["y"]), &HashMap::new()).is_none());
     }
 
     #[test]

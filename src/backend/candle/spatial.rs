@@ -1,5 +1,5 @@
 //! Operators over the height and width of pictures that `candle-onnx` does not have: transposed convolutions, convolutions whose
-//! two strides differ, and bilinear resizing.
+//! two strides differ, pools in forms of their own, and bilinear resizing.
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
@@ -124,6 +124,34 @@ fn with_neighbours_as_channels(pictures: &Tensor, [rows, columns]: [usize; 2]) -
     let filled = pictures.pad_with_zeros(2, 0, down * rows - height)?.pad_with_zeros(3, 0, across * columns - width)?;
     let split = filled.contiguous()?.reshape(&[count, channels, down, rows, across, columns][..])?;
     split.permute([0, 1, 3, 5, 2, 4])?.reshape((count, channels * rows * columns, down, across))
+}
+
+/// A pool in two dimensions whose size is rounded up, or without strides, which are 1 then: `candle-onnx` rounds down, and takes the
+/// kernel for the strides. Padding and dilations are left to it, which refuses them.
+pub fn pool(node: &NodeProto) -> Option<Operator> {
+    let is_rounded_up = int(node, "ceil_mode", 0) != 0;
+    if ints(node, "kernel_shape").len() != 2 || !is_rounded_up && attribute(node, "strides").is_some() {
+        return None;
+    }
+    let all = |name: &str, value: i64| ints(node, name).iter().all(|&given| given == value);
+    let is_explicit = attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET");
+    let (strides, kernel) = (pair(ints(node, "strides"), 2, 1)?, pair(ints(node, "kernel_shape"), 2, 0)?);
+    if !is_explicit || !all("pads", 0) || !all("dilations", 1) || strides.contains(&0) || kernel.contains(&0) {
+        return None;
+    }
+    let name = if node.op_type == "MaxPool" { "MaxPool" } else { "AveragePool" };
+    Operator::new(name, move |input| {
+        let (_, _, height, width) = input.dims4()?;
+        let is_rounded = |axis: usize| [height, width][axis].saturating_sub(kernel[axis]) % strides[axis] != 0;
+        if is_rounded_up && (is_rounded(0) || is_rounded(1)) {
+            bail!("{name}: a size that is rounded up is not supported here")
+        }
+        let [kernel, strides] = [kernel, strides].map(|[down, across]| (down, across));
+        match name {
+            "MaxPool" => input.max_pool2d_with_stride(kernel, strides),
+            _ => input.avg_pool2d_with_stride(kernel, strides),
+        }
+    })
 }
 
 /// Bilinear resizing of the height and width, to sizes or by factors that may be computed.
@@ -263,6 +291,27 @@ mod tests {
         let computed =
             convolved("Conv", &[1, 1, 3, 4], 0, &[("strides", &[4, 2]), ("pads", &[1, 1, 0, 0])], &[1, 1, 9, 7]);
         is_near(&computed, &[1, 1, 2, 3], &[-0.34957, 0.72613, -0.44643, -0.28953, 0.16170, -0.10349]);
+    }
+
+    #[test]
+    fn pools_have_strides_of_one_without_an_attribute_and_are_not_cut_where_they_are_rounded_up() {
+        let pooled = |op_type: &str, attributes: &[(&str, &[i64])], x: &[usize]| {
+            let attribute = attributes.iter().map(|(name, values)| match *name {
+                "ceil_mode" => int_attribute(name, values[0]),
+                name => ints_attribute(name, values),
+            });
+            let node = NodeProto { attribute: attribute.collect(), ..node(op_type, &["x"], &["y"]) };
+            forms::of(&node, &HashMap::new()).map(|operator| operator.compute(&[Some(ramp(x))]))
+        };
+        for op_type in ["MaxPool", "AveragePool"] {
+            let of_one = pooled(op_type, &[("kernel_shape", &[2, 2])], &[1, 1, 3, 4]).unwrap().unwrap();
+            assert_eq!(of_one[0].dims(), [1, 1, 2, 3]);
+            let up: [(&str, &[i64]); 3] = [("kernel_shape", &[3, 3]), ("strides", &[2, 2]), ("ceil_mode", &[1])];
+            assert_eq!(pooled(op_type, &up, &[1, 1, 7, 5]).unwrap().unwrap()[0].dims(), [1, 1, 3, 2]);
+            let cut = pooled(op_type, &up, &[1, 1, 7, 6]).unwrap().unwrap_err().to_string();
+            assert!(cut.contains("not supported"), "{cut}");
+            assert!(pooled(op_type, &up[..2], &[1, 1, 7, 6]).is_none(), "left to candle-onnx");
+        }
     }
 
     #[test]

@@ -59,7 +59,9 @@ impl OpenVinoRuntime {
         let threads = request.threads * request.instances;
         // Instances have threads of their own; callers share those of their session.
         let streams = (request.instances * request.callers).min(threads);
-        let (instances, is_shared) = (request.instances, request.instances * request.callers > 1);
+        let instances = request.instances;
+        // The profiler takes time: what is compiled with it serves nobody else.
+        let is_shared = profiled.is_none() && request.instances * request.callers > 1;
         let is_of_blocks = request.model.blocks().is_some();
         let runtime = OpenVinoRuntime { device, dtype, threads, streams, instances, is_of_blocks, is_shared, profiled };
         runtime.configure(core)?;
@@ -351,5 +353,36 @@ impl OpenVinoRuntime {
         let HostTensor { shape, data } = logits.with(to_host)?;
         let TensorData::F32(values) = data else { return Err(CaseFailure::failed("logits that are not f32")) };
         self.upload(&largest_of_rows(&values, &shape))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Model as Definition, Phase, Sizes};
+    use crate::fixture::Artifacts;
+
+    #[test]
+    fn a_graph_that_is_compiled_with_the_profiler_is_shared_with_no_other_session() {
+        let mut core = match core() {
+            Ok(core) => core,
+            Err(why) => {
+                eprintln!("left out: {why}");
+                return;
+            }
+        };
+        let request = LoadRequest {
+            model: &Definition::of_tensors("m", Vec::new(), Vec::new()),
+            artifacts: &Artifacts::default(),
+            phase: Phase::Forward,
+            sizes: Sizes { batch: 1, sequence: None },
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 1,
+            instances: 1,
+            callers: 2,
+        };
+        let mut is_shared = |profiled| OpenVinoRuntime::new(&mut core, &request, profiled).unwrap().is_shared;
+        assert_eq!([is_shared(None), is_shared(Some(Profiled::default()))], [true, false]);
     }
 }

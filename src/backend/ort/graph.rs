@@ -82,8 +82,9 @@ impl OrtGraph {
         }
         let start = Instant::now();
         let mut open = || Ok(builder.commit_from_file(path)?);
-        let runner = match request.callers {
-            1 => Runner::Own(open()?),
+        let runner = match (request.callers, profile) {
+            // A profile is written when its session ends, and no other session is to be profiled.
+            (1, _) | (_, Some(_)) => Runner::Own(open()?),
             _ => Runner::shared(format!("{number} {} {}", request.threads, path.display()), open)?,
         };
         let session = runner.session();

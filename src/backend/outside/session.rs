@@ -131,7 +131,7 @@ impl OutsideSession {
         let times: Option<Vec<u64>> = times.into_iter().map(|ns| u64::try_from(ns).ok().map(|ns| ns.max(1))).collect();
         let times = times.ok_or_else(|| wrong("a time below 0".into()))?;
         let sum = times.iter().map(|&ns| ns as f64).sum::<f64>();
-        if sum > 1.01 * elapsed + 1e5 {
+        if is_longer(sum, elapsed) {
             return Err(wrong(format!("calls of {:.3} ms, and it took {:.3} ms", sum / 1e6, elapsed / 1e6)));
         }
         Ok(single_calls(&times, calls, together))
@@ -161,6 +161,11 @@ impl OutsideSession {
     fn is_generation(&self) -> bool {
         matches!(self.phase, Phase::Prefill | Phase::Decode)
     }
+}
+
+/// Whether the nanoseconds that a process tells of calls are more than passed until its answer, by more than clocks differ.
+fn is_longer(told_ns: f64, elapsed_ns: f64) -> bool {
+    told_ns > 1.01 * elapsed_ns + 1e5
 }
 
 /// # Errors
@@ -275,9 +280,18 @@ impl Session for OutsideSession {
         let named = self.named(inputs)?;
         let named: Vec<(&str, &HostTensor)> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
+        let begin = Instant::now();
         let (called, outputs) = self.process.ask::<Called>(&Ask::Call { binding, before }, &named)?;
-        let [to_device, compute, to_host] =
-            [called.to_device_ns, called.compute_ns, called.to_host_ns].map(Duration::from_nanos);
+        let elapsed = begin.elapsed().as_nanos() as f64;
+        let stages = [called.to_device_ns, called.compute_ns, called.to_host_ns];
+        let sum = stages.iter().map(|&ns| ns as f64).sum::<f64>();
+        if is_longer(sum, elapsed) {
+            let (name, sum, elapsed) = (self.process.name(), sum / 1e6, elapsed / 1e6);
+            return Err(CaseFailure::failed(format!(
+                "an answer of {name} to `call` has stages of {sum:.3} ms, and it took {elapsed:.3} ms"
+            )));
+        }
+        let [to_device, compute, to_host] = stages.map(Duration::from_nanos);
         self.call_ns = Some(called.compute_ns);
         // A prefill answers its token only.
         let outputs = if self.is_generation() {
@@ -364,12 +378,12 @@ mod tests {
         assert!(is_none.iter().all(Vec::is_empty));
     }
 
-    #[test]
-    fn a_worker_does_not_time_any_number_of_calls_together() {
+    /// The digits' network on batches of one.
+    fn with_request<T>(use_it: impl FnOnce(&LoadRequest<'_>) -> T) -> T {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
         let digits = read_catalogue(&models).unwrap().into_iter().find(|entry| entry.name == "digits");
         let model = digits.unwrap().model.unwrap();
-        let request = LoadRequest {
+        use_it(&LoadRequest {
             model: &model,
             artifacts: &Artifacts::default(),
             phase: Phase::Forward,
@@ -379,15 +393,33 @@ mod tests {
             threads: 1,
             instances: 1,
             callers: 1,
-        };
+        })
+    }
+
+    #[test]
+    fn a_worker_does_not_time_any_number_of_calls_together() {
         let loaded = |together: u64| {
             let mut frames = Vec::new();
             write_frame(&mut frames, &json!({ "device": "cpu", "together": together }), &[]).unwrap();
             (0..5).for_each(|ns| write_frame(&mut frames, &json!({ "ns": ns }), &[]).unwrap());
-            OutsideSession::load(OutsideProcess::of_frames(frames).unwrap(), &request).map(drop)
+            let process = OutsideProcess::of_frames(frames).unwrap();
+            with_request(|request| OutsideSession::load(process, request).map(drop))
         };
         assert!(loaded(MOST_TOGETHER).is_ok());
         assert!(loaded(u64::MAX).unwrap_err().message.contains("at most 100000"));
+    }
+
+    #[test]
+    fn the_stages_of_a_call_are_no_longer_than_its_answer_took() {
+        let mut frames = Vec::new();
+        write_frame(&mut frames, &json!({ "device": "cpu" }), &[]).unwrap();
+        (0..5).for_each(|ns| write_frame(&mut frames, &json!({ "ns": ns }), &[]).unwrap());
+        let stages = json!({ "to_device_ns": 0, "compute_ns": 3_600_000_000_000_u64, "to_host_ns": 0 });
+        write_frame(&mut frames, &stages, &[]).unwrap();
+        let process = OutsideProcess::of_frames(frames).unwrap();
+        let called = with_request(|request| OutsideSession::load(process, request)?.call_from_host(0, &[]));
+        let message = called.unwrap_err().message;
+        assert!(message.contains("to `call` has stages of 3600000.000 ms, and it took "), "{message}");
     }
 
     #[test]

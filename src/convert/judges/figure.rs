@@ -83,8 +83,11 @@ impl Figure {
         let value = change(&vec![1; samples]).filter(|value| value.is_finite())?;
         let drawn = bootstrap_interval(samples, CONFIDENCE, change);
         let interval = match drawn {
-            // No sample is another one: that is as if none of them had been gained or lost.
-            Some((lower, upper)) if lower == upper => paired_difference_interval(0, 0, samples as u64, CONFIDENCE),
+            // No sample is another one: that is as if none of them had been gained or lost beside that.
+            Some((lower, upper)) if lower == upper => {
+                let none = paired_difference_interval(0, 0, samples as u64, CONFIDENCE);
+                none.map(|(lower, upper)| (value + lower, value + upper))
+            }
             drawn => drawn,
         };
         Some(Self::plain(name, value, better, samples).with(interval).into_change())
@@ -151,5 +154,7 @@ mod tests {
         let same = Figure::resampled_change("m", Better::Higher, 6, &|_| Some(0.5), &|_| Some(0.5)).unwrap();
         assert_eq!((same.name.as_str(), same.value), ("m_change", 0.0));
         assert!(same.interval.is_some_and(|(lower, upper)| lower < -0.1 && upper > 0.1), "{same:?}");
+        let lost = Figure::resampled_change("m", Better::Higher, 6, &|_| Some(0.0), &|_| Some(1.0)).unwrap();
+        assert!(lost.interval.is_some_and(|(lower, upper)| lower < lost.value && upper < -0.5), "{lost:?}");
     }
 }

@@ -101,9 +101,12 @@ pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure
     let mean = |drawn: &[u32]| ratio(&parts, drawn);
     let figure = Figure::resampled(NAME, Better::Higher, parts.len(), &mean).map(in_decibels);
     let change = original.and_then(beside_labels).and_then(|before| {
-        // The original's ratio is 1 in its own unit.
-        let relative = |drawn: &[u32]| Some(mean(drawn)? / ratio(&before, drawn)?);
-        Figure::resampled_change(NAME, Better::Higher, parts.len(), &relative, &|_| Some(1.0))
+        // Noise that is stronger than the signal has a ratio below 0.
+        let relative = |drawn: &[u32]| {
+            let before = ratio(&before, drawn)?;
+            Some((mean(drawn)? - before) / before.abs())
+        };
+        Figure::resampled_change(NAME, Better::Higher, parts.len(), &relative, &|_| Some(0.0))
     });
     figure.into_iter().chain(change).collect()
 }
@@ -136,4 +139,22 @@ fn mean_beside(
     let same = rows.filter(|(own, original)| own.len() == original.len());
     let parts: Parts = same.map(|(own, original)| part(measured(own, original))).collect();
     Some(Figure::resampled(name, better, parts.len(), &|drawn| ratio(&parts, drawn))?.compared())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_noise_is_a_loss_below_0_decibels_too() {
+        let of = |decibels: f64| {
+            let judged = Some(Judged::Signals { decibels: Some(vec![Some(decibels); 4]) });
+            Evaluation { samples: 4, judged, ..Evaluation::default() }
+        };
+        let change = |own: f64, original: f64| {
+            let figures = of_signals(&of(own), Some(&of(original)));
+            figures.into_iter().find(|figure| figure.name == "psnr_change").unwrap().value
+        };
+        assert_eq!([change(10.0, 20.0), change(-10.0, -5.0), change(-2.5, -5.0)], [-0.5, -1.0, 0.5]);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded_case::Worker;
 use super::{call_server, token_server};
 use crate::backend;
-use crate::definition::{Case, CaseFailure};
+use crate::definition::{Case, CaseFailure, Status};
 use crate::harness::protocol::WorkItem;
 use crate::measurement::serving::{Batching, Serve, Trials, with_instances};
 use crate::measurement::{EnergyMeter, memory};
@@ -24,6 +24,9 @@ impl Worker<'_> {
         }
         let mut outcome = Outcome::new(item.row.clone());
         drop(self.load(item, &mut outcome)?);
+        if outcome.row.status == Status::Suspicious {
+            return Err(CaseFailure::new(Status::Suspicious, outcome.row.message.unwrap_or_default()));
+        }
         // The peak is that of the sessions that serve.
         let _ = memory::reset_peak();
         let batching = Batching { most: terms.most_batch, delay: Duration::from_secs_f64(terms.most_delay_ms / 1e3) };

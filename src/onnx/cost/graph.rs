@@ -145,8 +145,14 @@ pub(super) fn walk_body<'a>(
         body.operators.insert(node.op_type.clone());
         scope.values.extend(node.outputs.iter().map(String::as_str).zip(made));
     }
-    for tensor in &graph.initializers {
-        let Some(read) = body.read.remove(&tensor.name) else { continue };
+    // Some exporters write weights as nodes.
+    let of_node = |node: &'a NodeProto| {
+        let tensor = node.attribute("value").filter(|_| node.op_type == "Constant")?.t.as_ref()?;
+        Some((node.outputs.first()?, tensor)).filter(|_| element_bytes(tensor.data_type).is_some())
+    };
+    let own = graph.initializers.iter().map(|tensor| (&tensor.name, tensor));
+    for (name, tensor) in own.chain(graph.nodes.iter().filter_map(of_node)) {
+        let Some(read) = body.read.remove(name) else { continue };
         let of = |all: u64| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)? as u64);
         let missing = || format!("the constant {:?} has no size in bytes", tensor.name);
         body.constant_bytes = add(body.constant_bytes, tensor.elements().and_then(of).with_context(missing)?)?;
@@ -296,6 +302,15 @@ mod tests {
         assert_eq!(walked.cost, expected);
         let wrong = refused(&graph, &sizes(&[2, 4]));
         assert_eq!(wrong, "MatMul \"MatMul_y\": shapes [2, 4] and [5, 7] do not fit");
+    }
+
+    #[test]
+    fn weights_that_are_written_as_a_node_are_read_like_others() {
+        let value = AttributeProto { name: "value".into(), t: Some(weights("", &[5, 7])), ..AttributeProto::default() };
+        let constant = NodeProto { attributes: vec![value], ..NodeProto::new("Constant", &[], "w") };
+        let graph = graph(vec![constant, NodeProto::new("MatMul", &["x", "w"], "y")], Vec::new(), &[("x", 1)]);
+        let counted = walk_of(&graph, &sizes(&[2, 3, 5])).unwrap().cost;
+        assert_eq!(counted.bytes, 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7));
     }
 
     #[test]

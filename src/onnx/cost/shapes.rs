@@ -94,7 +94,16 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
         // What is no longer a whole number is no size.
         "Cast" if matches!(node.int("to"), Some(2..=7 | 9 | 12 | 13)) => infer(&ops::Identity),
         "Cast" => infer(&UnaryOp),
-        "Concat" => infer(&ops::Concat { axis: int("axis", 0) }),
+        "Concat" => {
+            let concat = ops::Concat { axis: int("axis", 0) };
+            let known = inputs.iter().flatten().filter_map(SymTensor::values).map(|values| values.len() as u64);
+            if known.sum::<u64>() <= MOST_KNOWN {
+                return infer(&concat);
+            }
+            // What is longer is no shape, and a graph that doubles it again and again would take all memory.
+            let plain = |value: &Option<SymTensor>| value.as_ref().map(|value| of_sizes(&sizes(value)?)).transpose();
+            self::infer(&concat, &inputs.iter().map(plain).collect::<Result<Inputs>>()?)
+        }
         "Constant" => match (tensor("value"), node.int("value_int"), node.attribute("value_ints")) {
             (Some(value), ..) => Ok(vec![constant(value)?]),
             (None, Some(number), _) => Ok(vec![SymTensor::from_scalar(symbol(number))]),
@@ -173,7 +182,8 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             Some(scales) => {
                 let from = sizes(input(inputs, 0)?)?;
                 ensure!(from.len() == scales.len(), "{} scales for shape {from:?}", scales.len());
-                let made = from.iter().zip(scales).map(|(&size, &scale)| (size as f64 * f64::from(scale)).floor());
+                // In f32, as ONNX Runtime: 0.7 of 10 are 7.
+                let made = from.iter().zip(scales).map(|(&size, &scale)| (size as f32 * scale).floor());
                 Ok(vec![of_sizes(&made.map(|size| size as usize).collect::<Vec<_>>())?])
             }
             None => infer(&ops::Resize),
@@ -409,6 +419,8 @@ mod tests {
         };
         let picture = || Some(shape(&[1, 3, 5, 7]));
         assert_eq!(resize(&[picture(), None, Some(shape(&[4]))], Some(&[1.0, 1.0, 2.0, 1.5])).unwrap(), [1, 3, 10, 10]);
+        let shorter = resize(&[Some(shape(&[1, 3, 10, 10])), None, Some(shape(&[4]))], Some(&[1.0, 1.0, 0.7, 0.7]));
+        assert_eq!(shorter.unwrap(), [1, 3, 7, 7]);
         assert_eq!(resize(&[picture(), None, None, Some(vector(&[1, 3, 9, 9]))], None).unwrap(), [1, 3, 9, 9]);
         assert!(resize(&[picture(), None, Some(shape(&[4]))], Some(&[2.0, 2.0])).is_err());
     }
@@ -443,6 +455,16 @@ mod tests {
         let cut_short = TensorProto { dims: vec![3], ..tensor.clone() };
         assert_eq!(constant(&cut_short).unwrap(), shape(&[3]));
         assert!(constant(&TensorProto { dims: vec![-1], ..tensor }).is_err());
+    }
+
+    #[test]
+    fn what_is_joined_again_and_again_is_counted_and_not_kept() {
+        let mut joined = vector(&[2, 3]);
+        for _ in 0..29 {
+            joined = result("Concat", &[("axis", 0)], &[joined.clone(), joined]).unwrap();
+            assert!(joined.values().is_none_or(|values| values.len() as u64 <= MOST_KNOWN));
+        }
+        assert_eq!(sizes(&joined).unwrap(), [2 << 29]);
     }
 
     #[test]

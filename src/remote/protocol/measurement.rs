@@ -1,6 +1,6 @@
 //! inferbench's own endpoint: a request is a measurement, which the server makes one after the other.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{AnswerReader, Checked, Described, Protocol, Turn, Wishes, base_of, get_json, whole};
@@ -17,6 +17,7 @@ struct Measurement {
 /// There is no name of a model, or the server has a fault.
 pub fn describe(connection: &mut Connection, target: &Target, wishes: &Wishes) -> Result<Described> {
     const START: &str = "/api/v1/benchmark/";
+    ensure!(wishes.batch_size == 1, "a request is one measurement, and no batch: leave `--batch-sizes` out");
     let base = base_of(&target.path, &["/api"]);
     let named = target.path.split_once(START).map(|(_, name)| name.to_owned());
     let model = named.or_else(|| wishes.model.clone()).context("name the model that is measured by `--model`")?;

@@ -90,6 +90,10 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
     ensure!(file.answer.as_ref().is_none_or(|it| it.is_empty() || it.starts_with('/')), "`answer` begins with a slash");
     let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
     let spec = file.tensor.as_ref().map(|tensor| tensor.parse::<TensorSpec>()).transpose()?;
+    ensure!(
+        wishes.batch_size == 1 || spec.as_ref().is_some_and(TensorSpec::is_batched),
+        "a request has a batch only if the first size of `tensor` is `batch`: leave `--batch-sizes` out"
+    );
     let tensor = spec.as_ref().map(|spec| Varied::new(spec, sizes, Form::Nested)).transpose()?;
     let input_shape = spec.map(|spec| Ok::<_, anyhow::Error>(shape_text(&spec.concrete_shape(sizes)?))).transpose()?;
     let protocol = Template {
@@ -150,16 +154,17 @@ impl Protocol for Template {
 fn check(body: &[u8], pointer: Option<&str>) -> Result<Checked, Fault> {
     let Some(pointer) = pointer else { return Ok(Checked::default()) };
     let answer: serde_json::Value = serde_json::from_slice(body).map_err(|error| {
-        let is_number = String::from_utf8_lossy(body).contains("NaN");
+        let text = String::from_utf8_lossy(body);
+        let is_number = ["NaN", "Infinity"].iter().any(|word| text.contains(word));
         let kind = if is_number { Kind::NotFinite } else { Kind::WrongType };
         Fault::new(kind, format!("the answer is no JSON: {error}"))
     })?;
     let Some(found) = answer.pointer(pointer) else {
         return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
     };
-    if let Ok(numbers) = Numbers::deserialize(found)
-        && numbers.values.iter().any(|value| !value.is_finite())
-    {
+    // Servers write `null` for a number that is not finite, in a list and alone.
+    let is_not_finite = |numbers: Numbers| numbers.values.iter().any(|value| !value.is_finite());
+    if found.is_null() || Numbers::deserialize(found).is_ok_and(is_not_finite) {
         return Err(Fault::new(Kind::NotFinite, format!("{pointer} has a value that is not finite")));
     }
     Ok(Checked::default())
@@ -168,6 +173,25 @@ fn check(body: &[u8], pointer: Option<&str>) -> Result<Checked, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::target::Address;
+
+    #[test]
+    fn only_a_tensor_with_a_batch_has_several_samples() {
+        let address = Address { url: "http://127.0.0.1:1".into(), ..Address::default() };
+        let target = Target::find(&address, Vec::new()).unwrap().unwrap();
+        let made = |text: &str, batch_size: usize| {
+            let wishes = Wishes { batch_size, ..Wishes::default() };
+            let described = template(&target, &wishes, toml::from_str(text).unwrap());
+            described.map(|described| described.input_shape).map_err(|error| error.to_string())
+        };
+        let tensor = |shape: &str| format!("path = '/'\nbody = '{{{{tensor}}}}'\ntensor = 'x:f32[{shape}]'");
+        assert_eq!(made(&tensor("batch,3"), 4), Ok(Some("4x3".to_owned())));
+        assert_eq!(made(&tensor("1,3"), 1), Ok(Some("1x3".to_owned())));
+        for text in [tensor("1,3"), "path = '/'\nbody = '{{text}}'".to_owned()] {
+            assert!(made(&text, 1).is_ok(), "{text}");
+            assert!(made(&text, 4).unwrap_err().contains("leave `--batch-sizes` out"), "{text}");
+        }
+    }
 
     #[test]
     fn an_answer_is_where_the_pointer_says() {
@@ -175,7 +199,10 @@ mod tests {
             |pointer: Option<&str>, body: &str| check(body.as_bytes(), pointer).map(|_| ()).map_err(|fault| fault.kind);
         assert_eq!(of(Some("/a/0"), r#"{"a":[1]}"#), Ok(()));
         assert_eq!(of(Some("/b"), r#"{"a":[1]}"#), Err(Kind::WrongShape));
-        assert_eq!(of(Some("/a"), r#"{"a":[null]}"#), Err(Kind::NotFinite));
+        for (pointer, body) in [("/a", r#"{"a":[null]}"#), ("/a/0", r#"{"a":[null]}"#), ("/a", r#"{"a":-Infinity}"#)] {
+            assert_eq!(of(Some(pointer), body), Err(Kind::NotFinite), "{body}");
+        }
+        assert_eq!(of(Some("/a"), r#"{"a":3}"#), Ok(()));
         assert_eq!(of(Some("/a"), "text"), Err(Kind::WrongType));
         assert_eq!(of(None, "text"), Ok(()));
     }

@@ -354,5 +354,14 @@ mod tests {
              batch 8: outputs as the reference's, relative error 2.0e-6"
         );
         assert_eq!(cell(vec![wrong])["kind"], "wrong-output");
+        // Who computed what the outputs were compared with is said, whether or not the error is known.
+        let agreed = |max_rel_error| Record {
+            verified: Some(true),
+            verified_by: Some("tch".into()),
+            max_rel_error,
+            ..record("m", "ort", 1, Some(1.0))
+        };
+        assert_eq!(cell(vec![agreed(None)])["reason"], "batch 1: outputs agree with tch");
+        assert_eq!(cell(vec![agreed(Some(1e-7))])["reason"], "batch 1: outputs agree with tch, relative error 1.0e-7");
     }
 }

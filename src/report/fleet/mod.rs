@@ -263,6 +263,33 @@ mod tests {
     }
 
     #[test]
+    fn a_small_price_and_little_energy_are_not_shown_as_nothing() {
+        let cell = FleetCell {
+            machines: 1,
+            latency_p50_ms: Some(0.012),
+            price_per_million: Some(0.000_33),
+            kwh_per_million: Some(0.000_033),
+            ..FleetCell::default()
+        };
+        let case = FleetCase {
+            case_id: "m/ort-cpu-f32/1".into(),
+            model: "m".into(),
+            variant: "original".into(),
+            phase: Phase::Forward,
+            backend: "ort".into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size: 1,
+            cells: vec![cell],
+        };
+        let column = FleetColumn { name: "a".into(), host_id: "a".into(), machines: 1, is_differing: false };
+        let machines = vec![machine("a", None, None)];
+        let found = Fleet { currency: "USD".into(), columns: vec![column], cases: vec![case], ..fleet(machines) };
+        let text = found.render(crate::report::Format::Markdown);
+        assert!(text.contains("12.0 µs 0.000330 USD/M 0.0000330 kWh/M"), "{text}");
+    }
+
+    #[test]
     fn machines_are_equal_if_calibration_and_anchor_of_all_of_them_say_so() {
         let first = || machine("a", Some(400.0), Some(2.0));
         let with = |other: FleetMachine| fleet(vec![first(), other]).equality();

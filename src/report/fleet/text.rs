@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetMachine, Kind};
 use crate::compare::{MachineDifference, Quantity, RatioInterval};
-use crate::report::numbers::{latency, percent, plural, three_digits};
+use crate::report::numbers::{latency, percent, plural, three_digits, three_digits_of_any};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, json};
 
@@ -50,8 +50,8 @@ impl Fleet {
             return Cell::from(cell.status.map(|status| status.to_string()).unwrap_or_default());
         };
         let spread = cell.spread.map(|spread| format!("(×{spread:.2})"));
-        let price = cell.price_per_million.map(|price| format!("{} {}/M", three_digits(price), self.currency));
-        let energy = cell.kwh_per_million.map(|energy| format!("{} kWh/M", three_digits(energy)));
+        let price = cell.price_per_million.map(|price| format!("{} {}/M", three_digits_of_any(price), self.currency));
+        let energy = cell.kwh_per_million.map(|energy| format!("{} kWh/M", three_digits_of_any(energy)));
         let details: Vec<String> = [spread, price, energy].into_iter().flatten().collect();
         let shown = Cell::from(format!("{mark}{}", latency(ms)));
         if details.is_empty() { shown } else { shown.detail(details.join(" ")) }

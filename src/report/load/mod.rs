@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::definition::Status;
 use crate::load::{DEFINITIONS, bounds_in_words, front};
-use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
+use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits, three_digits_of_any};
 use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
@@ -152,7 +152,7 @@ fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
 /// `0.20 USD`
 fn cost(row: &LoadResult) -> Option<String> {
     let currency = row.currency.as_ref().map(|currency| format!(" {currency}")).unwrap_or_default();
-    Some(three_digits(row.cost_per_million?) + &currency)
+    Some(three_digits_of_any(row.cost_per_million?) + &currency)
 }
 
 /// Answers with tokens have other figures.

@@ -80,4 +80,21 @@ mod tests {
     fn the_program_can_stand_in_a_page() {
         assert!(PROGRAM.iter().all(|text| !text.contains("</script") && !text.contains("<!--")));
     }
+
+    /// The leaves of the tree of two cases are the rows of their difference.
+    #[cfg(feature = "charts")]
+    #[test]
+    fn what_is_not_known_of_one_of_two_cases_has_no_difference() {
+        const SCRIPT: &str = "(() => {
+            const row = (kind, corrected_us, share) => ({ kind, operator: kind, corrected_us, share });
+            const one = (share) => ({ name: 'm', rows: [row('matmul', 10, 0.1), row('outside', 5, share)] });
+            const leaves = (shown) => allNodes(treeOf(shown)).filter((node) => node.children.length === 0);
+            const kinds = (...shares) => leaves(shares.map(one)).map((node) => node.kind).join(' ');
+            return [kinds(0.05, 0.05), kinds(0.05, undefined), kinds(undefined)].join('; ');
+        })()";
+        let source = [super::NUMBERS, include_str!("page/tree.js"), include_str!("page/words.js"), SCRIPT].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, "matmul outside; matmul; matmul outside");
+    }
 }

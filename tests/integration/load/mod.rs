@@ -99,6 +99,17 @@ fn one_session_has_several_callers_where_its_library_allows_it() {
 }
 
 #[test]
+fn outputs_that_look_wrong_have_no_figures_under_load() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    workplace.add_model("ignores_input.onnx", "models/exported/stuck.onnx");
+    let arguments = ["load", "--model", "stuck", "--rate", "50", "--queries", "5", "--p99", "10s", "--format", "json"];
+    let run = workplace.inferbench(&arguments).finish().with_code(3);
+    let row = serde_json::from_str::<LoadRun>(&run.stdout).unwrap().results.remove(0);
+    assert_eq!((row.status.to_string().as_str(), row.verdict, row.queries), ("suspicious", None, 0), "{row:?}");
+    assert!(row.message.unwrap().contains("the outputs of different inputs are the same"));
+}
+
+#[test]
 fn calls_may_go_from_host_to_host_and_make_tokens() {
     let workplace = Workplace::new(&["digits", "llama-small"], &["candle"], &[1]);
     let from_host =
@@ -124,6 +135,8 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
     let shown = load(&workplace, &[&name]);
     assert_eq!(shown.iter().map(|row| row.backend.as_str()).collect::<Vec<_>>(), ["null"]);
     let compared = workplace.inferbench(&["load", &name, &name]).finish().with_code(2);
+    compared.saying(&["no search of a case in common"]);
+    let compared = workplace.inferbench(&["compare", &name, &name]).finish().with_code(3);
     compared.saying(&["no search of a case in common"]);
 }
 

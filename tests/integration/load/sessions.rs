@@ -1,6 +1,7 @@
 //! What sessions compute whose requests have other lengths, that share weights, or that make tokens.
 
 use super::*;
+use crate::support::has_onnxruntime;
 
 /// A backend that is here, and not in a process outside: the protocol of these has no prompts of other lengths.
 fn answers_requests((name, is_here): &(&str, bool)) -> bool {
@@ -88,6 +89,24 @@ fn sessions_that_share_weights_or_are_one_compute_what_one_does_alone() {
         checked += 1;
     }
     assert!(checked >= 2);
+}
+
+/// The trace of a dtype other than f32 comes before the sessions that callers share.
+#[test]
+fn a_session_of_several_callers_is_traced_by_one_of_its_own() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let catalogue = read_catalogue(&workplace.path("models")).unwrap();
+    let model = catalogue.into_iter().find(|entry| entry.name == "digits").unwrap().model.unwrap();
+    let held = prepare_and_hold(&model, &workplace.path("target/prepared"), Dtype::F16).unwrap();
+    let sizes = Sizes { batch: 1, sequence: None };
+    let inputs = batch(&model, None, 0, sizes).unwrap();
+    let alone = on_one_thread(&model, &held.artifacts, Phase::Forward, sizes);
+    let request = LoadRequest { dtype: Dtype::F16, callers: 2, ..alone };
+    let trace = backend::find("ort").unwrap().trace(&request, &inputs).unwrap().unwrap();
+    assert_eq!(trace.share(), 1.0, "{trace:?}");
 }
 
 #[test]

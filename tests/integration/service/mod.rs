@@ -370,6 +370,9 @@ fn a_measurement_waits_for_the_lock_of_the_machine() {
         let job = server.get(&format!("/api/v1/runs/{id}")).json()["job"].clone();
         (job["message"] == "another measurement runs on this machine").then_some(())
     });
+    // A job that waits is among those of its suite, as it is when it is over.
+    let of_suite = server.get("/api/v1/runs?suite=endpoint").json();
+    assert_eq!(of_suite["items"][0]["id"].as_str(), Some(&*id), "{of_suite}");
     drop(file);
     server.wait_until(&id, "done");
 }

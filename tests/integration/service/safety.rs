@@ -328,6 +328,12 @@ fn five_hundred_clients_are_answered_or_refused_while_a_case_is_measured() {
     // The history is read once per second, and the rest of its readers are asked to come again.
     assert_eq!((codes[&404], codes[&200] + codes[&503]), (125, 375), "{codes:?}");
     assert!(codes[&503] > 60, "{codes:?}");
+    // Those that are refused wait, too: twenty are answered in each fifth of a second.
+    let start = Instant::now();
+    let strangers: Vec<TcpStream> =
+        (0..100).map(|_| server.open(&head("GET", "/", "Origin: http://evil.example\r\n"))).collect();
+    strangers.into_iter().for_each(|mut stranger| assert_eq!(Reply::read(&mut stranger).code, 403));
+    assert!(start.elapsed() >= Duration::from_millis(700), "{:?}", start.elapsed());
     assert!(is_alive(run));
     server.send(&head("DELETE", &format!("/api/v1/runs/{id}"), ""));
     server.wait_until(&id, "cancelled");

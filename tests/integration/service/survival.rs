@@ -37,6 +37,10 @@ fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interru
         let run = server.get(&format!("/api/v1/runs/{id}")).json();
         assert_eq!(run["state"], "interrupted", "{run}");
         assert!(run["job"]["message"].as_str().unwrap().contains("the server was ended"), "{run}");
+        // A client that has followed the job on the server that was killed is told its end.
+        let events = format!("/api/v1/runs/{id}/events");
+        let told = String::from_utf8(server.send(&head("GET", &events, "Last-Event-ID: 50\r\n")).body).unwrap();
+        assert!(told.contains("event: state") && told.contains("interrupted"), "{told}");
     }
     wait_for("the record", || {
         let records = server.get(&format!("/api/v1/records?run={id}")).json();
@@ -63,6 +67,33 @@ fn sigterm_finishes_the_case_and_ends() {
     let answer = Reply::read(&mut first).json();
     assert_eq!(answer["status"], "success", "{answer}");
     assert_eq!(workplace.records().len(), 1);
+}
+
+#[test]
+fn sigterm_interrupts_a_job_that_waits_for_the_lock_of_the_machine() {
+    let workplace = workplace();
+    let mut server = Server::start(&workplace, &[]);
+    // The devices are known before the first answer.
+    server.get("/api/v1/devices");
+    fs::create_dir_all(workplace.path("target/inferbench")).unwrap();
+    let file = fs::File::create(workplace.path("target/inferbench/lock")).unwrap();
+    file.lock().unwrap();
+    let mut client = server.open(&head("GET", SHORT, ""));
+    let id = wait_for("the reason", || {
+        // While a job has its turn, the history is read once per second.
+        let runs = server.get("/api/v1/runs");
+        let run = (runs.code == 200).then(|| runs.json()["items"][0].clone())?;
+        let waits = run["job"]["message"] == "another measurement runs on this machine";
+        waits.then(|| run["id"].as_str().unwrap().to_owned())
+    });
+    let begin = Instant::now();
+    assert_eq!(server.terminate(), Some(0));
+    // Nothing of the job is there that the server would have to wait for.
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    assert!(Reply::read(&mut client).error(503).contains("ending"));
+    drop(file);
+    let server = Server::start(&workplace, &[]);
+    assert_eq!(server.state(&id), "interrupted");
 }
 
 #[test]

@@ -107,6 +107,30 @@ fn pictures_grow_as_in_onnxruntime() {
     assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
 }
 
+/// Means of every second number of a row, with and without what lies beyond its ends.
+const MEANS: &str = r#"
+import sys
+sys.path[:0] = sys.argv[1:]
+import numpy, operators
+x = numpy.array([[[1, 2, 4, 8, 16]]], numpy.float32)
+def means(**attributes):
+    pooled = operators.OPERATORS["AveragePool"](operators.jnp, {"kernel_shape": [2], "dilations": [2], **attributes}, x)
+    return numpy.asarray(pooled).tolist()
+assert means() == [[[2.5, 5, 10]]], means()
+assert means(pads=[1, 1]) == [[[2, 2.5, 5, 10, 8]]], means(pads=[1, 1])
+assert means(pads=[1, 1], count_include_pad=1) == [[[1, 2.5, 5, 10, 4]]]
+"#;
+
+#[test]
+fn a_mean_over_a_window_with_gaps_leaves_the_gaps_out() {
+    if !has_environment("jax") {
+        return;
+    }
+    let folders = ["python", "jax"].map(|of| crate::support::checkout().join("src/backend/outside").join(of));
+    let mut means = Command::new(environment("jax").join("bin/python"));
+    means.args(["-c", MEANS]).args(folders).env("JAX_PLATFORMS", "cpu").finish().with_code(0);
+}
+
 #[test]
 fn what_jax_cannot_compile_is_unsupported_by_name() {
     if !has_environment("jax") {

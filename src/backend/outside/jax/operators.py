@@ -383,9 +383,13 @@ def max_pool(xp, attributes, x):
 @operator("AveragePool")
 def average_pool(xp, attributes, x):
     kernel = attributes["kernel_shape"]
-    strides, padding, _ = pool_padding(attributes, x, kernel)
+    strides, padding, dilations = pool_padding(attributes, x, kernel)
+
     def sums(values):
-        return lax.reduce_window(values, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding])
+        return lax.reduce_window(
+            values, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding], window_dilation=(1, 1, *dilations)
+        )
+
     if attributes.get("count_include_pad", 0) or not any(map(any, padding)):
         return sums(x) / np.asarray(np.prod(kernel), x.dtype)
     return sums(x) / sums(jnp.ones((1, 1, *x.shape[2:]), x.dtype))

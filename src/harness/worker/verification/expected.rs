@@ -125,16 +125,22 @@ impl Verification<'_> {
     fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
         let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
+        let alone = self.alone();
         if own != exact {
-            let on_cpu = LoadRequest { device: "cpu", ..self.request };
+            let on_cpu = LoadRequest { device: "cpu", ..alone };
             let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
             // Where it is not here or does not know the file, the backend is not wrong for that.
             if let Ok(Some(session)) = other {
                 return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
             }
         }
-        let session = backend::find(own)?.load_exact(&self.request, folder)?;
+        let session = backend::find(own)?.load_exact(&alone, folder)?;
         Ok(session.map(|session| (session, SAME_WEIGHTS.to_owned())))
+    }
+
+    /// How a session is loaded that is there for a comparison only: what the sessions share that serve a case stays until the process ends.
+    pub(super) fn alone(&self) -> LoadRequest<'_> {
+        LoadRequest { instances: 1, callers: 1, ..self.request }
     }
 
     /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
@@ -142,7 +148,7 @@ impl Verification<'_> {
         let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
         let rounded = fixture::with_rounded_weights(self.request.artifacts, folder.path(), unit_roundoff)?;
         let Some(artifacts) = rounded else { return Ok(None) };
-        backend::find(&self.case.backend)?.load(&LoadRequest { artifacts: &artifacts, ..self.request }).map(Some)
+        backend::find(&self.case.backend)?.load(&LoadRequest { artifacts: &artifacts, ..self.alone() }).map(Some)
     }
 
     /// The reference for a batch of the ring: all outputs. Returns `None` if it was not made for this length.

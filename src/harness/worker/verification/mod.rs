@@ -340,6 +340,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_loaded_for_a_comparison_does_not_stay_with_the_sessions_that_serve() {
+        let folder = tempfile::tempdir().unwrap();
+        let (case, model, job) = (Case::new("m", "ort", 1), model(), job(folder.path()));
+        let request = LoadRequest {
+            model: &model,
+            artifacts: &Artifacts::default(),
+            phase: case.phase,
+            sizes: case.sizes(),
+            device: "cpu",
+            dtype: Dtype::F32,
+            threads: 2,
+            instances: 3,
+            callers: 4,
+        };
+        let verification = Verification { case: &case, model: &model, reference: None, job: &job, request };
+        let LoadRequest { threads, instances, callers, .. } = verification.alone();
+        assert_eq!((threads, instances, callers), (2, 1, 1));
+    }
+
+    #[test]
     fn suspicious_outputs_make_no_other_backend_wrong() {
         let folder = tempfile::tempdir().unwrap();
         for suspicious in [vec![vec![0.0, 0.0]; RING], vec![vec![f32::NAN, 1.0]; RING]] {

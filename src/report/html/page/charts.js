@@ -131,9 +131,10 @@ const quantised = decoded.filter((point) => formsOf.get(point.panel));
 function reason(one) {
   const batch = `batch ${one.batch_size}: `;
   if (one.status !== "ok") return batch + one.status + (one.message === undefined ? "" : `: ${one.message}`);
-  return batch + (one.verified && one.max_rel_error !== undefined
-    ? `outputs as the reference's, relative error ${one.max_rel_error.toExponential(1).replace("e+", "e")}`
-    : "runs; there is no reference to compare its outputs with");
+  if (!one.verified) return `${batch}runs; there is no reference to compare its outputs with`;
+  const by = one.verified_by ?? "reference";
+  const same = by === "reference" ? "outputs as the reference's" : `outputs agree with ${by}`;
+  return batch + same + (one.max_rel_error === undefined ? "" : `, relative error ${one.max_rel_error.toExponential(1).replace("e+", "e")}`);
 }
 
 // Of many machines, and of those that share a suite, a cell is about all of them: the level that most have.

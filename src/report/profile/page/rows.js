@@ -2,7 +2,8 @@
 
 const MOST_ROWS = 100;
 
-// A column has a title, a value to sort by, and perhaps a text in its place. One without any value is left out.
+// A column has a title, a value to sort by, perhaps a text in its place, and perhaps other columns in its place for CSV. One without any
+// value is left out.
 function tableSection(id, title, caption, given, rows) {
   const columns = given.filter((column) => rows.some((row) => (column.value(row) ?? "") !== ""));
   const isNumber = (column) => rows.some((row) => typeof column.value(row) === "number");
@@ -36,7 +37,10 @@ function tableSection(id, title, caption, given, rows) {
   };
   const copyButton = make("button", {
     type: "button", class: "small",
-    onclick: (event) => copy(csv(columns.map((column) => column.title), found().map((row) => columns.map((column) => column.value(row)))), event.currentTarget),
+    onclick: (event) => {
+      const copied = columns.flatMap((column) => column.copied ?? [column]);
+      copy(csv(copied.map((column) => column.title), found().map((row) => copied.map((column) => column.value(row)))), event.currentTarget);
+    },
   }, "Copy as CSV");
   const node = make("section", { id },
     make("div", { class: "head" }, make("h2", {}, title), make("div", { class: "tools" }, status, filter, copyButton)),
@@ -54,8 +58,8 @@ function rowsSection(one) {
     column("module", "module"), column("operator", "operator"), column("kernel", "kernel"),
     { title: "calls", value: (row) => (isOperator(row) ? row.executions : null), text: (row) => count(row.executions) },
     { title: "raw µs", value: (row) => (isOperator(row) ? row.raw_us : null), text: (row) => threeDigits(row.raw_us) },
-    { title: "µs", value: (row) => row.corrected_us, text: (row) => (isHidden(row) ? "unknown" : threeDigits(row.corrected_us)) },
-    { title: "from … to", value: (row) => row.corrected_upper_us, text: boundsOf },
+    { title: "µs", value: (row) => (isHidden(row) ? null : row.corrected_us), text: (row) => threeDigits(row.corrected_us), absent: () => "unknown" },
+    { title: "from … to", value: (row) => row.corrected_upper_us, text: boundsOf, copied: [column("from µs", "corrected_lower_us"), column("to µs", "corrected_upper_us")] },
     { title: "share", value: (row) => row.share, text: (row) => percent(row.share), absent: (row) => shareOf(row, one) },
     column("FLOPs", "flops", rounded), column("GFLOP/s", "gflops_per_second", threeDigits),
     column("of the roofline", "roofline_fraction", percent), column("bound by", "bound"),

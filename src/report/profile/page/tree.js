@@ -9,8 +9,11 @@ function makeNode(name, kind, parent, cases) {
 function treeOf(shown) {
   const root = makeNode(shown.map((one) => one.name).join(" ↔ "), "module", null, shown.length);
   const isMapped = shown.some((one) => one.rows.some((row) => row.module));
+  // What is not known of one of two cases has no difference.
+  const hasHidden = shown.length === 2 && shown.some((one) => one.rows.some(isHidden));
   shown.forEach((one, side) => {
     for (const row of one.rows) {
+      if (hasHidden && row.kind === "outside") continue;
       const unmapped = isMapped && row.kind !== "outside" ? ["no known module"] : [];
       const modules = (row.frames ?? (row.module ? row.module.split(".") : unmapped)).map((name) => [name, "module"]);
       const operators = row.frames ? [] : shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind.replace("-", " ")];
