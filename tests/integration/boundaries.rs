@@ -35,7 +35,8 @@ fn cold_starts_are_sampled_by_process_and_kept_apart_from_the_measurements() {
     let run = workplace.load_bench(&["--noplot", "--sample-size", "10"]).finish().with_code(0);
     let mut lines = run.stdout.lines().skip_while(|line| !line.starts_with("case\t"));
     assert_eq!(lines.next(), Some("case\tload_time_ms\ttrace_time_ms\tcompilation_time_ms\tfirst_inference_ms"));
-    for (line, backend) in lines.zip(&backends) {
+    for backend in &backends {
+        let line = lines.next().unwrap_or_else(|| panic!("no line of {backend} in\n{}", run.stdout));
         let cells: Vec<&str> = line.split('\t').collect();
         assert_eq!(cells[0], format!("digits/{backend}-cpu-f32/1"));
         let is_time = |cell: &str| cell.parse::<f64>().is_ok_and(|ms| ms > 0.0);

@@ -121,8 +121,11 @@ impl Worker<'_> {
         measured.with_context(|| id.clone())?;
         let LoggedSamples { samples_ns, disturbed } = log.take();
         let latencies = Latencies::of_samples(&samples_ns, disturbed.as_deref()).context("no call was made")?;
-        eprintln!("  {id}: {} calls, median {:.4} ms", latencies.calls, latencies.p50_ms());
-        job.folder.append(&Event::MeasuredAgain { id, latencies })
+        let said = format!("  {id}: {} calls, median {:.4} ms", latencies.calls, latencies.p50_ms());
+        job.folder.append(&Event::MeasuredAgain { id, latencies })?;
+        // Whoever reads it and ends the run then loses nothing.
+        eprintln!("{said}");
+        Ok(())
     }
 
     /// Runs some calls of a case and notes what they use, and answers its model's samples, as far as this is asked for.

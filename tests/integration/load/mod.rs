@@ -9,7 +9,7 @@ use inferbench::definition::{Dtype, Phase, Sizes};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
 use inferbench::run_data::{LoadResult, LoadRun, Verdict};
 
-use crate::support::{Run, Workplace, backends_of_networks, on_one_thread, real_backends, wait_for};
+use crate::support::{Run, Workplace, backends_of_networks, left_out, on_one_thread, real_backends, wait_for};
 
 fn load(workplace: &Workplace, arguments: &[&str]) -> Vec<LoadResult> {
     let arguments: Vec<&str> = ["load", "--format", "json"].iter().chain(arguments).copied().collect();
@@ -144,7 +144,7 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
 fn is_disturbed(row: &LoadResult, service_ms: f64) -> bool {
     let is_disturbed = row.verdict == Some(Verdict::Invalid) || row.service_mean_ms > 1.03 * service_ms;
     if is_disturbed {
-        eprintln!("left out: the machine was too busy: {row:?}");
+        eprintln!("the machine was too busy: {row:?}");
     }
     is_disturbed
 }
@@ -164,13 +164,17 @@ fn waits_for_a_session_are_those_of_theory() {
             is_quiet.then(|| row.queue_mean_ms.unwrap() / expected_ms)
         };
         // 1,500 arrivals of one seed: the standard error of the mean wait is about a tenth of it. A single pause of 60 ms, which hardly
-        // shows in the services, doubles the wait: then there are two trials more.
-        let is_right = |ratio: &Option<f64>| ratio.is_none_or(|ratio| (0.6..1.5).contains(&ratio));
+        // shows in the services, doubles the wait, and a trial on a busy machine tells nothing: then there are two trials more.
+        let is_right = |ratio: &Option<f64>| ratio.is_some_and(|ratio| (0.6..1.5).contains(&ratio));
         let mut found = vec![ratio(0)];
         while found.len() < 3 && !found.last().is_some_and(is_right) {
             found.push(ratio(found.len()));
         }
-        assert!(found.last().is_some_and(is_right), "{service_time}: {found:?} of what is expected");
+        let is_shown = found.last().is_some_and(is_right);
+        assert!(is_shown || found.contains(&None), "{service_time}: {found:?} of what is expected");
+        if !is_shown {
+            left_out(format_args!("waits for a session of {service_time}, since the machine was too busy"));
+        }
     }
 }
 
@@ -215,29 +219,36 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
         let ends = highest.lowest_failing_rate.zip(highest.rate);
         ends.is_some_and(|(failing, passing)| failing > passing && failing / passing < 1.021)
     };
-    // A machine whose speed changes can keep a search from its end, so that it stops with a wider interval.
-    let ended = (0..3).map(searched).find(|(_, rows)| rows.iter().find(|row| row.is_highest).is_none_or(is_narrow));
-    let (run, rows) = ended.expect("one search of three comes to 2 %");
-    assert!(rows.len() > 3, "{}", run.stderr);
-    match rows.iter().find(|row| row.is_highest) {
-        Some(highest) => {
-            let cost = highest.cost_per_million.unwrap();
-            assert!((cost * highest.completed_per_s * 3600.0 / 1e6 / 0.34 - 1.0).abs() < 1e-6, "{highest:?}");
-            assert_eq!(highest.loadgen_accepts, Some(true));
-            assert_eq!(highest.searches, Some(2));
-            let found = highest.found_rate.unwrap();
-            if let Some((lower, upper)) = highest.found_rate_lower.zip(highest.found_rate_upper) {
-                assert!(lower <= found && found <= upper, "{highest:?}");
-            }
-            assert!(run.stderr.contains("/s: p90 "), "{}", run.stderr);
-            run.with_code(0);
-            workplace.inferbench(&["run", "--model", "digits", "--noplot"]).finish().with_code(0);
-            workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
-            let chart = std::fs::read_to_string(workplace.path("figures/load.svg")).unwrap();
-            assert!(chart.contains("latency under load (ms)") && !chart.contains("NaN"), "{chart}");
+    // A machine whose speed changes can keep a search from its end, so that it stops with a wider interval, and a busy one has no rate.
+    let is_found = |rows: &[LoadResult]| rows.iter().find(|row| row.is_highest).is_some_and(is_narrow);
+    let (mut run, mut rows) = searched(0);
+    for attempt in 1..3 {
+        if !is_found(&rows) {
+            (run, rows) = searched(attempt);
         }
-        None => assert!(run.code == Some(1) || run.code == Some(4), "{}", run.stderr),
     }
+    assert!(rows.len() > 3, "{}", run.stderr);
+    let Some(highest) = rows.iter().find(|row| row.is_highest) else {
+        // Not even the generator was in time.
+        run.with_code(4);
+        eprintln!("the machine was too busy: {rows:?}");
+        return;
+    };
+    assert!(is_narrow(highest), "one search of three comes to 2 %: {highest:?}");
+    let cost = highest.cost_per_million.unwrap();
+    assert!((cost * highest.completed_per_s * 3600.0 / 1e6 / 0.34 - 1.0).abs() < 1e-6, "{highest:?}");
+    assert_eq!(highest.loadgen_accepts, Some(true));
+    assert_eq!(highest.searches, Some(2));
+    let found = highest.found_rate.unwrap();
+    if let Some((lower, upper)) = highest.found_rate_lower.zip(highest.found_rate_upper) {
+        assert!(lower <= found && found <= upper, "{highest:?}");
+    }
+    assert!(run.stderr.contains("/s: p90 "), "{}", run.stderr);
+    run.with_code(0);
+    workplace.inferbench(&["run", "--model", "digits", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
+    let chart = std::fs::read_to_string(workplace.path("figures/load.svg")).unwrap();
+    assert!(chart.contains("latency under load (ms)") && !chart.contains("NaN"), "{chart}");
 }
 
 /// A search that has found `rate`, with its row in the history.

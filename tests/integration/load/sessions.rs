@@ -26,7 +26,14 @@ fn a_session_answers_prompts_of_any_length() {
                 let session = backend::find(backend).unwrap().load(&request);
                 session.map(|session| (session, inputs))
             };
-            let Ok((mut session, _)) = load(prompts[0]) else { continue };
+            let (mut session, _) = match load(prompts[0]) {
+                Ok(loaded) => loaded,
+                Err(failure) => {
+                    // These two decode both networks, and others may lack a file or an operator.
+                    assert!(!["ort", "candle"].contains(&backend), "{backend}, {}: {failure}", model.name);
+                    continue;
+                }
+            };
             for length in prompts {
                 let (mut own, inputs) = load(length).unwrap();
                 own.bind(&inputs).unwrap();

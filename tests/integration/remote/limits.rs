@@ -1,5 +1,7 @@
 //! Limits of time, requests, rate and connections, which always hold.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]

@@ -5,8 +5,6 @@ mod limits;
 mod secure;
 mod server;
 
-use std::time::Duration;
-
 use inferbench::load::poisson;
 use inferbench::run_data::{LoadResult, LoadRun, ServiceTime, Verdict};
 use inferbench::statistics::SortedCalls;
@@ -132,9 +130,11 @@ fn every_fault_of_a_server_is_counted_by_its_kind() {
 #[test]
 fn a_few_errors_fail_a_trial_and_leave_its_figures() {
     let server = Server::start();
-    let wrong = server.wrong.clone();
+    let (wrong, requests) = (server.wrong.clone(), server.requests.clone());
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(1500));
+        // However long the program takes to start.
+        let is_half = || requests.load(std::sync::atomic::Ordering::SeqCst) >= 150;
+        wait_for("half of the requests", || is_half().then_some(()));
         *wrong.lock().unwrap() = Wrong::Status(503);
     });
     let row = load(&server.url, &["--rate", "100/s", "--queries", "300"]);
