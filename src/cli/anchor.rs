@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use crate::catalogue::operators;
 use crate::convert::convert;
 use crate::decision::prediction::{Anchor, Example, Lessons, Runtime, Site};
-use crate::definition::{ORIGINAL, Suite, SuiteModel};
+use crate::definition::{Suite, SuiteModel};
 use crate::fixture::work_of;
 use crate::harness::{self, Request, make_plan};
 use crate::machine::Machine;
@@ -46,9 +46,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
         threads: site.threads,
         ..EffortArguments::default()
     };
-    let is_plain = |it: &&Example| it.subject.work.case.variant == ORIGINAL && it.subject.work.case.dims.0.is_empty();
-    let candidates = lessons.anchors(runtime, site).into_iter().filter(is_plain).take(MOST_MODELS);
-    let candidates: Vec<&Example> = candidates.collect();
+    let candidates: Vec<&Example> = lessons.anchors(runtime, site).into_iter().take(MOST_MODELS).collect();
     ensure!(!candidates.is_empty(), none());
     let chosen = again(paths, &candidates, &effort)?;
     ensure!(!chosen.is_empty(), none());

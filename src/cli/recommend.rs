@@ -182,7 +182,7 @@ pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Me
 /// The memory of each machine of the history, in megabytes: that of its container, if it has a limit.
 pub fn memory_of_machines(history: &History) -> BTreeMap<String, f64> {
     let machines = history.runs().iter().rev().flat_map(nodes).map(|node| node.machine);
-    let memory = |it: Machine| Some((it.host_id, it.container_memory_bytes.or(it.memory_bytes)? as f64 / 1e6));
+    let memory = |it: Machine| Some((it.host_id.clone(), it.usable_memory_bytes()? as f64 / 1e6));
     machines.filter_map(memory).collect()
 }
 
@@ -333,6 +333,8 @@ mod tests {
         let machine = |host_id: &str, memory_bytes: u64| Machine {
             host_id: host_id.into(),
             memory_bytes: Some(memory_bytes),
+            // A limit above the memory of the machine is none.
+            container_memory_bytes: Some(9_000_000_000),
             ..Machine::default()
         };
         let part = |index: usize, machine: Machine| RunPart {

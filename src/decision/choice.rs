@@ -26,7 +26,9 @@ impl Spread {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
         let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
         let records = measured().flat_map(|case| case.like.iter().copied());
-        let noise = Noise::of_groups(&groups, Noise::of_processes(records).unwrap_or(options.noise));
+        // One process of a run measures energy: how far the times of all of them differ says nothing of it.
+        let of_processes = Noise::of_processes(records).filter(|_| goal_of_times(options) != Goal::Energy);
+        let noise = Noise::of_groups(&groups, of_processes.unwrap_or(options.noise));
         let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
         Spread { noise, floor: floor(&equal, &equal, CONFIDENCE), runs }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site};
 use super::predictor::{Estimate, Prediction};
+use crate::definition::ORIGINAL;
 use crate::report::numbers::plural;
 use crate::statistics::median;
 
@@ -56,9 +57,14 @@ impl Anchor {
 }
 
 impl Lessons {
-    /// The rows of a backend, device and dtype that can be measured again in the shortest time, one of each model, the best first.
+    /// The rows of a backend, device and dtype that can be measured again in the shortest time, one of each model, the best first. They are of
+    /// originals with the sizes that the models have by themselves.
     pub fn anchors(&self, runtime: &Runtime, site: &Site) -> Vec<&Example> {
-        let is_of = |it: &&Example| it.subject.runtime.is_like(runtime) && it.site == *site;
+        let is_of = |it: &&Example| {
+            let case = &it.subject.work.case;
+            let is_plain = case.variant == ORIGINAL && case.dims.0.is_empty();
+            is_plain && it.subject.runtime.is_like(runtime) && it.site == *site
+        };
         let mut rows: Vec<&Example> = self.examples.iter().filter(is_of).collect();
         let order = |it: &&Example| if it.ms < LEAST_MS { (true, -it.ms) } else { (false, it.ms) };
         rows.sort_by(|one, other| order(one).partial_cmp(&order(other)).unwrap_or(std::cmp::Ordering::Equal));
@@ -118,6 +124,8 @@ mod tests {
             row("a", "ort", 8, 1.5),
             row("b", "ort", 1, 0.5),
             row("c", "ort", 1, 30.0),
+            // A faster variant is not measured in place of its original.
+            Record { variant: "int8".into(), ..row("c", "ort", 1, 3.0) },
             row("c", "ort", 8, 200.0),
             row("d", "tract", 1, 2.0),
             row("e", "ort", 1, 4.0),

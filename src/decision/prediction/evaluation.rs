@@ -92,7 +92,7 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
         let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
             let misses = by_phase(&rows, lessons, misses_of_machines);
-            all.extend(errors(&first.subject.runtime, None, "machine", &misses, &[]));
+            all.extend(errors(&first.subject.runtime, None, "machine", &misses, &ByPhase::new()));
         }
     }
     Evaluation { errors: all, recommendations: loss(lessons) }
@@ -100,31 +100,35 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
 
 type MissesOf = fn(&Rows<'_>, Quantity, &PeaksOf) -> Vec<Miss>;
 
-/// The misses of the rows of each phase, by the rows that a prediction of that phase is learned from.
-fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Miss> {
+type ByPhase = BTreeMap<Phase, Vec<Miss>>;
+
+/// The misses of which the intervals of each phase are made: those of the rows that a prediction of that phase is learned from, which are of
+/// all phases where one has too few of its own.
+fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> ByPhase {
     let phases: BTreeSet<Phase> = rows.iter().map(|row| row.subject.runtime.phase).collect();
-    let of_phase = |phase: Phase| {
-        let misses = misses_of(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks);
-        misses.into_iter().filter(move |miss| miss.phase == phase)
-    };
-    phases.into_iter().flat_map(of_phase).collect()
+    let of_phase = |phase: Phase| (phase, misses_of(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks));
+    phases.into_iter().map(of_phase).collect()
 }
 
 fn errors(
     runtime: &Runtime,
     site: Option<&Site>,
     left_out: &'static str,
-    misses: &[Miss],
-    of_sizes: &[Miss],
+    misses: &ByPhase,
+    of_sizes: &ByPhase,
 ) -> Option<Errors> {
-    let found: Vec<f64> = misses.iter().map(Miss::error).collect();
-    let count = misses.len() as f64;
-    let mut families: Vec<&str> = misses.iter().map(|miss| miss.family.as_str()).collect();
+    let all = misses.iter().flat_map(|(phase, misses)| misses.iter().map(move |miss| (*phase, miss)));
+    let own: Vec<&Miss> = all.filter(|(phase, miss)| miss.phase == *phase).map(|(_, miss)| miss).collect();
+    let found: Vec<f64> = own.iter().map(|miss| miss.error()).collect();
+    let count = own.len() as f64;
+    let mut families: Vec<&str> = own.iter().map(|miss| miss.family.as_str()).collect();
     families.sort_unstable();
     families.dedup();
-    let is_held = |miss: &&Miss| {
-        let is_other = |other: &&Miss| other.unit != miss.unit && other.phase == miss.phase;
-        let others = |misses: &[Miss]| misses.iter().filter(is_other).cloned().collect::<Vec<Miss>>();
+    let is_held = |miss: &&&Miss| {
+        let others = |misses: &ByPhase| {
+            let of_phase = misses.get(&miss.phase).into_iter().flatten();
+            of_phase.filter(|other| other.unit != miss.unit).cloned().collect::<Vec<Miss>>()
+        };
         let widths = Widths::of(&others(misses), &others(of_sizes));
         widths.is_some_and(|widths| miss.logarithm.abs() <= widths.half(miss.beyond))
     };
@@ -135,13 +139,13 @@ fn errors(
         host_id: site.map(|site| site.host_id.clone()),
         threads: site.and_then(|site| site.threads),
         left_out,
-        rows: misses.len(),
+        rows: own.len(),
         families: families.len(),
         median_error: median(&found)?,
         mean_error: mean(&found),
         within_quarter: found.iter().filter(|error| **error <= 0.25).count() as f64 / count,
-        worst_factor: misses.iter().map(|miss| miss.logarithm.abs()).fold(0.0, f64::max).exp(),
-        coverage: misses.iter().filter(is_held).count() as f64 / count,
+        worst_factor: own.iter().map(|miss| miss.logarithm.abs()).fold(0.0, f64::max).exp(),
+        coverage: own.iter().filter(is_held).count() as f64 / count,
     })
 }
 
@@ -198,4 +202,28 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
         mean_loss: mean(&losses),
         largest_loss: losses.iter().copied().fold(0.0, f64::max),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Dtype;
+
+    #[test]
+    fn the_interval_of_a_phase_with_one_family_is_made_of_the_misses_of_all_phases() {
+        let miss = |family: &str, phase: Phase, logarithm: f64| Miss {
+            family: family.into(),
+            unit: family.into(),
+            phase,
+            logarithm,
+            beyond: 0.0,
+        };
+        let forward = ["a", "b", "c", "d", "e"].map(|family| miss(family, Phase::Forward, 0.1));
+        let of_all = [&forward[..], &[miss("f", Phase::Prefill, 0.05)]].concat();
+        let misses = ByPhase::from([(Phase::Forward, forward.to_vec()), (Phase::Prefill, of_all)]);
+        let runtime =
+            Runtime { backend: "tract".into(), device: "cpu".into(), dtype: Dtype::F32, phase: Phase::Forward };
+        let found = errors(&runtime, None, "family", &misses, &ByPhase::new()).unwrap();
+        assert_eq!((found.rows, found.families, found.coverage), (6, 6, 1.0));
+    }
 }

@@ -102,7 +102,8 @@ impl Lessons {
         lessons.raise_peaks(&quiet);
         let (mut works, mut rows) = (Works::default(), BTreeMap::new());
         for record in quiet {
-            let key = (&record.host_id, works.number(Work::of(record)));
+            // With another number of threads it is another place.
+            let key = (&record.host_id, works.number(Work::of(record)), record.threads);
             rows.entry(key).or_insert_with(Vec::new).push(record);
         }
         for mut runs in rows.into_values() {

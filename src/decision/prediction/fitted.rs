@@ -175,6 +175,10 @@ pub fn misses_of_sizes(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> 
 
 /// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
 pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+    // Without work that was measured at two batch sizes there is none to leave out.
+    if !rows.own.iter().any(|one| rows.own.iter().any(|other| is_anchor(&one.subject, &one.site, other))) {
+        return Vec::new();
+    }
     let is_other = |left_out: &Example, other: &Example| left_out != other;
     let is_anchor = |left_out: &Example, other: &Example| is_anchor(&left_out.subject, &left_out.site, other);
     of_families(misses(rows, quantity, peaks, is_other, is_anchor))
@@ -182,7 +186,8 @@ pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -
 
 /// The misses if the machine of each row is left out, and its peaks are all that is known of it.
 pub fn misses_of_machines(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    let is_elsewhere = |left_out: &Example, other: &Example| left_out.site != other.site;
+    // The rows of the machine with other numbers of threads are left out with it.
+    let is_elsewhere = |left_out: &Example, other: &Example| left_out.site.host_id != other.site.host_id;
     let misses = misses(rows, quantity, peaks, is_elsewhere, |_, _| false);
     misses.into_iter().map(|(row, miss)| Miss { unit: row.site.host_id.clone(), ..miss }).collect()
 }

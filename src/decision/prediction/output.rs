@@ -110,7 +110,10 @@ fn notes(all: &[Asked]) -> Vec<String> {
         notes.push("in parentheses: the interval that is to hold 80 % of such cases".to_owned());
     }
     for (basis, what) in [
-        (Basis::OtherBatches, "one batch size of a model is left out"),
+        (
+            Basis::OtherBatches,
+            "one batch size of a model is left out (or a family, where no model has several batch sizes)",
+        ),
         (Basis::OtherModels, "a family is left out"),
         (
             Basis::OtherMachines,

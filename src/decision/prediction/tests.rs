@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::example::{Example, Lessons, Site};
-use super::fitted::{Quantity, Rows, misses_of_families, misses_of_machines};
+use super::fitted::{Quantity, Rows, misses_of_batches, misses_of_families, misses_of_machines};
 use super::predictor::{Basis, Predictor};
 use crate::catalogue::OPERATORS;
 use crate::decision::{Goal, Limits, Options, add_predictions, advise};
@@ -89,6 +89,17 @@ fn a_case_is_measured_only_if_its_file_and_shape_are_those_of_the_row() {
 }
 
 #[test]
+fn rows_with_another_number_of_threads_are_rows_of_another_place() {
+    let alone = Record { threads: Some(2), ..row("net", 32, 2, 0.02) };
+    let lessons = of(&[row("net", 32, 1, 0.035), alone]);
+    let mut found: Vec<(Option<usize>, f64)> = lessons.examples.iter().map(|it| (it.site.threads, it.ms)).collect();
+    found.sort_by_key(|(threads, _)| *threads);
+    let near = |ms: f64, expected: f64| (ms / expected - 1.0).abs() < 1e-9;
+    let is_expected = matches!(found[..], [(Some(1), one), (Some(2), two)] if near(one, 0.035) && near(two, 0.02));
+    assert!(is_expected, "{found:?}");
+}
+
+#[test]
 fn a_row_of_a_slow_run_counts_less_and_only_where_no_other_run_has_it() {
     let of_run = |day: u32, factor: f64, sizes: &[u64]| {
         sizes.iter().map(|size| row("net", *size, day, factor * *size as f64)).collect::<Vec<Record>>()
@@ -140,6 +151,18 @@ fn rows_miss_together_with_their_family_or_with_their_machine() {
     assert_eq!(units(misses_of_machines(&rows, Quantity::Time, &lessons.peaks)), 2);
 }
 
+#[test]
+fn a_machine_is_left_out_with_all_its_numbers_of_threads() {
+    let with = |threads: usize| {
+        let rows = networks(4).into_iter().map(|row| Record { threads: Some(threads), ..row });
+        of(&rows.collect::<Vec<Record>>()).examples
+    };
+    let examples = [with(1), with(2)].concat();
+    let all: Vec<&Example> = examples.iter().collect();
+    let rows = Rows { own: all.clone(), all };
+    assert!(misses_of_machines(&rows, Quantity::Time, &of(&[]).peaks).is_empty());
+}
+
 /// Five families, whose bytes grow with their operations, with this many rows each.
 fn networks(rows: u64) -> Vec<Record> {
     let of_size = |family: u64, size: u64| {
@@ -150,6 +173,20 @@ fn networks(rows: u64) -> Vec<Record> {
         Record { node_bytes: Some(bytes), graph_nodes: Some(10 + 3 * family), ..row }
     };
     (0..5).flat_map(|family| (0..rows).map(move |place| of_size(family, 100 + 40 * family + 60 * place))).collect()
+}
+
+#[test]
+fn no_batch_size_is_left_out_where_nothing_has_two() {
+    let misses = |records: &[Record]| {
+        let lessons = of(records);
+        let all: Vec<&Example> = lessons.examples.iter().collect();
+        misses_of_batches(&Rows { own: all.clone(), all }, Quantity::Time, &lessons.peaks).len()
+    };
+    let mut records = networks(4);
+    assert_eq!(misses(&records), 0);
+    let larger = Record { batch_size: 2, input_shape: Some("2x3x100x100".into()), ..records[0].clone() };
+    records.push(larger);
+    assert_eq!(misses(&records), 2);
 }
 
 /// Eight times what the operations take at the peak, and a tenth of what the bytes take.

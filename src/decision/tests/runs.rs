@@ -127,3 +127,24 @@ fn the_times_of_two_sizes_are_not_pooled() {
     let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
     assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
 }
+
+#[test]
+fn processes_whose_times_agree_say_nothing_of_the_noise_of_energy() {
+    let row = |variant: &str, ms: f64, joules: f64| Record {
+        energy_j_per_sample: Some(joules),
+        processes: Some(5),
+        latency_p50_interval_lower_ms: Some(0.999 * ms),
+        latency_p50_interval_upper_ms: Some(1.001 * ms),
+        confidence_level: Some(0.95),
+        ..measured(variant, "ort", 10.0, ms, SAME)
+    };
+    let verdict = |goal: Goal, ms: f64, joules: f64| {
+        let table = with(vec![row("original", 2.0, 1.0), row("int8", ms, joules)], |options| {
+            (options.goal, options.noise) = (goal, Noise::assumed());
+        });
+        table.rows.iter().find(|row| row.record.variant == "int8").unwrap().verdict
+    };
+    assert_eq!(verdict(Goal::Latency, 1.8, 1.0), Some(Verdict::Faster));
+    assert_ne!(verdict(Goal::Energy, 2.0, 0.9), Some(Verdict::Faster));
+    assert_eq!(verdict(Goal::Energy, 2.0, 0.5), Some(Verdict::Faster));
+}
