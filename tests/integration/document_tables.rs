@@ -94,6 +94,23 @@ fn sizes_of_downloads_are_those_of_scripts_setup() {
 }
 
 #[test]
+fn an_environment_whose_python_has_gone_is_got_anew() {
+    let cache = tempfile::tempdir().unwrap();
+    let place = cache.path().join("inferbench/jax");
+    fs::create_dir_all(place.join("bin")).unwrap();
+    fs::copy(checkout().join("scripts/jax-requirements.txt"), place.join("requirements")).unwrap();
+    let is_ready = |target: &str| {
+        let python = place.join("bin/python");
+        let _ = fs::remove_file(&python);
+        std::os::unix::fs::symlink(target, &python).unwrap();
+        let mut listed = Command::new("python3");
+        listed.arg(checkout().join("scripts/setup")).arg("--list").env("XDG_CACHE_HOME", cache.path());
+        listed.finish().with_code(0).stdout.lines().any(|line| line.starts_with("jax ") && line.ends_with(" ready"))
+    };
+    assert!(is_ready("/bin/true") && !is_ready("/nowhere/python3") && !is_ready("/bin/false"));
+}
+
+#[test]
 fn counts_and_sizes_of_models_are_those_of_the_zoo_and_the_suites() {
     let mut families = BTreeSet::new();
     for entry in fs::read_dir(checkout().join("models/zoo")).unwrap() {

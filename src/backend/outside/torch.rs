@@ -65,6 +65,9 @@ const OF_COMPILERS: [&str; 3] = ["TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPIL
 /// Where Inductor keeps what it compiles, if the setting `cache` lets it.
 const CACHE_DIR: &str = "TORCHINDUCTOR_CACHE_DIR";
 
+/// Where Triton keeps its kernels, if not in Inductor's folder. It would read them whatever Inductor may read.
+const KERNELS: &str = "TRITON_CACHE_DIR";
+
 impl Torch {
     /// Starts Python for a device with so many threads. `file` may run code when it is read, if the user trusts it.
     fn start(
@@ -86,7 +89,7 @@ impl Torch {
                 }
             }
             // What Inductor writes goes with the process.
-            command.env("TMPDIR", folder.path());
+            command.env("TMPDIR", folder.path()).env_remove(KERNELS);
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             command.env("TORCH_WORKER_SETTINGS", self.settings);
             // It defines the modules of packaged models.

@@ -100,6 +100,18 @@ fn variables_of_the_compilers_change_nothing_and_their_files_are_removed() {
 }
 
 #[test]
+fn kernels_of_triton_are_not_read_from_where_an_earlier_process_has_put_them() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[1]);
+    let look = "assert 'TRITON_CACHE_DIR' not in __import__('os').environ";
+    std::fs::write(workplace.path("net.py"), super::module_with(look, "return self.fc(x)")).unwrap();
+    let mut command = workplace.inferbench(&["run", "net.py", "--noplot"]);
+    command.env("TRITON_CACHE_DIR", workplace.path("triton")).finish().with_code(0);
+}
+
+#[test]
 fn compilations_are_counted_beyond_those_that_dynamo_remembers() {
     if !has_environment("torch") {
         return;
@@ -111,6 +123,26 @@ fn compilations_are_counted_beyond_those_that_dynamo_remembers() {
          torch._dynamo.config.recompile_limit = 100\nsquare = torch.compile(lambda x, n: x * n, backend='eager', dynamic=False)\n\
          for n in range(90):\n    square(torch.ones(2), n)\n\
          assert modes.Compiled().notes() == ['90 graphs, 0 graph breaks, 89 recompilations'], modes.Compiled().notes()",
+        outside.join("torch"),
+        outside.join("python"),
+    );
+    make(&workplace, &program);
+}
+
+#[test]
+fn the_processes_that_compile_have_ended_when_a_batch_is_bound() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let outside = checkout().join("src/backend/outside");
+    let program = format!(
+        "import os, sys\nsys.path[:0] = [{:?}, {:?}]\nos.environ['TORCH_WORKER_MODE'] = 'compile'\n\
+         import numpy, sessions, torch\n\
+         session = sessions.Forward({{'device': 'cpu', 'dtype': 'f32', 'outputs': []}}, ['x'])\n\
+         session.of(session.placed(torch.nn.Linear(8, 4)))\n\
+         with torch.inference_mode():\n    session.bind(0, {{'x': numpy.zeros((2, 8), numpy.float32)}})\n\
+         children = open(f'/proc/self/task/{{os.getpid()}}/children').read()\nassert not children, children",
         outside.join("torch"),
         outside.join("python"),
     );

@@ -233,6 +233,9 @@ fn a_python_file_is_a_model_whose_modules_are_profiled() {
     assert!(conv.operator == "aten::conv2d" && conv.kernel.as_ref().unwrap().contains("8×3×3×3"), "{conv:?}");
     // Two for each weight at each of 14 × 14 places.
     assert_eq!(conv.flops, Some(2 * 8 * 27 * 14 * 14));
+    // The profiler counts elements of the first operand, which are no matrix multiplication.
+    let mut sums = rows.iter().filter(|row| row.operator == "aten::add");
+    assert!(sums.all(|row| row.flops.is_none() && row.bytes.is_none()), "{rows:#?}");
 }
 
 /// Modules that return tensors in tuples, and tensors of as many rows as the values of the inputs say.

@@ -221,7 +221,10 @@ fn devices_of_pytorch_are_known_and_only_those_that_its_profiler_times_are_profi
         "import os, sys, types, torch\nsys.path[:0] = [{:?}, {:?}]\nos.environ['TORCH_WORKER_MODE'] = 'eager'\nimport profiles\n\
          try:\n    profiles.Profiler(types.SimpleNamespace(device=torch.device('mps')))\n\
          except profiles.Refused as why:\n    assert 'does not time the operators of mps' in str(why), why\n\
-         else:\n    raise AssertionError",
+         else:\n    raise AssertionError\n\
+         import sessions\nseen, xpu = [], torch.device('xpu', 1)\n\
+         torch.xpu.synchronize = lambda device=None: seen.append(device)\n\
+         sessions.Session.wait(types.SimpleNamespace(device=xpu))\nassert seen == [xpu], seen",
         outside.join("torch"),
         outside.join("python"),
     );

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 
@@ -166,6 +167,13 @@ class Compiled(Eager):
 
 def compilation_ids():
     return [it.compile_id or "/0" for it in torch._dynamo.utils.get_compilation_metrics()]
+
+
+def end_compilers():
+    """Ends the processes in which Inductor compiles: they would be counted as memory of the case, and take processors from its calls. The next
+    compilation starts others."""
+    if (pools := sys.modules.get("torch._inductor.async_compile")) is not None:
+        pools.shutdown_compile_workers()
 
 
 def plural(count, what):

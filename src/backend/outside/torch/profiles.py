@@ -107,12 +107,14 @@ class Profiler:
 
     def cost(self, event):
         """The operations that the profiler counts for a product, and the bytes of its operands and its result."""
-        product = max(within(event), key=lambda it: it.flops or 0)
-        shapes = [shape for shape in product.input_shapes if shape]
-        if not product.flops or len(shapes) < 2:
+        # Of sums and products of elements it counts the first operand, which does not say how large the result is.
+        counted = [it for it in within(event) if it.flops and it.name not in ("aten::add", "aten::mul")]
+        product = max(counted, key=lambda it: it.flops, default=None)
+        shapes = [shape for shape in product.input_shapes if shape] if product else []
+        if len(shapes) < 2:
             return {}
         # Without a bias before them; of each element of the result, the operations are two for each element of this product.
-        one, other = shapes[1:3] if product.name == "aten::addmm" and len(shapes) > 2 else shapes[:2]
+        one, other = shapes[1:3] if product.name in ("aten::addmm", "aten::baddbmm") and len(shapes) > 2 else shapes[:2]
         inner = math.prod(other[1:]) if "conv" in product.name else one[-1]
         elements = sum(map(math.prod, shapes)) + product.flops // (2 * max(inner, 1))
         return {"flops": int(product.flops), "bytes": int(elements * self.session.dtype.itemsize)}

@@ -10,7 +10,7 @@ import torch
 import files
 import networks
 from frames import Refused
-from modes import MODE, SETTINGS, Eager, mode_of, plural, remove_unpacked
+from modes import MODE, SETTINGS, Eager, end_compilers, mode_of, plural, remove_unpacked
 from profiles import products
 
 # Modules of other types, which are those of quantised archives, take and give f32.
@@ -116,8 +116,9 @@ class Session:
         return inside
 
     def wait(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self.device.type in ("cuda", "xpu"):
+            # Without a device, they wait for the first one.
+            getattr(torch, self.device.type).synchronize(self.device)
         elif self.device.type != "cpu":
             getattr(torch, self.device.type).synchronize()
 
@@ -225,6 +226,7 @@ class Forward(Session):
         if self.is_unpacked:
             remove_unpacked()
         self.prove(lambda: self.call(binding))
+        end_compilers()
 
     def computed(self, inputs):
         result = self.call_module(inputs)
@@ -358,6 +360,7 @@ class Generation(Session):
         else:
             self.first(binding)
             self.prove(lambda: self.call(binding))
+        end_compilers()
 
     def start(self, inputs):
         """The state after the prefill, from which steps go on."""
