@@ -351,8 +351,10 @@ impl Suite {
     pub fn with_paths_in(mut self, folder: &Path) -> Self {
         let in_folder = |source: DataSource| source.relative_to(folder);
         self.data_source = self.data_source.map(in_folder);
-        if let Some(toml::Value::String(lengths)) = self.load.get_mut("lengths") {
-            *lengths = folder.join(&lengths).to_string_lossy().into_owned();
+        for key in ["lengths", "trace"] {
+            if let Some(toml::Value::String(file)) = self.load.get_mut(key) {
+                *file = folder.join(&file).to_string_lossy().into_owned();
+            }
         }
         for model in &mut self.models {
             model.data_source = model.data_source.take().map(in_folder);
@@ -434,6 +436,13 @@ mod tests {
         assert!(toml::from_str::<Suite>(&format!("batchsizes = [1]\n{SUITE}")).is_err());
         let suite: Suite = toml::from_str(&SUITE.replace("[1, 8]", "[0]")).unwrap();
         assert!(suite.check().is_err());
+    }
+
+    #[test]
+    fn files_of_a_load_test_are_in_the_folder_of_the_suite() {
+        let suite: Suite = toml::from_str(&format!("{SUITE}\n[load]\ntrace = 'a.csv'\nlengths = '/b.tsv'")).unwrap();
+        let load = suite.with_paths_in(Path::new("/suites")).load;
+        assert_eq!(["trace", "lengths"].map(|key| load[key].as_str()), [Some("/suites/a.csv"), Some("/b.tsv")]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use fs_err::File;
 use prost::Message;
 use prost::bytes::Bytes;
@@ -137,6 +137,15 @@ impl<'a> Draft<'a> {
     /// The same, with other outputs than those of the source.
     pub fn finish_with_outputs(mut self, outputs: Vec<ValueInfoProto>) -> Result<u64> {
         let graph = &self.source.graph;
+        // Their names of files would be taken for those beside the new graph.
+        let flat = graph.flat();
+        let mut inside = flat.initializers.iter().filter(|tensor| !self.places.contains_key(tensor.name.as_str()));
+        if let Some(tensor) = inside.find(|tensor| tensor.data_location != 0) {
+            bail!(
+                "{:?} is inside of a node, and its values are in another file; save the graph with all in one",
+                tensor.name
+            );
+        }
         // It is not known which values a graph inside a node uses.
         let has_subgraph = self.nodes.iter().any(NodeProto::has_subgraph);
         let mut used: HashSet<String> = outputs.iter().map(|output| output.name.clone()).collect();

@@ -259,6 +259,27 @@ fn a_data_file_that_is_missing_or_short_is_named() {
 }
 
 #[test]
+fn what_is_inside_of_a_node_is_not_taken_for_what_lies_beside_the_new_graph() {
+    let place = Place::new();
+    let weights = TensorProto {
+        name: "v".into(),
+        dims: vec![4],
+        data_type: element::FLOAT,
+        data_location: 1,
+        external_data: vec![StringStringEntryProto { key: "location".into(), value: "to.data".into() }],
+        ..TensorProto::default()
+    };
+    let inner = GraphProto { initializers: vec![weights], ..GraphProto::default() };
+    let g = Some(inner.encode_to_vec().into());
+    let branch = AttributeProto { name: "then_branch".into(), g, ..AttributeProto::default() };
+    let mut model = product();
+    let nodes = &mut model.graph.as_mut().unwrap().nodes;
+    nodes.push(NodeProto { attributes: vec![branch], ..NodeProto::new("If", &["c"], "z") });
+    let refused = format!("{:#}", place.convert(&model, Dtype::I8).unwrap_err());
+    assert!(refused.contains("\"v\" is inside of a node"), "{refused}");
+}
+
+#[test]
 fn what_has_no_form_is_refused_by_its_name() {
     let place = Place::new();
     let refused = |change: &dyn Fn(&mut ModelProto), dtype| {

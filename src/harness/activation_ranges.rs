@@ -29,19 +29,7 @@ pub fn measure_ranges(
     effort: &Effort,
     paths: &Paths,
 ) -> Result<()> {
-    // A prepared file serves all sizes, so that its ranges are those of all of them.
-    let mut sizes: BTreeMap<String, Vec<(Model, Case)>> = BTreeMap::new();
-    for planned in cases.iter().filter(|planned| is_selected(&planned.case)) {
-        if let Ok(model) = &planned.model
-            && is_ranged(model)
-        {
-            let of_graph = sizes.entry(model.artifact_folder_name()).or_default();
-            if !of_graph.iter().any(|(known, _)| known.inputs == model.inputs) {
-                of_graph.push((model.clone(), planned.case.clone()));
-            }
-        }
-    }
-    for (folder_name, of_graph) in sizes {
+    for (folder_name, of_graph) in sizes_of_graphs(cases.iter().filter(|planned| is_selected(&planned.case))) {
         let Err(failure) = ranges_of(&of_graph, &paths.prepared().join(&folder_name), effort)? else { continue };
         for planned in cases.iter_mut().filter(|planned| is_selected(&planned.case)) {
             if planned.model.as_ref().is_ok_and(|model| is_ranged(model) && model.artifact_folder_name() == folder_name)
@@ -51,6 +39,23 @@ pub fn measure_ranges(
         }
     }
     Ok(())
+}
+
+/// For each graph that is quantised by ranges, by the folder of its prepared files: the sizes that it runs with, as models and cases. A prepared
+/// file serves all sizes, so that its ranges are those of all of them.
+fn sizes_of_graphs<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> BTreeMap<String, Vec<(Model, Case)>> {
+    let mut sizes: BTreeMap<String, Vec<(Model, Case)>> = BTreeMap::new();
+    for PlannedCase { case, model, .. } in cases {
+        let Some(model) = model.as_ref().ok().filter(|model| is_ranged(model)) else { continue };
+        let of_graph = sizes.entry(model.artifact_folder_name()).or_default();
+        // Lengths of sequences are sizes, too, and only cases say them.
+        let is_same =
+            |(known, of): &(Model, Case)| known.inputs == model.inputs && of.sequence_length == case.sequence_length;
+        if !of_graph.iter().any(is_same) {
+            of_graph.push((model.clone(), case.clone()));
+        }
+    }
+    sizes
 }
 
 fn is_ranged(model: &Model) -> bool {
@@ -68,10 +73,12 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
     let made_from = (|| {
         let samples = sha256_of_samples(&model.data_source)?;
         let inputs: Vec<&[TensorSpec]> = sizes.iter().map(|(model, _)| model.inputs.as_slice()).collect();
+        let lengths: Vec<usize> = sizes.iter().filter_map(|(_, case)| case.sequence_length).collect();
+        let lengths = if lengths.is_empty() { String::new() } else { format!(" {lengths:?}") };
         let samples = samples.unwrap_or_default();
         anyhow::Ok(match inputs.as_slice() {
-            [inputs] => format!("{} {samples} {inputs:?}", graph.sha256_of_all()?),
-            several => format!("{} {samples} {several:?}", graph.sha256_of_all()?),
+            [inputs] => format!("{} {samples} {inputs:?}{lengths}", graph.sha256_of_all()?),
+            several => format!("{} {samples} {several:?}{lengths}", graph.sha256_of_all()?),
         })
     })();
     let made_from = match made_from {
@@ -127,4 +134,26 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
     fs_err::create_dir_all(folder)?;
     write_whole(&path, toml::to_string(&Calibration { made_from, ranges: all })?.as_bytes())?;
     Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_of_all_lengths_that_are_asked_for() {
+        let inputs = vec!["ids:i64[batch,sequence]".parse().unwrap()];
+        let quantization = Some(Quantization::Static);
+        let origin = Origin::Files { onnx: Some("net.onnx".into()), torchscript: None, reference: None, quantization };
+        let model = Model { origin, ..Model::of_tensors("net", inputs, Vec::new()) };
+        let planned = |length: usize, batch: usize| PlannedCase {
+            case: Case { sequence_length: Some(length), ..Case::new("net", "ort", batch) },
+            definition: Ok(model.clone()),
+            model: Ok(model.clone()),
+        };
+        let cases = [planned(8, 1), planned(8, 4), planned(512, 1)];
+        let graphs = sizes_of_graphs(cases.iter());
+        let lengths: Vec<_> = graphs["net"].iter().map(|(_, case)| case.sequence_length).collect();
+        assert_eq!(lengths, [Some(8), Some(512)]);
+    }
 }

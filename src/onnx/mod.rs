@@ -4,6 +4,7 @@
 //! changes no graph (`graph_dtype`) and runs none (`backend`).
 
 mod cost;
+mod flat;
 mod newer;
 mod parameters;
 pub(crate) mod proto;

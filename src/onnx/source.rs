@@ -37,11 +37,12 @@ impl Source {
         own.map_or(1, |import| import.version)
     }
 
-    /// The names of the files with external data, each once, relative to the graph.
+    /// The names of the files with external data, each once, relative to the graph. One that is not in the folder of the graph is left out,
+    /// since it may be any file of the machine, and its values are not read either.
     pub fn data_file_names(&self) -> Vec<String> {
         let external = self.graph.initializers.iter().filter(|tensor| tensor.data_location == EXTERNAL);
         let names: BTreeSet<&str> = external.filter_map(|tensor| external_entry(tensor, "location")).collect();
-        names.into_iter().map(str::to_owned).collect()
+        names.into_iter().filter(|name| is_beside(name)).map(str::to_owned).collect()
     }
 
     /// The bytes of a tensor's elements, little-endian and without gaps.
@@ -87,14 +88,16 @@ impl Source {
     }
 
     fn data_file(&self, location: &str) -> Result<Bytes> {
-        let relative = Path::new(location);
-        ensure!(
-            relative.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir)),
-            "data file {location:?} is not in the folder of the graph, where ONNX wants it"
-        );
-        let path = self.path.parent().unwrap_or(Path::new("")).join(relative);
+        ensure!(is_beside(location), "data file {location:?} is not in the folder of the graph, where ONNX wants it");
+        let path = self.path.parent().unwrap_or(Path::new("")).join(location);
         Ok(Bytes::from_owner(map_file(&path).context("data file")?))
     }
+}
+
+/// Whether a data file of this name is in the folder of its graph.
+fn is_beside(location: &str) -> bool {
+    let mut components = Path::new(location).components();
+    components.all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
 }
 
 /// Maps a file into memory.

@@ -43,7 +43,8 @@ pub fn outputs_left_out(path: &Path) -> Result<Vec<String>> {
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
     let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).collect();
-    let inputs = graph.own_inputs().map(|input| graph.input_spec(input, &batches).context("an input"));
+    let flat = graph.flat();
+    let inputs = graph.own_inputs().map(|input| flat.input_spec(input, &batches).context("an input"));
     let inputs: Result<Vec<_>> = inputs.collect();
     let (inputs, outputs) = (inputs?, graph.outputs.iter().map(|output| tensor_spec(output, &batches)));
     let outputs: Vec<TensorSpec> = match outputs.clone().filter_map(Result::ok).collect::<Vec<_>>() {
@@ -51,19 +52,20 @@ fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
         none if none.is_empty() => outputs.map(|output| output.context("an output")).collect::<Result<_>>()?,
         some => some,
     };
-    let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
+    let parameters = flat.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
     Ok(OnnxSummary { inputs, outputs, parameters, dtype: graph.dtype() })
 }
 
 impl GraphProto {
     /// The dtype that the graph computes in: the type of most of the weights, or i8 if operators work on quantised
-    /// numbers.
+    /// numbers; in the graphs inside of its nodes, too.
     pub fn dtype(&self) -> Dtype {
+        let GraphProto { nodes, initializers, .. } = self.flat();
         let elements = |wanted: i32| {
-            let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
+            let of_type = initializers.iter().filter(|tensor| tensor.data_type == wanted);
             of_type.filter_map(|tensor| tensor.elements()).fold(0, u64::saturating_add)
         };
-        let is_quantised = self.nodes.iter().any(|node| {
+        let is_quantised = nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
             op_type.starts_with("QLinear") || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
         });
@@ -217,6 +219,48 @@ mod tests {
             let summary = read_summary(&quantized.join(format!("digits.{variant}.onnx"))).unwrap();
             assert_eq!(summary.parameters, 13_706, "{variant}");
         }
+    }
+
+    #[test]
+    fn what_is_inside_of_branches_and_of_constants_is_seen() {
+        let dynamic = ["integers", "scale", "zero"].map(String::from);
+        let inner = GraphProto {
+            nodes: vec![
+                NodeProto::new("Gather", &["table", "ids"], "rows"),
+                NodeProto { outputs: dynamic.into(), ..NodeProto::new("DynamicQuantizeLinear", &["rows"], "") },
+                NodeProto::new("MatMulInteger", &["integers", "own", "zero"], "sums"),
+            ],
+            initializers: vec![TensorProto {
+                name: "own".into(),
+                dims: vec![4, 5],
+                data_type: 3,
+                ..TensorProto::default()
+            }],
+            ..GraphProto::default()
+        };
+        let branch = |name: &str| AttributeProto {
+            name: name.into(),
+            g: Some(inner.encode_to_vec().into()),
+            ..AttributeProto::default()
+        };
+        let constant = |dims: &[i64]| {
+            let t = Some(TensorProto { dims: dims.to_vec(), data_type: 1, ..TensorProto::default() });
+            vec![AttributeProto { name: "value".into(), t, ..AttributeProto::default() }]
+        };
+        let nodes = vec![
+            NodeProto { attributes: constant(&[11, 4]), ..NodeProto::new("Constant", &[], "table") },
+            NodeProto { attributes: constant(&[]), ..NodeProto::new("Constant", &[], "half") },
+            NodeProto {
+                attributes: ["then_branch", "else_branch"].map(branch).into(),
+                ..NodeProto::new("If", &["x"], "z")
+            },
+            NodeProto::new("Mul", &["z", "half"], "y"),
+        ];
+        let mut ids = value("ids", vec![dimension(Some(2), None)]);
+        ids.r#type.as_mut().unwrap().tensor.as_mut().unwrap().element = 7;
+        let merged = GraphProto { nodes, initializers: Vec::new(), inputs: vec![ids], ..graph() };
+        let summary = summarise(&merged).unwrap();
+        assert_eq!((summary.dtype, summary.parameters, summary.inputs[0].below), (Dtype::I8, 20 + 44, Some(11)));
     }
 
     #[test]
