@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use fs_err as fs;
 
-use super::named_files::{file_stem, files_below, models_of_paths, split_stem};
+use super::named_files::{file_stem, files_below, models_of_paths, split_stem, stem};
 use super::packaged::read_packaged;
 use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
 use crate::definition::{
@@ -163,12 +163,12 @@ pub fn find_name<'a>(written: &str, catalogue: &'a [Entry]) -> Option<&'a str> {
         [hub_id, model].iter().any(|name| name.eq_ignore_ascii_case(written))
     };
     let path = Path::new(written);
-    let stem = if is_model_file(path) { file_stem(path) } else { String::new() };
-    let (model, _) = split_stem(&stem);
+    let of_file = if is_model_file(path) { stem(path) } else { String::new() };
+    let (model, _) = split_stem(&of_file);
     find(&|entry| entry.name == written)
         .or_else(|| find(&|entry| entry.name.eq_ignore_ascii_case(written)))
         .or_else(|| find(&is_hub_id))
-        .or_else(|| find(&|entry| entry.name == usable_name(&stem)))
+        .or_else(|| find(&|entry| entry.name == usable_name(&of_file)))
         .or_else(|| find(&|entry| entry.name == model))
 }
 
@@ -200,6 +200,17 @@ pub(super) fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::models_of_files;
+
+    #[test]
+    fn a_part_of_a_language_model_is_found_by_its_file() {
+        for file in ["t5/decoder_model_merged.onnx", "t5/decoder_model_quantized.onnx", "t5/Net.onnx"] {
+            let name = models_of_files(&[file.to_owned()]).unwrap().remove(0).name;
+            let failure = CaseFailure::unavailable("it is not read here");
+            let catalogue = [Entry::new(name.clone(), ORIGINAL.into(), Place::Suite, Err(failure))];
+            assert_eq!(find_name(file, &catalogue), Some(name.as_str()), "{file}");
+        }
+    }
 
     #[test]
     fn models_are_found_as_people_write_them() {

@@ -28,7 +28,7 @@ fn named(word: &str) -> (Option<String>, PathBuf) {
 const NAMELESS: [&str; 4] = ["model", "onnx", "network", "config"];
 
 /// The stem of a file; `model` for a part of a language model, and `model.quantized` if its name ends so.
-fn stem(path: &Path) -> String {
+pub(super) fn stem(path: &Path) -> String {
     let own = file_stem(path);
     match file_kind(&own) {
         Some((_, suffix)) => format!("model{}", suffix.replacen('_', ".", 1)),
@@ -45,7 +45,8 @@ pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
 ///
 /// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
-/// folder. If a name occurs again, or is one that Criterion keeps for itself, that of the folder is put before it.
+/// folder. If a name occurs again, or is one that Criterion keeps for itself, those of the folders above are put before it until no
+/// file of another folder has it.
 ///
 /// # Errors
 /// A file is not there or of an unknown kind, or a folder has none.
@@ -80,12 +81,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         if files[..place].iter().any(|(_, earlier)| is_same_model(earlier, path)) {
             continue;
         }
-        let folder = || {
-            let path = path.canonicalize().ok()?;
-            let mut folders =
-                path.ancestors().skip(1).filter_map(|folder| Some(usable_name(folder.file_name()?.to_str()?)));
-            folders.find(|name| !NAMELESS.contains(&name.as_str()))
-        };
+        let mut folders = folders_above(path).into_iter();
         let (base, variant) = split_stem(&stem(path));
         let is_base = |other: &Path| other.parent() == path.parent() && usable_name(&stem(other)) == base;
         let has_base = files.iter().any(|(_, other)| is_base(other));
@@ -95,13 +91,21 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             None => (usable_name(&stem(path)), ORIGINAL.to_owned()),
         };
         if said.is_none() && NAMELESS.contains(&name.as_str()) {
-            name = folder().unwrap_or(name);
+            name = folders.next().unwrap_or(name);
         }
-        let is_free = !models.contains_key(&(name.clone(), variant.clone()));
-        if !is_free || check_component(&name).is_err() {
-            name = folder().map(|folder| usable_name(&format!("{folder}-{name}"))).unwrap_or(name);
+        // What lies in another folder is no form of the same model, even if the names of the files say so.
+        let is_taken = |name: &str| {
+            models.iter().any(|((other, form), model)| {
+                let folder = model.path.as_deref().and_then(Path::parent);
+                other == name && (*form == variant || folder != path.parent())
+            })
+        };
+        while is_taken(&name) || check_component(&name).is_err() {
+            let Some(folder) = folders.next() else { break };
+            name = usable_name(&format!("{folder}-{name}"));
         }
         check_component(&name).with_context(|| format!("{}: name it, as in `mine={0}`", path.display()))?;
+        ensure!(!is_taken(&name), "{} has the name {name} of another file: name it, as in `mine={0}`", path.display());
         let is_other = variant != ORIGINAL;
         let model = SuiteModel {
             name: name.clone(),
@@ -111,10 +115,17 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             stands_alone: true,
             ..SuiteModel::default()
         };
-        let earlier = models.insert((name.clone(), variant), model);
-        ensure!(earlier.is_none(), "{} has the name {name} of another file: name it, as in `mine={0}`", path.display());
+        models.insert((name, variant), model);
     }
     Ok(models.into_values().collect())
+}
+
+/// Names of the folders above a file that describe a model, the next one first. A file that is a link lies where the link does.
+fn folders_above(file: &Path) -> Vec<String> {
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().unwrap_or_default();
+    let names = folder.ancestors().filter_map(|folder| Some(usable_name(folder.file_name()?.to_str()?)));
+    names.filter(|name| !name.is_empty() && !NAMELESS.contains(&name.as_str())).collect()
 }
 
 /// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
@@ -179,6 +190,46 @@ mod tests {
     fn a_stem_names_model_and_variant() {
         assert_eq!(split_stem("digits.int8-static"), ("digits".into(), "int8-static".into()));
         assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
+    }
+
+    /// The names and forms that files get which are made in a folder.
+    fn named_in(folder: &Path, files: &[&str]) -> Vec<String> {
+        let make = |file: &&str| {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path.display().to_string()
+        };
+        let words: Vec<String> = files.iter().map(make).collect();
+        let told = |model: SuiteModel| format!("{} {}", model.name, model.variant.unwrap_or_else(|| ORIGINAL.into()));
+        models_of_paths(&words).unwrap().into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn a_form_is_of_the_model_in_its_own_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = ["net original", "b-net int8", "b-net original"];
+        assert_eq!(named_in(folder.path(), &["a/net.onnx", "b/net.int8.onnx", "b/net.onnx"]), expected);
+        let expected = ["net original", "b-net original", "b-net int8"];
+        assert_eq!(named_in(folder.path(), &["a/net.onnx", "b/net.onnx", "b/net.int8.onnx"]), expected);
+    }
+
+    #[test]
+    fn folders_of_one_name_are_told_apart_by_those_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["cat/1/model.onnx", "dog/1/model.onnx", "emu/1/model.onnx"];
+        assert_eq!(named_in(folder.path(), &files), ["1 original", "dog-1 original", "emu-1 original"]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_is_named_by_its_own_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        named_in(folder.path(), &["blobs/abc.onnx"]);
+        std::fs::create_dir(folder.path().join("net")).unwrap();
+        let link = folder.path().join("net/model.onnx");
+        std::os::unix::fs::symlink(folder.path().join("blobs/abc.onnx"), &link).unwrap();
+        assert_eq!(models_of_paths(&[link.display().to_string()]).unwrap()[0].name, "net");
     }
 
     #[test]

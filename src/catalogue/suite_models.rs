@@ -264,13 +264,14 @@ pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteM
     let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
     let is_chosen_by_flag = own.is_empty();
     let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
-    let settings =
-        |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.dims, &it.seq_lens, &it.data_source, it.judge);
+    let settings = |it: &'a SuiteModel| {
+        (&it.batch_sizes, &it.phases, &it.dims, &it.seq_lens, &it.data_source, it.judge, &it.backends)
+    };
     let agree = tables.windows(2).all(|pair| settings(pair[0]) == settings(pair[1]));
     ensure!(
         agree || is_chosen_by_flag,
-        "two tables of the suite give {} {} different batch sizes, phases, sizes, sequence lengths, samples or judges, and it runs once: put \
-         them into one table, or let each table have other `variants`",
+        "two tables of the suite give {} {} different batch sizes, phases, sizes, sequence lengths, samples, judges or backends, and it runs \
+         once: put them into one table, or let each table have other `variants`",
         entry.name,
         entry.variant
     );

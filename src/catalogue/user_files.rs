@@ -98,9 +98,11 @@ pub(super) fn standing_for(file: PathBuf) -> PathBuf {
     packaged_folder(&file).map(|folder| folder.join(MODEL_TOML)).unwrap_or(file)
 }
 
-/// Whether a file has weights, and a TOML file beside it says whose.
+/// Whether a file has weights, and a TOML file beside it says whose. Beside a graph of the same stem, the TOML file is the graph's, and
+/// the tensors are its reference.
 pub fn is_weights_with_toml(file: &Path) -> bool {
-    has_extension(file, WEIGHTS) && file.with_extension(TOML).is_file()
+    let has_beside = |extension: &str| file.with_extension(extension).is_file();
+    has_extension(file, WEIGHTS) && has_beside(TOML) && !GRAPHS.into_iter().any(has_beside)
 }
 
 /// # Errors
@@ -395,6 +397,18 @@ mod tests {
         std::fs::write(graph.with_extension("toml"), "architecture = 'digits'").unwrap();
         let error = format!("{:#}", read_files("net", "original", &files_of(&graph), &[]).unwrap_err());
         assert!(error.contains("unknown field `architecture`"), "{error}");
+    }
+
+    #[test]
+    fn tensors_beside_a_graph_with_a_toml_file_are_no_weights() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = folder.path().join("net.safetensors");
+        for file in [weights.clone(), weights.with_extension("toml")] {
+            std::fs::write(file, "").unwrap();
+        }
+        assert!(is_weights_with_toml(&weights));
+        std::fs::write(weights.with_extension("onnx"), "").unwrap();
+        assert!(!is_weights_with_toml(&weights));
     }
 
     #[test]

@@ -452,6 +452,10 @@ mod tests {
         assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "pruned"), Ok(sizes.into()));
         let error = plan(vec![table(&[], 1), table(&["all"], 4)], "").unwrap_err();
         assert!(error.starts_with("two tables of the suite give a original different batch sizes"), "{error}");
+        let on = |backend: &str| SuiteModel { backends: Some(vec![backend.to_owned()]), ..table(&[], 1) };
+        assert_eq!(plan(vec![on("ort"), on("ort")], ""), Ok(original.into()));
+        let error = plan(vec![on("ort"), on("tch")], "").unwrap_err();
+        assert!(error.contains("samples, judges or backends, and it runs once"), "{error}");
     }
 
     #[test]
