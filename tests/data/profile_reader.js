@@ -45,6 +45,14 @@ addEventListener("load", () => {
   document.querySelector("#rows th button").click();
   seen.sorted = column(1).filter((text) => text !== "").every((text, index, all) => index === 0 || all[index - 1] <= text);
 
+  // As on paper.
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule.media?.mediaText === "print");
+  const style = make("style", {}, rules.flatMap((rule) => [...rule.cssRules].map((own) => own.cssText)).join("\n"));
+  document.head.append(style);
+  const isShown = (selector) => getComputedStyle(document.querySelector(selector)).display !== "none";
+  seen.onPaper = ["#cases button", "#rows th button", "#icicle .tools button", "#icicle input"].map(isShown);
+  style.remove();
+
   const [, against] = document.querySelectorAll("#filters select");
   against.value = "0";
   send(against, "change", {});

@@ -112,6 +112,8 @@ fn a_browser_zooms_searches_and_compares() {
     let copied = seen["copied"].as_array().unwrap();
     assert_eq!(copied[0], "module,operator,calls,raw µs,µs,from µs,to µs,share,memory", "{seen}");
     assert!(copied[1].as_str().unwrap().contains(",401,400,399.5,400.5,"), "{seen}");
+    // Names of cases and headers of tables are printed, tools are not.
+    assert_eq!(seen["onPaper"], json!([true, true, false, false]), "{seen}");
     // Compared with the other backend, A is the slower one.
     assert_eq!(seen["hash"], "#bert%2Ftch-cpu-f32%2F1&bert%2Fort-cpu-f32%2F1", "{seen}");
     assert_eq!(seen["slowest"], json!(["encoder.layer.2.dense", "−200"]), "{seen}");

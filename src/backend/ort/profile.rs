@@ -3,6 +3,7 @@
 //! The file is a list of events in the Trace Event Format. An event of category `Node` whose name ends with
 //! `_kernel_time` is one execution of one node.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -72,6 +73,9 @@ const PRODUCTS: [&str; 9] = ["Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM
 /// it themselves. Weights of four bits count as i8 too, which is the only integer dtype of a case.
 const QUANTISED: [&str; 4] = ["Bnb4", "DynamicQuantize", "Integer", "NBits"];
 
+/// Operators that run graphs of their own, whose nodes have events, too.
+const AROUND_GRAPHS: [&str; 7] = ["BeamSearch", "GreedySearch", "If", "Loop", "Sampling", "Scan", "WhisperBeamSearch"];
+
 /// Reads the profiles of a folder, which a session on `provider` has written.
 pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
@@ -95,16 +99,28 @@ pub fn read_runs(folder: &Path) -> anyhow::Result<Vec<GraphRun>> {
 }
 
 fn runs_of(mut events: Vec<Event>) -> Vec<GraphRun> {
-    events.sort_by_key(|event| event.ts);
+    let is_around = |args: &Arguments| AROUND_GRAPHS.contains(&args.op_name.as_str());
+    // What is around a graph comes before the first node within, which may begin in the same microsecond.
+    let longest_around = |event: &Event| Reverse(if is_around(&event.args) { event.dur } else { 0 });
+    events.sort_by_key(|event| (event.ts, longest_around(event)));
     let is_run = |event: &&Event| event.cat == "Session" && event.name == "model_run";
     let mut runs: Vec<(u64, u64, GraphRun)> =
         events.iter().filter(is_run).map(|run| (run.ts, run.ts + run.dur, Vec::new())).collect();
+    // The operators around graphs that have not ended: the place of each in its run, and its end.
+    let mut open: Vec<(usize, u64)> = Vec::new();
     for Event { cat, name, ts, dur, args } in events {
         let Some(node) = name.strip_suffix(KERNEL_TIME).filter(|_| cat == "Node") else { continue };
         let place = runs.partition_point(|(begin, ..)| *begin <= ts);
         let Some((begin, end, run)) = place.checked_sub(1).map(|place| &mut runs[place]) else { continue };
         if ts > *end {
             continue;
+        }
+        open.retain(|(_, end)| ts < *end);
+        if let Some(outer) = open.last().and_then(|(place, _)| run.get_mut(*place)) {
+            outer.duration_ns = outer.duration_ns.saturating_sub(dur * 1000);
+        }
+        if is_around(&args) {
+            open.push((run.len(), ts + dur));
         }
         let threads = args.thread_scheduling_stats.unwrap_or_default().main_thread;
         let all = threads.distribution + threads.run + threads.wait;
@@ -226,6 +242,26 @@ mod tests {
         };
         assert_eq!(runs[0], [a]);
         assert_eq!((runs.len(), runs[1].len(), runs[1][0].start_ns), (2, 1, Some(30_000)));
+    }
+
+    #[test]
+    fn an_operator_around_a_graph_is_without_the_nodes_within() {
+        let event = |name: &str, operator: &str, ts: u64, dur: u64| {
+            let cat = if operator.is_empty() { "Session" } else { "Node" };
+            serde_json::json!({ "cat": cat, "name": name, "ts": ts, "dur": dur, "args": { "op_name": operator } })
+        };
+        // In the order in which they end.
+        let events = serde_json::json!([
+            event("gemm_kernel_time", "Gemm", 20, 30),
+            event("add_kernel_time", "Add", 50, 10),
+            event("if_kernel_time", "If", 20, 45),
+            event("loop_kernel_time", "Loop", 20, 60),
+            event("relu_kernel_time", "Relu", 80, 5),
+            event("model_run", "", 10, 100),
+        ]);
+        let runs = runs_of(serde_json::from_value(events).unwrap());
+        let times: Vec<_> = runs[0].iter().map(|it| (it.node.as_str(), it.duration_ns / 1000)).collect();
+        assert_eq!(times, [("loop", 15), ("if", 5), ("gemm", 30), ("add", 10), ("relu", 5)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use words::{heading, summary};
 use super::escape::{markdown as escape, terminal};
 use super::table::{Table, wrapped};
 use crate::profile::{Difference, difference};
-use crate::run_data::{CaseProfile, CpuStacks, Profile};
+use crate::run_data::{CaseProfile, Profile};
 
 /// A form in which a profile is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -72,9 +72,9 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         (Form::Csv, Some(difference)) => super::separated(difference.rows.iter())?,
         (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
         (Form::Stacks, _) => {
-            let stacks: Vec<&CpuStacks> = profile.cases.iter().filter_map(|case| case.stacks.as_ref()).collect();
-            ensure!(!stacks.is_empty(), "the profile has no stacks of threads; `--cpu` samples them");
-            stacks.into_iter().map(folded_stacks).collect()
+            let has_stacks = profile.cases.iter().any(|case| case.stacks.is_some());
+            ensure!(has_stacks, "the profile has no stacks of threads; `--cpu` samples them");
+            stacks::of_cases(&profile.cases)
         }
         (Form::Trace, _) => trace(&profile.cases),
     })

@@ -31,6 +31,8 @@ const PROGRAM: [&str; 12] = [
 /// The page of a profile. It opens with the first case, or with the difference of two cases, given by their indices.
 pub fn page(profile: &Profile, compared: Option<(usize, usize)>) -> Result<String> {
     let title = match profile.cases.as_slice() {
+        // Criterion's stacks are of a case whose parts are not told.
+        [one] if one.backend.is_empty() => format!("Where the time goes: {}", one.case_id),
         [one] => format!("Where the time goes: {} on {}", one.model, one.backend),
         several => format!("Where the time goes: {}", plural(several.len(), "case", "cases")),
     };
@@ -74,11 +76,19 @@ fn row(row: &ProfileRow) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::PROGRAM;
+    use super::{PROGRAM, page};
+    use crate::run_data::{CaseProfile, Profile};
 
     #[test]
     fn the_program_can_stand_in_a_page() {
         assert!(PROGRAM.iter().all(|text| !text.contains("</script") && !text.contains("<!--")));
+    }
+
+    #[test]
+    fn stacks_alone_are_titled_with_their_case() {
+        let case = CaseProfile { case_id: "m/ort-cpu-f32/1".into(), ..CaseProfile::default() };
+        let page = page(&Profile { cases: vec![case], ..Profile::default() }, None).unwrap();
+        assert!(page.contains("<title>Where the time goes: m/ort-cpu-f32/1</title>"));
     }
 
     /// The leaves of the tree of two cases are the rows of their difference.

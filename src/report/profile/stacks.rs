@@ -28,6 +28,17 @@ pub fn folded_stacks(stacks: &CpuStacks) -> String {
     stacks.stacks.iter().map(line).collect()
 }
 
+/// The stacks of all cases that have some. Of several cases, each stack begins with its case: programs would add up equal stacks.
+pub(super) fn of_cases(cases: &[CaseProfile]) -> String {
+    let of_case = |case: &CaseProfile| Some((frame(&case.case_id), folded_stacks(case.stacks.as_ref()?)));
+    let found: Vec<(String, String)> = cases.iter().filter_map(of_case).collect();
+    if let [(_, only)] = found.as_slice() {
+        return only.clone();
+    }
+    let lines = found.iter().flat_map(|(id, stacks)| stacks.lines().map(move |line| format!("{id};{line}\n")));
+    lines.collect()
+}
+
 /// A name in which nothing ends the frame or the line.
 fn frame(name: &str) -> String {
     name.chars().map(|c| if c == ';' || c.is_control() { '_' } else { c }).collect()

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::run_data::{Bound, OUTSIDE, ProfileFailure, ProfileRow};
+use crate::run_data::{Bound, CpuStack, CpuStacks, OUTSIDE, ProfileFailure, ProfileRow};
 
 /// Module, operator, kernel, start and time with the profiler's cost of 2 µs, which is taken off.
 type Given = (Option<&'static str>, &'static str, Option<&'static str>, f64, f64);
@@ -175,6 +175,21 @@ fn stacks_go_from_the_case_to_the_kernel() {
     assert!(text.contains("\nm/ort-cpu-f32/1;Reorder__ 5000\nm/ort-cpu-f32/1;outside operators 14000\n"), "{text}");
     let is_stack = |line: &str| line.rsplit_once(' ').is_some_and(|(_, time)| time.parse::<u64>().is_ok());
     assert!(text.lines().all(is_stack) && text.lines().count() == 12, "{text}");
+}
+
+#[test]
+fn stacks_of_threads_of_several_cases_are_told_apart() {
+    let stacks = |samples| {
+        let stack = CpuStack { frames: vec!["main".into(), "f;g".into()], samples };
+        Some(CpuStacks { frequency_hz: 499, stacks: vec![stack] })
+    };
+    let of = |profile: &Profile| render(profile, None, Form::Stacks, &Options::default());
+    let mut sampled = profile();
+    assert!(of(&sampled).is_err());
+    sampled.cases[0].stacks = stacks(3);
+    assert_eq!(of(&sampled).unwrap(), "main;f_g 3\n");
+    sampled.cases[1].stacks = stacks(2);
+    assert_eq!(of(&sampled).unwrap(), "m/ort-cpu-f32/1;main;f_g 3\nm/tch-cpu-f32/1;main;f_g 2\n");
 }
 
 #[test]

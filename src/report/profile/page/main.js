@@ -4,9 +4,11 @@ let sections = [];
 
 function heading() {
   const { run_id, host_id, threads } = payload;
+  // Criterion's stacks are of no run.
+  const run = run_id === "" ? null
+    : make("p", { class: "quiet" }, `Profile ${run_id} on ${host_id} with ${threads} ${threads === 1 ? "thread" : "threads"}`);
   document.getElementById("top").append(
-    make("div", {}, make("h1", {}, payload.title),
-      make("p", { class: "quiet" }, `Profile ${run_id} on ${host_id} with ${threads} ${threads === 1 ? "thread" : "threads"}`)),
+    make("div", {}, make("h1", {}, payload.title), run),
     themeButton());
 }
 
