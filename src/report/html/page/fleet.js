@@ -24,8 +24,9 @@ function matrixSection() {
   const cell = (found, best) => {
     const value = quantity.of(found);
     if (value === undefined) return make("td", { class: "number quiet" }, found.status ?? "");
-    const ratio = value / best;
-    const detail = ratio === 1 ? "" : ` ×${ratio.toFixed(2)}`;
+    // What costs nothing is the best, and nothing is a multiple of it.
+    const ratio = value === best ? 1 : value / best;
+    const detail = ratio === 1 || best === 0 ? "" : ` ×${ratio.toFixed(2)}`;
     const title = found.machines > 1 ? `${found.machines} machines, slowest ÷ fastest ${found.spread.toFixed(2)}` : undefined;
     return make("td", { class: ratio === 1 ? "number best" : "number", title }, quantity.text(value), make("span", { class: "quiet" }, detail));
   };
