@@ -10,10 +10,11 @@ use clap::{Args, Subcommand};
 use super::shard::{DivisionArguments, write};
 use super::{merge, parse_pair};
 use crate::catalogue::read_suite;
-use crate::definition::{Shard, Suite};
+use crate::definition::{Shard, Status, Suite};
 use crate::exit_codes;
 use crate::fleet::{Array, Host, measure, submit};
 use crate::paths::Paths;
+use crate::run_data::Record;
 
 /// Measure a suite on many machines by Slurm or ssh, and merge
 #[derive(Args)]
@@ -62,7 +63,7 @@ struct Slurm {
 #[command(
     after_help = "A machine needs Linux on the same processor architecture, sha256sum, tar, and a login without a password. \
         INFERBENCH_SSH replaces the command `ssh`. Exit code 3: a machine has not come to its end, and the parts of the others were \
-        merged.\n\n\
+        merged. Otherwise the exit code is that of `inferbench run`.\n\n\
         Examples:\n  inferbench fleet ssh alpha beta --suite small\n  inferbench fleet ssh alpha beta --suite small --resume"
 )]
 struct Ssh {
@@ -140,9 +141,20 @@ impl Ssh {
         failures.iter().for_each(|why| eprintln!("inferbench: {why}"));
         let measurement = paths.parts().join(first.measurement());
         ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
-        let code = merge::run(&merge::Arguments::of(measurement))?;
+        let (_, records) = merge::merge_parts(&merge::Arguments::of(measurement))?;
         // What is merged lacks the cases of a machine that has failed.
-        Ok(if failures.is_empty() { code } else { exit_codes::NOTHING_MEASURED })
+        Ok(if failures.is_empty() { exit_code(&records, self.of.may_fail()) } else { exit_codes::NOTHING_MEASURED })
+    }
+}
+
+/// The exit code that a run of all these cases would have.
+fn exit_code(records: &[Record], may_fail: bool) -> u8 {
+    let has = |is_meant: &dyn Fn(Status) -> bool| records.iter().any(|record| is_meant(record.status));
+    match has(&Status::is_measured) {
+        _ if has(&|status| status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
+        false => exit_codes::NOTHING_MEASURED,
+        true if has(&Status::is_failure) && !may_fail => exit_codes::CASE_FAILED,
+        true => exit_codes::OK,
     }
 }
 
@@ -170,7 +182,22 @@ fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
 mod tests {
     use clap::Parser;
 
+    use super::*;
     use crate::cli::Cli;
+
+    #[test]
+    fn a_suite_over_machines_ends_as_a_run_of_all_of_it() {
+        use Status::{Failed, Ok, Suspicious, Unavailable, WrongOutput};
+        let code = |statuses: &[Status], may_fail: bool| {
+            let row = |status: &Status| Record { status: *status, ..Record::default() };
+            exit_code(&statuses.iter().map(row).collect::<Vec<_>>(), may_fail)
+        };
+        assert_eq!(code(&[Ok, Unavailable], false), exit_codes::OK);
+        assert_eq!(code(&[Suspicious, Failed], false), exit_codes::CASE_FAILED);
+        assert_eq!(code(&[Suspicious, Failed], true), exit_codes::OK);
+        assert_eq!(code(&[Ok, Failed, WrongOutput], true), exit_codes::REGRESSION_OR_WRONG);
+        assert_eq!(code(&[Unavailable, Failed], true), exit_codes::NOTHING_MEASURED);
+    }
 
     #[test]
     fn a_kind_of_nodes_is_for_parts_of_one_kind_of_device() {

@@ -15,6 +15,7 @@ use crate::paths::Paths;
 use crate::report::fleet::Fleet;
 use crate::report::numbers::plural;
 use crate::report::{Format, ReportedRun, records};
+use crate::run_data::Record;
 
 /// Put the parts of a suite that machines measured into one run
 #[derive(Args)]
@@ -43,12 +44,17 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
+    Ok(merge_parts(arguments)?.0)
+}
+
+/// Merges the parts and shows the run. Returns the exit code and the records.
+pub fn merge_parts(arguments: &Arguments) -> Result<(u8, Vec<Record>)> {
     let on_repetition = if arguments.newest { OnRepetition::TakeNewest } else { OnRepetition::Refuse };
     let mut merged = merge(find_parts(&arguments.folders)?, on_repetition)?;
     say_what_is_missing(&merged);
     if !merged.missing_cases.is_empty() && !arguments.partial {
         eprintln!("nothing was merged; `--partial` merges what is there");
-        return Ok(exit_codes::NOTHING_MEASURED);
+        return Ok((exit_codes::NOTHING_MEASURED, Vec::new()));
     }
     let paths = Paths::find();
     judge_machines(&mut merged, &paths);
@@ -70,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let [page, _] = converted.write_pages(&reports, &paths)?;
     println!("CSV   {}\nHTML  {}", converted.run.folder().join(RESULTS).display(), page.display());
-    Ok(exit_codes::OK)
+    Ok((exit_codes::OK, merged.records))
 }
 
 /// Notes in the manifest whether the machines among which models were divided are shown to be equal, or says why they are not.

@@ -1,6 +1,7 @@
 //! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use clap::Args;
 
@@ -14,7 +15,7 @@ use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
 use crate::machine::processes::interrupt_with_parent;
 use crate::paths::Paths;
 use crate::report::{Format, records};
-use crate::run_data::Record;
+use crate::run_data::{Record, RunFolder};
 use crate::selection::{EffortArguments, Selection};
 use crate::selftest::known_spread;
 
@@ -86,6 +87,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         run_id: arguments.run_id.clone(),
         resume: arguments.resume,
         part: arguments.shard,
+        keep_of_others: Some(keep_of_other),
         is_dry: arguments.dry_run,
         calibrates: is_compared,
         selftest: is_compared.then(|| known_spread(&paths)).flatten(),
@@ -135,6 +137,17 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     }
     println!("{:<15}{}", "history", reports.display());
     Ok((finished.exit_code, converted.reported.records))
+}
+
+/// Puts what another machine has measured of a part among the reports of the part, unless it did so itself after its last case.
+fn keep_of_other(folder: &RunFolder, part: &Path) {
+    let reports = Paths::find().parts().join(part);
+    let converted = reports.join(folder.id()).join(RESULTS).metadata().and_then(|it| it.modified()).ok();
+    if converted < folder.outcomes_changed()
+        && let Err(why) = convert_run(folder, "new", &reports, false)
+    {
+        eprintln!("not converted: {}: {why:#}", folder.path().display());
+    }
 }
 
 /// The models of which a run has measured more than one variant.

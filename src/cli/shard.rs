@@ -64,6 +64,11 @@ enum By {
 }
 
 impl DivisionArguments {
+    /// Whether cases that fail leave the exit code as it is.
+    pub fn may_fail(&self) -> bool {
+        self.effort.allow_failed
+    }
+
     /// The suite, divided into so many parts of equal expected time.
     ///
     /// # Errors

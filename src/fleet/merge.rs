@@ -225,34 +225,51 @@ fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
 }
 
 /// Writes the run into the history in `root`, in place of earlier merges of the same parts, or of fewer of them.
+///
+/// # Errors
+/// The history has a merge of these parts and more, or cannot be written.
 pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
+    let own = parts_of(&merged.manifest);
+    let others = other_merges(&merged.manifest, root)?;
+    if let Some((more, _)) = others.iter().find(|(_, parts)| own.is_subset(parts) && own.len() < parts.len()) {
+        bail!(
+            "run {0} was merged of more parts than these, and is kept; `inferbench store prune --run {0}` removes it",
+            more.name()
+        );
+    }
     let mut new = NewRun::create(root, &merged.manifest.run_id, &merged.manifest.machine.host_id)?;
     for (run, host_id, cases) in &merged.sources {
         new.copy_calls(run, host_id, &|case| cases.contains(case))?;
     }
     let (imported, run) =
         new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)?;
-    remove_earlier(&merged.manifest, &run, root)?;
-    Ok((imported, run))
-}
-
-/// Removes merges of fewer of these parts, whose ids begin with the time of another part: their rows would be in the history twice.
-fn remove_earlier(manifest: &Manifest, run: &Run, root: &Path) -> Result<()> {
-    let parts = |manifest: &Manifest| -> BTreeSet<(String, String)> {
-        let part = |part: &RunPart| (part.run_id.clone(), part.machine.host_id.clone());
-        manifest.parts.iter().map(part).collect()
-    };
-    let own = parts(manifest);
-    // `1a2b3c4d` of `20260101T000000Z-small-1a2b3c4d-of-4`.
-    let hash = manifest.run_id.rsplit('-').nth(2).unwrap_or_default();
-    for other in History::open(&[root.to_owned()])?.runs() {
-        if other.folder() == run.folder() || !other.name().contains(hash) {
-            continue;
-        }
-        let others = other.manifest().ok().flatten().map(|manifest| parts(&manifest)).unwrap_or_default();
-        if !others.is_empty() && others.is_subset(&own) {
+    // The ids of merges of fewer parts begin with the time of another part: their rows would be in the history twice.
+    for (other, parts) in &others {
+        if other.folder() != run.folder() && parts.is_subset(&own) {
             remove(other)?;
         }
     }
-    Ok(())
+    Ok((imported, run))
+}
+
+/// The ids of the runs that a run was merged of, with their machines.
+type Parts = BTreeSet<(String, String)>;
+
+fn parts_of(manifest: &Manifest) -> Parts {
+    let part = |part: &RunPart| (part.run_id.clone(), part.machine.host_id.clone());
+    manifest.parts.iter().map(part).collect()
+}
+
+/// The merges of the same measurement that are in the history in `root`, with their parts.
+fn other_merges(manifest: &Manifest, root: &Path) -> Result<Vec<(Run, Parts)>> {
+    // `1a2b3c4d` of `20260101T000000Z-small-1a2b3c4d-of-4`.
+    let hash = manifest.run_id.rsplit('-').nth(2).unwrap_or_default();
+    let mut others = Vec::new();
+    for other in History::open(&[root.to_owned()])?.runs().iter().filter(|other| other.name().contains(hash)) {
+        let parts = other.manifest().ok().flatten().map(|manifest| parts_of(&manifest)).unwrap_or_default();
+        if !parts.is_empty() {
+            others.push((other.clone(), parts));
+        }
+    }
+    Ok(others)
 }

@@ -1,5 +1,7 @@
 //! What is asked for: the suite with flags and variables on top, planned as cases on this machine.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use super::input_sizes::take_sizes_of_references;
@@ -8,7 +10,7 @@ use crate::backend::Registry;
 use crate::catalogue::{add_models_of_suite, operators, read_catalogue, read_suite};
 use crate::definition::{PartNumber, Suite};
 use crate::paths::Paths;
-use crate::run_data::ProcessSpread;
+use crate::run_data::{ProcessSpread, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
 /// The suite that runs where none is named.
@@ -30,6 +32,9 @@ pub struct Request {
     pub resume: bool,
     /// The part of the suite that is measured, if it is not all of it.
     pub part: Option<PartNumber>,
+    /// Gets each run of the part that another machine has begun, and the folder of the part among all parts, before its measurements of the
+    /// anchor are replaced: a machine that was killed has not put them anywhere.
+    pub keep_of_others: Option<fn(&RunFolder, &Path)>,
     /// Print about how long each case takes, and run nothing.
     pub is_dry: bool,
     /// Look at the speed of the machine before and after the cases, for a comparison with other machines. It takes about two seconds.

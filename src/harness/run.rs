@@ -57,8 +57,9 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
         measure_ranges(&mut cases, is_selected, &suite.effort, paths)?;
     }
-    let finished =
-        if part.is_some() && request.resume { shard::finished_elsewhere(&paths.runs()) } else { BTreeSet::new() };
+    let goes_on = part.as_deref().filter(|_| request.resume);
+    let elsewhere = goes_on.map(|_| shard::begun_elsewhere(&paths.runs())).unwrap_or_default();
+    let finished = shard::finished_in(&elsewhere);
     let is_selected = |id: &str| filter.is_match(id) && !finished.contains(id);
     let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_selected(&planned.case.to_string())).collect();
     let is_cold = request.purpose == Purpose::Load;
@@ -67,8 +68,12 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         list(&selected, &parsed);
         return nothing;
     }
+    if let (Some(part), Some(keep), false) = (goes_on, request.keep_of_others, request.is_dry) {
+        elsewhere.iter().for_each(|(folder, _)| keep(folder, part));
+    }
     if selected.is_empty() {
-        eprintln!("inferbench: {NO_CASE}");
+        let why = if finished.is_empty() { NO_CASE } else { "other machines have measured all cases of this part" };
+        eprintln!("inferbench: {why}");
         return nothing;
     }
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;

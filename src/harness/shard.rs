@@ -20,7 +20,7 @@ use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
 use crate::machine::Machine;
 use crate::machine::processes::own_executable;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, RunFolder};
+use crate::run_data::{CriterionArguments, Manifest, RunFolder};
 use crate::selection::PlannedCase;
 
 /// How a suite is to be divided.
@@ -269,16 +269,20 @@ pub(super) fn keep_part(
     Ok(Some(folder))
 }
 
-/// The cases of a part that machines before this one have finished.
-pub(super) fn finished_elsewhere(runs: &Path) -> BTreeSet<String> {
+/// The runs of a part that machines before this one have begun.
+pub(super) fn begun_elsewhere(runs: &Path) -> Vec<(RunFolder, Manifest)> {
     let own = Machine::read().host_id;
+    let read = |folder: RunFolder| folder.read_manifest().ok().map(|manifest| (folder, manifest));
+    let known = RunFolder::all(runs).into_iter().filter_map(read);
+    known.filter(|(_, manifest)| manifest.machine.host_id != own).collect()
+}
+
+/// The cases that these runs of a part have finished. Every machine measures the anchor.
+pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> BTreeSet<String> {
     let mut finished = BTreeSet::new();
-    for folder in RunFolder::all(runs) {
-        let Ok(manifest) = folder.read_manifest() else { continue };
-        let anchor = manifest.suite.shard.and_then(|shard| shard.anchor);
-        if manifest.machine.host_id != own {
-            finished.extend(folder.read_outcomes().finished.into_keys().filter(|id| Some(id) != anchor.as_ref()));
-        }
+    for (folder, manifest) in runs {
+        let anchor = manifest.suite.shard.as_ref().and_then(|shard| shard.anchor.as_ref());
+        finished.extend(folder.read_outcomes().finished.into_keys().filter(|id| Some(id) != anchor));
     }
     finished
 }

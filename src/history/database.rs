@@ -236,11 +236,11 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
             let RunFacts { run_id, host_id, .. } = run.facts()?;
             let is_of_run = format!("run_id = '{}'", run_id.replace('\'', "''"));
             let calls = run.folder().join(Table::Calls.file());
+            // A merged run has several.
+            let machines = run.host_ids()?.iter().map(|it| format!("'{}'", it.replace('\'', "''"))).collect::<Vec<_>>();
+            let machines = machines.join(", ");
             let of_machine = |table: &str| match with_machines.iter().any(|name| name == table) {
-                true => {
-                    let host_id = host_id.replace('\'', "''");
-                    format!("{table} WHERE {is_of_run} AND (host_id IS NULL OR host_id = '{host_id}')")
-                }
+                true => format!("{table} WHERE {is_of_run} AND (host_id IS NULL OR host_id IN ({machines}))"),
                 false => format!("{table} WHERE {is_of_run}"),
             };
             let rows = of_machine(Table::Calls.name());

@@ -61,7 +61,9 @@ impl Run {
     pub(super) fn extract(records: Vec<Record>, file: &Path) -> Result<Vec<Self>> {
         let mut runs: BTreeMap<(String, String), Vec<Record>> = BTreeMap::new();
         for record in records {
-            runs.entry((record.run_id.clone(), record.host_id.clone())).or_default().push(record);
+            // Two machines may have a run of one id, and the rows of a merged run are of several machines.
+            let host_id = if is_merged(&record.run_id) { String::new() } else { record.host_id.clone() };
+            runs.entry((record.run_id.clone(), host_id)).or_default().push(record);
         }
         let extracted = Arc::new(TempDir::new()?);
         let pages = file.parent().unwrap_or(Path::new(""));
@@ -233,5 +235,37 @@ impl Run {
         let identity = |run: &Run| run.facts().ok().map(|facts| (facts.run_id, facts.host_id));
         self.folder == other.folder
             || self.name == other.name && identity(self).is_some_and(|own| identity(other) == Some(own))
+    }
+}
+
+/// Whether the id is that of a run that was merged of parts, such as `20260101T000000Z-small-1a2b3c4d-of-4`.
+fn is_merged(run_id: &str) -> bool {
+    let words: Vec<&str> = run_id.rsplit('-').collect();
+    matches!(words.as_slice(), [count, "of", hash, _, _, ..] if count.parse::<usize>().is_ok() && hash.len() == 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Case;
+
+    #[test]
+    fn the_rows_of_a_merged_run_are_one_run_though_they_are_of_several_machines() {
+        let row = |run_id: &str, host_id: &str| {
+            let run = Record {
+                run_id: run_id.into(),
+                host_id: host_id.into(),
+                suite: "small".into(),
+                rustc_version: "rustc 1".into(),
+                ..Record::default()
+            };
+            run.about(&Case::new("m", "ort", 1))
+        };
+        let (merged, other) = ("20260101T000000Z-small-1a2b3c4d-of-2", "20260101T000000Z");
+        let records = vec![row(merged, "b"), row(other, "a"), row(merged, "a"), row(other, "b")];
+        let runs = Run::extract(records, Path::new("all.csv")).unwrap();
+        let names: Vec<(&str, usize)> = runs.iter().map(|run| (run.name(), run.records().unwrap().len())).collect();
+        assert_eq!(names, [(other, 1), (other, 1), (merged, 2)]);
+        assert_eq!(runs[2].facts().unwrap().host_id, "b", "it is known by the machine of its first row");
     }
 }

@@ -1,6 +1,7 @@
 //! The folder of a run, `<target>/inferbench/runs/<run-id>/`, and the files in it.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
@@ -56,6 +57,11 @@ impl RunFolder {
             .rev()
             .filter_map(read)
             .find(|(_, manifest)| manifest.machine.host_id == host_id)
+    }
+
+    /// When something became of a case for the last time; `None` if nothing did.
+    pub fn outcomes_changed(&self) -> Option<SystemTime> {
+        self.0.join(OUTCOMES).metadata().and_then(|it| it.modified()).ok()
     }
 
     /// Writes the manifest, whole or not at all.

@@ -142,6 +142,13 @@ fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
     measure("1-of-3", "aaaa1111");
     let whole = merge(&folder, 3);
     assert!(whole.records().unwrap().iter().all(|record| record.run_id == whole.name()), "{}", whole.name());
+    // Fewer parts take the place of nothing, whether or not the id would be the same.
+    for part in ["2-of-3", "1-of-3"] {
+        let part = folder.join(part).display().to_string();
+        let refused = workplace.inferbench(&["merge", &part, "--partial"]).finish().with_code(2);
+        refused.saying(&[whole.name(), "was merged of more parts than these"]);
+    }
+    assert_eq!(only_run(&workplace).records().unwrap().len(), 3);
 }
 
 /// Makes the machine of a part's run as fast as these figures say.
@@ -198,6 +205,27 @@ fn the_backends_of_one_model_on_equal_machines_are_ranked_together_and_on_others
     let (apart, unknown) = merged(3.0);
     let apart = apart.saying(&["digits: measured on several machines, which are ranked apart"]);
     assert!(unknown.is_none() && !apart.stdout.contains("ranked together"), "{}", apart.stdout);
+}
+
+#[test]
+fn what_a_killed_machine_has_measured_of_a_part_is_kept_if_another_one_goes_on() {
+    let workplace = Workplace::new(&MODELS[..1], &["candle"], &[1, 2]);
+    let anchor = "digits/candle-cpu-f32/2";
+    divide(&workplace, "1", &["--anchor", anchor]);
+    let measure = |host_id: &str| {
+        let mut command = workplace.inferbench(&["run", "--suite", "parts/1-of-1.toml", "--resume", "--noplot"]);
+        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
+    };
+    measure("aaaa1111");
+    // As if it had been killed before it converted what it has measured.
+    fs::remove_dir_all(workplace.path("target-reports")).unwrap();
+    measure("bbbb2222");
+    workplace.inferbench(&["merge", &parts(&workplace).display().to_string()]).finish().with_code(0);
+    let records = only_run(&workplace).records().unwrap();
+    assert!(records.iter().all(|record| record.status == Status::Ok), "{records:?}");
+    let mut rows: Vec<[&str; 2]> = records.iter().map(|it| [it.case_id.as_str(), it.host_id.as_str()]).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [["digits/candle-cpu-f32/1", "aaaa1111"], [anchor, "aaaa1111"], [anchor, "bbbb2222"]]);
 }
 
 #[test]
