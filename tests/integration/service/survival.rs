@@ -54,7 +54,7 @@ fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interru
 fn sigterm_finishes_the_case_and_ends() {
     let workplace = workplace();
     let mut server = Server::start(&workplace, &[]);
-    let case = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=500&threads=1";
+    let case = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=200&threads=1";
     let mut first = server.open(&head("GET", case, ""));
     server.measuring();
     let mut second = server.open(&head("GET", SHORT, ""));
