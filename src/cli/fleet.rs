@@ -142,7 +142,7 @@ impl Ssh {
         let measurement = paths.parts().join(first.measurement());
         ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
         let (_, records) = merge::merge_parts(&merge::Arguments::of(measurement))?;
-        // What is merged lacks the cases of a machine that has failed.
+        // The merged run lacks the cases of a machine that has failed.
         Ok(if failures.is_empty() { exit_code(&records, self.of.may_fail()) } else { exit_codes::NOTHING_MEASURED })
     }
 }

@@ -131,7 +131,7 @@ fn finish(
     put_costs(&mut run, prices);
     eprintln!("load test   {}", write_load(reports, &run)?.display());
     write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
-    // What becomes of the trials of a server is no failure of a case of this program.
+    // A trial of a server that fails is not a case of this program that failed.
     let may_fail = arguments.effort.allow_failed || arguments.server.url.is_some();
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search, may_fail) })
 }

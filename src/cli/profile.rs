@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
     }
     write_or_print(arguments.output.as_deref(), &text)?;
-    // What failed earlier did not fail now.
+    // A profile that is only shown again lists the failures of an earlier command.
     let failed: Vec<Status> = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status).collect();
     Ok(match profile.cases.is_empty() {
         _ if harness::is_interrupted() => exit_codes::INTERRUPTED,

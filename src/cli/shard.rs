@@ -64,7 +64,7 @@ enum By {
 }
 
 impl DivisionArguments {
-    /// Whether cases that fail leave the exit code as it is.
+    /// Returns true if failed cases do not change the exit code (`--allow-failed`).
     pub fn may_fail(&self) -> bool {
         self.effort.allow_failed
     }

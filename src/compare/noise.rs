@@ -185,7 +185,7 @@ impl EarlierRuns {
     }
 }
 
-/// Whether other work disturbed most samples of a run.
+/// Returns true if other work disturbed most samples of the run.
 pub fn is_disturbed(record: &Record) -> bool {
     record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED)
 }

@@ -104,7 +104,7 @@ impl RatioInterval {
         }
     }
 
-    /// Whether something has changed for sure.
+    /// Returns true if the interval lies on one side of 1, so that a change is shown.
     pub fn excludes_one(&self) -> bool {
         self.lower > 1.0 || self.upper < 1.0
     }

@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use crate::run_data::CriterionArguments;
 use crate::selection::PlannedCase;
 
-/// What is said if the filter leaves nothing.
+/// The message if no case passes the filter.
 pub(super) const NO_CASE: &str =
     "no case matches; `inferbench run --dry-run` or `cargo bench -- --list` shows those that there are";
 

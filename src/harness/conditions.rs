@@ -23,7 +23,7 @@ pub struct Conditions {
     /// Pages that went to or came from the swap area.
     pub swapped_pages: Option<u64>,
     pub available_memory_bytes: Option<u64>,
-    /// Whether another run measures with the same target folder.
+    /// True if another run measures with the same target folder. `None` if this is not known.
     pub is_measuring: Option<bool>,
 }
 

@@ -53,19 +53,18 @@ fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
         some => some,
     };
     let parameters = flat.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
-    Ok(OnnxSummary { inputs, outputs, parameters, dtype: graph.dtype() })
+    Ok(OnnxSummary { inputs, outputs, parameters, dtype: flat.dtype() })
 }
 
 impl GraphProto {
-    /// The dtype that the graph computes in: the type of most of the weights, or i8 if operators work on quantised
-    /// numbers; in the graphs inside of its nodes, too.
+    /// The dtype that a flat graph computes in: the type of most of the weights, or i8 if operators work on quantised
+    /// numbers.
     pub fn dtype(&self) -> Dtype {
-        let GraphProto { nodes, initializers, .. } = self.flat();
         let elements = |wanted: i32| {
-            let of_type = initializers.iter().filter(|tensor| tensor.data_type == wanted);
+            let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
             of_type.filter_map(|tensor| tensor.elements()).fold(0, u64::saturating_add)
         };
-        let is_quantised = nodes.iter().any(|node| {
+        let is_quantised = self.nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
             op_type.starts_with("QLinear") || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
         });

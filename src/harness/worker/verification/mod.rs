@@ -270,6 +270,20 @@ mod tests {
         Job::new(Purpose::Measure, &RunFolder::new(run_folder.to_owned()), Path::new(""), &Effort::default())
     }
 
+    fn request<'a>(case: &Case, model: &'a Model, artifacts: &'a Artifacts) -> LoadRequest<'a> {
+        LoadRequest {
+            model,
+            artifacts,
+            phase: case.phase,
+            sizes: case.sizes(),
+            device: "cpu",
+            dtype: case.dtype,
+            threads: 1,
+            instances: 1,
+            callers: 1,
+        }
+    }
+
     /// Verifies a session of a backend with these outputs; returns what is expected afterwards, and what was seen.
     fn verify(
         folder: &Path,
@@ -280,17 +294,8 @@ mod tests {
         let case = Case { dtype, ..Case::new("m", backend, 1) };
         let (model, job) = (model(), job(folder));
         let mut row = Record { status: Status::Ok, ..Record::default() };
-        let request = LoadRequest {
-            model: &model,
-            artifacts: &Artifacts::default(),
-            phase: case.phase,
-            sizes: case.sizes(),
-            device: "cpu",
-            dtype,
-            threads: 1,
-            instances: 1,
-            callers: 1,
-        };
+        let artifacts = Artifacts::default();
+        let request = request(&case, &model, &artifacts);
         let verification = Verification { case: &case, model: &model, reference, job: &job, request };
         let result = verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut row);
         (result, row)
@@ -343,17 +348,8 @@ mod tests {
     fn what_is_loaded_for_a_comparison_does_not_stay_with_the_sessions_that_serve() {
         let folder = tempfile::tempdir().unwrap();
         let (case, model, job) = (Case::new("m", "ort", 1), model(), job(folder.path()));
-        let request = LoadRequest {
-            model: &model,
-            artifacts: &Artifacts::default(),
-            phase: case.phase,
-            sizes: case.sizes(),
-            device: "cpu",
-            dtype: Dtype::F32,
-            threads: 2,
-            instances: 3,
-            callers: 4,
-        };
+        let artifacts = Artifacts::default();
+        let request = LoadRequest { threads: 2, instances: 3, callers: 4, ..request(&case, &model, &artifacts) };
         let verification = Verification { case: &case, model: &model, reference: None, job: &job, request };
         let LoadRequest { threads, instances, callers, .. } = verification.alone();
         assert_eq!((threads, instances, callers), (2, 1, 1));
