@@ -61,7 +61,7 @@ pub enum TimedOn {
 }
 
 /// One case. A comparison pairs the equal cases of two runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
     pub model: String,
     pub variant: String,
@@ -87,15 +87,10 @@ impl Case {
         Case {
             model: model.into(),
             variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            dims: Dims::default(),
-            sequence_length: None,
             backend: backend.into(),
             device: "cpu".into(),
-            dtype: Dtype::F32,
             batch_size,
-            boundary: Boundary::Compute,
-            timed_on: TimedOn::Seeded,
+            ..Case::default()
         }
     }
 
@@ -191,25 +186,22 @@ pub struct Cost {
 impl Cost {
     /// The cost of both, one after the other. Returns `None` if it is more than can be counted.
     pub fn plus(self, other: Self) -> Option<Self> {
-        Some(Cost {
-            flops: self.flops.checked_add(other.flops)?,
-            convolution_flops: self.convolution_flops.checked_add(other.convolution_flops)?,
-            bytes: self.bytes.checked_add(other.bytes)?,
-            nodes: self.nodes.checked_add(other.nodes)?,
-            node_bytes: self.node_bytes.checked_add(other.node_bytes)?,
-            matrix_products: self.matrix_products.checked_add(other.matrix_products)?,
-        })
+        self.by_figure(other, u64::checked_add)
     }
 
     /// The cost of so many calls. Returns `None` if it is more than can be counted.
     pub fn times(self, calls: u64) -> Option<Self> {
+        self.by_figure(self, |figure, _| figure.checked_mul(calls))
+    }
+
+    fn by_figure(self, other: Self, of: impl Fn(u64, u64) -> Option<u64>) -> Option<Self> {
         Some(Cost {
-            flops: self.flops.checked_mul(calls)?,
-            convolution_flops: self.convolution_flops.checked_mul(calls)?,
-            bytes: self.bytes.checked_mul(calls)?,
-            nodes: self.nodes.checked_mul(calls)?,
-            node_bytes: self.node_bytes.checked_mul(calls)?,
-            matrix_products: self.matrix_products.checked_mul(calls)?,
+            flops: of(self.flops, other.flops)?,
+            convolution_flops: of(self.convolution_flops, other.convolution_flops)?,
+            bytes: of(self.bytes, other.bytes)?,
+            nodes: of(self.nodes, other.nodes)?,
+            node_bytes: of(self.node_bytes, other.node_bytes)?,
+            matrix_products: of(self.matrix_products, other.matrix_products)?,
         })
     }
 

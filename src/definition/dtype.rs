@@ -42,19 +42,14 @@ impl Dtype {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
 pub enum Scheme {
-    #[serde(rename = "q8_0")]
     #[strum(serialize = "q8_0")]
     Q8,
-    #[serde(rename = "q6_k")]
     #[strum(serialize = "q6_k")]
     Q6K,
-    #[serde(rename = "q5_k_m")]
     #[strum(serialize = "q5_k_m")]
     Q5KM,
-    #[serde(rename = "q4_k_m")]
     #[strum(serialize = "q4_k_m")]
     Q4KM,
-    #[serde(rename = "q4_0")]
     #[strum(serialize = "q4_0")]
     Q4,
 }
@@ -90,23 +85,18 @@ impl Scheme {
 #[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
 pub enum Blocks {
     /// Blocks of 32 weights of eight bits, symmetric.
-    #[serde(rename = "int8-block")]
     #[strum(serialize = "int8-block")]
     Int8,
     /// Blocks of 32 weights of four bits, symmetric.
-    #[serde(rename = "int4")]
     #[strum(serialize = "int4")]
     Int4,
     /// The same with a zero point per block.
-    #[serde(rename = "int4-asym")]
     #[strum(serialize = "int4-asym")]
     Int4Asym,
     /// Blocks of 128 weights of four bits, symmetric.
-    #[serde(rename = "int4-128")]
     #[strum(serialize = "int4-128")]
     Int4Long,
     /// The same with a zero point per block.
-    #[serde(rename = "int4-128-asym")]
     #[strum(serialize = "int4-128-asym")]
     Int4LongAsym,
 }

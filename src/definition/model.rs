@@ -369,75 +369,66 @@ impl Model {
 
     /// The forms of a model of f32 whose weights are in blocks. Their reference is no longer that of the weights.
     pub(crate) fn block_variants(&self) -> Vec<Model> {
-        if self.variant != ORIGINAL || self.dtype != Dtype::F32 {
+        let has_graph = matches!(
+            self.origin,
+            Origin::Packaged { quantization: None, .. } | Origin::Files { onnx: Some(_), quantization: None, .. }
+        );
+        if !has_graph || self.variant != ORIGINAL || self.dtype != Dtype::F32 {
             return Vec::new();
         }
-        let form = |blocks: Blocks| {
-            let made = Some(Quantization::Blocks(blocks));
-            let mut origin = self.origin.clone();
-            match &mut origin {
-                Origin::Packaged { quantization, .. } if quantization.is_none() => *quantization = made,
-                Origin::Files { onnx: Some(_), quantization, torchscript, .. } if quantization.is_none() => {
-                    (*quantization, *torchscript) = (made, None);
-                }
-                _ => return None,
-            }
-            Some(Model { variant: blocks.name().into(), dtype: Dtype::I8, origin, ..self.clone() })
-        };
-        Blocks::iter().filter_map(form).collect()
+        let form = |blocks: Blocks| self.form(blocks.name(), Dtype::I8, Some(Quantization::Blocks(blocks)));
+        Blocks::iter().map(form).collect()
     }
 
     /// The forms of a packaged or imported language model that are made as GGUF files. Their reference is no longer that of the weights.
     pub(crate) fn gguf_variants(&self) -> Vec<Model> {
-        let Origin::Packaged { folder, weights, has_reference, quantization: None } = &self.origin else {
-            return Vec::new();
-        };
-        if self.variant != ORIGINAL || self.generation.is_none() {
+        let is_packaged = matches!(self.origin, Origin::Packaged { quantization: None, .. });
+        if !is_packaged || self.variant != ORIGINAL || self.generation.is_none() {
             return Vec::new();
         }
-        let form = |scheme: Scheme| {
-            let (folder, weights, has_reference) = (folder.clone(), weights.clone(), *has_reference);
-            let quantization = Some(Quantization::Gguf(scheme));
-            let origin = Origin::Packaged { folder, weights, has_reference, quantization };
-            Model { variant: scheme.name().into(), dtype: Dtype::I8, origin, ..self.clone() }
-        };
+        let form = |scheme: Scheme| self.form(scheme.name(), Dtype::I8, Some(Quantization::Gguf(scheme)));
         Scheme::iter().map(form).collect()
     }
 
     /// The other forms that are made of a user's ONNX file of f32: in f16, and in i8 with ranges of activations that are found in
     /// each call, or measured over samples before.
     pub(crate) fn derived_variants(&self) -> Vec<Model> {
-        let Origin::Files { onnx: Some(onnx), torchscript, reference, quantization: None } = &self.origin else {
-            return Vec::new();
-        };
-        if self.variant != ORIGINAL || self.dtype != Dtype::F32 || self.generation.is_some() {
+        let is_file = matches!(self.origin, Origin::Files { onnx: Some(_), quantization: None, .. });
+        if !is_file || self.variant != ORIGINAL || self.dtype != Dtype::F32 || self.generation.is_some() {
             return Vec::new();
         }
-        let form = |variant: &str, dtype, quantization: Option<Quantization>| {
-            let torchscript = torchscript.clone().filter(|_| quantization.is_none());
-            let (onnx, reference) = (Some(onnx.clone()), reference.clone());
-            let origin = Origin::Files { onnx, torchscript, reference, quantization };
-            Model { variant: variant.into(), dtype, origin, ..self.clone() }
-        };
         vec![
-            form("f16", Dtype::F16, None),
-            form("int8-dynamic", Dtype::I8, Some(Quantization::Dynamic)),
-            form("int8-static", Dtype::I8, Some(Quantization::Static)),
+            self.form("f16", Dtype::F16, None),
+            self.form("int8-dynamic", Dtype::I8, Some(Quantization::Dynamic)),
+            self.form("int8-static", Dtype::I8, Some(Quantization::Static)),
         ]
+    }
+
+    /// The form of this name, which preparation makes. What only PyTorch runs is not quantised.
+    fn form(&self, variant: &str, dtype: Dtype, made: Option<Quantization>) -> Model {
+        let mut model = Model { variant: variant.into(), dtype, ..self.clone() };
+        match &mut model.origin {
+            Origin::Packaged { quantization, .. } => *quantization = made,
+            Origin::Files { quantization, torchscript, .. } => {
+                *torchscript = torchscript.take().filter(|_| made.is_none());
+                *quantization = made;
+            }
+            Origin::Gguf { .. } => {}
+        }
+        model
     }
 
     /// The same model with the weights of a file, for which there is no reference. The labels of its samples stay valid.
     ///
     /// Returns `None` for a variant that exists only for the model's own weights.
     pub(crate) fn with_weights(&self, file: &Path) -> Option<Model> {
-        let Origin::Packaged { folder, quantization, .. } = &self.origin else { return None };
-        let quantization = *quantization;
-        if (self.variant != ORIGINAL && quantization.is_none()) || quantization == Some(Quantization::Static) {
+        let mut model = self.clone();
+        let Origin::Packaged { weights, has_reference, quantization, .. } = &mut model.origin else { return None };
+        if (self.variant != ORIGINAL && quantization.is_none()) || *quantization == Some(Quantization::Static) {
             return None;
         }
-        let (folder, weights) = (folder.clone(), Some(file.to_owned()));
-        let origin = Origin::Packaged { folder, weights, has_reference: false, quantization };
-        Some(Model { origin, ..self.clone() })
+        (*weights, *has_reference) = (Some(file.to_owned()), false);
+        Some(model)
     }
 }
 

@@ -213,10 +213,7 @@ pub fn own_dtype(device: &str) -> Dtype {
 }
 
 fn split(name: &str) -> (&str, Option<&str>) {
-    match name.split_once(':') {
-        Some((kind, number)) => (kind, Some(number)),
-        None => (name, None),
-    }
+    name.split_once(':').map_or((name, None), |(kind, number)| (kind, Some(number)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::shard::Shard;
 use super::status::CaseFailure;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     #[serde(skip)]
@@ -326,24 +326,11 @@ impl Suite {
     pub fn new(name: &str, backends: Vec<String>) -> Self {
         Suite {
             name: name.into(),
-            allows_unknown_models: false,
-            models: Vec::new(),
-            data_source: None,
-            include_found: false,
-            include_operators: false,
             backends,
             devices: default_devices(),
-            dtypes: Vec::new(),
             batch_sizes: vec![1],
             boundaries: default_boundaries(),
-            phases: None,
-            seq_lens: None,
-            tokens: TokenTests::default(),
-            dims: Sweep::default(),
-            time_on: TimedOn::default(),
-            effort: Effort::default(),
-            load: toml::Table::new(),
-            shard: None,
+            ..Suite::default()
         }
     }
 

@@ -5,9 +5,9 @@
 //! disturbs for a moment does not, but a neighbour that stays makes all of them slower.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::peaks::{SIZES, arrays, copied_bytes, copy, matrix, multiply};
+use super::peaks::{SIZES, arrays, best, copied_bytes, copy, disturbed_share, matrix, multiply};
 use crate::machine::{Machine, ProcessorTime, last_level_cache_bytes, own_ticks, throttled};
 use crate::run_data::{Calibration, Manifest, Probe, ProcessSpread};
 
@@ -60,41 +60,21 @@ fn look(threads: usize, machine: &Machine) -> Probe {
     // The first of each touches the memory.
     multiply(size, threads, &left, &right, black_box(&mut result));
     copy(threads, &source, black_box(&mut target));
-    let (begin, own_begin) = (ProcessorTime::now(), own_ticks());
+    let begin = ProcessorTime::now().zip(own_ticks());
     let mut probe = Probe { threads, ..Probe::default() };
     for _ in 0..ROUNDS {
-        let product = shortest(|| multiply(size, threads, &left, &right, black_box(&mut result)));
-        let copied = shortest(|| copy(threads, &source, black_box(&mut target)));
+        let product = best(TIMES, PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
+        let copied = best(TIMES, PATIENCE, || copy(threads, &source, black_box(&mut target)));
         probe.product_gflops_per_second.push(giga_operations / product);
         probe.copy_gb_per_second.push(gigabytes / copied);
     }
-    if let Some((before, now)) = begin.zip(ProcessorTime::now()) {
-        probe.stolen_share = Some(stolen(before, now));
-        let own = own_begin.zip(own_ticks()).map(|(before, now)| now.saturating_sub(before));
-        let used = (now.busy + now.stolen).saturating_sub(before.busy + before.stolen);
-        let total = now.total.saturating_sub(before.total).max(1);
-        probe.disturbed_share = own.map(|own| used.saturating_sub(own) as f64 / total as f64);
-    }
+    probe.stolen_share = begin.zip(ProcessorTime::now()).map(|((before, _), now)| stolen(before, now));
+    probe.disturbed_share = disturbed_share(begin);
     probe
 }
 
 fn stolen(before: ProcessorTime, now: ProcessorTime) -> f64 {
     now.stolen.saturating_sub(before.stolen) as f64 / now.total.saturating_sub(before.total).max(1) as f64
-}
-
-/// The shortest of a few, in seconds.
-fn shortest(mut work: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    let mut shortest = f64::INFINITY;
-    for _ in 0..TIMES {
-        let begin = Instant::now();
-        work();
-        shortest = shortest.min(begin.elapsed().as_secs_f64());
-        if start.elapsed() > PATIENCE {
-            break;
-        }
-    }
-    shortest
 }
 
 #[cfg(test)]

@@ -108,20 +108,23 @@ fn measure(threads: usize, copied_bytes: usize) -> Peaks {
             break;
         }
         let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
-        let seconds = best(PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
+        let seconds = best(usize::MAX, PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
         product_gflops_per_second = product_gflops_per_second.max(giga_operations / seconds);
     }
     let [source, mut target] = arrays(copied_bytes.div_ceil(size_of::<u64>()).max(threads));
-    let seconds = best(COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
+    let seconds = best(usize::MAX, COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
     let copied_bytes = size_of_val(source.as_slice());
     let copy_gb_per_second = 2.0 * copied_bytes as f64 / 1e9 / seconds;
-    let end = ProcessorTime::now().zip(own_ticks());
-    let disturbed_share = begin.zip(end).map(|((before, own_before), (after, own_after))| {
-        let used = (after.stolen + after.busy).saturating_sub(before.stolen + before.busy);
-        let others = used.saturating_sub(own_after.saturating_sub(own_before));
-        others as f64 / after.total.saturating_sub(before.total).max(1) as f64
-    });
+    let disturbed_share = disturbed_share(begin);
     Peaks { threads, product_gflops_per_second, copy_gb_per_second, copied_bytes, disturbed_share }
+}
+
+/// Part of the processors' time since `begin` that others used or that was stolen, by the ticks of all and those of this process.
+pub(super) fn disturbed_share(begin: Option<(ProcessorTime, u64)>) -> Option<f64> {
+    let ((before, own_before), (after, own_after)) = begin.zip(ProcessorTime::now().zip(own_ticks()))?;
+    let used = (after.stolen + after.busy).saturating_sub(before.stolen + before.busy);
+    let others = used.saturating_sub(own_after.saturating_sub(own_before));
+    Some(others as f64 / after.total.saturating_sub(before.total).max(1) as f64)
 }
 
 /// Two arrays of so many numbers, or of half as many and so on where a limit of this process leaves less memory.
@@ -136,15 +139,17 @@ pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
     }
 }
 
-/// The shortest, in seconds, of as many as fit into the time; the first one counts where there are no others.
-fn best(patience: Duration, mut work: impl FnMut()) -> f64 {
+/// The shortest, in seconds, of as many as fit into the time, and of `most` at most; there is always one.
+pub(super) fn best(most: usize, patience: Duration, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
-    work();
-    let mut shortest = start.elapsed().as_secs_f64();
-    while start.elapsed() < patience {
+    let mut shortest = f64::INFINITY;
+    for _ in 0..most {
         let begin = Instant::now();
         work();
         shortest = shortest.min(begin.elapsed().as_secs_f64());
+        if start.elapsed() > patience {
+            break;
+        }
     }
     shortest
 }

@@ -87,23 +87,18 @@ pub struct RunPart {
 impl Manifest {
     /// The machines that took part in the run.
     pub fn nodes(&self) -> Vec<Node> {
-        let own = || Node {
-            machine: self.machine.clone(),
-            peaks: self.peaks.clone(),
-            calibrations: self.calibrations.clone(),
+        let node = |machine: &Machine, peaks: &Option<Peaks>, calibrations: &[Calibration]| Node {
+            machine: machine.clone(),
+            peaks: peaks.clone(),
+            calibrations: calibrations.to_vec(),
         };
         let mut nodes: Vec<Node> = Vec::new();
-        for part in &self.parts {
-            let known = nodes.iter_mut().find(|node| node.machine.host_id == part.machine.host_id);
-            match known {
-                Some(node) => node.calibrations.extend(part.calibrations.iter().cloned()),
-                None => nodes.push(Node {
-                    machine: part.machine.clone(),
-                    peaks: part.peaks.clone(),
-                    calibrations: part.calibrations.clone(),
-                }),
+        for RunPart { machine, peaks, calibrations, .. } in &self.parts {
+            match nodes.iter_mut().find(|node| node.machine.host_id == machine.host_id) {
+                Some(known) => known.calibrations.extend_from_slice(calibrations),
+                None => nodes.push(node(machine, peaks, calibrations)),
             }
         }
-        if nodes.is_empty() { vec![own()] } else { nodes }
+        if nodes.is_empty() { vec![node(&self.machine, &self.peaks, &self.calibrations)] } else { nodes }
     }
 }

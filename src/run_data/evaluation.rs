@@ -42,7 +42,6 @@ pub struct Evaluation {
     /// The outputs of samples that lie evenly among all.
     pub outputs: Vec<Vec<f32>>,
     /// What the judge of the model's kind needs besides.
-    #[serde(default)]
     pub judged: Option<Judged>,
     /// The scores of metrics that are not of this package.
     #[serde(default)]

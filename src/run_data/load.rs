@@ -134,7 +134,6 @@ pub struct LoadTerms {
     /// The lengths of requests to language models. Without them a request is a call of the case.
     pub lengths: Option<RequestLengths>,
     /// When requests of the server scenario arrive, in nanoseconds, if a trace says it.
-    #[serde(default)]
     pub arrivals: Option<Vec<u64>>,
     /// Users of the concurrent scenario.
     pub users: usize,

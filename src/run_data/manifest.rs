@@ -14,7 +14,7 @@ use crate::machine::{Machine, Revision};
 pub const MANIFEST_FORMAT: u32 = 1;
 
 /// One run: what was asked for, where, and by which build.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
     pub run_id: String,
@@ -33,7 +33,6 @@ pub struct Manifest {
     pub revision: Revision,
     pub machine: Machine,
     /// How fast the machine can be at best. Absent if no case needs it, and in older manifests.
-    #[serde(default)]
     pub peaks: Option<Peaks>,
     /// What the machine could do before and after its cases: of a part of a suite, one for each start. Empty in other runs.
     #[serde(default)]
@@ -61,25 +60,11 @@ impl Manifest {
             format: MANIFEST_FORMAT,
             run_id,
             started,
-            finished: None,
-            is_interrupted: false,
-            arguments: Vec::new(),
             suite_name: suite.name.clone(),
             threads: suite.effort.effective_threads(),
             suite,
-            inferbench_version: String::new(),
-            rustc_version: String::new(),
-            revision: Revision::default(),
-            machine: Machine::default(),
-            peaks: None,
-            calibrations: Vec::new(),
-            parts: Vec::new(),
-            equal_machines: None,
-            criterion_root: PathBuf::new(),
-            saved_baseline: None,
-            compared_baseline: None,
-            is_quick: false,
             cases,
+            ..Manifest::default()
         }
     }
 
@@ -123,32 +108,26 @@ impl Manifest {
 }
 
 /// A case that the run was asked to measure.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ManifestCase {
     pub case: Case,
     pub framework: String,
     pub family: String,
     pub modality: String,
     pub parameters: Option<u64>,
-    #[serde(default)]
     pub nonzero_parameters: Option<u64>,
     /// Operations and bytes of a call, counted from the model's graphs. Absent if they cannot be counted.
-    #[serde(default)]
     pub cost: Option<Cost>,
     /// The operators of these graphs.
     #[serde(default)]
     pub operators: Vec<String>,
     /// SHA-256 of all files that the case can be loaded from or is verified by. Absent if no measurement is kept.
-    #[serde(default)]
     pub files_sha256: Option<String>,
     /// SHA-256 of the model's own files. Absent if no measurement is kept, and in older manifests.
-    #[serde(default)]
     pub model_sha256: Option<String>,
     /// SHA-256 of the samples by which its answers are evaluated, or that it times. Absent if they are generated.
-    #[serde(default)]
     pub samples_sha256: Option<String>,
     /// The samples that are timed, in a case that times some.
-    #[serde(default)]
     pub timed_samples: Option<String>,
     /// Why it cannot run, if that was known before the run.
     #[serde(alias = "shortfall")]
@@ -158,21 +137,7 @@ pub struct ManifestCase {
 impl ManifestCase {
     /// A case of which nothing else is known.
     pub fn new(case: Case, framework: &str) -> Self {
-        ManifestCase {
-            case,
-            framework: framework.into(),
-            family: String::new(),
-            modality: String::new(),
-            parameters: None,
-            nonzero_parameters: None,
-            cost: None,
-            operators: Vec::new(),
-            files_sha256: None,
-            model_sha256: None,
-            samples_sha256: None,
-            timed_samples: None,
-            failure: None,
-        }
+        ManifestCase { case, framework: framework.into(), ..ManifestCase::default() }
     }
 }
 
@@ -191,7 +156,6 @@ pub struct Peaks {
     pub copied_bytes: usize,
     /// Part of the processors' time, from 0 to 1, that others used or that was stolen meanwhile. Absent in older manifests, and
     /// where the system does not tell.
-    #[serde(default)]
     pub disturbed_share: Option<f64>,
 }
 

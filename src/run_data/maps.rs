@@ -77,22 +77,11 @@ pub fn class_pixels(
     found: impl Iterator<Item = Option<i64>>,
     right: impl Iterator<Item = Option<i64>>,
 ) -> Vec<ClassPixels> {
+    let known: Vec<(Option<i64>, i64)> = found.zip(right).filter_map(|(found, right)| Some((found, right?))).collect();
     let mut pairs: BTreeMap<(Option<i64>, i64), u64> = BTreeMap::new();
     // Neighbours are mostly of one class.
-    let mut row: Option<((Option<i64>, i64), u64)> = None;
-    let known = found.zip(right).filter_map(|(found, right)| Some((found, right?)));
-    for pair in known {
-        match &mut row {
-            Some((same, count)) if *same == pair => *count += 1,
-            _ => {
-                if let Some((other, count)) = row.replace((pair, 1)) {
-                    *pairs.entry(other).or_default() += count;
-                }
-            }
-        }
-    }
-    if let Some((pair, count)) = row {
-        *pairs.entry(pair).or_default() += count;
+    for same in known.chunk_by(|one, other| one == other) {
+        *pairs.entry(same[0]).or_default() += same.len() as u64;
     }
     let mut classes: BTreeMap<i64, ClassPixels> = BTreeMap::new();
     let mut add = |class: i64, shared: u64, united: u64| {

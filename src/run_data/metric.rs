@@ -29,7 +29,6 @@ pub struct Metric {
     /// Which values are the better ones, if that is known.
     pub better: Option<Better>,
     /// The machine, in a run of several. Absent in the run of one.
-    #[serde(default)]
     pub host_id: Option<String>,
 }
 

@@ -165,9 +165,7 @@ pub struct ProfileRow {
     pub corrected_us: f64,
     /// Between these bounds lies what it takes in a plain call, as far as the times of plain and profiled calls tell. Absent in
     /// older profiles.
-    #[serde(default)]
     pub corrected_lower_us: Option<f64>,
-    #[serde(default)]
     pub corrected_upper_us: Option<f64>,
     /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost, and of
     /// [`OUTSIDE`] if its bounds are too far apart.

@@ -70,7 +70,6 @@ pub struct Record {
     pub effective_dtype: Option<Dtype>,
     pub batch_size: usize,
     /// The sizes that were asked for, as in `height=224,width=224`.
-    #[serde(default)]
     pub dims: Option<String>,
     pub sequence_length: Option<usize>,
     /// Steps of decoding after a prompt, before it begins again after the prompt.
@@ -83,7 +82,6 @@ pub struct Record {
     #[serde(default)]
     pub timed_on: TimedOn,
     /// The name of the samples that were timed, and a part of their hash.
-    #[serde(default)]
     pub timed_samples: Option<String>,
     // status
     pub status: Status,
@@ -91,18 +89,15 @@ pub struct Record {
     /// Whether the outputs were right; absent where there was nothing to compare with.
     pub verified: Option<bool>,
     /// What they were compared with: `reference`, or the name of another backend.
-    #[serde(default)]
     pub verified_by: Option<String>,
     pub max_abs_error: Option<f64>,
     /// Relative to the largest absolute reference value.
     pub max_rel_error: Option<f64>,
     /// The error of the group of places that is the largest part of what is allowed (the whole output, a channel, a class, …), relative
     /// to how much the outputs of different samples differ there.
-    #[serde(default)]
     pub error_to_spread: Option<f64>,
     /// The same, relative to what rounding in the dtype explains; measured only if the error is above 1e-4 of the spread in f32, or
     /// 1e-3 in other dtypes.
-    #[serde(default)]
     pub error_to_rounding: Option<f64>,
     // latency, from the single calls
     /// Processes that have measured the case. If there are several, the latencies are the geometric means of theirs (of
@@ -130,7 +125,6 @@ pub struct Record {
     pub iterations: Option<usize>,
     /// Calls that are timed together, because the runtime's own clock is coarse: each of them has their mean time. Absent where
     /// inferbench's clock times each call.
-    #[serde(default)]
     pub calls_together: Option<u64>,
     /// Why there are no more: `iterations` that were asked for, `percentile-bound` or `interval` that was reached,
     /// the same with `-missed` where it was planned for and not reached, `budget`, `most-calls`, or Criterion's `arguments`.
@@ -175,17 +169,14 @@ pub struct Record {
     pub load_time_ms: Option<f64>,
     pub compilation_time_ms: Option<f64>,
     /// Tracing the model before its compilation, where the runtime tells it apart.
-    #[serde(default)]
     pub trace_time_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
     /// The parts of a call that is more than the computation: decoding and resizing pictures or making tokens of texts, copying
     /// to the device, computing, copying to the host, and choosing the largest outputs.
-    #[serde(default)]
     pub preprocess_ms: Option<f64>,
     pub h2d_ms: Option<f64>,
     pub compute_ms: Option<f64>,
     pub d2h_ms: Option<f64>,
-    #[serde(default)]
     pub postprocess_ms: Option<f64>,
     // memory
     pub memory_mb: Option<f64>,
@@ -202,26 +193,20 @@ pub struct Record {
     pub nonzero_parameters: Option<u64>,
     pub model_size_mb: Option<f64>,
     /// The scheme by which the loaded GGUF file was quantised, as the file says it and llama.cpp names it: `Q4_K - Medium`.
-    #[serde(default)]
     pub gguf_scheme: Option<String>,
     /// Floating-point operations of one call, for the whole batch, counted from the graph: those of matrix products and
     /// convolutions, two for each multiply-add, and nothing else; of `decode`, those of the first call after the prefill.
     pub flops: Option<u64>,
     /// Those of `flops` that are of convolutions.
-    #[serde(default)]
     pub convolution_flops: Option<u64>,
     /// Nodes of the model's graphs that compute or move something in one call.
-    #[serde(default)]
     pub graph_nodes: Option<u64>,
     /// Bytes that these nodes read and write in one call, as if their elements were f32 and each node ran by itself: what a
     /// runtime fuses or keeps in a cache is in it, too.
-    #[serde(default)]
     pub node_bytes: Option<u64>,
     /// Products of two matrices in one call: of a node that multiplies batches of matrices, one for each pair.
-    #[serde(default)]
     pub matrix_products: Option<u64>,
     /// The operators of these graphs, by name.
-    #[serde(default)]
     pub operators: Option<String>,
     /// `flops` for each byte that cannot but be moved: weights, inputs and outputs, once. Of f32 only.
     pub arithmetic_intensity: Option<f64>,
@@ -262,7 +247,6 @@ pub struct Record {
     pub artifact_sha256: Option<String>,
     /// SHA-256 of the model's own files by the same rule, whatever a backend makes of them and loads: of its graphs with the files that
     /// these name, or of its TorchScript archive if it has no graph.
-    #[serde(default)]
     pub model_sha256: Option<String>,
     // energy
     pub energy_j_per_sample: Option<f64>,
@@ -272,7 +256,6 @@ pub struct Record {
     pub backend_version: Option<String>,
     pub library_version: Option<String>,
     /// The native library that was loaded, or the program that has it.
-    #[serde(default)]
     pub library_path: Option<String>,
     pub rustc_version: String,
 }

@@ -19,8 +19,8 @@ pub struct Work {
 }
 
 /// Whether both are equal, as far as both are known.
-fn is_no_difference(one: Option<&String>, other: Option<&String>) -> bool {
-    one.zip(other).is_none_or(|(one, other)| one == other)
+fn is_no_difference(one: &Option<String>, other: &Option<String>) -> bool {
+    one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one == other)
 }
 
 impl Work {
@@ -49,14 +49,14 @@ impl Work {
     /// The same, and everything that it takes is known of both. What a backend has loaded is no other file either, where both know it.
     pub fn is_surely_same(&self, other: &Self) -> bool {
         let is_known = |it: &Self| it.input_shape.is_some() && it.model_sha256.is_some();
-        let is_one_artifact = is_no_difference(self.artifact_sha256.as_ref(), other.artifact_sha256.as_ref());
+        let is_one_artifact = is_no_difference(&self.artifact_sha256, &other.artifact_sha256);
         self.is_same(other) && is_one_artifact && is_known(self) && is_known(other)
     }
 
     /// Whether the inputs have the same shapes, and are the same samples if they are samples.
     pub fn has_same_inputs(&self, other: &Self) -> bool {
-        is_no_difference(self.input_shape.as_ref(), other.input_shape.as_ref())
-            && is_no_difference(self.timed_samples.as_ref(), other.timed_samples.as_ref())
+        is_no_difference(&self.input_shape, &other.input_shape)
+            && is_no_difference(&self.timed_samples, &other.timed_samples)
     }
 
     /// Whether the model's own files are the same; where these are not known, whether a backend has loaded the same for a dtype. What backends
@@ -67,9 +67,7 @@ impl Work {
         }
         match (&self.model_sha256, &other.model_sha256) {
             (Some(own), Some(others)) => own == others,
-            _ if loader(self) == loader(other) => {
-                is_no_difference(self.artifact_sha256.as_ref(), other.artifact_sha256.as_ref())
-            }
+            _ if loader(self) == loader(other) => is_no_difference(&self.artifact_sha256, &other.artifact_sha256),
             _ => true,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::figure::{Figure, OfSamples};
+use super::figure::Figure;
 use crate::run_data::{Better, FoundBox};
 
 /// The overlaps from which a box counts as found: 0.5 to 0.95.
@@ -26,11 +26,9 @@ pub fn figures(
     if let Some(right) = right {
         let own = Matched::new(found, right);
         let before = original.map(|original| Matched::new(original, right));
-        let figures = |(name, overlaps): (&str, usize)| -> Vec<Figure> {
-            let was = before.as_ref().map(|before| move |drawn: &[u32]| before.mean_precision(drawn, overlaps));
-            let was = was.as_ref().map(|it| it as OfSamples<'_>);
-            let precision = |drawn: &[u32]| own.mean_precision(drawn, overlaps);
-            Figure::with_change(name, Better::Higher, samples, &precision, was).collect()
+        let figures = |(name, overlaps): (&str, usize)| {
+            let precision = |matched: &Matched, drawn: &[u32]| matched.mean_precision(drawn, overlaps);
+            Figure::with_change(name, Better::Higher, samples, (&own, before.as_ref()), precision)
         };
         return named.into_iter().flat_map(figures).collect();
     }

@@ -59,16 +59,19 @@ impl Figure {
         Some(Self::plain(name, value, better, samples).with(interval))
     }
 
-    /// A figure of all samples and, beside an original, how much larger it is than that of the original.
-    pub fn with_change(
+    /// A figure of all samples and, beside an original, how much larger it is than that of the original; `of` computes it from
+    /// the answers of either.
+    pub fn with_change<T: ?Sized>(
         name: &str,
         better: Better,
         samples: usize,
-        own: OfSamples<'_>,
-        original: Option<OfSamples<'_>>,
-    ) -> impl Iterator<Item = Self> + use<> {
-        let change = original.and_then(|original| Self::resampled_change(name, better, samples, own, original));
-        Self::resampled(name, better, samples, own).into_iter().chain(change)
+        (own, original): (&T, Option<&T>),
+        of: impl Fn(&T, &[u32]) -> Option<f64>,
+    ) -> Vec<Self> {
+        let figure = |drawn: &[u32]| of(own, drawn);
+        let change = original
+            .and_then(|original| Self::resampled_change(name, better, samples, &figure, &|drawn| of(original, drawn)));
+        Self::resampled(name, better, samples, &figure).into_iter().chain(change).collect()
     }
 
     /// How much larger a figure is than the original's, with the interval of a bootstrap over the samples of both.
@@ -127,6 +130,11 @@ impl Figure {
             is_compared: false,
         }
     }
+}
+
+/// A figure of one sample, and how often it counts: not at all if it is not known.
+pub fn part(figure: Option<f64>) -> (f64, f64) {
+    figure.map_or((0.0, 0.0), |figure| (figure, 1.0))
 }
 
 /// The sum of the first numbers over that of the second ones, of the samples as often as they were drawn. Returns `None` if

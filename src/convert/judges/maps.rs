@@ -1,6 +1,6 @@
 //! Maps of pixels: how far the classes, depths and signals of an answer are those of the labels, or of the original.
 
-use super::figure::{Figure, OfSamples, ratio};
+use super::figure::{Figure, part, ratio};
 use crate::run_data::{Better, ClassPixels, Evaluation, Judged, MaskForm, class_pixels, decibels, relative_error};
 
 /// The mean over classes of the pixels that both masks have over those that either has (intersection over union, the
@@ -12,11 +12,8 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
     let original = original.and_then(|original| Some((original, masks_of(original)?)));
     if let Some(pixels) = pixels {
         let of_original = original.and_then(|(_, (_, pixels))| pixels).map(MeanIou::new);
-        let of_original = of_original.as_ref().map(|it| move |drawn: &[u32]| it.of(drawn));
-        let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
-        let own = MeanIou::new(pixels);
-        let mean = |drawn: &[u32]| own.of(drawn);
-        return Figure::with_change(NAME, Better::Higher, pixels.len(), &mean, of_original).collect();
+        let means = (&MeanIou::new(pixels), of_original.as_ref());
+        return Figure::with_change(NAME, Better::Higher, pixels.len(), means, MeanIou::of);
     }
     let Some((original, (of_original, _))) = original else { return Vec::new() };
     let same_pixels = |(own, original): &(&Vec<f32>, &Vec<f32>)| {
@@ -78,15 +75,10 @@ impl MeanIou {
 pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "abs_rel";
     let Some(parts) = beside_labels(own) else {
-        return original
-            .and_then(|original| mean_beside(NAME, Better::Lower, own, original, relative_error))
-            .into_iter()
-            .collect();
+        return mean_beside(NAME, Better::Lower, own, original, relative_error).into_iter().collect();
     };
     let before = original.and_then(beside_labels);
-    let before = before.as_ref().map(|before| move |drawn: &[u32]| ratio(before, drawn));
-    let before = before.as_ref().map(|it| it as OfSamples<'_>);
-    Figure::with_change(NAME, Better::Lower, parts.len(), &|drawn| ratio(&parts, drawn), before).collect()
+    Figure::with_change(NAME, Better::Lower, parts.len(), (parts.as_slice(), before.as_deref()), ratio)
 }
 
 /// The mean over samples of the ratio of signal to noise, in decibels. If there are no labels, the original's signals
@@ -95,8 +87,7 @@ pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure
     const NAME: &str = "psnr";
     let in_decibels = |figure: Figure| figure.in_unit("dB");
     let Some(parts) = beside_labels(own) else {
-        let figure = original.and_then(|original| mean_beside(NAME, Better::Higher, own, original, decibels));
-        return figure.map(in_decibels).into_iter().collect();
+        return mean_beside(NAME, Better::Higher, own, original, decibels).map(in_decibels).into_iter().collect();
     };
     let mean = |drawn: &[u32]| ratio(&parts, drawn);
     let figure = Figure::resampled(NAME, Better::Higher, parts.len(), &mean).map(in_decibels);
@@ -114,10 +105,6 @@ pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure
 /// A figure of each sample, and how often it counts: not at all if it is not known.
 type Parts = Vec<(f64, f64)>;
 
-fn part(figure: Option<f64>) -> (f64, f64) {
-    figure.map_or((0.0, 0.0), |figure| (figure, 1.0))
-}
-
 fn beside_labels(evaluation: &Evaluation) -> Option<Parts> {
     let (Judged::Depths { relative_errors: figures } | Judged::Signals { decibels: figures }) =
         evaluation.judged.as_ref()?
@@ -132,10 +119,10 @@ fn mean_beside(
     name: &str,
     better: Better,
     own: &Evaluation,
-    original: &Evaluation,
+    original: Option<&Evaluation>,
     measured: fn(&[f32], &[f32]) -> Option<f64>,
 ) -> Option<Figure> {
-    let rows = own.outputs.iter().zip(&original.outputs);
+    let rows = own.outputs.iter().zip(&original?.outputs);
     let same = rows.filter(|(own, original)| own.len() == original.len());
     let parts: Parts = same.map(|(own, original)| part(measured(own, original))).collect();
     Some(Figure::resampled(name, better, parts.len(), &|drawn| ratio(&parts, drawn))?.compared())

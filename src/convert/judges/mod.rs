@@ -10,7 +10,7 @@ mod tokens;
 
 pub use figure::Figure;
 
-use self::figure::{OfSamples, ratio};
+use self::figure::{part, ratio};
 use crate::run_data::{Better, CHANGE, Evaluation, Judged, Scores};
 
 /// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
@@ -27,48 +27,35 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
 
 /// The mean of scores, and how much larger it is than the original's of the same samples. Nobody knows which values are better.
 fn of_scores(metric: &str, own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
-    // A sample without a score has no weight.
-    let part = |score: &Option<f64>| score.map_or((0.0, 0.0), |score| (score, 1.0));
-    let parts = |scores: &[Option<f64>]| scores.iter().map(part).collect::<Vec<_>>();
+    let parts = |scores: &[Option<f64>]| scores.iter().copied().map(part).collect::<Vec<_>>();
     let (own, count, samples) = (parts(own), own.len(), own.iter().flatten().count());
     let original = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
-    let of_original = original.as_ref().map(|original| move |drawn: &[u32]| ratio(original, drawn));
-    let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
-    let figures = Figure::with_change(metric, Better::Higher, count, &|drawn| ratio(&own, drawn), of_original);
-    figures.map(|figure| Figure { samples, ..figure.undirected() }).collect()
+    let figures = Figure::with_change(metric, Better::Higher, count, (own.as_slice(), original.as_deref()), ratio);
+    figures.into_iter().map(|figure| Figure { samples, ..figure.undirected() }).collect()
 }
 
 /// The figures of a model's kind.
 fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
-    let judged = original.and_then(|original| original.judged.as_ref());
-    match (&own.judged, judged) {
-        (Some(Judged::Boxes { found, right }), original) => {
-            let original = match original {
-                Some(Judged::Boxes { found, .. }) => Some(found.as_slice()),
-                _ => None,
-            };
-            boxes::figures(found, right.as_deref(), original)
+    let Some(judged) = &own.judged else { return Vec::new() };
+    let before = original.and_then(|original| original.judged.as_ref());
+    match (judged, before) {
+        (Judged::Boxes { found, right }, Some(Judged::Boxes { found: before, .. })) => {
+            boxes::figures(found, right.as_deref(), Some(before))
         }
-        (Some(Judged::Embeddings { .. }), _) => embeddings::figures(own, original),
-        (Some(Judged::Transcripts { said, right }), original) => {
-            let original = match original {
-                Some(Judged::Transcripts { said, .. }) => Some(said.as_slice()),
-                _ => None,
-            };
-            tokens::of_speech(said, right.as_deref(), original)
+        (Judged::Boxes { found, right }, _) => boxes::figures(found, right.as_deref(), None),
+        (Judged::Embeddings { .. }, _) => embeddings::figures(own, original),
+        (Judged::Transcripts { said, right }, Some(Judged::Transcripts { said: before, .. })) => {
+            tokens::of_speech(said, right.as_deref(), Some(before))
         }
-        (Some(Judged::Texts { read, is_recorded }), original) => {
-            let original = match original {
-                Some(Judged::Texts { read, .. }) => Some(read.as_slice()),
-                _ => None,
-            };
-            tokens::of_text(read, *is_recorded, original)
+        (Judged::Transcripts { said, right }, _) => tokens::of_speech(said, right.as_deref(), None),
+        (Judged::Texts { read, is_recorded }, Some(Judged::Texts { read: before, .. })) => {
+            tokens::of_text(read, *is_recorded, Some(before))
         }
-        (Some(Judged::Masks { .. }), _) => maps::of_masks(own, original),
-        (Some(Judged::Depths { .. }), _) => maps::of_depths(own, original),
-        (Some(Judged::Recommendations), _) => ranking::figures(own, original),
-        (Some(Judged::Signals { .. }), _) => maps::of_signals(own, original),
-        (None, _) => Vec::new(),
+        (Judged::Texts { read, is_recorded }, _) => tokens::of_text(read, *is_recorded, None),
+        (Judged::Masks { .. }, _) => maps::of_masks(own, original),
+        (Judged::Depths { .. }, _) => maps::of_depths(own, original),
+        (Judged::Recommendations, _) => ranking::figures(own, original),
+        (Judged::Signals { .. }, _) => maps::of_signals(own, original),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rankings: how often of two items the right one has the higher score.
 
-use super::figure::{Figure, OfSamples};
+use super::figure::Figure;
 use crate::run_data::{Better, Evaluation};
 
 /// The area under the receiver operating characteristic of the scores (`auc`), by labels that say what was chosen; if
@@ -21,9 +21,7 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let labels: Vec<f64> = labels.iter().map(|&label| label as f64).collect();
     let ranking = Ranking::new(&own_scores, &labels);
     let before = before.map(|before| Ranking::new(&before, &labels));
-    let before = before.as_ref().map(|before| move |drawn: &[u32]| before.concordance(drawn));
-    let before = before.as_ref().map(|it| it as OfSamples<'_>);
-    Figure::with_change("auc", Better::Higher, samples, &|drawn| ranking.concordance(drawn), before).collect()
+    Figure::with_change("auc", Better::Higher, samples, (&ranking, before.as_ref()), Ranking::concordance)
 }
 
 /// Samples with the ranks of their scores and of what is right; equal numbers have one rank.

@@ -17,14 +17,9 @@ pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Op
         said.iter().zip(reference).map(|(one, right)| errors_and_length(one, right, has_words)).collect()
     };
     let own = errors(said);
-    let rate = |drawn: &[u32]| ratio(&own, drawn);
-    if right.is_none() {
-        return Figure::resampled(name, Better::Lower, own.len(), &rate).map(Figure::compared).into_iter().collect();
-    }
-    let before = original.map(errors);
-    let before = before.as_ref().map(|before| move |drawn: &[u32]| ratio(before, drawn));
-    let before = before.as_ref().map(|it| it as OfSamples<'_>);
-    Figure::with_change(name, Better::Lower, own.len(), &rate, before).collect()
+    let before = original.filter(|_| right.is_some()).map(errors);
+    let rates = Figure::with_change(name, Better::Lower, own.len(), (own.as_slice(), before.as_deref()), ratio);
+    rates.into_iter().map(|rate| if right.is_some() { rate } else { rate.compared() }).collect()
 }
 
 fn errors_and_length(said: &Transcript, right: &Transcript, has_words: bool) -> (f64, f64) {
@@ -47,19 +42,21 @@ pub fn of_text(read: &[ReadText], is_recorded: bool, original: Option<&[ReadText
     let own = losses(read);
     let mean = |drawn: &[u32]| ratio(&own, drawn);
     let perplexity = Figure::resampled("perplexity", Better::Lower, own.len(), &|drawn| mean(drawn).map(f64::exp));
-    let mut figures: Vec<Figure> = perplexity.map(|figure| figure.in_unit("")).into_iter().collect();
-    let Some(original) = original else { return directed(figures, is_recorded) };
-    let before = losses(original);
-    // The original's perplexity is 1 in its own unit.
-    let relative = |drawn: &[u32]| Some((mean(drawn)? - ratio(&before, drawn)?).exp());
-    let change = Figure::resampled_change("perplexity", Better::Lower, own.len(), &relative, &|_| Some(1.0));
-    let agreement: Vec<(f64, f64)> = read.iter().zip(original).map(|(one, other)| agreeing(one, other)).collect();
-    let agree = |drawn: &[u32]| ratio(&agreement, drawn);
-    let agreement = Figure::resampled("token_agreement", Better::Higher, agreement.len(), &agree);
-    figures.extend(change);
-    let mut figures = directed(figures, is_recorded);
-    figures.extend(agreement.map(Figure::compared));
-    figures.extend(divergences(read, original));
+    let change = original.map(losses).and_then(|before| {
+        // The original's perplexity is 1 in its own unit.
+        let relative = |drawn: &[u32]| Some((mean(drawn)? - ratio(&before, drawn)?).exp());
+        Figure::resampled_change("perplexity", Better::Lower, own.len(), &relative, &|_| Some(1.0))
+    });
+    let directed = |figure: Figure| if is_recorded { figure } else { figure.undirected() };
+    let perplexity = perplexity.map(|figure| figure.in_unit(""));
+    let mut figures: Vec<Figure> = perplexity.into_iter().chain(change).map(directed).collect();
+    if let Some(original) = original {
+        let agreement: Vec<(f64, f64)> = read.iter().zip(original).map(|(one, other)| agreeing(one, other)).collect();
+        let agree = |drawn: &[u32]| ratio(&agreement, drawn);
+        let agree = Figure::resampled("token_agreement", Better::Higher, agreement.len(), &agree);
+        figures.extend(agree.map(Figure::compared));
+        figures.extend(divergences(read, original));
+    }
     figures
 }
 
@@ -111,10 +108,6 @@ fn divergence(original: &[f32], own: &[f32]) -> f64 {
     };
     let sum: f64 = original.iter().zip(own).map(part).sum();
     if sum.is_nan() { f64::INFINITY } else { sum.max(0.0) }
-}
-
-fn directed(figures: Vec<Figure>, is_recorded: bool) -> Vec<Figure> {
-    figures.into_iter().map(|figure| if is_recorded { figure } else { figure.undirected() }).collect()
 }
 
 fn agreeing(one: &ReadText, other: &ReadText) -> (f64, f64) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Answer, Batching, Expected, Hope, Stream, gaps, resident, served};
 use crate::definition::CaseFailure;
@@ -93,6 +93,14 @@ impl State {
     }
 }
 
+/// Waits to be woken, and no longer than there is left, if that is limited.
+fn wait<'a>(woken: &Condvar, state: MutexGuard<'a, State>, left: Option<Duration>) -> MutexGuard<'a, State> {
+    match left {
+        Some(left) => woken.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+        None => woken.wait(state).unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -151,20 +159,14 @@ impl Queue {
             if let Some(stream) = state.stream.take() {
                 return Some(Work::Stream(stream));
             }
-            let Some(oldest) = state.waiting.front() else {
-                state.idle += 1;
-                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.idle -= 1;
-                continue;
-            };
-            let left = batching.delay.saturating_sub(oldest.since.elapsed());
-            if state.waiting.len() >= batching.most || left.is_zero() {
+            let left = state.waiting.front().map(|oldest| batching.delay.saturating_sub(oldest.since.elapsed()));
+            if left.is_some_and(|left| state.waiting.len() >= batching.most || left.is_zero()) {
                 let count = state.waiting.len().min(batching.most);
                 state.in_service += count;
                 return Some(Work::Requests(state.waiting.drain(..count).collect()));
             }
             state.idle += 1;
-            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = wait(&self.arrived, state, left);
             state.idle -= 1;
         }
     }
@@ -225,7 +227,7 @@ impl Queue {
             if let Some(trial) = state.streamed.take() {
                 return Ok(trial);
             }
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.ended, state, None);
         }
     }
 
@@ -251,10 +253,7 @@ impl Queue {
                 return Ok((std::mem::take(finished), std::mem::take(token_gaps_ns)));
             }
             state.awaited = Some(requests);
-            state = match left.filter(|left| !left.is_zero()) {
-                Some(left) => self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            state = wait(&self.ended, state, left.filter(|left| !left.is_zero()));
         }
     }
 
