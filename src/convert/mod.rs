@@ -265,7 +265,7 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     let estimates = &entry.estimates;
     let parts = |estimate: &Estimate| {
         [estimate.point, estimate.interval.lower, estimate.interval.upper]
-            .map(|value| value.is_finite().then(|| milliseconds(value)))
+            .map(|nanoseconds| Some(nanoseconds / 1e6).filter(|ms| ms.is_finite()))
     };
     [record.criterion_mean_ms, record.criterion_mean_lower_ms, record.criterion_mean_upper_ms] = parts(&estimates.mean);
     [record.criterion_median_ms, record.criterion_median_lower_ms, record.criterion_median_upper_ms] =
@@ -294,10 +294,6 @@ fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
     let peaks = peaks.filter(has_threads).filter(|_| is_of_peaks);
     let all = record.gflops_per_second.zip(record.arithmetic_intensity).zip(peaks);
     record.roofline_percent = all.and_then(|((speed, intensity), peaks)| peaks.roofline_percent(speed, intensity));
-}
-
-fn milliseconds(nanoseconds: f64) -> f64 {
-    nanoseconds / 1e6
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use super::tensor_spec::Sizes;
 #[derive(Serialize, Deserialize, JsonSchema, Display, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-#[value(rename_all = "lowercase")]
 pub enum Phase {
     /// One forward pass over the whole model.
     #[default]

@@ -10,7 +10,6 @@ use strum::{Display, IntoStaticStr};
 #[derive(Serialize, Deserialize, JsonSchema, Display, IntoStaticStr, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-#[value(rename_all = "lowercase")]
 pub enum Dtype {
     #[default]
     #[serde(alias = "fp32", alias = "float32", alias = "float")]

@@ -1,6 +1,6 @@
 //! A part of a suite, for one of several machines: the table `[shard]` of a suite file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -85,13 +85,8 @@ impl Fingerprint {
     /// What differs between two parts, if they are not of one measurement.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let differing = |name: &&String| self.files.get(*name) != other.files.get(*name);
-        let names: Vec<&str> = self
-            .files
-            .keys()
-            .filter(differing)
-            .chain(other.files.keys().filter(|name| !self.files.contains_key(*name)))
-            .map(String::as_str)
-            .collect();
+        let models: BTreeSet<&String> = self.files.keys().chain(other.files.keys()).filter(differing).collect();
+        let names: Vec<&str> = models.into_iter().map(String::as_str).collect();
         if self.program != other.program {
             Some(format!("the program is {}, and not {}", other.program, self.program))
         } else if !names.is_empty() {

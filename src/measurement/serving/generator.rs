@@ -38,7 +38,7 @@ fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generat
         }
         waiter.wait_until(due);
         let since = Instant::now();
-        if !queue.give([Waiting { number, due, since }]) {
+        if !queue.give([Waiting { number, begin, due, since }]) {
             break;
         }
         issued.push(since);

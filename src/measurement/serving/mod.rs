@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::queue::{Finished, Queue, Waiting, Work};
+use self::queue::{Queue, Waiting, Work};
 pub use self::trials::{Observer, Trials};
 pub use self::watch::Watch;
 use crate::backend::caught;
@@ -180,10 +180,9 @@ fn serve_stream(
             queue.cut();
             break;
         }
-        let one = Waiting { number, due: started, since: started };
+        let one = Waiting { number, begin, due: started, since: started };
         let ended = answer.ended.unwrap_or_else(Instant::now);
-        let finished = Finished::of(one, started, ended, 1, &answer);
-        trial.served.push(served(begin, &finished));
+        trial.served.push(one.served(started, ended, 1, &answer));
         trial.token_gaps_ns.extend(gaps(&answer.tokens));
     }
     Ok(queue.ended(trial))
@@ -207,10 +206,10 @@ impl Instances<'_> {
         self.queue.begin(users.expected, None);
         let begin = Instant::now();
         self.queue.refill(users.users, users.least_requests, begin + users.least_time);
-        self.queue.give((0..users.users).map(|number| Waiting { number, due: begin, since: begin }));
+        self.queue.give((0..users.users).map(|number| Waiting { number, begin, due: begin, since: begin }));
         let (mut finished, token_gaps_ns) = self.queue.wait_until_finished(usize::MAX, None)?;
-        finished.sort_unstable_by_key(|it| it.request.number);
-        let served = finished.iter().map(|finished| served(begin, finished)).collect();
+        finished.sort_unstable_by_key(|(number, _)| *number);
+        let served = finished.into_iter().map(|(_, served)| served).collect();
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
@@ -218,9 +217,9 @@ impl Instances<'_> {
     pub fn offline(&self, requests: usize) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests, tokens: 0 }, None);
         let begin = Instant::now();
-        self.queue.give((0..requests).map(|number| Waiting { number, due: begin, since: begin }));
+        self.queue.give((0..requests).map(|number| Waiting { number, begin, due: begin, since: begin }));
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(requests, None)?;
-        let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], &finished, Instant::now());
+        let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], finished);
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
@@ -232,7 +231,7 @@ impl Instances<'_> {
         let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
         let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
-        let served = of_finished(begin, &schedule[..issued.len()], &issued, &finished, Instant::now());
+        let served = of_finished(begin, &schedule[..issued.len()], &issued, finished);
         Ok(self.queue.ended(Trial { served, token_gaps_ns, generator: Some(generator), ..Trial::default() }))
     }
 }
@@ -242,39 +241,17 @@ fn nanoseconds(begin: Instant, moment: Instant) -> u64 {
 }
 
 /// The requests in the order of their arrival; those that were not finished end now, without an answer.
-fn of_finished(
-    begin: Instant,
-    scheduled: &[u64],
-    issued: &[Instant],
-    finished: &[Finished],
-    now: Instant,
-) -> Vec<Served> {
-    let end_ns = nanoseconds(begin, now);
+fn of_finished(begin: Instant, scheduled: &[u64], issued: &[Instant], finished: Vec<(usize, Served)>) -> Vec<Served> {
+    let end_ns = nanoseconds(begin, Instant::now());
     let open = |(&scheduled_ns, &issued): (&u64, &Instant)| {
         let issued_ns = nanoseconds(begin, issued);
         Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, ..Served::default() }
     };
     let mut all: Vec<Served> = scheduled.iter().zip(issued).map(open).collect();
-    for finished in finished {
-        let request = &mut all[finished.request.number];
-        let Served { scheduled_ns, issued_ns, .. } = *request;
-        *request = Served { scheduled_ns, issued_ns, ..served(begin, finished) };
+    for (number, served) in finished {
+        all[number] = served;
     }
     all
-}
-
-fn served(begin: Instant, finished: &Finished) -> Served {
-    let Finished { request, started, ended, batch, first_token, prompt_tokens, tokens } = *finished;
-    Served {
-        scheduled_ns: nanoseconds(begin, request.due),
-        issued_ns: nanoseconds(begin, request.since),
-        started_ns: nanoseconds(begin, started),
-        ended_ns: nanoseconds(begin, ended),
-        batch,
-        first_token_ns: nanoseconds(begin, first_token),
-        prompt_tokens,
-        tokens,
-    }
 }
 
 /// An empty list with room for so many, whose memory is resident already.

@@ -4,41 +4,33 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Batching, Expected, Hope, Stream, gaps, resident, served};
+use super::{Answer, Batching, Expected, Hope, Stream, gaps, nanoseconds, resident};
 use crate::definition::CaseFailure;
-use crate::load::Trial;
+use crate::load::{Served, Trial};
 
 /// A request that no session has taken.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     pub number: usize,
+    /// When the trial began.
+    pub begin: Instant,
     /// When it was to arrive.
     pub due: Instant,
     /// When it was issued.
     pub since: Instant,
 }
 
-/// A request that was answered.
-#[derive(Clone)]
-pub(super) struct Finished {
-    pub request: Waiting,
-    pub started: Instant,
-    pub ended: Instant,
-    pub batch: usize,
-    /// When the answer's first token was there; when it ended if it has none.
-    pub first_token: Instant,
-    pub prompt_tokens: usize,
-    pub tokens: usize,
-}
-
-impl Finished {
-    pub(super) fn of(request: Waiting, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Self {
+impl Waiting {
+    /// The same with its answer, which it shares with all of the batch.
+    pub(super) fn served(self, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Served {
         let Answer { prompt_tokens, tokens, token_count, has_failed, .. } = answer;
-        let (first_token, ended) = (tokens.first().copied(), tokens.last().copied().unwrap_or(ended));
-        let first_token = first_token.unwrap_or(ended);
-        let (prompt_tokens, tokens) = (*prompt_tokens, token_count.unwrap_or(tokens.len()));
+        let ended = tokens.last().copied().unwrap_or(ended);
+        let [scheduled_ns, issued_ns, started_ns, ended_ns, first_token_ns] =
+            [self.due, self.since, started, ended, tokens.first().copied().unwrap_or(ended)]
+                .map(|moment| nanoseconds(self.begin, moment));
         let batch = if *has_failed { 0 } else { batch };
-        Finished { request, started, ended, batch, first_token, prompt_tokens, tokens }
+        let (prompt_tokens, tokens) = (*prompt_tokens, token_count.unwrap_or(tokens.len()));
+        Served { scheduled_ns, issued_ns, started_ns, ended_ns, batch, first_token_ns, prompt_tokens, tokens }
     }
 }
 
@@ -68,7 +60,8 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Waiting>,
     stream: Option<Stream>,
-    finished: Vec<Finished>,
+    /// The requests that were answered, by their numbers.
+    finished: Vec<(usize, Served)>,
     token_gaps_ns: Vec<u64>,
     streamed: Option<Trial>,
     refill: Option<Refill>,
@@ -108,9 +101,7 @@ impl Queue {
 
     /// Begins a trial with room for what is expected.
     pub(super) fn begin(&self, expected: Expected, hope: Option<Hope>) {
-        let now = Instant::now();
-        let filling = Waiting { number: 0, due: now, since: now };
-        let finished = resident(expected.requests, Finished::of(filling, now, now, 0, &Answer::default()));
+        let finished = resident(expected.requests, (0, Served { batch: 1, ..Served::default() }));
         let token_gaps_ns = resident(expected.tokens, 1);
         let mut state = self.lock();
         state.waiting = VecDeque::new();
@@ -185,23 +176,23 @@ impl Queue {
         }
         state.token_gaps_ns.extend(gaps(&answer.tokens));
         for &request in requests {
-            let finished = Finished::of(request, started, ended, batch, answer);
+            let served = request.served(started, ended, batch, answer);
             if let Some(Hope { bounds, most_over }) = state.hope {
-                state.over += usize::from(bounds.are_broken_by(&served(request.due, &finished)));
+                state.over += usize::from(bounds.are_broken_by(&served));
                 if state.over > most_over {
                     state.is_hopeless = true;
                     state.waiting.clear();
                 }
             }
-            state.finished.push(finished);
+            state.finished.push((request.number, served));
         }
         let State { refill, waiting, is_hopeless, .. } = &mut *state;
         if let Some(refill) = refill.as_mut().filter(|_| !*is_hopeless) {
             // A user may have looked at the answer, and waited because a server asked for it, which no request is to blame for.
             let now = Instant::now();
-            for _ in 0..batch {
+            for &Waiting { begin, .. } in requests {
                 if refill.next < refill.least || now < refill.until {
-                    waiting.push_back(Waiting { number: refill.next, due: now, since: now });
+                    waiting.push_back(Waiting { number: refill.next, begin, due: now, since: now });
                     refill.next += 1;
                 }
             }
@@ -237,7 +228,7 @@ impl Queue {
         &self,
         requests: usize,
         deadline: Option<Instant>,
-    ) -> Result<(Vec<Finished>, Vec<u64>), CaseFailure> {
+    ) -> Result<(Vec<(usize, Served)>, Vec<u64>), CaseFailure> {
         let mut state = self.lock();
         loop {
             if let Some(failure) = state.failure.clone() {
