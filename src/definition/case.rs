@@ -103,29 +103,18 @@ impl Case {
     /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
     /// backend, device and dtype, and the value is the batch size. Of a group that is too long, the end is replaced by a part of its hash.
     pub fn benchmark_id(&self) -> BenchmarkId {
-        let mut group = self.model.clone();
-        if self.variant != ORIGINAL {
-            group = format!("{group}-{}", self.variant);
-        }
-        for (name, size) in &self.dims.0 {
-            group = format!("{group}-{}{size}", usable_name(name));
-        }
-        if let Some(length) = self.sequence_length {
-            group = format!("{group}-seq{length}");
-        }
-        if self.phase != Phase::Forward {
-            group = format!("{group}-{}", self.phase);
-        }
         // Nothing but samples goes through a pipeline.
-        if self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline {
-            group = format!("{group}-{}", self.timed_on);
-        }
-        if self.boundary != Boundary::Compute {
-            group = format!("{group}-{}", self.boundary);
-        }
+        let says_samples = self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline;
+        let mut group = vec![self.model.clone()];
+        group.extend((self.variant != ORIGINAL).then(|| self.variant.clone()));
+        group.extend(self.dims.0.iter().map(|(name, size)| format!("{}{size}", usable_name(name))));
+        group.extend(self.sequence_length.map(|length| format!("seq{length}")));
+        group.extend((self.phase != Phase::Forward).then(|| self.phase.to_string()));
+        group.extend(says_samples.then(|| self.timed_on.to_string()));
+        group.extend((self.boundary != Boundary::Compute).then(|| self.boundary.to_string()));
         let device = self.device.replace(':', ".");
         BenchmarkId {
-            group: shortened(group),
+            group: shortened(group.join("-")),
             function: format!("{}-{device}-{}", self.backend, self.dtype),
             value: self.batch_size.to_string(),
         }
@@ -163,22 +152,19 @@ impl fmt::Display for BenchmarkId {
 
 /// The cost of one call, for the whole batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Cost {
     /// Floating-point operations of matrix products and convolutions.
     pub flops: u64,
     /// Those of them that are of convolutions.
-    #[serde(default)]
     pub convolution_flops: u64,
     /// Weights, inputs and outputs, each once.
     pub bytes: u64,
     /// Nodes of the graph that compute or move something; 0 if they were not counted.
-    #[serde(default)]
     pub nodes: u64,
     /// What these nodes read and write, as if their elements were f32.
-    #[serde(default)]
     pub node_bytes: u64,
     /// Products of two matrices: of a node that multiplies batches of matrices, one for each pair.
-    #[serde(default)]
     pub matrix_products: u64,
 }
 

@@ -20,27 +20,22 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
         let original = originals.iter().find(|(other, _)| *other == name).map(|(_, rows)| *rows);
         let original = original.filter(|rows| is_comparable(rows)).map(Vectors::new);
         let own_vectors = Vectors::new(rows);
-        match (&own.labels, &original) {
-            (Some(labels), original) => {
-                let right = own_vectors.nearest_is_of_group(labels);
-                figures.extend(Figure::of_proportion(&named(RETRIEVAL), &right));
-                let was_right = original.as_ref().map(|original| original.nearest_is_of_group(labels));
-                let changes = was_right.and_then(|was| Figure::of_difference(&named(RETRIEVAL), &right, &was));
-                figures.extend(changes);
-            }
-            (None, Some(original)) => {
-                let right = own_vectors.nearest_is_same_of(original);
-                figures.extend(Figure::of_proportion(&named(RETRIEVAL), &right).map(Figure::compared));
-            }
-            (None, None) => {}
+        if let Some(labels) = &own.labels {
+            let right = own_vectors.nearest_is_of_group(labels);
+            figures.extend(Figure::of_proportion(&named(RETRIEVAL), &right));
+            let was_right = original.as_ref().map(|original| original.nearest_is_of_group(labels));
+            figures.extend(was_right.and_then(|was| Figure::of_difference(&named(RETRIEVAL), &right, &was)));
         }
-        if let Some(original) = &original {
-            let cosines: Vec<(f64, f64)> =
-                own_vectors.0.iter().zip(&original.0).map(|(one, other)| (f64::from(dot(one, other)), 1.0)).collect();
-            let mean = |drawn: &[u32]| ratio(&cosines, drawn);
-            let figure = Figure::resampled(&named("cosine"), Better::Higher, cosines.len(), &mean);
-            figures.extend(figure.map(|figure| figure.in_unit("cosine").compared()));
+        let Some(original) = original else { continue };
+        if own.labels.is_none() {
+            let right = own_vectors.nearest_is_same_of(&original);
+            figures.extend(Figure::of_proportion(&named(RETRIEVAL), &right).map(Figure::compared));
         }
+        let cosines: Vec<(f64, f64)> =
+            own_vectors.0.iter().zip(&original.0).map(|(one, other)| (f64::from(dot(one, other)), 1.0)).collect();
+        let mean = |drawn: &[u32]| ratio(&cosines, drawn);
+        let figure = Figure::resampled(&named("cosine"), Better::Higher, cosines.len(), &mean);
+        figures.extend(figure.map(|figure| figure.in_unit("cosine").compared()));
     }
     figures
 }
