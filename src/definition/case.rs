@@ -190,11 +190,6 @@ impl Cost {
         })
     }
 
-    /// The products of two matrices, if they were counted, which manifests of older versions did not.
-    pub fn counted_products(self) -> Option<u64> {
-        (self.matrix_products > 0 || self.flops == self.convolution_flops).then_some(self.matrix_products)
-    }
-
     /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual
     /// performance model for multicore architectures", CACM 52(4), 2009, call it operational intensity.
     pub fn intensity(self) -> Option<f64> {
