@@ -315,8 +315,8 @@ impl SuiteModel {
         inputs: impl IntoIterator<Item = &'a str>,
         outputs: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let all = |specs: &mut dyn Iterator<Item = &'a str>| specs.map(str::to_owned).collect();
-        let (inputs, outputs) = (all(&mut inputs.into_iter()), all(&mut outputs.into_iter()));
+        let inputs = inputs.into_iter().map(str::to_owned).collect();
+        let outputs = outputs.into_iter().map(str::to_owned).collect();
         SuiteModel { name: name.into(), is_of_code: true, inputs, outputs, ..SuiteModel::default() }
     }
 }

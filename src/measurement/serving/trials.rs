@@ -247,12 +247,8 @@ impl Trials<'_> {
         if self.observer.is_some() {
             return self.capacity_of_users();
         }
-        let pilot = self.instances.stream(Stream {
-            samples: 1,
-            least_queries: 5,
-            least_time: PILOT,
-            expected: Expected::default(),
-        })?;
+        let (least_time, expected) = (PILOT, Expected::default());
+        let pilot = self.instances.stream(Stream { samples: 1, least_queries: 5, least_time, expected })?;
         let last = pilot.served.last().ok_or_else(without_queries)?;
         Ok(self.terms.served_at_once() as f64 * pilot.served.len() as f64 / (last.ended_ns.max(1) as f64 / 1e9))
     }
