@@ -61,28 +61,23 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceTime {
+    /// Always this.
     Constant(f64),
     /// Exponentially distributed, with this mean.
     Exponential(f64),
     /// Every so many calls one stalls.
-    Stalling {
-        seconds: f64,
-        stall: f64,
-        every: u64,
-    },
+    Stalling { seconds: f64, stall: f64, every: u64 },
 }
 
 /// How long prompts, or answers, of a language model are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenLength {
+    /// All alike.
     Fixed(usize),
     /// The logarithm of the length is normally distributed: `sigma` is its standard deviation, and half of the lengths are above the
     /// median.
-    LogNormal {
-        median: f64,
-        sigma: f64,
-    },
+    LogNormal { median: f64, sigma: f64 },
 }
 
 /// How long the prompts and answers of a load test of language models are.

@@ -11,9 +11,9 @@ use super::record::Record;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    Started {
-        id: String,
-    },
+    /// A case has begun.
+    Started { id: String },
+    /// A case has ended.
     Finished(Box<Outcome>),
     /// A fresh process has loaded the case, and knows its row better.
     Observed {
@@ -22,9 +22,7 @@ pub enum Event {
         watch_seconds: Option<f64>,
     },
     /// The answers of a finished case are being evaluated; repeated while that goes on.
-    Evaluating {
-        id: String,
-    },
+    Evaluating { id: String },
     /// The evaluation of a finished case has ended.
     Evaluated {
         id: String,
@@ -34,18 +32,11 @@ pub enum Event {
         seconds: f64,
     },
     /// A further process has measured a finished case.
-    MeasuredAgain {
-        id: String,
-        latencies: Latencies,
-    },
+    MeasuredAgain { id: String, latencies: Latencies },
     /// A further process has ended before it had measured the case.
-    Lost {
-        id: String,
-    },
+    Lost { id: String },
     /// What has failed of the case is done again.
-    Reopened {
-        id: String,
-    },
+    Reopened { id: String },
 }
 
 /// In `verified_by`: the outputs were compared with those that are known to be right.
