@@ -231,10 +231,7 @@ impl Model {
     pub(crate) fn prompt_positions(&self, sequence: Option<usize>) -> Option<usize> {
         let generation = self.generation.as_ref()?;
         let prompt = self.inputs.iter().find(|input| input.name == generation.tokens)?;
-        let length = match prompt.shape.get(1)? {
-            Dimension::Fixed(length) => *length,
-            Dimension::Symbol(_) => sequence?,
-        };
+        let length = prompt.shape.get(1)?.fixed().or(sequence)?;
         Some(generation.prefix_positions + length)
     }
 
@@ -300,14 +297,10 @@ impl Model {
     /// `None` if the model takes anything else.
     pub(crate) fn picture_size(&self) -> Option<[usize; 2]> {
         let [input] = self.inputs.as_slice() else { return None };
-        match input.shape.as_slice() {
-            [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)]
-                if input.dtype == ElementType::F32 =>
-            {
-                Some([*height, *width])
-            }
-            _ => None,
-        }
+        let [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)] = input.shape[..] else {
+            return None;
+        };
+        (input.dtype == ElementType::F32).then_some([height, width])
     }
 
     /// Whether there may be a reference for its outputs.

@@ -59,10 +59,7 @@ pub enum Dimension {
 impl Dimension {
     /// The number, if it is one.
     pub fn fixed(&self) -> Option<usize> {
-        match self {
-            Dimension::Fixed(size) => Some(*size),
-            Dimension::Symbol(_) => None,
-        }
+        if let Dimension::Fixed(size) = self { Some(*size) } else { None }
     }
 }
 

@@ -77,10 +77,7 @@ impl Model {
     /// Where the model's tokenizer is looked for, in this order: beside its files, and above a folder `onnx`, as model hubs
     /// have it.
     pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
-        let packaged = match &self.origin {
-            Origin::Packaged { folder, .. } => Some(folder.as_path()),
-            _ => None,
-        };
+        let packaged = if let Origin::Packaged { folder, .. } = &self.origin { Some(folder.as_path()) } else { None };
         let beside = self.origin.files().filter_map(|file| file.parent());
         let mut folders: Vec<PathBuf> = packaged.into_iter().chain(beside).map(Path::to_owned).collect();
         let above = folders.iter().filter(|folder| folder.ends_with("onnx")).filter_map(|folder| folder.parent());

@@ -31,10 +31,7 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
 type Masks<'a> = (MaskForm, Option<&'a [Vec<ClassPixels>]>);
 
 fn masks_of(evaluation: &Evaluation) -> Option<Masks<'_>> {
-    match &evaluation.judged {
-        Some(Judged::Masks { form, pixels }) => Some((*form, pixels.as_deref())),
-        _ => None,
-    }
+    if let Some(Judged::Masks { form, pixels }) = &evaluation.judged { Some((*form, pixels.as_deref())) } else { None }
 }
 
 /// The pixels of all samples, with classes as places.
