@@ -300,10 +300,8 @@ impl From<&str> for SuiteModel {
         let path = Path::new(name);
         let is_file = path.extension().is_some_and(|extension| extension == "onnx" || extension == "pt");
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        match is_file {
-            true => SuiteModel { name: usable_name(&stem), path: Some(path.to_owned()), ..SuiteModel::default() },
-            false => SuiteModel { name: name.into(), ..SuiteModel::default() },
-        }
+        let (name, path) = if is_file { (usable_name(&stem), Some(path.to_owned())) } else { (name.to_owned(), None) };
+        SuiteModel { name, path, ..SuiteModel::default() }
     }
 }
 
