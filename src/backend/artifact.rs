@@ -45,15 +45,22 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
     Ok(())
 }
 
-/// Checks that activations which meet weights in blocks can be of this dtype, and returns whether the model has such weights.
-pub(super) fn has_blocks(model: &Model, dtype: Dtype, dtypes: &[Dtype]) -> Result<bool, CaseFailure> {
-    if model.blocks().is_some() && !dtypes.contains(&dtype) {
-        let names = names(dtypes);
-        let why =
-            format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
-        return Err(CaseFailure::unsupported(why));
+/// Checks the graphs of a backend that computes weights in blocks, with activations of the dtypes `of_blocks`.
+pub(super) fn check_graphs(
+    model: &Model,
+    dtype: Dtype,
+    of_blocks: &[Dtype],
+    dtypes: &[Dtype],
+) -> Result<(), CaseFailure> {
+    if model.blocks().is_none() {
+        return check_artifact(model, dtype, dtypes, Format::Onnx);
     }
-    Ok(model.blocks().is_some())
+    if of_blocks.contains(&dtype) {
+        return Ok(());
+    }
+    let names = names(of_blocks);
+    let why = format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
+    Err(CaseFailure::unsupported(why))
 }
 
 /// The files of a model whose weights are blocks, with the same weights in f32; they are written into a folder. Returns `None` for other models.

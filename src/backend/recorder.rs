@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::interface::{LoadRequest, Placement, ProfiledSession, Session};
-use crate::definition::CaseFailure;
+use super::interface::{Placement, ProfiledSession, Session};
+use super::null::NullSession;
+use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::HostTensor;
 use crate::run_data::{OperatorCall, RecordedCall};
 
@@ -17,8 +18,8 @@ pub(super) trait Tape {
     fn call_ends(&mut self) -> Result<(), CaseFailure>;
     /// Forgets the calls until now.
     fn begin(&mut self) -> Result<(), CaseFailure>;
-    /// The calls since then.
-    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure>;
+    /// The calls since then, of a session that makes no more: some libraries write what they know when it ends.
+    fn end(&mut self, session: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure>;
 }
 
 /// A session with its tape.
@@ -46,9 +47,6 @@ impl<T: Tape> Session for RecordedSession<T> {
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.session.outputs(binding)
     }
-    fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        self.session.reset(request)
-    }
     fn placement(&self) -> Placement {
         self.session.placement()
     }
@@ -59,7 +57,8 @@ impl<T: Tape> ProfiledSession for RecordedSession<T> {
         self.tape.begin()
     }
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
-        self.tape.end()
+        let session = std::mem::replace(&mut self.session, Box::new(NullSession::new(Dtype::F32)));
+        self.tape.end(session)
     }
 }
 
@@ -110,7 +109,7 @@ impl Tape for Recorder {
         self.0.borrow_mut().calls.clear();
         Ok(())
     }
-    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+    fn end(&mut self, _: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure> {
         Ok(std::mem::take(&mut self.0.borrow_mut().calls))
     }
 }

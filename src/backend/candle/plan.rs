@@ -199,7 +199,9 @@ pub(super) mod tests {
     use candle_onnx::onnx::{AttributeProto, ModelProto};
 
     use super::*;
+    use crate::backend::NullSession;
     use crate::backend::recorder::Tape;
+    use crate::definition::Dtype;
 
     pub fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
         NodeProto {
@@ -312,7 +314,7 @@ pub(super) mod tests {
         recorder.call_begins().unwrap();
         plan.run(&[ramp(&[2, 4, 3])]).unwrap();
         recorder.call_ends().unwrap();
-        let calls = recorder.end().unwrap();
+        let calls = recorder.end(Box::new(NullSession::new(Dtype::F32))).unwrap();
         let told = calls[0].operators.iter().map(|own| [&own.node, &own.operator, own.kernel.as_ref().unwrap()]);
         let alone = "candle-onnx";
         let expected = [

@@ -3,6 +3,7 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use crate::backend::failure::classify;
+use crate::backend::generation::Generator;
 use crate::backend::interface::{LoadRequest, Placement};
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
@@ -53,6 +54,35 @@ pub fn placement(request: &LoadRequest<'_>, effective_dtype: Option<Dtype>, exec
 
 /// Computes a model's outputs out of its inputs, both in the order of the definition; fails if an input does not fit.
 pub type Forward = Box<dyn Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>>>;
+
+/// A model with a cache of the keys and values of all positions so far.
+pub struct Decoder<C> {
+    /// The cache before the first token; a clone of a cache does not copy its tensors.
+    pub empty: C,
+    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, positions]`, of which the first is at the position.
+    pub forward: Continue<C>,
+}
+
+type Continue<C> = Box<dyn Fn(&Tensor, usize, &mut C) -> candle_core::Result<Tensor>>;
+
+impl<C: Clone> Generator<Place> for Decoder<C> {
+    type Inputs = Tensor;
+    type Cache = C;
+
+    fn upload(&self, place: &Place, inputs: &[HostTensor]) -> Result<Tensor, CaseFailure> {
+        let [tokens] = inputs else { return Err(CaseFailure::failed(format!("{} inputs instead of 1", inputs.len()))) };
+        place.upload(tokens)
+    }
+
+    fn prefill(&mut self, _place: &Place, tokens: &Tensor) -> Result<(Tensor, C), CaseFailure> {
+        let mut cache = self.empty.clone();
+        Ok(((self.forward)(tokens, 0, &mut cache)?, cache))
+    }
+
+    fn step(&mut self, _: &Place, tokens: &Tensor, position: usize, cache: &mut C) -> Result<Tensor, CaseFailure> {
+        Ok((self.forward)(tokens, position, cache)?)
+    }
+}
 
 /// Where graphs and modules compute, and in what.
 pub struct Place {

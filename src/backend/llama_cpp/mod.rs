@@ -32,18 +32,12 @@ pub struct LlamaCpp;
 impl Backend for LlamaCpp {
     fn devices(&self) -> Vec<DeviceReport> {
         let folder = library::folder().map(|folder| folder.path);
-        let report = |device: &str| DeviceReport {
-            device: device.into(),
-            availability: match &folder {
-                Ok(folder) if has_backend(folder, device) => Ok(folder.display().to_string()),
-                Ok(folder) => {
-                    Err(CaseFailure::unavailable(format!("{} has no library of ggml for {device}", folder.display())))
-                }
-                Err(failure) => Err(failure.clone()),
-            },
-            needs_probe: true,
+        let found = |device: &str| {
+            let shown = folder.as_ref().map_err(CaseFailure::clone)?;
+            let missing = || CaseFailure::unavailable(format!("{} has no library of ggml for {device}", shown.display()));
+            has_backend(shown, device).then(|| shown.display().to_string()).ok_or_else(missing)
         };
-        ["cpu", "cuda", "mps", "vulkan"].map(report).into()
+        ["cpu", "cuda", "mps", "vulkan"].map(|device| DeviceReport::probed(device, found(device))).into()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {

@@ -21,7 +21,7 @@ use once_cell::sync::OnceCell;
 use self::graph::{Graph, OpenVinoRuntime};
 use self::library::{DEVICES, build_number, core, describe, find_devices, library, use_place};
 use self::profile::Profiled;
-use crate::backend::artifact::{Format, check_artifact, dequantised, has_blocks, parts_of};
+use crate::backend::artifact::{Format, check_graphs, dequantised, parts_of};
 use crate::backend::graphs::open_session;
 use crate::backend::installed::Origin;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session, Trace};
@@ -41,10 +41,7 @@ impl Backend for OpenVino {
             Ok(library) if library.origin == Origin::Setup => FOUND.get_or_init(find_devices).clone(),
             found => {
                 let found = found.map(|library| library.path.display().to_string());
-                let needs_probe = found.is_ok();
-                DEVICES
-                    .map(|device| DeviceReport { device: device.into(), availability: found.clone(), needs_probe })
-                    .into()
+                DEVICES.map(|device| DeviceReport::probed(device, found.clone())).into()
             }
         }
     }
@@ -75,10 +72,7 @@ impl Backend for OpenVino {
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         // It does not tell whether it rounds activations that meet such weights to i8.
-        match has_blocks(model, dtype, &[Dtype::F32])? {
-            true => Ok(()),
-            false => check_artifact(model, dtype, &Dtype::ALL, Format::Onnx),
-        }
+        check_graphs(model, dtype, &[Dtype::F32], &Dtype::ALL)
     }
 
     /// Other precisions than i8 are what a compiled graph reports, but whether weights stay in blocks is not.

@@ -18,6 +18,7 @@ use openvino_sys::ov_status_e;
 
 use super::graph::Requests;
 use super::tasks::{Execution, Tasks};
+use crate::backend::interface::Session;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, RecordedCall};
@@ -158,7 +159,7 @@ impl Tape for Profiled {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+    fn end(&mut self, _: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure> {
         let after = self.times()?;
         let State { calls, before, executions, .. } = &*self.0.borrow();
         if executions.iter().any(|call| !call.is_empty()) {

@@ -21,8 +21,8 @@ use ort::value::Tensor;
 
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
 use self::provider::{Located, PROVIDERS, provider_of};
-use self::tape::{EndedByTape, OrtTape, RunLog, folder_of};
-use crate::backend::artifact::{Format, check_artifact, dequantised, has_blocks, names, parts_of};
+use self::tape::{OrtTape, RunLog, folder_of};
+use crate::backend::artifact::{Format, check_graphs, dequantised, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session, Trace};
@@ -46,10 +46,8 @@ impl Backend for Ort {
             Ok((provider.needs_probe(&library), library.path.display().to_string()))
         };
         let reports = PROVIDERS.iter().map(|provider| match report(&provider.device) {
-            Ok((needs_probe, path)) => {
-                DeviceReport { device: provider.device.clone(), availability: Ok(path), needs_probe }
-            }
-            Err(failure) => DeviceReport::certain(&provider.device, Err(failure)),
+            Ok((true, path)) => DeviceReport::probed(&provider.device, Ok(path)),
+            found => DeviceReport::certain(&provider.device, found.map(|(_, path)| path)),
         });
         reports.collect()
     }
@@ -103,10 +101,7 @@ impl Backend for Ort {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        match has_blocks(model, dtype, &[Dtype::I8, Dtype::F32])? {
-            true => Ok(()),
-            false => check_artifact(model, dtype, &Dtype::ALL, Format::Onnx),
-        }
+        check_graphs(model, dtype, &[Dtype::I8, Dtype::F32], &Dtype::ALL)
     }
 
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
@@ -147,9 +142,7 @@ impl Backend for Ort {
         }
         let log = RunLog::default();
         let session = open(self.place, request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
-        let session = EndedByTape::new(session);
-        let tape = OrtTape { session: session.clone(), log, folder, graphs };
-        Ok(Box::new(RecordedSession { session: Box::new(session), tape }))
+        Ok(Box::new(RecordedSession { session, tape: OrtTape { log, folder, graphs } }))
     }
 }
 

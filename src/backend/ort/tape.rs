@@ -9,10 +9,9 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use super::profile::{GraphRun, read_runs};
-use crate::backend::interface::{LoadRequest, Placement, Session};
+use crate::backend::interface::Session;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
-use crate::fixture::HostTensor;
 use crate::run_data::{OperatorCall, RecordedCall};
 
 /// Which graph ran when, in the order of the runs. A clone shares it.
@@ -28,13 +27,8 @@ pub enum Logged {
     Begin,
 }
 
-/// The session, until the tape ends it.
-#[derive(Clone)]
-pub struct EndedByTape(Rc<RefCell<Option<Box<dyn Session>>>>);
-
 /// The tape: the log, and the folder with a folder for each graph's profile.
 pub struct OrtTape {
-    pub session: EndedByTape,
     pub log: RunLog,
     pub folder: TempDir,
     pub graphs: usize,
@@ -43,43 +37,6 @@ pub struct OrtTape {
 /// The folder of a graph's profile.
 pub fn folder_of(folder: &std::path::Path, graph: usize) -> PathBuf {
     folder.join(graph.to_string())
-}
-
-impl EndedByTape {
-    pub fn new(session: Box<dyn Session>) -> Self {
-        EndedByTape(Rc::new(RefCell::new(Some(session))))
-    }
-
-    fn with<T>(&self, use_it: impl FnOnce(&mut dyn Session) -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
-        let mut session = self.0.borrow_mut();
-        use_it(&mut **session.as_mut().ok_or_else(|| CaseFailure::failed("the profiled session has ended"))?)
-    }
-}
-
-impl Session for EndedByTape {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
-        self.with(|session| session.bind(inputs))
-    }
-    fn calls_in_a_row(&self) -> usize {
-        self.0.borrow().as_ref().map_or(1, |session| session.calls_in_a_row())
-    }
-    fn rewind(&mut self, binding: usize) {
-        if let Some(session) = &mut *self.0.borrow_mut() {
-            session.rewind(binding);
-        }
-    }
-    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        self.with(|session| session.run(binding))
-    }
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
-        self.with(|session| session.outputs(binding))
-    }
-    fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        self.with(|session| session.reset(request))
-    }
-    fn placement(&self) -> Placement {
-        self.0.borrow().as_ref().map(|session| session.placement()).unwrap_or_default()
-    }
 }
 
 impl Tape for OrtTape {
@@ -95,9 +52,9 @@ impl Tape for OrtTape {
         self.log.borrow_mut().push(Logged::Begin);
         Ok(())
     }
-    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+    fn end(&mut self, session: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure> {
         // Writes the profiles.
-        drop(self.session.0.borrow_mut().take());
+        drop(session);
         let runs = (0..self.graphs).map(|graph| read_runs(&folder_of(self.folder.path(), graph)));
         Ok(calls_of(&self.log.borrow(), runs.collect::<anyhow::Result<Vec<_>>>()?)?)
     }

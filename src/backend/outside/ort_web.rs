@@ -12,7 +12,7 @@ use super::page_server::{PageFiles, PageServer};
 use super::process::{OutsideProcess, Wires};
 use super::program::describe;
 use super::session::OutsideSession;
-use crate::backend::artifact::{Format, check_artifact, has_blocks, parts_of};
+use crate::backend::artifact::{Format, check_graphs, parts_of};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::paths::{Paths, variable};
@@ -103,16 +103,8 @@ fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProc
 
 impl Backend for OrtWeb {
     fn devices(&self) -> Vec<DeviceReport> {
-        let browser = browser();
-        let report = |device: &str| DeviceReport {
-            device: device.into(),
-            availability: browser
-                .as_ref()
-                .map(|own| own.executable.display().to_string())
-                .map_err(CaseFailure::unavailable),
-            needs_probe: true,
-        };
-        DEVICES.map(report).into()
+        let found = browser().map(|own| own.executable.display().to_string()).map_err(CaseFailure::unavailable);
+        DEVICES.map(|device| DeviceReport::probed(device, found.clone())).into()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
@@ -131,10 +123,7 @@ impl Backend for OrtWeb {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        match has_blocks(model, dtype, &[Dtype::F32])? {
-            true => Ok(()),
-            false => check_artifact(model, dtype, &[Dtype::F32], Format::Onnx),
-        }
+        check_graphs(model, dtype, &[Dtype::F32], &[Dtype::F32])
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {

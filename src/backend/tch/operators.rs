@@ -9,6 +9,7 @@ use std::{ptr, slice};
 use tch::CModule;
 
 use super::modules::Modules;
+use crate::backend::interface::Session;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, RecordedCall};
@@ -134,7 +135,7 @@ impl Tape for OperatorTape {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+    fn end(&mut self, _: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure> {
         let calls = self.calls.take().unwrap_or_default();
         let mut own_times: HashMap<Sequence, Vec<BTreeMap<String, i64>>> = HashMap::new();
         for call in &calls {

@@ -89,19 +89,18 @@ pub fn open_session(
             None => Ok(None),
         };
     }
-    published::open_session(request, place, placement, spans, &weights)
+    published::open_session(request, place, placement, &weights)
 }
 
 /// Without `candle-transformers` there are no modules of published networks.
 #[cfg(not(feature = "candle-transformers"))]
 mod published {
-    use super::{CaseFailure, LoadRequest, Place, Placement, Session, Spans, Weights};
+    use super::{CaseFailure, LoadRequest, Place, Placement, Session, Weights};
 
     pub fn open_session(
         _: &LoadRequest<'_>,
         _: Place,
         _: Placement,
-        _: Option<&Spans>,
         _: &Weights<'_>,
     ) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         Ok(None)

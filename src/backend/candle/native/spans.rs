@@ -18,6 +18,7 @@ use candle_nn::var_builder::SimpleBackend;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Dispatch, Event, Interest, Metadata, Subscriber, dispatcher};
 
+use crate::backend::interface::Session;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, RecordedCall};
@@ -80,14 +81,6 @@ impl Spans {
         Ok(VarBuilder::from_backend(Box::new(named), dtype, device.clone()))
     }
 
-    /// A layer of a module of our own.
-    #[cfg(feature = "candle-transformers")]
-    pub fn layer(&self, name: &'static str, module: String) -> OwnSpan {
-        let mut shared = lock(&self.shared);
-        shared.layers.push(Layer { name, module: Some(module) });
-        OwnSpan { shared: Arc::clone(&self.shared), layer: shared.layers.len() - 1 }
-    }
-
     /// Returns true if the module that was loaded has no spans.
     pub fn is_empty(&self) -> bool {
         lock(&self.shared).layers.is_empty()
@@ -97,24 +90,6 @@ impl Spans {
         let mut shared = lock(&self.shared);
         let call = shared.call.get_or_insert_default();
         call.push(Moment { layer: None, begins, at: Instant::now() });
-    }
-}
-
-/// The span of a layer of a module of our own.
-#[cfg(feature = "candle-transformers")]
-pub struct OwnSpan {
-    shared: Arc<Mutex<Shared>>,
-    layer: usize,
-}
-
-#[cfg(feature = "candle-transformers")]
-impl OwnSpan {
-    /// Computes the layer within its span.
-    pub fn around<O>(&self, compute: impl FnOnce() -> O) -> O {
-        note(&self.shared, self.layer, true);
-        let output = compute();
-        note(&self.shared, self.layer, false);
-        output
     }
 }
 
@@ -147,7 +122,7 @@ impl Tape for Spans {
         Ok(())
     }
 
-    fn end(&mut self) -> std::result::Result<Vec<RecordedCall>, CaseFailure> {
+    fn end(&mut self, _: Box<dyn Session>) -> std::result::Result<Vec<RecordedCall>, CaseFailure> {
         let layers = &lock(&self.shared).layers;
         let calls = std::mem::take(&mut self.calls);
         Ok(calls.iter().map(|call| RecordedCall { calls: 1, operators: operators(layers, call) }).collect())

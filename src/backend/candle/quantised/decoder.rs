@@ -10,12 +10,9 @@ use candle_nn::rotary_emb::{rope, rope_i};
 
 use super::weights::{Linear, Norm, Note, Weights};
 use super::{ARCHITECTURES, not_computed};
-use crate::backend::candle::tensor::Place;
-use crate::backend::generation::Generator;
+use crate::backend::candle::tensor::Decoder;
 use crate::backend::recorder::Recorder;
-use crate::backend::runtime::Runtime;
 use crate::definition::CaseFailure;
-use crate::fixture::HostTensor;
 use crate::gguf::{Header, TensorInfo};
 
 /// The most elements of a head: a table of rotations has half as many numbers for each position.
@@ -50,8 +47,8 @@ struct Layer {
     gating: Note,
 }
 
-/// A decoder of Llama's kind.
-pub struct Decoder {
+/// What a decoder of Llama's kind computes with.
+struct Network {
     embeddings: QMatMul,
     embedding: Note,
     /// Embeddings are multiplied by this number.
@@ -74,39 +71,42 @@ pub struct Decoder {
 /// Keys and values of each layer, `[batch, kv heads, positions, head size]`; clones share them.
 type Cache = Vec<Option<(Tensor, Tensor)>>;
 
-impl Decoder {
-    /// # Errors
-    /// As [`open_session`](super::open_session).
-    pub fn load(
-        file: &Path,
-        header: &Header,
-        device: &Device,
-        is_exact: bool,
-        tape: Option<Recorder>,
-    ) -> std::result::Result<Self, CaseFailure> {
-        let architecture = header.architecture()?;
-        if !ARCHITECTURES.contains(&architecture) {
-            return Err(CaseFailure::unsupported(format!(
-                "candle computes the architectures {} of GGUF files here, and not {architecture}",
-                ARCHITECTURES.join(", ")
-            )));
-        }
-        if let Some(key) = not_computed(header, architecture) {
-            return Err(CaseFailure::unsupported(format!(
-                "candle's module does not compute {key} as the file says it"
-            )));
-        }
-        let weights = Weights::open(file, header, device, is_exact, tape)?;
-        let decoder = Self::of_weights(&weights, architecture)?;
-        let used = weights.used.take();
-        match header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
-            Some(TensorInfo { name, .. }) => {
-                Err(CaseFailure::unsupported(format!("candle's module does not compute the file's tensor {name:?}")))
-            }
-            None => Ok(decoder),
-        }
+/// The decoder of a file.
+///
+/// # Errors
+/// As [`open_session`](super::open_session).
+pub fn load(
+    file: &Path,
+    header: &Header,
+    device: &Device,
+    is_exact: bool,
+    tape: Option<Recorder>,
+) -> std::result::Result<Decoder<Rc<Cache>>, CaseFailure> {
+    let architecture = header.architecture()?;
+    if !ARCHITECTURES.contains(&architecture) {
+        return Err(CaseFailure::unsupported(format!(
+            "candle computes the architectures {} of GGUF files here, and not {architecture}",
+            ARCHITECTURES.join(", ")
+        )));
     }
+    let refused = |what: String| CaseFailure::unsupported(format!("candle's module does not compute {what}"));
+    if let Some(key) = not_computed(header, architecture) {
+        return Err(refused(format!("{key} as the file says it")));
+    }
+    let weights = Weights::open(file, header, device, is_exact, tape)?;
+    let network = Network::of_weights(&weights, architecture)?;
+    let used = weights.used.take();
+    if let Some(TensorInfo { name, .. }) = header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
+        return Err(refused(format!("the file's tensor {name:?}")));
+    }
+    let empty: Rc<Cache> = Rc::new(vec![None; network.layers.len()]);
+    let forward = move |tokens: &Tensor, position: usize, cache: &mut Rc<Cache>| {
+        network.forward(tokens, position, Rc::make_mut(cache))
+    };
+    Ok(Decoder { empty, forward: Box::new(forward) })
+}
 
+impl Network {
     fn of_weights(weights: &Weights<'_>, architecture: &str) -> Result<Self> {
         let Weights { header, device, .. } = weights;
         let number = |key: &str| match header.of_architecture(key) {
@@ -195,7 +195,7 @@ impl Decoder {
             Linear { weight: embeddings.clone(), bias: None, note: weights.note("token_embd", "QMatMul") }
         };
         let divides_by = if is_gemma && layers == GEMMA_LARGEST { width / heads } else { head_size };
-        Ok(Decoder {
+        Ok(Network {
             embeddings,
             embedding: weights.note("token_embd", "embedding"),
             scale: if is_gemma { (width as f64).sqrt() } else { 1.0 },
@@ -302,30 +302,4 @@ impl Decoder {
 
 fn renormed(norm: Option<&Norm>, states: Tensor) -> Result<Tensor> {
     norm.map_or(Ok(states.clone()), |norm| norm.forward(&states))
-}
-
-impl Generator<Place> for Decoder {
-    type Inputs = Tensor;
-    type Cache = Rc<Cache>;
-
-    fn upload(&self, place: &Place, inputs: &[HostTensor]) -> std::result::Result<Tensor, CaseFailure> {
-        let [tokens] = inputs else { return Err(CaseFailure::failed("inputs that are not tokens alone")) };
-        place.upload(tokens)
-    }
-
-    fn prefill(&mut self, _: &Place, tokens: &Tensor) -> std::result::Result<(Tensor, Rc<Cache>), CaseFailure> {
-        let mut cache = vec![None; self.layers.len()];
-        let logits = self.forward(tokens, 0, &mut cache)?;
-        Ok((logits, Rc::new(cache)))
-    }
-
-    fn step(
-        &mut self,
-        _: &Place,
-        tokens: &Tensor,
-        position: usize,
-        cache: &mut Rc<Cache>,
-    ) -> std::result::Result<Tensor, CaseFailure> {
-        Ok(self.forward(tokens, position, Rc::make_mut(cache))?)
-    }
 }

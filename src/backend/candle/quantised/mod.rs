@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
 
-use self::decoder::Decoder;
 use super::tensor::{Place, placement};
 use crate::backend::generation::GenerationSession;
 use crate::backend::interface::{LoadRequest, Placement, Session};
@@ -34,7 +33,7 @@ pub fn open_session(
     tape: Option<Recorder>,
 ) -> Result<Box<dyn Session>, CaseFailure> {
     let header = Header::read(file)?;
-    let decoder = Decoder::load(file, &header, device, is_exact, tape)?;
+    let decoder = decoder::load(file, &header, device, is_exact, tape)?;
     let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
     // candle makes f32 of these when it loads them, and computes in f32.
     let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };

@@ -1,21 +1,13 @@
 //! Models that make tokens: Llama and Qwen2. Their only input is tokens.
 
-use candle_core::{Error, Result, Tensor};
+use candle_core::{Error, Result};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{llama, qwen2};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, from_value};
 
-/// A model with a cache of the keys and values of all positions so far.
-pub struct Decoder<C> {
-    /// The cache before the first token; a clone of a cache does not copy its tensors.
-    pub empty: C,
-    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, positions]`, of which the first is at the position.
-    pub forward: Continue<C>,
-}
-
-type Continue<C> = Box<dyn Fn(&Tensor, usize, &mut C) -> Result<Tensor>>;
+use crate::backend::candle::tensor::Decoder;
 
 /// `config.json` of Llama and Qwen2.
 #[derive(Deserialize)]

@@ -2,32 +2,28 @@
 
 mod clip;
 mod decoders;
-mod spanned_resnet;
 
 use std::path::Path;
 
 use anyhow::Context;
-use candle_core::{IndexOp, Module, Tensor, bail};
+use candle_core::{IndexOp, Module, bail};
 use candle_nn::VarBuilder;
 use candle_transformers::models::clip::div_l2_norm;
 use candle_transformers::models::{bert, resnet, vit};
 use serde::de::DeserializeOwned;
 
-use self::decoders::{Decoder, load_llama, load_qwen2};
-use super::{Spans, Weights, of_module, of_pictures};
+use self::decoders::{load_llama, load_qwen2};
+use super::{Weights, of_module, of_pictures};
 use crate::backend::candle::tensor::{Forward, Place};
-use crate::backend::generation::{GenerationSession, Generator};
+use crate::backend::generation::GenerationSession;
 use crate::backend::interface::{LoadRequest, Placement, Session};
-use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Origin, Phase};
-use crate::fixture::HostTensor;
 
 /// A session of the model's module; `None` if there is none.
 pub fn open_session(
     request: &LoadRequest<'_>,
     place: Place,
     placement: Placement,
-    spans: Option<&Spans>,
     weights: &Weights<'_>,
 ) -> Result<Option<Box<dyn Session>>, CaseFailure> {
     let Origin::Packaged { folder, .. } = &request.model.origin else { return Ok(None) };
@@ -50,13 +46,8 @@ pub fn open_session(
         }
         ("resnet", Phase::Forward, false) => {
             let (classes, weights) = with_classes("fc.bias")?;
-            match spans {
-                Some(spans) => of_pictures(spanned_resnet::resnet50(classes, &weights, spans)?),
-                None => {
-                    let model = resnet::resnet50(classes, weights)?;
-                    of_pictures(move |pictures| model.forward(pictures))
-                }
-            }
+            let model = resnet::resnet50(classes, weights)?;
+            of_pictures(move |pictures| model.forward(pictures))
         }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
             let decoder = load_llama(read(&config)?, weights()?)?;
@@ -98,23 +89,4 @@ fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> candle_
         let mean = states.broadcast_mul(&tokens)?.sum(1)?.broadcast_div(&tokens.sum(1)?)?;
         Ok(vec![if is_unit { div_l2_norm(&mean)? } else { mean }])
     }))
-}
-
-impl<C: Clone> Generator<Place> for Decoder<C> {
-    type Inputs = Tensor;
-    type Cache = C;
-
-    fn upload(&self, place: &Place, inputs: &[HostTensor]) -> Result<Tensor, CaseFailure> {
-        let [tokens] = inputs else { return Err(CaseFailure::failed(format!("{} inputs instead of 1", inputs.len()))) };
-        place.upload(tokens)
-    }
-
-    fn prefill(&mut self, _place: &Place, tokens: &Tensor) -> Result<(Tensor, C), CaseFailure> {
-        let mut cache = self.empty.clone();
-        Ok(((self.forward)(tokens, 0, &mut cache)?, cache))
-    }
-
-    fn step(&mut self, _: &Place, tokens: &Tensor, position: usize, cache: &mut C) -> Result<Tensor, CaseFailure> {
-        Ok((self.forward)(tokens, position, cache)?)
-    }
 }
