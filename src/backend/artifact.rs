@@ -59,7 +59,8 @@ pub(super) fn check_graphs(
         return Ok(());
     }
     let names = names(of_blocks);
-    let why = format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
+    let why =
+        format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
     Err(CaseFailure::unsupported(why))
 }
 

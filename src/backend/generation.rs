@@ -378,8 +378,24 @@ fn last_rows(logits: &HostTensor) -> Result<impl Iterator<Item = &[f32]>, CaseFa
     let (&[batch, .., vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
         return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
     };
-    let rows = values.chunks_exact((values.len() / batch.max(1)).max(1));
-    Ok(rows.filter_map(move |row| row.rchunks_exact(vocabulary.max(1)).next()))
+    Ok(rows_at_end(values, batch, vocabulary))
+}
+
+/// The numbers at the last position of each row: of `[rows, columns]` or `[rows, positions, columns]`.
+pub(super) fn rows_at_end(values: &[f32], rows: usize, columns: usize) -> impl Iterator<Item = &[f32]> {
+    let rows = values.chunks_exact((values.len() / rows.max(1)).max(1));
+    rows.filter_map(move |row| row.rchunks_exact(columns.max(1)).next())
+}
+
+/// The place of the largest number, the first if several are equal.
+pub(super) fn likeliest(row: &[f32]) -> usize {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (place, &value) in row.iter().enumerate() {
+        if value > best.1 {
+            best = (place, value);
+        }
+    }
+    best.0
 }
 
 /// Columns `[batch, 1]` to `[batch, columns]`.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::generation::{GenerationSession, Generator};
+use super::generation::{GenerationSession, Generator, likeliest, rows_at_end};
 use super::interface::{LoadRequest, Placement, Session, Stages};
 use super::runtime::Runtime;
 use crate::definition::{
@@ -357,17 +357,8 @@ fn causal_bias(positions: usize) -> HostTensor {
 /// The index of the largest number of each row at its last position, the first if several are equal: of numbers
 /// `[rows, columns]` or `[rows, positions, columns]`, i64 `[rows, 1]`.
 pub(super) fn largest_of_rows(values: &[f32], shape: &[usize]) -> HostTensor {
-    let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1).max(1));
-    let largest = |row: &[f32]| {
-        let best = row
-            .iter()
-            .enumerate()
-            .fold((0, f32::NEG_INFINITY), |best, (place, &value)| if value > best.1 { (place, value) } else { best });
-        best.0 as i64
-    };
-    let row = (values.len() / rows.max(1)).max(1);
-    let last = values.chunks_exact(row).filter_map(|row| row.rchunks_exact(columns).next());
-    let tokens = last.map(largest).collect();
+    let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
+    let tokens = rows_at_end(values, rows, columns).map(|row| likeliest(row) as i64).collect();
     HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) }
 }
 

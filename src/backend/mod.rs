@@ -28,6 +28,8 @@ mod installed;
 mod interface;
 #[cfg(feature = "llama-cpp")]
 mod llama_cpp;
+#[cfg(any(feature = "llama-cpp", feature = "openvino"))]
+mod native_library;
 mod null;
 #[cfg(feature = "openvino")]
 mod openvino;

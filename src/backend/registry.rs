@@ -13,6 +13,8 @@ use indexmap::IndexMap;
 use super::interface::Backend;
 use super::null::Null;
 use super::outside::program::Program;
+#[cfg(feature = "torch")]
+use super::outside::torch::{Mode, Torch};
 pub use crate::definition::NULL;
 use crate::definition::{
     CaseFailure, Dtype, Model, backend_and_settings, backend_name, backends_in_places, check_component, with_settings,
@@ -40,36 +42,12 @@ pub struct Entry {
     in_place: Option<InPlace>,
 }
 
-/// `Some(backend)` if this build has the feature.
+/// A backend or its constructor, if this build has the feature.
 macro_rules! with_feature {
     ($feature:literal, $backend:expr) => {{
         #[cfg(feature = $feature)]
         {
-            Some(&$backend as &'static dyn Backend)
-        }
-        #[cfg(not(feature = $feature))]
-        {
-            None
-        }
-    }};
-}
-
-/// The constructor of a backend with the runtime of one environment, if this build has the feature.
-macro_rules! in_place {
-    ($feature:literal, $($backend:ident)::+) => {{
-        #[cfg(feature = $feature)]
-        {
-            Some(|place, _| Box::new($($backend)::+ { place }) as Box<dyn Backend>)
-        }
-        #[cfg(not(feature = $feature))]
-        {
-            None
-        }
-    }};
-    ($feature:literal, $($backend:ident)::+, mode: $mode:expr) => {{
-        #[cfg(feature = $feature)]
-        {
-            Some(|place, settings| Box::new($($backend)::+ { place, settings, mode: $mode }) as Box<dyn Backend>)
+            Some($backend)
         }
         #[cfg(not(feature = $feature))]
         {
@@ -87,31 +65,33 @@ pub const ORT: &str = "ort";
 #[rustfmt::skip]
 static ENTRIES: &[Entry] = &[
     Entry { name: ORT, version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
-            backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
+            backend: with_feature!("ort", &super::ort::Ort { place: None }),
+            in_place: with_feature!("ort", |place, _| Box::new(super::ort::Ort { place }) as Box<dyn Backend>) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
-            backend: with_feature!("tch", super::tch::Tch), in_place: None },
+            backend: with_feature!("tch", &super::tch::Tch), in_place: None },
     Entry { name: "candle", version: "0.11.1", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
-            backend: with_feature!("candle", super::candle::Candle), in_place: None },
+            backend: with_feature!("candle", &super::candle::Candle), in_place: None },
     Entry { name: "tract", version: "0.23.9", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
-            backend: with_feature!("tract", super::tract::TractBackend), in_place: None },
+            backend: with_feature!("tract", &super::tract::TractBackend), in_place: None },
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
-            setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
-            in_place: in_place!("openvino", super::openvino::OpenVino) },
+            setup: Some("openvino"), backend: with_feature!("openvino", &super::openvino::OpenVino { place: None }),
+            in_place: with_feature!("openvino", |place, _| Box::new(super::openvino::OpenVino { place }) as Box<dyn Backend>) },
     Entry { name: LLAMA_CPP, version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
-            backend: with_feature!("llama-cpp", super::llama_cpp::LlamaCpp), in_place: None },
+            backend: with_feature!("llama-cpp", &super::llama_cpp::LlamaCpp), in_place: None },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
-            backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
+            backend: with_feature!("jax", &super::outside::jax::Jax { place: None }),
+            in_place: with_feature!("jax", |place, _| Box::new(super::outside::jax::Jax { place }) as Box<dyn Backend>) },
     Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
-            backend: with_feature!("torch", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Eager }),
-            in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Eager) },
+            backend: with_feature!("torch", &Torch { place: None, settings: "", mode: Mode::Eager }),
+            in_place: with_feature!("torch", |place, settings| Box::new(Torch { place, settings, mode: Mode::Eager }) as Box<dyn Backend>) },
     Entry { name: "torch-compile", version: "protocol 1", framework: "pytorch", colour: ["#862e9c", "#da77f2"], setup: None,
-            backend: with_feature!("torch", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Compile }),
-            in_place: in_place!("torch", super::outside::torch::Torch, mode: super::outside::torch::Mode::Compile) },
+            backend: with_feature!("torch", &Torch { place: None, settings: "", mode: Mode::Compile }),
+            in_place: with_feature!("torch", |place, settings| Box::new(Torch { place, settings, mode: Mode::Compile }) as Box<dyn Backend>) },
     Entry { name: "torch-aot", version: "protocol 1", framework: "pytorch", colour: ["#364fc7", "#748ffc"], setup: None,
-            backend: with_feature!("torch-aot", super::outside::torch::Torch { place: None, settings: "", mode: super::outside::torch::Mode::Aot }),
-            in_place: in_place!("torch-aot", super::outside::torch::Torch, mode: super::outside::torch::Mode::Aot) },
+            backend: with_feature!("torch-aot", &Torch { place: None, settings: "", mode: Mode::Aot }),
+            in_place: with_feature!("torch-aot", |place, settings| Box::new(Torch { place, settings, mode: Mode::Aot }) as Box<dyn Backend>) },
     Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
-            backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb), in_place: None },
+            backend: with_feature!("ort-web", &super::outside::ort_web::OrtWeb), in_place: None },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null), in_place: None },
 ];
@@ -181,8 +161,7 @@ fn in_places() -> Result<&'static [Entry], &'static str> {
         let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
         let place: &'static Path = Box::leak(place.into_boxed_path());
         let backend: &'static dyn Backend = Box::leak(in_place(Some(place), settings.to_owned().leak()));
-        let (version, framework, in_place) = (of.version, of.framework, None);
-        Ok(Entry { name: name.leak(), version, framework, colour, setup: None, backend: Some(backend), in_place })
+        Ok(Entry { name: name.leak(), colour, setup: None, backend: Some(backend), in_place: None, ..*of })
     };
     let read = || backends_in_places().into_iter().enumerate().map(entry).collect::<Result<Vec<Entry>>>();
     let in_places = IN_PLACES.get_or_init(|| read().map_err(|error| format!("{error:#}")));
@@ -204,9 +183,8 @@ fn with_own_settings(name: &str) -> Option<&'static Entry> {
     }
     let of = ENTRIES.iter().find(|entry| entry.name == base)?;
     let colour = OWN_COLOURS[made.len() % OWN_COLOURS.len()];
-    let (version, framework, setup) = (of.version, of.framework, of.setup);
     let backend = of.in_place.map(|make| &*Box::leak(make(None, settings.to_owned().leak())));
-    let entry = Entry { name: name.to_owned().leak(), version, framework, colour, setup, backend, in_place: None };
+    let entry = Entry { name: name.to_owned().leak(), colour, backend, in_place: None, ..*of };
     let entry: &'static Entry = Box::leak(Box::new(entry));
     made.insert(name.to_owned(), entry);
     Some(entry)

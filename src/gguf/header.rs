@@ -22,40 +22,15 @@ const LONGEST_NAME: usize = 63;
 /// How deep lists may lie in lists.
 const DEEPEST: usize = 4;
 /// llama.cpp's names of the forms of files, by their numbers in `general.file_type`.
+#[rustfmt::skip]
 const FORMS: [(u64, &str); 34] = [
-    (0, "all F32"),
-    (1, "F16"),
-    (2, "Q4_0"),
-    (3, "Q4_1"),
-    (7, "Q8_0"),
-    (8, "Q5_0"),
-    (9, "Q5_1"),
-    (10, "Q2_K - Medium"),
-    (11, "Q3_K - Small"),
-    (12, "Q3_K - Medium"),
-    (13, "Q3_K - Large"),
-    (14, "Q4_K - Small"),
-    (15, "Q4_K - Medium"),
-    (16, "Q5_K - Small"),
-    (17, "Q5_K - Medium"),
-    (18, "Q6_K"),
-    (19, "IQ2_XXS - 2.0625 bpw"),
-    (20, "IQ2_XS - 2.3125 bpw"),
-    (21, "Q2_K - Small"),
-    (22, "IQ3_XS - 3.3 bpw"),
-    (23, "IQ3_XXS - 3.0625 bpw"),
-    (24, "IQ1_S - 1.5625 bpw"),
-    (25, "IQ4_NL - 4.5 bpw"),
-    (26, "IQ3_S - 3.4375 bpw"),
-    (27, "IQ3_S mix - 3.66 bpw"),
-    (28, "IQ2_S - 2.5 bpw"),
-    (29, "IQ2_M - 2.7 bpw"),
-    (30, "IQ4_XS - 4.25 bpw"),
-    (31, "IQ1_M - 1.75 bpw"),
-    (32, "BF16"),
-    (36, "TQ1_0 - 1.69 bpw ternary"),
-    (37, "TQ2_0 - 2.06 bpw ternary"),
-    (38, "MXFP4 MoE"),
+    (0, "all F32"), (1, "F16"), (2, "Q4_0"), (3, "Q4_1"), (7, "Q8_0"), (8, "Q5_0"), (9, "Q5_1"),
+    (10, "Q2_K - Medium"), (11, "Q3_K - Small"), (12, "Q3_K - Medium"), (13, "Q3_K - Large"), (14, "Q4_K - Small"),
+    (15, "Q4_K - Medium"), (16, "Q5_K - Small"), (17, "Q5_K - Medium"), (18, "Q6_K"), (19, "IQ2_XXS - 2.0625 bpw"),
+    (20, "IQ2_XS - 2.3125 bpw"), (21, "Q2_K - Small"), (22, "IQ3_XS - 3.3 bpw"), (23, "IQ3_XXS - 3.0625 bpw"),
+    (24, "IQ1_S - 1.5625 bpw"), (25, "IQ4_NL - 4.5 bpw"), (26, "IQ3_S - 3.4375 bpw"), (27, "IQ3_S mix - 3.66 bpw"),
+    (28, "IQ2_S - 2.5 bpw"), (29, "IQ2_M - 2.7 bpw"), (30, "IQ4_XS - 4.25 bpw"), (31, "IQ1_M - 1.75 bpw"),
+    (32, "BF16"), (36, "TQ1_0 - 1.69 bpw ternary"), (37, "TQ2_0 - 2.06 bpw ternary"), (38, "MXFP4 MoE"),
     (39, "NVFP4"),
 ];
 /// Elements of a list that are kept at most.
@@ -281,10 +256,6 @@ struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    fn left(&self) -> u64 {
-        (self.file.len() - self.at) as u64
-    }
-
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let taken = self.at.checked_add(count).and_then(|end| self.file.get(self.at..end));
         let taken = taken.with_context(|| format!("it ends within its header, after {} bytes", self.file.len()))?;
@@ -307,7 +278,7 @@ impl<'a> Bytes<'a> {
     /// Checks that the file has room for so many things of at least so many bytes.
     fn check_count(&self, count: u64, bytes_each: u64, of_what: &str) -> Result<()> {
         ensure!(
-            count <= self.left() / bytes_each,
+            count <= (self.file.len() - self.at) as u64 / bytes_each,
             "it says that it has {count} {of_what}, for which its {} bytes have no room",
             self.file.len()
         );

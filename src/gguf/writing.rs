@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use fs_err::File;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -21,7 +21,8 @@ const F32: u32 = 6;
 const TEXT: u32 = 8;
 
 /// An architecture whose weights are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Architecture {
     Llama,
     Qwen2,
@@ -48,16 +49,12 @@ impl Architecture {
     /// # Errors
     /// The architecture is not written, or has what its GGUF form lacks here.
     fn of_config(config: &Value) -> Result<Self> {
-        let architecture = match config["model_type"].as_str() {
-            Some("llama") => Architecture::Llama,
-            Some("qwen2") => Architecture::Qwen2,
-            Some("qwen3") => Architecture::Qwen3,
-            Some("gpt2") => Architecture::Gpt2,
-            other => bail!(
-                "the architecture {} is not written as GGUF; llama, qwen2, qwen3 and gpt2 are",
-                other.unwrap_or("of its config.json")
-            ),
-        };
+        let named = config["model_type"].as_str();
+        let architecture: Option<Architecture> = named.and_then(|name| name.parse().ok());
+        let architecture = architecture.with_context(|| {
+            let name = named.unwrap_or("of its config.json");
+            format!("the architecture {name} is not written as GGUF; llama, qwen2, qwen3 and gpt2 are")
+        })?;
         let rope = &config["rope_parameters"]["rope_type"];
         ensure!(rope.is_null() || rope == "default", "its rope_type {rope} is not written as GGUF; the default is");
         let scaling = &config["rope_scaling"];
@@ -66,15 +63,6 @@ impl Architecture {
         let own = if architecture == Architecture::Gpt2 { "gelu_new" } else { "silu" };
         ensure!(activation == own, "its activation {activation:?} is not that of the architecture, {own:?}");
         Ok(architecture)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Architecture::Llama => "llama",
-            Architecture::Qwen2 => "qwen2",
-            Architecture::Qwen3 => "qwen3",
-            Architecture::Gpt2 => "gpt2",
-        }
     }
 }
 
@@ -152,7 +140,7 @@ fn text(text: &str) -> Vec<u8> {
 
 /// Keys, with the types of their values and these as bytes.
 fn keys(architecture: Architecture, config: &Value) -> Result<Vec<(String, u32, Vec<u8>)>> {
-    let own = architecture.name();
+    let own: &str = architecture.into();
     let number = |name: &str| {
         let found = config[name].as_u64().and_then(|number| u32::try_from(number).ok());
         found.with_context(|| format!("it has no whole number {name:?}"))

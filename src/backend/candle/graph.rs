@@ -84,8 +84,8 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
             kept.push(node);
             continue;
         }
-        let inputs =
-            node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone()))).collect();
+        let constant = |input: &String| Some((input.clone(), constants.get(input)?.clone()));
+        let inputs: HashMap<String, Tensor> = node.input.iter().filter_map(constant).collect();
         let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
         match forms::of(&node, constants) {
             Some(operator) => {
@@ -95,7 +95,7 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
             }
             None => {
                 let segment = Segment::new(vec![node], &outputs);
-                let computed = segment.evaluate(inputs).map_err(|error| segment.of_first(error))?;
+                let computed = segment.evaluate(inputs.clone()).map_err(|error| segment.named(error, Ok(inputs)))?;
                 constants.extend(computed);
             }
         }
@@ -135,11 +135,6 @@ impl Segment {
             Some(count) => about(&graph.node[count - 1], &error),
             None => error,
         }
-    }
-
-    /// The error of the evaluation of a single node, with its operator.
-    fn of_first(&self, error: Error) -> Error {
-        self.model.graph.iter().flat_map(|graph| &graph.node).map(|node| about(node, &error)).next().unwrap_or(error)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A model of llama.cpp and its contexts: which tokens are in which sequence of the cache, and what follows them.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::path::Path;
 use std::ptr;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::declarations::{Batch, LlamaContext, Model, ThreadPool, Token};
 use super::library::{Llama, llama};
-use super::log::{failure_since, lines_so_far, told};
+use super::log::told;
 use super::operators::Watch;
 use super::settings::Settings;
 use crate::definition::{CaseFailure, device_index, device_kind};
@@ -35,8 +35,7 @@ impl LoadedModel {
     pub fn load(file: &Path, device: &str, settings: &Settings) -> Result<Self, CaseFailure> {
         let llama = llama()?;
         let functions = &llama.functions;
-        let path = file.to_str().and_then(|path| CString::new(path).ok());
-        let path = path.ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", file.display())))?;
+        let path = c_path(file)?;
         let is_cpu = device_kind(device) == "cpu";
         let mut devices = vec![ptr::null_mut()];
         if !is_cpu {
@@ -82,15 +81,13 @@ impl LoadedModel {
 
     /// What llama.cpp calls it: `llama 1B Q4_K - Medium`.
     pub fn description(&self) -> String {
+        let mut text = [0_u8; 128];
         // SAFETY: the buffer has the length that is said.
-        text_of(|text, size| unsafe { (self.llama.functions.llama_model_desc)(self.model, text, size) })
-    }
-
-    /// The architecture, as the file says it.
-    pub fn architecture(&self) -> String {
-        let key = c"general.architecture".as_ptr();
-        // SAFETY: the buffer has the length that is said, and the key ends with a zero.
-        text_of(|text, size| unsafe { (self.llama.functions.llama_model_meta_val_str)(self.model, key, text, size) })
+        let length =
+            unsafe { (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len()) };
+        // It is the length of the whole text, or below 0 if there is none.
+        let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
+        String::from_utf8_lossy(&text[..length]).into_owned()
     }
 }
 
@@ -143,12 +140,10 @@ impl Context {
         watch: Option<Rc<Watch>>,
     ) -> Result<Self, CaseFailure> {
         let functions = &model.llama.functions;
-        let sizes = (u32::try_from(sequences), u32::try_from(length.next_multiple_of(256)));
-        let (Ok(count), Ok(positions)) = sizes else {
-            return Err(CaseFailure::failed("more positions than llama.cpp counts"));
-        };
-        let all =
-            count.checked_mul(positions).ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
+        let length = length.next_multiple_of(256);
+        let sizes = u32::try_from(sequences).ok().zip(u32::try_from(length).ok());
+        let sizes = sizes.and_then(|(count, positions)| Some((count, count.checked_mul(positions)?)));
+        let (count, all) = sizes.ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX).min(512);
         let is_cpu = device_kind(device) == "cpu";
         let open = || {
@@ -183,7 +178,7 @@ impl Context {
             threads: None,
             _watch: watch,
             sequences,
-            length: length.next_multiple_of(256),
+            length,
             tokens: Vec::new(),
             positions: Vec::new(),
             counts: Vec::new(),
@@ -195,15 +190,13 @@ impl Context {
             return Err(CaseFailure::unsupported("the model has no cache: it makes no tokens one after the other"));
         }
         // One pool for all calls, as llama-bench has it: otherwise threads are started for each.
-        if let Some(pools) = &model.llama.thread_pools {
-            // SAFETY: the parameters are the library's own; the pool outlives its use by the context, which is freed first.
-            unsafe {
-                let mut parameters = (functions.ggml_threadpool_params_default)(threads);
-                let pool = (pools.new)(&raw mut parameters);
-                if !pool.is_null() {
-                    (functions.llama_attach_threadpool)(context, pool, ptr::null_mut());
-                    made.threads = Some(pool);
-                }
+        // SAFETY: the parameters are the library's own; the pool outlives its use by the context, which is freed first.
+        unsafe {
+            let mut parameters = (functions.ggml_threadpool_params_default)(threads);
+            let pool = (model.llama.thread_pools.new)(&raw mut parameters);
+            if !pool.is_null() {
+                (functions.llama_attach_threadpool)(context, pool, ptr::null_mut());
+                made.threads = Some(pool);
             }
         }
         Ok(made)
@@ -273,19 +266,16 @@ impl Context {
             seq_id: self.pointers.as_mut_ptr(),
             logits: self.asked.as_mut_ptr(),
         };
-        let before = lines_so_far();
-        // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and sequences are in range.
-        match unsafe { (self.model.llama.functions.llama_decode)(self.context, batch) } {
-            0 => Ok(()),
-            1 => Err(CaseFailure::failed(
-                "llama.cpp's cache has no room for the tokens of a call: llama_decode returned 1",
-            )),
-            code => {
-                let failure = failure_since(before, "it does not say why");
-                let message = format!("{}; llama_decode returned {code}", failure.message);
-                Err(CaseFailure::new(failure.status, message))
-            }
-        }
+        let mut code = 0;
+        let decode = || {
+            // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and sequences are in range.
+            code = unsafe { (self.model.llama.functions.llama_decode)(self.context, batch) };
+            (code == 0).then_some(())
+        };
+        told(decode, "it does not say why").map_err(|failure| match code {
+            1 => CaseFailure::failed("llama.cpp's cache has no room for the tokens of a call: llama_decode returned 1"),
+            _ => CaseFailure::new(failure.status, format!("{}; llama_decode returned {code}", failure.message)),
+        })
     }
 
     /// Waits until the device is idle.
@@ -317,19 +307,17 @@ impl Drop for Context {
         unsafe {
             (self.model.llama.functions.llama_detach_threadpool)(self.context);
             (self.model.llama.functions.llama_free)(self.context);
-            if let (Some(pool), Some(pools)) = (self.threads, &self.model.llama.thread_pools) {
-                (pools.free)(pool);
+            if let Some(pool) = self.threads {
+                (self.model.llama.thread_pools.free)(pool);
             }
         }
     }
 }
 
-/// A text that is written into a buffer of some size, with its length; that of a text that is longer, or below 0 if there is none.
-fn text_of(write: impl FnOnce(*mut c_char, usize) -> i32) -> String {
-    let mut text = [0_u8; 128];
-    let length = write(text.as_mut_ptr().cast(), text.len());
-    let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
-    String::from_utf8_lossy(&text[..length]).into_owned()
+/// A path as the library takes it.
+pub(super) fn c_path(path: &Path) -> Result<CString, CaseFailure> {
+    let text = path.to_str().and_then(|path| CString::new(path).ok());
+    text.ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))
 }
 
 fn number(count: usize) -> Result<i32, CaseFailure> {

@@ -2,7 +2,7 @@
 //!
 //! It changes with the releases: structures get other fields. The library of another release is refused before any of these is passed.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use anyhow::{Context, Result};
 use libloading::Library;
@@ -20,7 +20,6 @@ pub(super) enum ThreadPool {}
 pub(super) enum Tensor {}
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct ModelParameters {
     pub devices: *const *mut Device,
     pub tensor_buft_overrides: *const c_void,
@@ -42,7 +41,6 @@ pub(super) struct ModelParameters {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct ContextParameters {
     pub n_ctx: u32,
     pub n_batch: u32,
@@ -84,7 +82,6 @@ pub(super) struct ContextParameters {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct QuantiseParameters {
     pub nthread: i32,
     pub ftype: c_int,
@@ -104,7 +101,6 @@ pub(super) struct QuantiseParameters {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct Batch {
     pub n_tokens: i32,
     pub token: *mut Token,
@@ -116,7 +112,6 @@ pub(super) struct Batch {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct ThreadPoolParameters {
     pub cpumask: [bool; 512],
     pub n_threads: c_int,
@@ -127,7 +122,6 @@ pub(super) struct ThreadPoolParameters {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(super) struct Feature {
     pub name: *const c_char,
     pub value: *const c_char,
@@ -192,7 +186,6 @@ functions! {
     llama_model_has_encoder: fn(*const Model) -> bool;
     llama_model_has_decoder: fn(*const Model) -> bool;
     llama_model_n_params: fn(*const Model) -> u64;
-    llama_model_meta_val_str: fn(*const Model, *const c_char, *mut c_char, usize) -> i32;
     llama_model_desc: fn(*const Model, *mut c_char, usize) -> i32;
     llama_model_get_vocab: fn(*const Model) -> *const Vocabulary;
     llama_vocab_n_tokens: fn(*const Vocabulary) -> i32;
@@ -214,16 +207,4 @@ functions! {
 pub(super) struct ThreadPools {
     pub new: unsafe extern "C" fn(*mut ThreadPoolParameters) -> *mut ThreadPool,
     pub free: unsafe extern "C" fn(*mut ThreadPool),
-}
-
-/// A text of the library.
-///
-/// # Safety
-/// It is a null pointer, or points to a text that ends with a zero.
-pub(super) unsafe fn text_of(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -3,15 +3,14 @@
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use libloading::Library;
 use once_cell::sync::OnceCell;
 
-use super::declarations::{
-    Device, Feature, Functions, Registration, ThreadPool, ThreadPoolParameters, ThreadPools, text_of,
-};
+use super::declarations::{Device, Feature, Functions, Registration, ThreadPools};
 use super::log::{last_kernels, log};
 use crate::backend::installed::{Installed, Search, file_beginning};
+use crate::backend::native_library::{broken, text_of};
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
 
@@ -30,7 +29,7 @@ const VARIABLE: &str = "INFERBENCH_LLAMA_LIBRARY";
 /// The loaded library.
 pub(super) struct Llama {
     pub functions: Functions,
-    pub thread_pools: Option<ThreadPools>,
+    pub thread_pools: ThreadPools,
     /// llama.cpp's own release, as the library tells it.
     pub version: String,
     /// The library of the CPU's kernels: `libggml-cpu-zen4.so`.
@@ -81,13 +80,8 @@ pub(super) fn llama() -> Result<&'static Llama, CaseFailure> {
 fn load(folder: &Path) -> Result<Llama> {
     let open = |beginning: &str| -> Result<Library> {
         let path = file_beginning(folder, beginning).with_context(|| format!("it has no {beginning}*"))?;
-        // The error itself says only which call has failed, and its cause names the file.
-        let broken = |error: libloading::Error| match std::error::Error::source(&error) {
-            Some(cause) => anyhow!("{cause}"),
-            None => anyhow!("{}: {error}", path.display()),
-        };
         // SAFETY: loading these libraries runs no code but their initialisers.
-        unsafe { Library::new(&path) }.map_err(broken)
+        unsafe { Library::new(&path) }.map_err(|error| broken(&error, &path))
     };
     let libraries = vec![open(GGML_BASE)?, open(GGML)?, open(LLAMA)?];
     let functions = Functions::of(&libraries)?;
@@ -107,26 +101,27 @@ fn load(folder: &Path) -> Result<Llama> {
         (functions.llama_backend_init)();
     }
     let kernels = last_kernels().unwrap_or_default();
-    let mut llama = Llama { functions, thread_pools: None, version, kernels, _libraries: libraries };
-    let registration = llama.devices("cpu").first().map(|device| device.registration);
-    let registration =
-        registration.with_context(|| format!("no {} has kernels for this processor", "libggml-cpu-*"))?;
-    let (new, free) = (c"ggml_threadpool_new", c"ggml_threadpool_free");
-    // SAFETY: the backend gives its own functions of these names, which have these types in the release.
+    let cpu = devices(&functions, "cpu").into_iter().next();
+    let cpu = cpu.context("no libggml-cpu-* has kernels for this processor")?.registration;
+    // SAFETY: these functions have these types in the release.
+    let pools = unsafe {
+        function_of(&functions, cpu, c"ggml_threadpool_new").zip(function_of(&functions, cpu, c"ggml_threadpool_free"))
+    };
+    let (new, free) = pools.context("its kernels have no pools of threads")?;
+    Ok(Llama { functions, thread_pools: ThreadPools { new, free }, version, kernels, _libraries: libraries })
+}
+
+/// A backend's own function of that name, if it has one.
+///
+/// # Safety
+/// `F` is the type of the function.
+unsafe fn function_of<F: Copy>(functions: &Functions, of: *mut Registration, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+    // SAFETY: the name ends with a zero, and a pointer to a function has the size of any other.
     unsafe {
-        let of = |name: &CStr| (llama.functions.ggml_backend_reg_get_proc_address)(registration, name.as_ptr());
-        let (new, free) = (of(new), of(free));
-        if !new.is_null() && !free.is_null() {
-            llama.thread_pools = Some(ThreadPools {
-                new: std::mem::transmute::<
-                    *const c_void,
-                    unsafe extern "C" fn(*mut ThreadPoolParameters) -> *mut ThreadPool,
-                >(new),
-                free: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut ThreadPool)>(free),
-            });
-        }
+        let found = (functions.ggml_backend_reg_get_proc_address)(of, name.as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute_copy::<*const c_void, F>(&found))
     }
-    Ok(llama)
 }
 
 /// A device of ggml.
@@ -147,41 +142,42 @@ pub(super) fn ggml_name(kind: &str) -> Option<&'static str> {
     }
 }
 
+/// The devices of a kind, in ggml's order.
+fn devices(functions: &Functions, kind: &str) -> Vec<GgmlDevice> {
+    let Some(name) = ggml_name(kind) else { return Vec::new() };
+    let mut found = Vec::new();
+    // SAFETY: devices are asked for by numbers below their count, and live as long as the library.
+    unsafe {
+        for number in 0..(functions.ggml_backend_dev_count)() {
+            let device = (functions.ggml_backend_dev_get)(number);
+            let registration = (functions.ggml_backend_dev_backend_reg)(device);
+            if text_of((functions.ggml_backend_reg_name)(registration)) == name {
+                let description = text_of((functions.ggml_backend_dev_description)(device));
+                found.push(GgmlDevice { device, registration, description });
+            }
+        }
+    }
+    found
+}
+
 impl Llama {
     /// The devices of a kind, in ggml's order.
     pub fn devices(&self, kind: &str) -> Vec<GgmlDevice> {
-        let Some(name) = ggml_name(kind) else { return Vec::new() };
-        let Functions { ggml_backend_dev_count, ggml_backend_dev_get, .. } = self.functions;
-        let Functions { ggml_backend_dev_backend_reg, ggml_backend_reg_name, ggml_backend_dev_description, .. } =
-            self.functions;
-        let mut found = Vec::new();
-        // SAFETY: devices are asked for by numbers below their count, and live as long as the library.
-        unsafe {
-            for number in 0..ggml_backend_dev_count() {
-                let device = ggml_backend_dev_get(number);
-                let registration = ggml_backend_dev_backend_reg(device);
-                if text_of(ggml_backend_reg_name(registration)) == name {
-                    let description = text_of(ggml_backend_dev_description(device));
-                    found.push(GgmlDevice { device, registration, description });
-                }
-            }
-        }
-        found
+        devices(&self.functions, kind)
     }
 
     /// What the kernels of the CPU use, as they tell it: `AVX512, REPACK`.
     pub fn features(&self) -> String {
-        let Some(device) = self.devices("cpu").into_iter().next() else { return String::new() };
-        let name = c"ggml_backend_get_features";
+        type Get = unsafe extern "C" fn(*mut Registration) -> *const Feature;
+        let Some(GgmlDevice { registration, .. }) = self.devices("cpu").into_iter().next() else {
+            return String::new();
+        };
         let mut features = Vec::new();
         // SAFETY: the function has this type in the release, and its list ends with a feature without a name.
         unsafe {
-            let get = (self.functions.ggml_backend_reg_get_proc_address)(device.registration, name.as_ptr());
-            if get.is_null() {
-                return String::new();
-            }
-            let get: unsafe extern "C" fn(*mut Registration) -> *const Feature = std::mem::transmute(get);
-            let mut feature = get(device.registration);
+            let get = function_of::<Get>(&self.functions, registration, c"ggml_backend_get_features");
+            let Some(get) = get else { return String::new() };
+            let mut feature = get(registration);
             while !feature.is_null() && !(*feature).name.is_null() {
                 if text_of((*feature).value) == "1" {
                     features.push(text_of((*feature).name));

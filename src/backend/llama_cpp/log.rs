@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::declarations::text_of;
 use crate::backend::failure::classify;
+use crate::backend::native_library::text_of;
 use crate::definition::{CaseFailure, Status};
 
 /// The last lines that the library has said of what is wrong, and of what it has loaded.
@@ -88,20 +88,10 @@ fn said() -> MutexGuard<'static, Said> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many lines the library has said so far, for [`failure_since`].
-pub(super) fn lines_so_far() -> usize {
-    said().count
-}
-
-/// The failure of a call: what the library has said after so many lines, or else `otherwise`.
-pub(super) fn failure_since(lines: usize, otherwise: &str) -> CaseFailure {
-    said().failure(lines, otherwise)
-}
-
 /// Runs something of the library, which returns `None` if it fails: then the error is what it has said of that, or else `otherwise`.
 pub(super) fn told<T>(run: impl FnOnce() -> Option<T>, otherwise: &str) -> Result<T, CaseFailure> {
-    let before = lines_so_far();
-    run().ok_or_else(|| failure_since(before, otherwise))
+    let before = said().count;
+    run().ok_or_else(|| said().failure(before, otherwise))
 }
 
 /// `libggml-cpu-zen4.so`, of `load_backend: loaded CPU backend from /…/libggml-cpu-zen4.so`.

@@ -12,10 +12,10 @@ mod operators;
 mod session;
 mod settings;
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use self::context::LoadedModel;
+use self::context::{LoadedModel, c_path};
 use self::library::{ggml_name, llama};
 use self::log::told;
 use self::session::{DTYPES, LlamaSession};
@@ -34,7 +34,8 @@ impl Backend for LlamaCpp {
         let folder = library::folder().map(|folder| folder.path);
         let found = |device: &str| {
             let shown = folder.as_ref().map_err(CaseFailure::clone)?;
-            let missing = || CaseFailure::unavailable(format!("{} has no library of ggml for {device}", shown.display()));
+            let missing =
+                || CaseFailure::unavailable(format!("{} has no library of ggml for {device}", shown.display()));
             has_backend(shown, device).then(|| shown.display().to_string()).ok_or_else(missing)
         };
         ["cpu", "cuda", "mps", "vulkan"].map(|device| DeviceReport::probed(device, found(device))).into()
@@ -144,11 +145,7 @@ fn form_number(form: GgufForm) -> i32 {
 /// llama.cpp is not here, or refuses the file; the message says why.
 pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<(), CaseFailure> {
     let llama = llama()?;
-    let path = |path: &Path| {
-        let text = path.to_str().and_then(|path| CString::new(path).ok());
-        text.ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))
-    };
-    let (from, to) = (path(from)?, path(to)?);
+    let (from, to) = (c_path(from)?, c_path(to)?);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()) as i32;
     let quantise = || {
         // SAFETY: the parameters are the library's own but for what is set here, and the paths live as long as the call.

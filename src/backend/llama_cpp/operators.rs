@@ -5,8 +5,9 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::time::Instant;
 
-use super::declarations::{Tensor, text_of};
+use super::declarations::Tensor;
 use super::library::llama;
+use crate::backend::native_library::text_of;
 use crate::backend::recorder::Recorder;
 use crate::run_data::OperatorCall;
 

@@ -13,7 +13,7 @@ use super::library::llama;
 use super::operators::Watch;
 use super::settings::Settings;
 use crate::backend::generation::{
-    Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, side_by_side,
+    Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed, likeliest, side_by_side,
 };
 use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::backend::recorder::Recorder;
@@ -23,24 +23,8 @@ use crate::fixture::{HostTensor, RING, TensorData};
 use crate::gguf::Header;
 
 /// Architectures of files whose activation is GELU, which ggml looks up in a table of f16 on the CPU.
-const GELU: [&str; 16] = [
-    "gpt2",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3n",
-    "gemma4",
-    "starcoder",
-    "starcoder2",
-    "codeshell",
-    "falcon",
-    "gptneox",
-    "bloom",
-    "mpt",
-    "phi2",
-    "grok",
-    "spark2_5",
-];
+const GELU: &str = "gpt2 gemma gemma2 gemma3 gemma3n gemma4 starcoder starcoder2 codeshell falcon gptneox bloom mpt phi2 grok \
+                    spark2_5";
 
 /// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
 const ROOM: usize = 64;
@@ -50,7 +34,7 @@ pub(super) struct LlamaSession {
     /// Made when the first batch is bound, and anew when there is no room for another.
     context: Option<Context>,
     settings: Settings,
-    request: KeptRequest,
+    threads: usize,
     phase: Phase,
     lengths: Lengths,
     bound: Vec<Bound>,
@@ -60,17 +44,10 @@ pub(super) struct LlamaSession {
     watch: Option<Rc<Watch>>,
 }
 
-/// What a context is made with again.
-#[derive(Clone)]
-struct KeptRequest {
-    device: String,
-    threads: usize,
-}
-
 /// A batch, and the state of its generation.
 struct Bound {
-    /// By row.
-    prompts: Vec<Vec<Token>>,
+    /// By row, all of one length.
+    prompts: Rc<[Vec<Token>]>,
     sequences: Range<usize>,
     /// Whether the cache still has the prompt in these sequences.
     is_read: bool,
@@ -101,11 +78,11 @@ impl LlamaSession {
         let llama = llama()?;
         let is_cpu = device_kind(request.device) == "cpu";
         let kernels = llama.kernels.trim_start_matches("libggml-").split('.').next().unwrap_or_default().to_owned();
-        let has_table = is_cpu && GELU.contains(&&*model.architecture());
+        let architecture = header.architecture()?;
+        let has_table = is_cpu && GELU.split(' ').any(|own| own == architecture);
         let rounded = if has_table { ", GELU from a table of f16" } else { "" };
-        let settings_in_words = settings.in_words();
-        let (description, kinds) = (model.description(), header.kinds_in_words());
-        let executor = format!("llama.cpp {}: {description} ({kinds}), {settings_in_words}{rounded}", llama.version);
+        let (description, kinds, words) = (model.description(), header.kinds_in_words(), settings.in_words());
+        let executor = format!("llama.cpp {}: {description} ({kinds}), {words}{rounded}", llama.version);
         let placement = Placement {
             // The other dtypes are rounded to what is no finer.
             rounded_to: (has_table && request.dtype == Dtype::F32).then_some(Dtype::F16),
@@ -125,7 +102,7 @@ impl LlamaSession {
             model,
             context: None,
             settings,
-            request: KeptRequest { device: request.device.into(), threads: request.threads },
+            threads: request.threads,
             phase: request.phase,
             lengths,
             bound: Vec::new(),
@@ -157,9 +134,8 @@ impl LlamaSession {
         }
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
         let size = (sequences.max(before.0), length.max(before.1));
-        let KeptRequest { device, threads } = &self.request;
-        let watch = self.watch.clone();
-        self.context = Some(Context::new(Arc::clone(&self.model), (device, *threads), &self.settings, size, watch)?);
+        let (model, place) = (Arc::clone(&self.model), (self.placement.effective_device.as_str(), self.threads));
+        self.context = Some(Context::new(model, place, &self.settings, size, self.watch.clone())?);
         if self.phase == Phase::Decode {
             for binding in 0..self.bound.len() {
                 self.read_prompt(binding)?;
@@ -169,7 +145,7 @@ impl LlamaSession {
     }
 
     fn context(&mut self) -> Result<&mut Context, CaseFailure> {
-        self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))
+        self.context.as_mut().ok_or_else(nothing_is_bound)
     }
 
     /// Sequences for a batch beside those of the bound ones. Where llama.cpp keeps no more, they are the first ones, whose prompts are
@@ -202,7 +178,7 @@ impl LlamaSession {
 
     /// Reads prompts into these sequences, and leaves the tokens that follow them in `tokens`.
     fn prefill(&mut self, prompts: &[Vec<Token>], sequences: Range<usize>) -> Result<(), CaseFailure> {
-        let context = self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))?;
+        let context = self.context()?;
         for sequence in sequences.clone() {
             context.forget(sequence, 0)?;
         }
@@ -214,25 +190,23 @@ impl LlamaSession {
                 is_asked: position + 1 == prompt.len(),
             })
         }))?;
-        let ends = prompts.iter().scan(0, |end, prompt| {
-            *end += prompt.len();
-            Some(*end - 1)
-        });
-        self.tokens.clear();
-        for place in ends {
-            self.tokens.push(likeliest(context.logits(place)?));
-        }
-        Ok(())
+        self.choose(Self::first_places(prompts.len(), prompts.first().map_or(0, Vec::len)))
     }
 
     /// Adds one token to each of these sequences, and leaves the tokens that follow in `tokens`.
     fn step(&mut self, tokens: &[Token], position: usize, sequences: Range<usize>) -> Result<(), CaseFailure> {
-        let context = self.context.as_mut().ok_or_else(|| CaseFailure::failed("nothing is bound"))?;
         let placed = tokens.iter().zip(sequences);
-        context.decode(placed.map(|(&token, sequence)| Placed { token, position, sequence, is_asked: true }))?;
+        let placed = placed.map(|(&token, sequence)| Placed { token, position, sequence, is_asked: true });
+        self.context()?.decode(placed)?;
+        self.choose(0..tokens.len())
+    }
+
+    /// Leaves the likeliest tokens after these places of the last call in `tokens`.
+    fn choose(&mut self, places: impl Iterator<Item = usize>) -> Result<(), CaseFailure> {
+        let context = self.context.as_mut().ok_or_else(nothing_is_bound)?;
         self.tokens.clear();
-        for place in 0..tokens.len() {
-            self.tokens.push(likeliest(context.logits(place)?));
+        for place in places {
+            self.tokens.push(likeliest(context.logits(place)?) as Token);
         }
         Ok(())
     }
@@ -251,12 +225,10 @@ impl LlamaSession {
 
     /// Reads the prompt of a bound batch into its sequences.
     fn read_prompt(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        let prompts = std::mem::take(&mut self.bound[binding].prompts);
-        let sequences = self.bound[binding].sequences.clone();
+        let Bound { prompts, sequences, .. } = &self.bound[binding];
+        let (prompts, sequences) = (Rc::clone(prompts), sequences.clone());
         self.take_over(&sequences);
-        let read = self.prefill(&prompts, sequences);
-        self.bound[binding].prompts = prompts;
-        read?;
+        self.prefill(&prompts, sequences)?;
         let bound = &mut self.bound[binding];
         (bound.start, bound.now, bound.is_read) = (self.tokens.clone(), None, true);
         Ok(())
@@ -305,8 +277,12 @@ impl LlamaSession {
     }
 }
 
+fn nothing_is_bound() -> CaseFailure {
+    CaseFailure::failed("nothing is bound")
+}
+
 /// The rows of i64 `[batch, length]`.
-fn prompts(inputs: &[HostTensor]) -> Result<Vec<Vec<Token>>, CaseFailure> {
+fn prompts(inputs: &[HostTensor]) -> Result<Rc<[Vec<Token>]>, CaseFailure> {
     let [HostTensor { shape, data: TensorData::I64(tokens) }] = inputs else {
         return Err(CaseFailure::failed("an input that is not tokens, i64 [batch, length]"));
     };
@@ -318,17 +294,6 @@ fn prompts(inputs: &[HostTensor]) -> Result<Vec<Vec<Token>>, CaseFailure> {
     }
     let row = |row: &[i64]| row.iter().map(|&token| Token::try_from(token).unwrap_or(-1)).collect();
     Ok(tokens.chunks_exact(length).map(row).collect())
-}
-
-/// The token with the largest logit, the first of several.
-fn likeliest(logits: &[f32]) -> Token {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, &logit) in logits.iter().enumerate() {
-        if logit > best.1 {
-            best = (token, logit);
-        }
-    }
-    best.0 as Token
 }
 
 fn as_column(tokens: &[Token]) -> HostTensor {
@@ -372,10 +337,8 @@ impl Session for LlamaSession {
         if self.phase == Phase::Decode {
             return self.decode(binding);
         }
-        let prompts = std::mem::take(&mut self.bound[binding].prompts);
-        let done = self.prefill(&prompts, 0..prompts.len());
-        self.bound[binding].prompts = prompts;
-        done
+        let prompts = Rc::clone(&self.bound[binding].prompts);
+        self.prefill(&prompts, 0..prompts.len())
     }
 
     fn sync(&mut self) -> Result<(), CaseFailure> {

@@ -22,7 +22,8 @@ pub(super) struct Settings {
 }
 
 /// llama.cpp's own numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum FlashAttention {
     Auto = -1,
     Off = 0,
@@ -71,9 +72,7 @@ impl Settings {
                 _ => Err(wrong()),
             };
             match name {
-                "flash-attention" if value == "auto" => settings.flash_attention = FlashAttention::Auto,
-                "flash-attention" if switch()? => settings.flash_attention = FlashAttention::On,
-                "flash-attention" => settings.flash_attention = FlashAttention::Off,
+                "flash-attention" => settings.flash_attention = value.parse().map_err(|_| wrong())?,
                 "cache" => {
                     let known = CACHES.iter().find(|(name, _)| *name == value);
                     let names = || CACHES.map(|(name, _)| name).join(", ");
@@ -98,18 +97,10 @@ impl Settings {
 
     /// All settings in words, for the record.
     pub fn in_words(&self) -> String {
-        let flash = match self.flash_attention {
-            FlashAttention::Auto => "auto",
-            FlashAttention::Off => "off",
-            FlashAttention::On => "on",
-        };
-        let switch = |is_on: bool| if is_on { "on" } else { "off" };
+        let Settings { flash_attention, cache, micro_batch, .. } = self;
+        let [mmap, repacking] = [self.maps_file, self.repacks].map(|is_on| if is_on { "on" } else { "off" });
         format!(
-            "flash attention {flash}, cache {}, mmap {}, repacking {}, micro-batch {}",
-            self.cache,
-            switch(self.maps_file),
-            switch(self.repacks),
-            self.micro_batch
+            "flash attention {flash_attention}, cache {cache}, mmap {mmap}, repacking {repacking}, micro-batch {micro_batch}"
         )
     }
 }

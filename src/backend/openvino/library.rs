@@ -1,6 +1,5 @@
 //! OpenVINO's library: loads it once, and reads its version and its devices.
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +10,7 @@ use openvino::{Core, DeviceType, InferenceError, PropertyKey};
 use crate::backend::failure::classify;
 use crate::backend::installed::{Environment, Installed, Search, file_beginning};
 use crate::backend::interface::DeviceReport;
+use crate::backend::native_library::broken;
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
 
@@ -54,11 +54,7 @@ pub(super) fn build_number() -> anyhow::Result<&'static str> {
 }
 
 fn read_build_number(path: &Path) -> anyhow::Result<String> {
-    // The error itself says only which call has failed, and its cause names the file.
-    let broken = |error: libloading::Error| match error.source() {
-        Some(cause) => anyhow!("{cause}"),
-        None => anyhow!("{}: {error}", path.display()),
-    };
+    let broken = |error: libloading::Error| broken(&error, path);
     // The crate does not look for missing functions: it panics.
     // SAFETY: loading OpenVINO runs no code but its initialisers, and the function is not called through the symbol.
     unsafe {

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -19,6 +18,7 @@ use openvino_sys::ov_status_e;
 use super::graph::Requests;
 use super::tasks::{Execution, Tasks};
 use crate::backend::interface::Session;
+use crate::backend::native_library::text_of;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, RecordedCall};
@@ -221,12 +221,12 @@ fn nodes(request: &InferRequest) -> anyhow::Result<Vec<Node>> {
         check(sys::ov_infer_request_get_profiling_info(pointer(request), &raw mut list))?;
         let node = |place| {
             let info = &*list.profiling_infos.add(place);
-            let kernel = text(info.exec_type);
+            let kernel = text_of(info.exec_type);
             // The status is that of the time. Nodes that are a part of another have no kernel, and views have none that is known.
             let has_kernel = kernel != "undef" && !kernel.starts_with("unknown");
             Node {
-                name: text(info.node_name),
-                operator: text(info.node_type),
+                name: text_of(info.node_name),
+                operator: text_of(info.node_type),
                 is_executed: has_kernel || info.status == sys::ov_profiling_info_t_Status::EXECUTED,
                 kernel,
                 mean_us: info.real_time.max(0) as u64,
@@ -250,15 +250,8 @@ fn check(status: ov_status_e) -> anyhow::Result<()> {
         return Ok(());
     }
     // SAFETY: the text belongs to OpenVINO until its next call in this thread.
-    let message = unsafe { text(sys::ov_get_last_err_msg()) };
+    let message = unsafe { text_of(sys::ov_get_last_err_msg()) };
     bail!("OpenVINO's profiler: {}", if message.trim().is_empty() { format!("{status:?}") } else { message })
-}
-
-/// # Safety
-/// The pointer is null or points to a text that ends with a zero.
-unsafe fn text(pointer: *const c_char) -> String {
-    // SAFETY: the caller says so.
-    if pointer.is_null() { String::new() } else { unsafe { CStr::from_ptr(pointer).to_string_lossy().into_owned() } }
 }
 
 #[cfg(test)]

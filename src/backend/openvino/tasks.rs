@@ -2,7 +2,7 @@
 //!
 //! OpenVINO looks for a tracer when it is loaded, and finds it by an environment variable. So this has to come first.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::io::Write;
 use std::{ptr, slice};
 
@@ -10,6 +10,7 @@ use anyhow::Context;
 use libloading::{Library, Symbol};
 use once_cell::sync::OnceCell;
 
+use crate::backend::native_library::text_of;
 use crate::paths::variable;
 
 /// The tracer as a shared library, on the systems for which there is one.
@@ -24,7 +25,6 @@ const GROUPS: &str = "INTEL_ITTNOTIFY_GROUPS";
 
 /// A task, as in `tasks.c`.
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct Task {
     operator: *const c_char,
     node: *const c_char,
@@ -106,6 +106,8 @@ impl Tasks {
                 own_ns[parent] -= task.end_ns - task.begin_ns;
             }
         }
+        // SAFETY: `tasks.c` keeps each name, which ends with a zero, until the process ends.
+        let text = |name: *const c_char| unsafe { text_of(name) };
         let execution = |(task, own_ns): (&Task, i64)| Execution {
             operator: operator(&text(task.operator)).to_owned(),
             node: text(task.node),
@@ -121,12 +123,6 @@ impl Tasks {
 fn operator(name: &str) -> &str {
     let name = name.trim_end_matches("::execute");
     name.rsplit_once("::Model").map_or(name, |(operation, _)| operation)
-}
-
-/// A text of OpenVINO, empty if there is none.
-fn text(name: *const c_char) -> String {
-    // SAFETY: `tasks.c` keeps each name, which ends with a zero, until the process ends.
-    if name.is_null() { String::new() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned() }
 }
 
 #[cfg(test)]

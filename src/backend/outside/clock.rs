@@ -23,38 +23,47 @@ struct ClockAnswer {
 }
 
 /// One look at both clocks.
-#[derive(Clone, Copy)]
-struct Look {
+pub(super) struct Look {
     own: Instant,
     other_ns: u64,
     /// How long the answer took, in which the other time was read.
     delay: Duration,
 }
 
-/// Both clocks since the process has loaded its model.
-pub(super) struct Clocks {
-    begin: Look,
-}
-
-impl Clocks {
+impl Look {
+    /// The best of several looks.
+    ///
     /// # Errors
     /// The process does not answer.
-    pub(super) fn begin(process: &mut OutsideProcess) -> Result<Self, CaseFailure> {
-        Ok(Clocks { begin: look(process)? })
+    pub(super) fn at(process: &mut OutsideProcess) -> Result<Self, CaseFailure> {
+        let mut look = || -> Result<Look, CaseFailure> {
+            let begin = Instant::now();
+            let (ClockAnswer { ns }, _) = process.ask(&Ask::Clock, &[])?;
+            let delay = begin.elapsed();
+            Ok(Look { own: begin + delay / 2, other_ns: ns, delay })
+        };
+        let mut best = look()?;
+        for _ in 1..LOOKS {
+            let next = look()?;
+            if next.delay < best.delay {
+                best = next;
+            }
+        }
+        Ok(best)
     }
 
-    /// Compares the speeds since the begin. Returns how much faster the other clock is, or `None` if it is too early to say.
+    /// Compares the speeds since this look. Returns how much faster the other clock is, or `None` if it is too early to say.
     ///
     /// # Errors
     /// The speeds differ by more than 1 %; the process does not answer.
     pub(super) fn compare(&self, process: &mut OutsideProcess) -> Result<Option<f64>, CaseFailure> {
-        if self.begin.own.elapsed() < LEAST {
+        if self.own.elapsed() < LEAST {
             return Ok(None);
         }
-        let end = look(process)?;
-        let own = (end.own - self.begin.own).as_secs_f64();
-        let other = (end.other_ns as f64 - self.begin.other_ns as f64) / 1e9;
-        let (faster, doubt) = (other / own - 1.0, (self.begin.delay + end.delay).as_secs_f64() / own);
+        let end = Self::at(process)?;
+        let own = (end.own - self.own).as_secs_f64();
+        let other = (end.other_ns as f64 - self.other_ns as f64) / 1e9;
+        let (faster, doubt) = (other / own - 1.0, (self.delay + end.delay).as_secs_f64() / own);
         if faster.abs() > TOLERANCE + doubt {
             return Err(CaseFailure::failed(format!(
                 "the clock of {} says {other:.3} s where inferbench's says {own:.3} s: its times cannot be compared with others",
@@ -63,17 +72,4 @@ impl Clocks {
         }
         Ok(Some(faster))
     }
-}
-
-fn look(process: &mut OutsideProcess) -> Result<Look, CaseFailure> {
-    let mut best: Option<Look> = None;
-    for _ in 0..LOOKS {
-        let begin = Instant::now();
-        let (ClockAnswer { ns }, _) = process.ask(&Ask::Clock, &[])?;
-        let delay = begin.elapsed();
-        if best.is_none_or(|best| delay < best.delay) {
-            best = Some(Look { own: begin + delay / 2, other_ns: ns, delay });
-        }
-    }
-    best.ok_or_else(|| CaseFailure::failed("a clock was not asked"))
 }

@@ -9,7 +9,6 @@ use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::environment_of;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 
@@ -58,12 +57,7 @@ fn open(place: Option<&Path>, request: &LoadRequest<'_>) -> Result<OutsideSessio
 
 impl Backend for Jax {
     fn devices(&self) -> Vec<DeviceReport> {
-        let report = |device: &str| DeviceReport {
-            device: device.into(),
-            availability: LIBRARY.python(self.place).map(|python| python.display().to_string()),
-            needs_probe: true,
-        };
-        ["cpu", "cuda", "tpu"].map(report).into()
+        LIBRARY.devices(self.place, ["cpu", "cuda", "tpu"])
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
@@ -79,8 +73,7 @@ impl Backend for Jax {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = environment_of(&LIBRARY.python(self.place).ok()?).version("jax");
-        Some(version.map_or_else(String::new, |jax| format!("jax {jax}")))
+        LIBRARY.version(self.place)
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {

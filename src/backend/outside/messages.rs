@@ -8,7 +8,8 @@ use crate::backend::artifact::parts_named;
 use crate::backend::generation::Lengths;
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
-use crate::definition::{CaseFailure, Dimension, Dtype, Origin, Phase, Status};
+use crate::definition::{CaseFailure, Dimension, Dtype, Origin, Part, Phase, Status, TensorSpec};
+use crate::fixture::PartFiles;
 use crate::onnx::Source;
 use crate::run_data::OperatorCall;
 
@@ -189,39 +190,33 @@ struct LoadGeneration<'a> {
 impl<'a> Load<'a> {
     pub(super) fn new(request: &LoadRequest<'a>) -> Result<Self, CaseFailure> {
         let LoadRequest { model, artifacts, phase, sizes: of_case, device, dtype, threads, .. } = *request;
-        let parts = parts_named(request)?.into_iter().map(|(part, files)| LoadPart {
-            name: &part.name,
-            onnx: files.onnx.as_ref(),
-            external: files.onnx.as_deref().map(data_files).unwrap_or_default(),
-            torchscript: files.torchscript.as_ref(),
-            inputs: part
-                .inputs
-                .iter()
-                .map(|input| LoadInput {
-                    name: &input.name,
-                    value: match &model.generation {
-                        Some(generation) => generation.value_of(&part.name, &input.name),
-                        None => input.name.clone(),
-                    },
-                    dtype: input.dtype.to_string(),
-                    shape: &input.shape,
-                })
-                .collect(),
-            outputs: match &model.generation {
-                Some(generation) => part
-                    .outputs
-                    .iter()
-                    .zip(values_given(generation, part))
+        let input = |input: &'a TensorSpec, value: String| LoadInput {
+            name: &input.name,
+            value,
+            dtype: input.dtype.to_string(),
+            shape: &input.shape,
+        };
+        let of_part = |(part, files): (&'a Part, &'a PartFiles)| {
+            let generation = model.generation.as_ref();
+            let value_of =
+                |name: &String| generation.map_or_else(|| name.clone(), |own| own.value_of(&part.name, name));
+            let values: Vec<(String, bool)> = match generation {
+                Some(generation) => values_given(generation, part).collect(),
+                None => part.outputs.iter().map(|output| (output.name.clone(), true)).collect(),
+            };
+            let outputs = part.outputs.iter().zip(values);
+            LoadPart {
+                name: &part.name,
+                onnx: files.onnx.as_ref(),
+                external: files.onnx.as_deref().map(data_files).unwrap_or_default(),
+                torchscript: files.torchscript.as_ref(),
+                inputs: part.inputs.iter().map(|own| input(own, value_of(&own.name))).collect(),
+                outputs: outputs
                     .map(|(output, (value, changes))| LoadOutput { name: &output.name, value, changes })
                     .collect(),
-                None => part
-                    .outputs
-                    .iter()
-                    .map(|output| LoadOutput { name: &output.name, value: output.name.clone(), changes: true })
-                    .collect(),
-            },
-        });
-        let parts = parts.collect();
+            }
+        };
+        let parts = parts_named(request)?.into_iter().map(of_part).collect();
         let names = |phase| model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
         let generation = match (&model.generation, phase) {
             (Some(generation), Phase::Prefill | Phase::Decode) => {
@@ -231,12 +226,6 @@ impl<'a> Load<'a> {
                 Some(LoadGeneration { tokens, prompt_positions, steps, compared_steps, prefill, decode })
             }
             _ => None,
-        };
-        let input = |input: &'a crate::definition::TensorSpec| LoadInput {
-            name: &input.name,
-            value: input.name.clone(),
-            dtype: input.dtype.to_string(),
-            shape: &input.shape,
         };
         Ok(Load {
             model: &model.name,
@@ -248,7 +237,7 @@ impl<'a> Load<'a> {
             threads,
             batch_size: of_case.batch,
             sequence_length: of_case.sequence,
-            inputs: model.inputs.iter().map(input).collect(),
+            inputs: model.inputs.iter().map(|own| input(own, own.name.clone())).collect(),
             outputs: model.output_names(phase),
             parts,
             weights: artifacts.weights.as_ref(),
@@ -280,18 +269,13 @@ pub(super) fn data_files(graph: &Path) -> Vec<String> {
 pub(super) struct Loaded {
     /// The device that computes.
     pub device: String,
-    #[serde(default)]
     pub device_type: Option<String>,
     /// The dtype that is computed in, if the runtime says it.
-    #[serde(default)]
     pub dtype: Option<Dtype>,
-    #[serde(default)]
     pub threads: Option<usize>,
     /// The counterpart of ONNX Runtime's execution provider.
-    #[serde(default)]
     pub provider: Option<String>,
     /// A remark about the figures, for the message of the row.
-    #[serde(default)]
     pub note: Option<String>,
     /// The files that were loaded.
     #[serde(default)]

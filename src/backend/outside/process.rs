@@ -107,18 +107,8 @@ impl OutsideProcess {
             let last_bytes = Arc::clone(&last_bytes);
             move || listen(words, &last_bytes)
         });
-        let (kills_before, input, kept) = (memory::kills(), Some(input), Vec::new());
-        Ok(OutsideProcess {
-            name: name.to_owned(),
-            child,
-            input,
-            output,
-            last_bytes,
-            listener,
-            kills_before,
-            grace,
-            kept,
-        })
+        let (name, kills_before, input, kept) = (name.to_owned(), memory::kills(), Some(input), Vec::new());
+        Ok(OutsideProcess { name, child, input, output, last_bytes, listener, kills_before, grace, kept })
     }
 
     pub(super) fn id(&self) -> u32 {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::OutsideProcess;
-use crate::backend::installed::{Environment, Search, places_of_packages};
+use crate::backend::installed::{Environment, Search, environment_of, places_of_packages};
+use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
 use crate::paths::{Paths, cache};
 
@@ -54,6 +55,18 @@ impl Library {
                 ),
             })
         })
+    }
+
+    /// The devices that it may know.
+    pub fn devices<const N: usize>(&self, place: Option<&Path>, names: [&str; N]) -> Vec<DeviceReport> {
+        let python = self.python(place).map(|python| python.display().to_string());
+        names.map(|name| DeviceReport::probed(name, python.clone())).into()
+    }
+
+    /// Its version, as the environment of its Python says; empty if that does not.
+    pub fn version(&self, place: Option<&Path>) -> Option<String> {
+        let version = environment_of(&self.python(place).ok()?).version(self.key);
+        Some(version.map_or_else(String::new, |version| format!("{} {version}", self.key)))
     }
 }
 

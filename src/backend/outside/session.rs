@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::clock::Clocks;
+use super::clock::Look;
 use super::frame::NamedTensors;
 use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
 use super::process::OutsideProcess;
@@ -26,7 +26,8 @@ const MOST_TOGETHER: u64 = 100_000;
 
 pub(super) struct OutsideSession {
     process: OutsideProcess,
-    clocks: Clocks,
+    /// Both clocks since the process has loaded its model.
+    clocks: Look,
     model: Model,
     phase: Phase,
     calls_in_a_row: usize,
@@ -55,7 +56,7 @@ impl OutsideSession {
         let calls_in_a_row = load.calls_in_a_row();
         let (LoadedAnswer { loaded, progress }, _) = process.ask(&Ask::Load(Box::new(load)), &[])?;
         check_together(process.name(), &progress)?;
-        let clocks = Clocks::begin(&mut process)?;
+        let clocks = Look::at(&mut process)?;
         let (model, phase) = (request.model.clone(), request.phase);
         Ok(OutsideSession {
             process,

@@ -11,7 +11,6 @@ use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
-use crate::backend::installed::environment_of;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{
     CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
@@ -140,12 +139,7 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
 
 impl Backend for Torch {
     fn devices(&self) -> Vec<DeviceReport> {
-        let report = |device: &str| DeviceReport {
-            device: device.into(),
-            availability: LIBRARY.python(self.place).map(|python| python.display().to_string()),
-            needs_probe: true,
-        };
-        ["cpu", "cuda", "mps", "xpu"].map(report).into()
+        LIBRARY.devices(self.place, ["cpu", "cuda", "mps", "xpu"])
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
@@ -161,8 +155,7 @@ impl Backend for Torch {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let version = environment_of(&LIBRARY.python(self.place).ok()?).version("torch");
-        Some(version.map_or_else(String::new, |torch| format!("torch {torch}")))
+        LIBRARY.version(self.place)
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {

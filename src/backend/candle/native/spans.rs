@@ -85,19 +85,13 @@ impl Spans {
     pub fn is_empty(&self) -> bool {
         lock(&self.shared).layers.is_empty()
     }
-
-    fn moment(&self, begins: bool) {
-        let mut shared = lock(&self.shared);
-        let call = shared.call.get_or_insert_default();
-        call.push(Moment { layer: None, begins, at: Instant::now() });
-    }
 }
 
-/// Notes the begin or the end of a layer in the call that is running.
-fn note(shared: &Mutex<Shared>, layer: usize, begins: bool) {
+/// Notes the begin or the end of a layer in the call that is running, or of the call itself.
+fn note(shared: &Mutex<Shared>, layer: Option<usize>, begins: bool) {
     let at = Instant::now();
     if let Some(call) = &mut lock(shared).call {
-        call.push(Moment { layer: Some(layer), begins, at });
+        call.push(Moment { layer, begins, at });
     }
 }
 
@@ -107,12 +101,13 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Tape for Spans {
     fn call_begins(&mut self) -> std::result::Result<(), CaseFailure> {
-        self.moment(true);
+        lock(&self.shared).call = Some(Vec::new());
+        note(&self.shared, None, true);
         Ok(())
     }
 
     fn call_ends(&mut self) -> std::result::Result<(), CaseFailure> {
-        self.moment(false);
+        note(&self.shared, None, false);
         self.calls.extend(lock(&self.shared).call.take());
         Ok(())
     }
@@ -191,11 +186,11 @@ impl Subscriber for Listener {
     fn event(&self, _: &Event<'_>) {}
 
     fn enter(&self, span: &Id) {
-        note(&self.0, span.into_u64() as usize - 1, true);
+        note(&self.0, Some(span.into_u64() as usize - 1), true);
     }
 
     fn exit(&self, span: &Id) {
-        note(&self.0, span.into_u64() as usize - 1, false);
+        note(&self.0, Some(span.into_u64() as usize - 1), false);
     }
 }
 
