@@ -5,6 +5,12 @@ use std::time::Duration;
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
+/// An output of a runtime on the host; `kind` is its element type, such as `f32`.
+pub(super) fn output_of_bytes(kind: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<HostTensor, CaseFailure> {
+    let output = HostTensor::from_bytes(kind, shape, bytes);
+    output.map_err(|why| CaseFailure::unsupported(format!("an output: {why:#}")))
+}
+
 /// A library's own tensors and graphs.
 pub(super) trait Runtime {
     type Graph;

@@ -20,7 +20,7 @@ use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::{PAST, growing_dimension, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
-use crate::backend::runtime::Runtime;
+use crate::backend::runtime::{Runtime, output_of_bytes};
 use crate::definition::{CaseFailure, Dtype, ElementType, Model, Part, Status, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::MASKS;
@@ -241,26 +241,8 @@ impl Runtime for TractRuntime {
     }
 
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
-        let shape = value.shape().to_vec();
-        let view = value.try_as_plain_ram()?;
-        let data: TensorData = match value.datum_type() {
-            DatumType::F32 => view.as_slice::<f32>()?.to_vec().into(),
-            DatumType::F16 => {
-                view.as_slice::<half::f16>()?.iter().map(|value| value.to_f32()).collect::<Vec<_>>().into()
-            }
-            DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
-            DatumType::I8 => view.as_slice::<i8>()?.to_vec().into(),
-            DatumType::I16 => view.as_slice::<i16>()?.to_vec().into(),
-            DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
-            DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
-            DatumType::U8 => view.as_slice::<u8>()?.to_vec().into(),
-            DatumType::U16 => view.as_slice::<u16>()?.to_vec().into(),
-            DatumType::U32 => view.as_slice::<u32>()?.to_vec().into(),
-            DatumType::U64 => view.as_slice::<u64>()?.to_vec().into(),
-            DatumType::Bool => view.as_slice::<bool>()?.to_vec().into(),
-            other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
-        };
-        Ok(HostTensor { shape, data })
+        let kind = format!("{:?}", value.datum_type()).to_lowercase();
+        output_of_bytes(&kind, value.shape().to_vec(), value.try_as_plain_ram()?.as_bytes())
     }
 
     fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, CaseFailure> {

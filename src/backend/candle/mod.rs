@@ -100,6 +100,7 @@ impl Backend for Candle {
     }
 }
 
+#[cfg_attr(not(feature = "candle-onnx"), allow(unused_variables, reason = "there are no graphs then"))]
 fn open_graphs(
     request: &LoadRequest<'_>,
     device: Device,
@@ -110,18 +111,11 @@ fn open_graphs(
             "candle-onnx computes on the CPU only, and candle has no module of this model",
         ));
     }
-    evaluated::open_session(request, device, recorder)
-}
-
-/// Without `candle-onnx` there are no graphs.
-#[cfg(not(feature = "candle-onnx"))]
-mod evaluated {
-    use super::{CaseFailure, Device, LoadRequest, Recorder, Session};
-
-    pub fn open_session(_: &LoadRequest<'_>, _: Device, _: Option<&Recorder>) -> Result<Box<dyn Session>, CaseFailure> {
-        Err(CaseFailure::unsupported(
-            "this build of candle has no module of this model; one with `--features candle-transformers` may have it, and one with `--features \
-             candle-onnx` evaluates its graph",
-        ))
-    }
+    #[cfg(feature = "candle-onnx")]
+    return evaluated::open_session(request, device, recorder);
+    #[cfg(not(feature = "candle-onnx"))]
+    return Err(CaseFailure::unsupported(
+        "this build of candle has no module of this model; one with `--features candle-transformers` may have it, and one with `--features \
+         candle-onnx` evaluates its graph",
+    ));
 }

@@ -2,6 +2,7 @@
 
 use openvino::{ElementType, Shape, Tensor};
 
+use crate::backend::runtime::output_of_bytes;
 use crate::definition::CaseFailure;
 use crate::fixture::{HostTensor, TensorData};
 
@@ -42,30 +43,13 @@ pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
 
 pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let shape = shape(tensor)?;
-    let is_empty = shape.contains(&0);
-    macro_rules! extract {
-        ($element:ty, $variant:ident, $convert:expr) => {{
-            let values: &[$element] = if is_empty { &[] } else { tensor.get_data()? };
-            TensorData::$variant(values.iter().map($convert).collect())
-        }};
-    }
-    let data = match tensor.get_element_type()? {
-        ElementType::F32 => extract!(f32, F32, |&value| value),
-        ElementType::F16 => extract!(half::f16, F32, |value| value.to_f32()),
-        ElementType::Bf16 => extract!(half::bf16, F32, |value| value.to_f32()),
-        ElementType::F64 => extract!(f64, F64, |&value| value),
-        ElementType::I8 => extract!(i8, I8, |&value| value),
-        ElementType::I16 => extract!(i16, I16, |&value| value),
-        ElementType::I32 => extract!(i32, I32, |&value| value),
-        ElementType::I64 => extract!(i64, I64, |&value| value),
-        ElementType::U8 => extract!(u8, U8, |&value| value),
-        ElementType::U16 => extract!(u16, U16, |&value| value),
-        ElementType::U32 => extract!(u32, U32, |&value| value),
-        ElementType::U64 => extract!(u64, U64, |&value| value),
-        ElementType::Boolean => extract!(u8, Bool, |&value| value != 0),
-        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
+    let kind = match tensor.get_element_type()? {
+        ElementType::Boolean => "bool".to_owned(),
+        other => other.to_string().to_lowercase(),
     };
-    Ok(HostTensor { shape, data })
+    // An empty tensor may have no memory that a slice could point to.
+    let bytes: &[u8] = if shape.contains(&0) { &[] } else { tensor.get_raw_data()? };
+    output_of_bytes(&kind, shape, bytes)
 }
 
 pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, CaseFailure> {

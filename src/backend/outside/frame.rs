@@ -49,11 +49,11 @@ impl From<io::Error> for NoFrame {
 pub(super) fn write_frame(
     output: &mut impl Write,
     header: &impl Serialize,
-    tensors: &[(&str, &HostTensor)],
+    tensors: &[(String, HostTensor)],
 ) -> io::Result<()> {
     let mut header = serde_json::to_value(header)?;
-    let of_tensor = |(name, tensor): &(&str, &HostTensor)| TensorHeader {
-        name: (*name).into(),
+    let of_tensor = |(name, tensor): &(String, HostTensor)| TensorHeader {
+        name: name.clone(),
         dtype: tensor.element_type().to_string(),
         shape: tensor.shape.clone(),
     };
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn frame(header: &Value, tensors: &[(&str, &HostTensor)]) -> Vec<u8> {
+    fn frame(header: &Value, tensors: &[(String, HostTensor)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         write_frame(&mut bytes, header, tensors).unwrap();
         bytes
@@ -150,10 +150,11 @@ mod tests {
         let tokens = HostTensor { shape: vec![0, 3], data: Vec::<i64>::new().into() };
         let is_kept = HostTensor { shape: vec![3], data: vec![true, false, true].into() };
         let header = serde_json::json!({ "verb": "bind", "binding": 3 });
-        let bytes = frame(&header, &[("x", &picture), ("ids", &tokens), ("kept", &is_kept)]);
+        let named: NamedTensors = vec![("x".into(), picture), ("ids".into(), tokens), ("kept".into(), is_kept)];
+        let bytes = frame(&header, &named);
         let (read, tensors) = read_frame(&mut bytes.as_slice()).unwrap();
         assert_eq!(read, header);
-        assert_eq!(tensors, [("x".into(), picture), ("ids".into(), tokens), ("kept".into(), is_kept)]);
+        assert_eq!(tensors, named);
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
         #[test]
         fn a_frame_that_is_cut_has_ended(cut in 0_usize..60) {
             let tensor = HostTensor { shape: vec![2], data: vec![1_i32, 2].into() };
-            let bytes = frame(&serde_json::json!({ "n": 1 }), &[("x", &tensor)]);
+            let bytes = frame(&serde_json::json!({ "n": 1 }), &[("x".into(), tensor)]);
             prop_assume!(cut < bytes.len());
             prop_assert!(matches!(read_frame(&mut &bytes[..cut]), Err(NoFrame::Ended(_))));
         }

@@ -137,7 +137,7 @@ impl OutsideProcess {
     pub(super) fn ask<T: DeserializeOwned>(
         &mut self,
         request: &impl Serialize,
-        tensors: &[(&str, &HostTensor)],
+        tensors: &[(String, HostTensor)],
     ) -> Result<(T, NamedTensors), CaseFailure> {
         let Some(input) = &mut self.input else {
             return Err(CaseFailure::failed(format!("the process of {} is gone", self.name)));

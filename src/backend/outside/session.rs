@@ -84,9 +84,8 @@ impl OutsideSession {
         Ok(named)
     }
 
-    fn ask(&mut self, request: &Ask<'_>, tensors: &NamedTensors) -> Result<NamedTensors, CaseFailure> {
-        let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
+    fn ask(&mut self, request: &Ask<'_>, tensors: &[(String, HostTensor)]) -> Result<NamedTensors, CaseFailure> {
+        let (progress, tensors) = self.process.ask::<Progress>(request, tensors)?;
         check_together(self.process.name(), &progress)?;
         let Progress { compile_ms, trace_ms, first_ms, computed_dtype, together, note } = progress;
         self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
@@ -116,7 +115,7 @@ impl OutsideSession {
         let turns = turns.iter().copied().map(on_the_wire).collect();
         let turns = HostTensor { shape: vec![calls], data: TensorData::I32(turns) };
         let begin = Instant::now();
-        let answer = self.ask(&Ask::Run, &vec![("turns".into(), turns)])?;
+        let answer = self.ask(&Ask::Run, &[("turns".into(), turns)])?;
         let elapsed = begin.elapsed().as_nanos() as f64;
         let name = self.process.name();
         let wrong = |what: String| CaseFailure::failed(format!("an answer of {name} to `run` has {what}"));
@@ -247,7 +246,7 @@ impl Session for OutsideSession {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.compare_clocks()?;
-        let answer = self.ask(&Ask::Outputs { binding }, &Vec::new())?;
+        let answer = self.ask(&Ask::Outputs { binding }, &[])?;
         self.made[binding] = 0;
         let mut outputs = self.outputs_of(answer)?;
         if self.is_generation()
@@ -279,7 +278,6 @@ impl Session for OutsideSession {
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
-        let named: Vec<(&str, &HostTensor)> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
         let begin = Instant::now();
         let (called, outputs) = self.process.ask::<Called>(&Ask::Call { binding, before }, &named)?;
@@ -335,7 +333,7 @@ impl Session for OutsideSession {
 impl ProfiledSession for OutsideSession {
     fn begin(&mut self) -> Result<(), CaseFailure> {
         self.is_profiled = true;
-        self.ask(&Ask::Profile { is_on: true }, &Vec::new()).map(drop)
+        self.ask(&Ask::Profile { is_on: true }, &[]).map(drop)
     }
 
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {

@@ -89,25 +89,14 @@ pub fn open_session(
             None => Ok(None),
         };
     }
-    published::open_session(request, place, placement, &weights)
-}
-
-/// Without `candle-transformers` there are no modules of published networks.
-#[cfg(not(feature = "candle-transformers"))]
-mod published {
-    use super::{CaseFailure, LoadRequest, Place, Placement, Session, Weights};
-
-    pub fn open_session(
-        _: &LoadRequest<'_>,
-        _: Place,
-        _: Placement,
-        _: &Weights<'_>,
-    ) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-        Ok(None)
-    }
+    #[cfg(feature = "candle-transformers")]
+    return published::open_session(request, place, placement, &weights);
+    #[cfg(not(feature = "candle-transformers"))]
+    return Ok(None);
 }
 
 /// Reads the weights of a request.
+#[cfg(feature = "candle-transformers")]
 type Weights<'w> = dyn Fn() -> Result<VarBuilder<'static>, CaseFailure> + 'w;
 
 fn of_module(
