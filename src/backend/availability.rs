@@ -91,12 +91,11 @@ impl Capabilities for Registry {
         // The report of `cuda` holds for `cuda:1` until that one is loaded.
         let is_asked_for = |report: &&DeviceReport| report.device == device || report.device == device_kind(device);
         let asked = devices.iter().find(is_asked_for).cloned();
-        let reason = match asked {
+        let asked = asked.map(|asked| tried(entry, DeviceReport { device: device.to_owned(), ..asked }));
+        let reason = match asked.map(|asked| asked.availability) {
             None => CaseFailure::unavailable(format!("{backend} has no device {device:?}")),
-            Some(asked) => match tried(entry, DeviceReport { device: device.to_owned(), ..asked }).availability {
-                Ok(_) => return Ok(()),
-                Err(reason) => reason,
-            },
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(reason)) => reason,
         };
         // A library that is installed is not yet a device.
         let tried = devices.into_iter().map(|report| tried(entry, report));

@@ -15,21 +15,18 @@ use super::spatial;
 pub struct Operator {
     /// The ONNX operators that it stands for.
     pub name: &'static str,
-    compute: Compute,
+    /// How many of the node's inputs it is given at most.
+    most_inputs: usize,
+    compute: Box<Compute>,
 }
 
-enum Compute {
-    /// Only the first input is not constant.
-    OfFirst(Box<OfFirst>),
-    OfAll(Box<OfAll>),
-}
-
-type OfFirst = dyn Fn(&Tensor) -> Result<Tensor>;
-type OfAll = dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>;
+type Compute = dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>;
 
 impl Operator {
+    /// An operator of which only the first input is not constant.
     pub fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
-        Some(Operator { name, compute: Compute::OfFirst(Box::new(compute)) })
+        let compute = move |inputs: &[Option<Tensor>]| -> Result<Vec<Tensor>> { Ok(vec![compute(given(inputs, 0)?)?]) };
+        Some(Operator { name, most_inputs: 1, compute: Box::new(compute) })
     }
 
     /// An operator that is given all inputs of the node, `None` for those that are left out, and computes its first outputs.
@@ -37,7 +34,7 @@ impl Operator {
         name: &'static str,
         compute: impl Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>> + 'static,
     ) -> Option<Self> {
-        Some(Operator { name, compute: Compute::OfAll(Box::new(compute)) })
+        Some(Operator { name, most_inputs: usize::MAX, compute: Box::new(compute) })
     }
 
     /// The operator that computes this node, if there is one.
@@ -102,18 +99,12 @@ impl Operator {
 
     /// The names of the inputs of its node that it is given.
     pub fn reads<'a>(&self, node: &'a NodeProto) -> &'a [String] {
-        match self.compute {
-            Compute::OfFirst(_) => node.input.get(..1).unwrap_or_default(),
-            Compute::OfAll(_) => &node.input,
-        }
+        &node.input[..node.input.len().min(self.most_inputs)]
     }
 
     /// The outputs of the node.
     pub fn compute(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
-        match &self.compute {
-            Compute::OfFirst(compute) => Ok(vec![compute(given(inputs, 0)?)?]),
-            Compute::OfAll(compute) => compute(inputs),
-        }
+        (self.compute)(inputs)
     }
 
     #[cfg(test)]

@@ -37,17 +37,9 @@ struct State {
     tasks: Option<&'static Tasks>,
     /// The nodes of each call since the recording began, if there is a tracer.
     executions: Vec<Vec<Execution>>,
-    /// What this program does besides in the call that is running, and when the call began.
-    own_work: Vec<OwnWork>,
+    /// What this program does around OpenVINO's inferences in the call that is running, and when the call began.
+    own_work: Vec<Execution>,
     call_begin: Option<Instant>,
-}
-
-/// What this program does around OpenVINO's inferences.
-struct OwnWork {
-    operator: &'static str,
-    /// Nanoseconds from the beginning of the call.
-    start_ns: u64,
-    duration_ns: u64,
 }
 
 /// The times of a graph's nodes, in the order in which they run.
@@ -84,7 +76,8 @@ impl Profiled {
         let mut state = self.0.borrow_mut();
         if let Some(call) = state.call_begin {
             let start_ns = begin.saturating_duration_since(call).as_nanos() as u64;
-            state.own_work.push(OwnWork { operator, start_ns, duration_ns });
+            let (operator, node) = (operator.to_owned(), String::new());
+            state.own_work.push(Execution { operator, node, start_ns, duration_ns, thread: 0 });
         }
         output
     }
@@ -109,20 +102,12 @@ impl Profiled {
     }
 }
 
-impl OwnWork {
-    /// Without the nodes that were executed meanwhile.
-    fn without(&self, executions: &[Execution]) -> Execution {
-        let end_ns = self.start_ns + self.duration_ns;
-        let within = executions.iter().filter(|it| (self.start_ns..end_ns).contains(&it.start_ns));
-        let others_ns: u64 = within.map(|it| it.duration_ns).sum();
-        Execution {
-            operator: self.operator.to_owned(),
-            node: String::new(),
-            start_ns: self.start_ns,
-            duration_ns: self.duration_ns.saturating_sub(others_ns),
-            thread: 0,
-        }
-    }
+/// Work of this program without the nodes that were executed meanwhile.
+fn without(work: Execution, executions: &[Execution]) -> Execution {
+    let end_ns = work.start_ns + work.duration_ns;
+    let within = executions.iter().filter(|it| (work.start_ns..end_ns).contains(&it.start_ns));
+    let others_ns: u64 = within.map(|it| it.duration_ns).sum();
+    Execution { duration_ns: work.duration_ns.saturating_sub(others_ns), ..work }
 }
 
 impl Tape for Profiled {
@@ -143,7 +128,8 @@ impl Tape for Profiled {
         if let Some(tasks) = state.tasks {
             let mut executions = tasks.call_ends()?;
             if !executions.is_empty() {
-                executions.extend(state.own_work.iter().map(|work| work.without(&executions)).collect::<Vec<_>>());
+                let own = std::mem::take(&mut state.own_work).into_iter();
+                executions.extend(own.map(|work| without(work, &executions)).collect::<Vec<_>>());
                 executions.sort_by_key(|execution| execution.start_ns);
             }
             state.executions.push(executions);
@@ -278,8 +264,7 @@ mod tests {
             duration_ns,
             thread: 0,
         };
-        let work = OwnWork { operator: "hand over tensors", start_ns: 10, duration_ns: 100 };
-        let own = work.without(&[node(5, 3), node(30, 20), node(60, 40), node(120, 9)]);
+        let own = without(node(10, 100), &[node(5, 3), node(30, 20), node(60, 40), node(120, 9)]);
         assert_eq!((own.start_ns, own.duration_ns), (10, 40));
     }
 

@@ -124,7 +124,7 @@ impl OutsideProcess {
     ///
     /// # Errors
     /// The process has ended.
-    #[cfg(feature = "jax")]
+    #[cfg(any(feature = "jax", feature = "torch"))]
     pub(super) fn write_line(&mut self, line: &str) -> Result<(), CaseFailure> {
         let written = self.input.as_mut().map(|input| input.write_all(format!("{line}\n").as_bytes()));
         if written.is_some_and(|written| written.is_err()) { Err(self.ended()) } else { Ok(()) }

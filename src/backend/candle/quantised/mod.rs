@@ -17,6 +17,11 @@ use crate::backend::recorder::Recorder;
 use crate::definition::{CaseFailure, Dtype};
 use crate::gguf::{Header, Value};
 
+/// Keys of what is not computed here, unless they say that the model has nothing of it.
+const NOT_COMPUTED: &str = "expert_count attention.scale attention.clamp_kqv attention.max_alibi_bias attention.temperature_scale \
+    attention.temperature_length logit_scale embedding_scale residual_scale attn_logit_softcapping final_logit_softcapping \
+    use_parallel_residual";
+
 /// The architectures that are computed here.
 pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
 
@@ -68,18 +73,7 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
             "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
             "attention.causal" => *value != &Value::Bool(true),
             "attention.sliding_window" => architecture != "gemma3" && !is_none(value),
-            "expert_count"
-            | "attention.scale"
-            | "attention.clamp_kqv"
-            | "logit_scale"
-            | "attention.max_alibi_bias"
-            | "embedding_scale"
-            | "residual_scale"
-            | "attn_logit_softcapping"
-            | "final_logit_softcapping"
-            | "attention.temperature_scale"
-            | "attention.temperature_length"
-            | "use_parallel_residual" => !is_none(value),
+            _ if NOT_COMPUTED.split(' ').any(|own| own == key) => !is_none(value),
             // By layer: what is computed here is the same in all of them.
             "attention.head_count"
             | "attention.head_count_kv"
