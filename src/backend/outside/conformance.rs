@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::messages::{Ask, Load, Progress};
+use super::messages::{Progress, load};
 use super::process::OutsideProcess;
 use super::program::{Program, describe};
 use super::session::OutsideSession;
@@ -78,8 +78,8 @@ fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
 }
 
 fn unknown_device(program: &Program, request: &LoadRequest<'_>) -> Result<String, CaseFailure> {
-    let load = Load::new(&LoadRequest { device: "no-such-device", ..*request })?;
-    match program.start()?.ask_within::<Progress>(LOAD, &Ask::Load(Box::new(load))) {
+    let load = load(&LoadRequest { device: "no-such-device", ..*request })?;
+    match program.start()?.ask_within::<Progress>(LOAD, &load) {
         Err(failure) if matches!(failure.status, Status::Unsupported | Status::Unavailable) => Ok(failure.message),
         Err(failure) => Err(CaseFailure::failed(format!("{failure}; the status is `unavailable`"))),
         Ok(_) => Err(CaseFailure::failed("it has loaded a model on `no-such-device`")),

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::backend::artifact::parts_named;
 use crate::backend::generation::Lengths;
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
-use crate::definition::{CaseFailure, Dimension, Dtype, Origin, Part, Phase, Status, TensorSpec};
+use crate::definition::{CaseFailure, Dtype, Origin, Part, Phase, Status, TensorSpec};
 use crate::fixture::PartFiles;
 use crate::onnx::Source;
 use crate::run_data::OperatorCall;
@@ -16,18 +17,17 @@ use crate::run_data::OperatorCall;
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
 
-/// The header of a request.
+/// The header of a request other than `load`.
 #[derive(Serialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
-pub(super) enum Ask<'a> {
+pub(super) enum Ask {
     Describe {
         protocol: u32,
     },
-    Load(Box<Load<'a>>),
     /// The inputs of a file, which only PyTorch's worker is asked for.
     #[cfg(feature = "torch")]
     Inputs {
-        file: &'a Path,
+        file: PathBuf,
     },
     /// With the inputs as tensors.
     Bind {
@@ -124,138 +124,83 @@ fn f32_alone() -> Vec<Dtype> {
     vec![Dtype::F32]
 }
 
-/// What to load, and for what.
-#[derive(Serialize)]
-pub(super) struct Load<'a> {
-    model: &'a str,
-    variant: &'a str,
-    family: &'a str,
-    phase: Phase,
-    device: &'a str,
-    dtype: Dtype,
-    threads: usize,
-    batch_size: usize,
-    sequence_length: Option<usize>,
-    inputs: Vec<LoadInput<'a>>,
-    /// The outputs that are compared; empty for all that the file has.
-    outputs: Vec<String>,
-    parts: Vec<LoadPart<'a>>,
-    weights: Option<&'a PathBuf>,
-    /// The folder that defines a packaged or imported model.
-    definition: Option<&'a PathBuf>,
-    generation: Option<LoadGeneration<'a>>,
-}
-
-#[derive(Serialize)]
-struct LoadInput<'a> {
-    name: &'a str,
-    /// The value that it takes.
-    value: String,
-    dtype: String,
-    shape: &'a [Dimension],
-}
-
-#[derive(Serialize)]
-struct LoadPart<'a> {
-    name: &'a str,
-    onnx: Option<&'a PathBuf>,
-    /// The files with its weights, relative to it.
-    external: Vec<String>,
-    torchscript: Option<&'a PathBuf>,
-    inputs: Vec<LoadInput<'a>>,
-    outputs: Vec<LoadOutput<'a>>,
-}
-
-#[derive(Serialize)]
-struct LoadOutput<'a> {
-    name: &'a str,
-    value: String,
-    /// True if each step of decoding computes this output; otherwise it keeps the value of the prefill.
-    changes: bool,
-}
-
-#[derive(Serialize)]
-struct LoadGeneration<'a> {
-    /// The value that holds the tokens.
-    tokens: &'a str,
-    prompt_positions: usize,
-    /// Calls of `decode` in a row.
-    steps: usize,
-    /// Calls in a row whose tokens are compared, which may be more.
-    compared_steps: usize,
-    prefill: &'a [String],
-    decode: &'a [String],
-}
-
-impl<'a> Load<'a> {
-    pub(super) fn new(request: &LoadRequest<'a>) -> Result<Self, CaseFailure> {
-        let LoadRequest { model, artifacts, phase, sizes: of_case, device, dtype, threads, .. } = *request;
-        let input = |input: &'a TensorSpec, value: String| LoadInput {
-            name: &input.name,
-            value,
-            dtype: input.dtype.to_string(),
-            shape: &input.shape,
-        };
-        let of_part = |(part, files): (&'a Part, &'a PartFiles)| {
-            let generation = model.generation.as_ref();
-            let value_of =
-                |name: &String| generation.map_or_else(|| name.clone(), |own| own.value_of(&part.name, name));
-            let values: Vec<(String, bool)> = match generation {
-                Some(generation) => values_given(generation, part).collect(),
-                None => part.outputs.iter().map(|output| (output.name.clone(), true)).collect(),
-            };
-            let outputs = part.outputs.iter().zip(values);
-            LoadPart {
-                name: &part.name,
-                onnx: files.onnx.as_ref(),
-                external: files.onnx.as_deref().map(data_files).unwrap_or_default(),
-                torchscript: files.torchscript.as_ref(),
-                inputs: part.inputs.iter().map(|own| input(own, value_of(&own.name))).collect(),
-                outputs: outputs
-                    .map(|(output, (value, changes))| LoadOutput { name: &output.name, value, changes })
-                    .collect(),
-            }
-        };
-        let parts = parts_named(request)?.into_iter().map(of_part).collect();
-        let names = |phase| model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
-        let generation = match (&model.generation, phase) {
-            (Some(generation), Phase::Prefill | Phase::Decode) => {
-                let Lengths { prompt: prompt_positions, steps, compared_steps } = Lengths::of(request)?;
-                let (prefill, decode) = (names(Phase::Prefill), names(Phase::Decode));
-                let tokens = generation.tokens.as_str();
-                Some(LoadGeneration { tokens, prompt_positions, steps, compared_steps, prefill, decode })
-            }
-            _ => None,
-        };
-        Ok(Load {
-            model: &model.name,
-            variant: &model.variant,
-            family: &model.family,
-            phase,
-            device,
-            dtype,
-            threads,
-            batch_size: of_case.batch,
-            sequence_length: of_case.sequence,
-            inputs: model.inputs.iter().map(|own| input(own, own.name.clone())).collect(),
-            outputs: model.output_names(phase),
-            parts,
-            weights: artifacts.weights.as_ref(),
-            definition: match &model.origin {
-                Origin::Packaged { folder, .. } => Some(folder),
-                Origin::Files { .. } | Origin::Gguf { .. } => None,
-            },
-            generation,
+/// The request `load`: what to load, and for what.
+///
+/// # Errors
+/// The model has no such phase, or the lengths of its texts are not known.
+pub(super) fn load(request: &LoadRequest<'_>) -> Result<Value, CaseFailure> {
+    let LoadRequest { model, artifacts, phase, sizes, device, dtype, threads, .. } = *request;
+    let generation = model.generation.as_ref();
+    let path = |path: &PathBuf| path.display().to_string();
+    let input = |input: &TensorSpec, value: String| {
+        json!({
+            "name": input.name, "value": value, "dtype": input.dtype.to_string(), "shape": input.shape,
         })
-    }
-
-    /// Calls of a binding that belong together.
-    pub(super) fn calls_in_a_row(&self) -> usize {
-        match (&self.generation, self.phase) {
-            (Some(generation), Phase::Decode) => generation.steps,
-            _ => 1,
+    };
+    let part = |(part, files): (&Part, &PartFiles)| {
+        let value_of = |name: &String| generation.map_or_else(|| name.clone(), |own| own.value_of(&part.name, name));
+        let inputs: Vec<Value> = part.inputs.iter().map(|own| input(own, value_of(&own.name))).collect();
+        // With whether each step of decoding computes the value; otherwise it keeps that of the prefill.
+        let values: Vec<(String, bool)> = match generation {
+            Some(generation) => values_given(generation, part).collect(),
+            None => part.outputs.iter().map(|output| (output.name.clone(), true)).collect(),
+        };
+        let output = |(output, (value, changes)): (&TensorSpec, (String, bool))| {
+            json!({
+                "name": output.name, "value": value, "changes": changes,
+            })
+        };
+        let outputs: Vec<Value> = part.outputs.iter().zip(values).map(output).collect();
+        json!({
+            "name": part.name,
+            "onnx": files.onnx.as_ref().map(path),
+            "external": files.onnx.as_deref().map(data_files).unwrap_or_default(),
+            "torchscript": files.torchscript.as_ref().map(path),
+            "inputs": inputs,
+            "outputs": outputs,
+        })
+    };
+    let parts: Vec<Value> = parts_named(request)?.into_iter().map(part).collect();
+    let names = |phase| model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
+    let generation = match (generation, phase) {
+        (Some(generation), Phase::Prefill | Phase::Decode) => {
+            let lengths = Lengths::of(request)?;
+            json!({
+                // The value that holds the tokens.
+                "tokens": generation.tokens,
+                "prompt_positions": lengths.prompt,
+                "steps": lengths.steps,
+                "compared_steps": lengths.compared_steps,
+                "prefill": names(Phase::Prefill),
+                "decode": names(Phase::Decode),
+            })
         }
-    }
+        _ => Value::Null,
+    };
+    let definition = match &model.origin {
+        Origin::Packaged { folder, .. } => Some(path(folder)),
+        Origin::Files { .. } | Origin::Gguf { .. } => None,
+    };
+    let inputs: Vec<Value> = model.inputs.iter().map(|own| input(own, own.name.clone())).collect();
+    Ok(json!({
+        "verb": "load",
+        "model": model.name,
+        "variant": model.variant,
+        "family": model.family,
+        "phase": phase,
+        "device": device,
+        "dtype": dtype,
+        "threads": threads,
+        "batch_size": sizes.batch,
+        "sequence_length": sizes.sequence,
+        "inputs": inputs,
+        // The outputs that are compared; empty for all that the file has.
+        "outputs": model.output_names(phase),
+        "parts": parts,
+        "weights": artifacts.weights.as_ref().map(path),
+        "definition": definition,
+        "generation": generation,
+    }))
 }
 
 /// The files with the weights of an ONNX graph, relative to it. A graph that cannot be read has none: the program says what is

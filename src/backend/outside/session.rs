@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::clock::Look;
 use super::frame::NamedTensors;
-use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
+use super::messages::{Ask, Called, Loaded, Profiled, ProfiledCall, Progress, load};
 use super::process::OutsideProcess;
-use crate::backend::generation::{check_makes_tokens, check_takes_inputs, compared_logits, followed};
+use crate::backend::generation::{Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed};
 use crate::backend::graphs::made_values;
 use crate::backend::interface::{
     Continuation, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Turn,
@@ -52,9 +52,11 @@ struct LoadedAnswer {
 impl OutsideSession {
     /// Loads the request's model in a process that was started for it.
     pub(super) fn load(mut process: OutsideProcess, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
-        let load = Load::new(request)?;
-        let calls_in_a_row = load.calls_in_a_row();
-        let (LoadedAnswer { loaded, progress }, _) = process.ask(&Ask::Load(Box::new(load)), &[])?;
+        let calls_in_a_row = match (&request.model.generation, request.phase) {
+            (Some(_), Phase::Decode) => Lengths::of(request)?.steps,
+            _ => 1,
+        };
+        let (LoadedAnswer { loaded, progress }, _) = process.ask(&load(request)?, &[])?;
         check_together(process.name(), &progress)?;
         let clocks = Look::at(&mut process)?;
         let (model, phase) = (request.model.clone(), request.phase);
@@ -84,7 +86,7 @@ impl OutsideSession {
         Ok(named)
     }
 
-    fn ask(&mut self, request: &Ask<'_>, tensors: &[(String, HostTensor)]) -> Result<NamedTensors, CaseFailure> {
+    fn ask(&mut self, request: &Ask, tensors: &[(String, HostTensor)]) -> Result<NamedTensors, CaseFailure> {
         let (progress, tensors) = self.process.ask::<Progress>(request, tensors)?;
         check_together(self.process.name(), &progress)?;
         let Progress { compile_ms, trace_ms, first_ms, computed_dtype, together, note } = progress;

@@ -133,7 +133,7 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     // An environment that the command names has PyTorch, where the active one may have none.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
     let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false, Some(file))?;
-    let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file }, &[])?;
+    let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file: file.to_owned() }, &[])?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
 
