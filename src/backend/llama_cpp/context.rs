@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::declarations::{Batch, LlamaContext, Model, ThreadPool, Token};
-use super::library::{Llama, llama};
+use super::library::{Llama, devices_of, llama};
 use super::log::told;
 use super::operators::Watch;
 use super::settings::Settings;
@@ -39,7 +39,7 @@ impl LoadedModel {
         let is_cpu = device_kind(device) == "cpu";
         let mut devices = vec![ptr::null_mut()];
         if !is_cpu {
-            let found = llama.devices(device_kind(device));
+            let found = devices_of(functions, device_kind(device));
             let chosen = found.get(device_index(device));
             let missing = || CaseFailure::unavailable(format!("llama.cpp finds no {device} here"));
             devices.insert(0, chosen.ok_or_else(missing)?.device);

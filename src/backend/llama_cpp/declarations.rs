@@ -121,12 +121,6 @@ pub(super) struct ThreadPoolParameters {
     pub paused: bool,
 }
 
-#[repr(C)]
-pub(super) struct Feature {
-    pub name: *const c_char,
-    pub value: *const c_char,
-}
-
 // Sizes on machines with 64-bit pointers, as the compiler of the release has them.
 const _: () = assert!(
     size_of::<*const u8>() != 8

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use libloading::Library;
 use once_cell::sync::OnceCell;
 
-use super::declarations::{Device, Feature, Functions, Registration, ThreadPools};
+use super::declarations::{Device, Functions, Registration, ThreadPools};
 use super::log::{last_kernels, log};
 use crate::backend::installed::{Installed, Search, file_beginning};
 use crate::backend::native_library::{broken, text_of};
@@ -101,7 +101,7 @@ fn load(folder: &Path) -> Result<Llama> {
         (functions.llama_backend_init)();
     }
     let kernels = last_kernels().unwrap_or_default();
-    let cpu = devices(&functions, "cpu").into_iter().next();
+    let cpu = devices_of(&functions, "cpu").into_iter().next();
     let cpu = cpu.context("no libggml-cpu-* has kernels for this processor")?.registration;
     // SAFETY: these functions have these types in the release.
     let pools = unsafe {
@@ -143,7 +143,7 @@ pub(super) fn ggml_name(kind: &str) -> Option<&'static str> {
 }
 
 /// The devices of a kind, in ggml's order.
-fn devices(functions: &Functions, kind: &str) -> Vec<GgmlDevice> {
+pub(super) fn devices_of(functions: &Functions, kind: &str) -> Vec<GgmlDevice> {
     let Some(name) = ggml_name(kind) else { return Vec::new() };
     let mut found = Vec::new();
     // SAFETY: devices are asked for by numbers below their count, and live as long as the library.
@@ -158,33 +158,4 @@ fn devices(functions: &Functions, kind: &str) -> Vec<GgmlDevice> {
         }
     }
     found
-}
-
-impl Llama {
-    /// The devices of a kind, in ggml's order.
-    pub fn devices(&self, kind: &str) -> Vec<GgmlDevice> {
-        devices(&self.functions, kind)
-    }
-
-    /// What the kernels of the CPU use, as they tell it: `AVX512, REPACK`.
-    pub fn features(&self) -> String {
-        type Get = unsafe extern "C" fn(*mut Registration) -> *const Feature;
-        let Some(GgmlDevice { registration, .. }) = self.devices("cpu").into_iter().next() else {
-            return String::new();
-        };
-        let mut features = Vec::new();
-        // SAFETY: the function has this type in the release, and its list ends with a feature without a name.
-        unsafe {
-            let get = function_of::<Get>(&self.functions, registration, c"ggml_backend_get_features");
-            let Some(get) = get else { return String::new() };
-            let mut feature = get(registration);
-            while !feature.is_null() && !(*feature).name.is_null() {
-                if text_of((*feature).value) == "1" {
-                    features.push(text_of((*feature).name));
-                }
-                feature = feature.add(1);
-            }
-        }
-        features.join(" ")
-    }
 }

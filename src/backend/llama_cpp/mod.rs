@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use self::context::{LoadedModel, c_path};
-use self::library::{ggml_name, llama};
+use self::library::{devices_of, ggml_name, llama};
 use self::log::told;
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
@@ -43,12 +43,10 @@ impl Backend for LlamaCpp {
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let llama = llama()?;
-        let found = llama.devices(device_kind(device)).into_iter().nth(device_index(device));
+        let found = devices_of(&llama.functions, device_kind(device)).into_iter().nth(device_index(device));
         let found = found.ok_or_else(|| CaseFailure::unavailable(format!("llama.cpp finds no {device} here")))?;
-        if device != "cpu" {
-            return Ok(found.description);
-        }
-        Ok(format!("{} ({}; {})", found.description, llama.kernels, llama.features()))
+        let is_cpu = device == "cpu";
+        Ok(if is_cpu { format!("{} ({})", found.description, llama.kernels) } else { found.description })
     }
 
     /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::json;
 
-use super::messages::Ask;
 use super::process::OutsideProcess;
 use crate::definition::CaseFailure;
 
@@ -38,7 +38,7 @@ impl Look {
     pub(super) fn at(process: &mut OutsideProcess) -> Result<Self, CaseFailure> {
         let mut look = || -> Result<Look, CaseFailure> {
             let begin = Instant::now();
-            let (ClockAnswer { ns }, _) = process.ask(&Ask::Clock, &[])?;
+            let (ClockAnswer { ns }, _) = process.ask(&json!({ "verb": "clock" }), &[])?;
             let delay = begin.elapsed();
             Ok(Look { own: begin + delay / 2, other_ns: ns, delay })
         };

@@ -1,8 +1,8 @@
-//! What is asked of an external worker, and what it answers. The chapter `workers` of the guide describes the same in words.
+//! What an external worker is asked to load, and what it answers. The chapter `workers` of the guide describes all requests in words.
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::backend::artifact::parts_named;
@@ -16,43 +16,6 @@ use crate::run_data::OperatorCall;
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
-
-/// The header of a request other than `load`.
-#[derive(Serialize)]
-#[serde(tag = "verb", rename_all = "kebab-case")]
-pub(super) enum Ask {
-    Describe {
-        protocol: u32,
-    },
-    /// The inputs of a file, which only PyTorch's worker is asked for.
-    #[cfg(feature = "torch")]
-    Inputs {
-        file: PathBuf,
-    },
-    /// With the inputs as tensors.
-    Bind {
-        binding: usize,
-    },
-    /// With the tensor `turns`.
-    Run,
-    Outputs {
-        binding: usize,
-    },
-    /// With the inputs, and with the tensor `text` if the tokens are given.
-    Follow {
-        tokens: usize,
-    },
-    /// From host to host, with the inputs; after so many calls of the binding that nobody times.
-    Call {
-        binding: usize,
-        before: usize,
-    },
-    Clock,
-    /// Begins a profile of calls, or ends it.
-    Profile {
-        is_on: bool,
-    },
-}
 
 /// The answer to `inputs`: each as `x:f32[batch,3,224,224]`.
 #[cfg(feature = "torch")]

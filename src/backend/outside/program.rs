@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::messages::{Ask, Description, PROTOCOL};
+use serde_json::json;
+
+use super::messages::{Description, PROTOCOL};
 use super::process::OutsideProcess;
 use super::session::OutsideSession;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
@@ -42,7 +44,8 @@ impl Program {
 /// # Errors
 /// It does not answer in time, or speaks another version of the protocol.
 pub(super) fn describe(process: &mut OutsideProcess) -> Result<Description, CaseFailure> {
-    let description: Description = process.ask_within(PATIENCE, &Ask::Describe { protocol: PROTOCOL })?;
+    let ask = json!({ "verb": "describe", "protocol": PROTOCOL });
+    let description: Description = process.ask_within(PATIENCE, &ask)?;
     if description.protocol != PROTOCOL {
         let (name, version) = (process.name(), description.protocol);
         let message = format!("{name} speaks version {version} of the protocol, and inferbench version {PROTOCOL}");

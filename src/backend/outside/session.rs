@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::clock::Look;
 use super::frame::NamedTensors;
-use super::messages::{Ask, Called, Loaded, Profiled, ProfiledCall, Progress, load};
+use super::messages::{Called, Loaded, Profiled, ProfiledCall, Progress, load};
 use super::process::OutsideProcess;
 use crate::backend::generation::{Lengths, check_makes_tokens, check_takes_inputs, compared_logits, followed};
 use crate::backend::graphs::made_values;
@@ -86,7 +87,7 @@ impl OutsideSession {
         Ok(named)
     }
 
-    fn ask(&mut self, request: &Ask, tensors: &[(String, HostTensor)]) -> Result<NamedTensors, CaseFailure> {
+    fn ask(&mut self, request: &Value, tensors: &[(String, HostTensor)]) -> Result<NamedTensors, CaseFailure> {
         let (progress, tensors) = self.process.ask::<Progress>(request, tensors)?;
         check_together(self.process.name(), &progress)?;
         let Progress { compile_ms, trace_ms, first_ms, computed_dtype, together, note } = progress;
@@ -101,7 +102,7 @@ impl OutsideSession {
 
     fn put(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
         let named = self.named(inputs)?;
-        self.ask(&Ask::Bind { binding }, &named).map(drop)
+        self.ask(&json!({ "verb": "bind", "binding": binding }), &named).map(drop)
     }
 
     /// The turn as it is when it comes: a binding that was rewound begins a row.
@@ -117,7 +118,7 @@ impl OutsideSession {
         let turns = turns.iter().copied().map(on_the_wire).collect();
         let turns = HostTensor { shape: vec![calls], data: TensorData::I32(turns) };
         let begin = Instant::now();
-        let answer = self.ask(&Ask::Run, &[("turns".into(), turns)])?;
+        let answer = self.ask(&json!({ "verb": "run" }), &[("turns".into(), turns)])?;
         let elapsed = begin.elapsed().as_nanos() as f64;
         let name = self.process.name();
         let wrong = |what: String| CaseFailure::failed(format!("an answer of {name} to `run` has {what}"));
@@ -248,7 +249,7 @@ impl Session for OutsideSession {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.compare_clocks()?;
-        let answer = self.ask(&Ask::Outputs { binding }, &[])?;
+        let answer = self.ask(&json!({ "verb": "outputs", "binding": binding }), &[])?;
         self.made[binding] = 0;
         let mut outputs = self.outputs_of(answer)?;
         if self.is_generation()
@@ -269,7 +270,8 @@ impl Session for OutsideSession {
         if let Continuation::Given { text, .. } = continuation {
             named.push(("text".to_owned(), text.clone()));
         }
-        let mut logits = self.ask(&Ask::Follow { tokens: continuation.count() }, &named)?.into_iter();
+        let ask = json!({ "verb": "follow", "tokens": continuation.count() });
+        let mut logits = self.ask(&ask, &named)?.into_iter();
         followed(continuation, |_| Ok(logits.next().map(|(_, logits)| logits)))
     }
 
@@ -280,9 +282,11 @@ impl Session for OutsideSession {
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
+        // So many calls of the binding come before, which nobody times.
         let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
+        let ask = json!({ "verb": "call", "binding": binding, "before": before });
         let begin = Instant::now();
-        let (called, outputs) = self.process.ask::<Called>(&Ask::Call { binding, before }, &named)?;
+        let (called, outputs) = self.process.ask::<Called>(&ask, &named)?;
         let elapsed = begin.elapsed().as_nanos() as f64;
         let stages = [called.to_device_ns, called.compute_ns, called.to_host_ns];
         let sum = stages.iter().map(|&ns| ns as f64).sum::<f64>();
@@ -335,11 +339,11 @@ impl Session for OutsideSession {
 impl ProfiledSession for OutsideSession {
     fn begin(&mut self) -> Result<(), CaseFailure> {
         self.is_profiled = true;
-        self.ask(&Ask::Profile { is_on: true }, &[]).map(drop)
+        self.ask(&json!({ "verb": "profile", "is_on": true }), &[]).map(drop)
     }
 
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
-        let (Profiled { calls }, _) = self.process.ask(&Ask::Profile { is_on: false }, &[])?;
+        let (Profiled { calls }, _) = self.process.ask(&json!({ "verb": "profile", "is_on": false }), &[])?;
         Ok(calls.into_iter().map(|ProfiledCall { operators }| RecordedCall { calls: 1, operators }).collect())
     }
 }
@@ -357,8 +361,6 @@ fn milliseconds(ms: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use serde_json::json;
 
     use super::*;
     use crate::backend::outside::frame::write_frame;

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::guard::Guard;
-use super::messages::{Ask, Inputs};
+use super::messages::Inputs;
 use super::process::OutsideProcess;
 use super::program::describe;
 use super::python::{self, FRAMES, Library, Module, SERVING};
@@ -133,7 +135,8 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     // An environment that the command names has PyTorch, where the active one may have none.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
     let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false, Some(file))?;
-    let (Inputs { inputs }, _) = process.ask(&Ask::Inputs { file: file.to_owned() }, &[])?;
+    let ask = json!({ "verb": "inputs", "file": file.display().to_string() });
+    let (Inputs { inputs }, _) = process.ask(&ask, &[])?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
 
