@@ -79,23 +79,23 @@ const AROUND_GRAPHS: [&str; 7] = ["BeamSearch", "GreedySearch", "If", "Loop", "S
 /// Reads the profiles of a folder, which a session on `provider` has written.
 pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
-    for entry in fs_err::read_dir(folder)? {
-        let path = entry?.path();
-        add(&fs_err::read(&path)?, &mut trace).with_context(|| path.display().to_string())?;
-    }
+    profiles(folder)?.into_iter().for_each(|events| add(events, &mut trace));
     ensure!(!trace.nodes.is_empty(), "{}: the profile names no node", folder.display());
     Ok(trace)
 }
 
 /// Reads what the profile in a folder says of each run of its graph, in their order.
 pub fn read_runs(folder: &Path) -> anyhow::Result<Vec<GraphRun>> {
-    let mut runs = Vec::new();
-    for entry in fs_err::read_dir(folder)? {
+    Ok(profiles(folder)?.into_iter().flat_map(runs_of).collect())
+}
+
+/// The events of each profile of a folder.
+fn profiles(folder: &Path) -> anyhow::Result<Vec<Vec<Event>>> {
+    let events = |entry: std::io::Result<fs_err::DirEntry>| {
         let path = entry?.path();
-        let found = serde_json::from_slice(&fs_err::read(&path)?).map(runs_of);
-        runs.extend(found.with_context(|| path.display().to_string())?);
-    }
-    Ok(runs)
+        serde_json::from_slice(&fs_err::read(&path)?).with_context(|| path.display().to_string())
+    };
+    fs_err::read_dir(folder)?.map(events).collect()
 }
 
 fn runs_of(mut events: Vec<Event>) -> Vec<GraphRun> {
@@ -138,8 +138,7 @@ fn runs_of(mut events: Vec<Event>) -> Vec<GraphRun> {
     runs.into_iter().map(|(_, _, run)| run).collect()
 }
 
-fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
-    let events: Vec<Event> = serde_json::from_slice(bytes)?;
+fn add(events: Vec<Event>, trace: &mut Trace) {
     let mut seen = BTreeSet::new();
     for Event { cat, name, args, .. } in events {
         // A node may run more than once, as in a loop.
@@ -151,7 +150,6 @@ fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
         }
         *trace.nodes.entry(args.provider).or_default().entry(args.op_name).or_default() += 1;
     }
-    Ok(())
 }
 
 /// Checks that a graph whose weights are in blocks was computed by ONNX Runtime's operator for them, whose activations are of the dtype that
@@ -205,7 +203,7 @@ mod tests {
                     "provider": "CPU", "input_type_shape": [{ "float": [1, 2] }] } },
             ]);
             let mut trace = Trace::default();
-            add(events.to_string().as_bytes(), &mut trace).unwrap();
+            add(serde_json::from_value(events).unwrap(), &mut trace);
             assert_eq!(trace.products_not_in(Dtype::I8), None, "{operator}");
             assert_eq!(trace.products_not_in(Dtype::F32), Some((Dtype::I8, vec![operator])));
         }
@@ -278,12 +276,14 @@ mod tests {
             event("c", "Gather", "CPU", "int64"),
             { "cat": "Node", "name": "a_fence_before", "args": { "op_name": "Conv" } },
         ]);
-        let mut trace = Trace { asked_for: "GPU".into(), ..Trace::default() };
-        add(events.to_string().as_bytes(), &mut trace).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("profile"), events.to_string()).unwrap();
+        let trace = read(folder.path(), "GPU").unwrap();
         assert_eq!(trace.share(), 2.0 / 3.0);
         assert_eq!(trace.elsewhere(), ["Gather on CPU"]);
         assert_eq!(trace.products_not_in(Dtype::F16), None);
         assert_eq!(trace.products_not_in(Dtype::Bf16), Some((Dtype::F16, vec!["Conv"])));
-        assert!(add(b"[{\"cat\"", &mut trace).is_err());
+        std::fs::write(folder.path().join("cut"), "[{\"cat\"").unwrap();
+        assert!(read(folder.path(), "GPU").is_err());
     }
 }
