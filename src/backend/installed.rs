@@ -154,17 +154,14 @@ pub fn places_of_packages(python: &Path) -> &'static [PathBuf] {
 /// What was found so far, by the key of what was looked for.
 type Found = BTreeMap<String, Option<Installed>>;
 
-fn found() -> &'static Mutex<Found> {
-    static FOUND_BEFORE: LazyLock<Mutex<Found>> = LazyLock::new(|| {
-        let given = std::env::var(FOUND).ok().and_then(|text| serde_json::from_str(&text).ok());
-        Mutex::new(given.unwrap_or_default())
-    });
-    &FOUND_BEFORE
-}
+static FOUND_SO_FAR: LazyLock<Mutex<Found>> = LazyLock::new(|| {
+    let given = std::env::var(FOUND).ok().and_then(|text| serde_json::from_str(&text).ok());
+    Mutex::new(given.unwrap_or_default())
+});
 
 /// The variable `FOUND` with its value for the processes that this one starts.
 pub fn found_so_far() -> (&'static str, String) {
-    let found = found().lock().unwrap_or_else(PoisonError::into_inner);
+    let found = FOUND_SO_FAR.lock().unwrap_or_else(PoisonError::into_inner);
     (FOUND, serde_json::to_string(&*found).unwrap_or_default())
 }
 
@@ -207,7 +204,7 @@ impl Search<'_> {
             active().find_map(of).or_else(|| Some(Installed { path: of_setup()?, origin: Origin::Setup }))
         };
         let key = self.environment.map_or_else(|| self.key.to_owned(), |it| format!("{} {}", self.key, it.display()));
-        let mut found = found().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = FOUND_SO_FAR.lock().unwrap_or_else(PoisonError::into_inner);
         found.entry(key).or_insert_with(look).clone()
     }
 }
