@@ -168,21 +168,21 @@ mod with_client {
             (None, None, None) => None,
         };
         let _lock = keep_others_out(paths)?;
-        let found = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
-        let makes_tokens = found.as_ref().is_ok_and(Server::makes_tokens);
+        let server = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
+        let makes_tokens = server.makes_tokens();
         let terms = match makes_tokens {
             true => terms.clone().with_usual_lengths(USUAL_TOKENS),
             false => terms.clone(),
         };
         // What a server that does not answer would have been asked for has no lengths.
-        let terms = if found.as_ref().is_ok_and(Server::is_found) { terms } else { terms.without_tokens() };
+        let terms = if server.is_found() { terms } else { terms.without_tokens() };
         let terms = terms.terms(selection, is_search)?;
         // Every answer would keep a bound of what it does not have.
         ensure!(
             makes_tokens && !arguments.no_stream || terms.ttft_bound_ms.or(terms.tpot_bound_ms).is_none(),
             "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: say `--bound`"
         );
-        let mut run = remote::load(paths, found, &terms)?;
+        let mut run = remote::load(paths, server, &terms)?;
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
         add_local(&mut run.results, &loads, compared);
         Ok(run)

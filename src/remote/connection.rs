@@ -322,7 +322,7 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Fault> 
     let path = query.map_or_else(|| call.path.clone(), |query| format!("{}?{query}", call.path));
     builder = match target.is_http2 {
         true => {
-            let scheme = if target.is_tls { "https" } else { "http" };
+            let scheme = if target.tls.is_some() { "https" } else { "http" };
             builder.uri(format!("{scheme}://{}{path}", target.authority)).version(hyper::Version::HTTP_2)
         }
         false => builder.uri(path).header(header::HOST, &target.authority),

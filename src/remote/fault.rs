@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use anyhow::Chain;
 use strum::Display;
 
 /// The kinds of errors, as the column `errors` counts them.
@@ -120,7 +121,7 @@ impl Fault {
 
     /// Why an answer did not come; `has_head` if its head was there.
     pub fn of_http(error: &hyper::Error, has_head: bool) -> Self {
-        let detail = in_words(error);
+        let detail = Chain::new(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
         let unfinished = if has_head { Kind::Truncated } else { Kind::Closed };
         if error.is_parse() || error.is_parse_too_large() {
             return Fault::new(if has_head { Kind::Truncated } else { Kind::Head }, detail);
@@ -147,15 +148,6 @@ pub fn apart<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Fault>> {
     }
 }
 
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
-}
-
 fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind).next()
-}
-
-/// The error and its causes.
-fn in_words(error: &(dyn Error + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    Chain::new(error).find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind)
 }

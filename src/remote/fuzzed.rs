@@ -12,7 +12,7 @@ use super::fault::apart;
 use super::limits::{Limits, Spent};
 use super::notes::Notes;
 use super::protocol::{ProtocolName, Right, Turn, Wishes, describe};
-use super::target::Target;
+use super::target::{Address, Target};
 use crate::definition::Model;
 use crate::fixture::{Allowed, HostTensor};
 
@@ -42,17 +42,10 @@ pub(super) fn next_connection() -> Option<DuplexStream> {
 /// Asks a server about its model and for two answers, which are these.
 pub fn answers(protocol: ProtocolName, is_binary: bool, is_whole: bool, answers: impl Iterator<Item = Vec<u8>>) {
     ANSWERS.set(answers.collect());
-    let target = Target {
-        authority: "localhost".into(),
-        is_tls: false,
-        path: String::new(),
-        query: None,
-        addresses: Vec::new(),
-        tls: None,
-        is_http2: false,
-        is_grpc: false,
-        headers: Vec::new(),
-    };
+    let address = Address { url: "http://127.0.0.1".into(), ..Address::default() };
+    let Ok(Ok(found)) = Target::find(&address, Vec::new()) else { return };
+    // Connections beyond those that were given fail.
+    let target = Target { addresses: Vec::new(), ..found };
     let limits = Limits { patience: Duration::from_secs(5), ..Limits::default() };
     let (target, spent) = (Arc::new(target), Arc::new(Spent::new(limits)));
     let Ok(mut connection) = Connection::new(target.clone(), spent) else { return };

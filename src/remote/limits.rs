@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -171,12 +172,21 @@ impl Spent {
     pub fn rest(&self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time && !self.is_over() {
-            std::thread::sleep(LOOK_EVERY.min(time));
+            thread::sleep(LOOK_EVERY.min(time));
         }
     }
 
-    /// Watches the limits until `has_ended` says that the load test is over; lets `end` end a trial that goes beyond one.
-    pub fn watch(&self, has_ended: &AtomicBool, end: impl Fn()) {
+    /// Does what is limited, and watches the limits meanwhile; lets `end` end a trial that goes beyond one.
+    pub fn watched<T>(&self, end: &(dyn Fn() + Sync), limited: impl FnOnce() -> T) -> T {
+        let has_ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| self.watch(&has_ended, end));
+            let _ending = Ending(&has_ended);
+            limited()
+        })
+    }
+
+    fn watch(&self, has_ended: &AtomicBool, end: &(dyn Fn() + Sync)) {
         let mut over_since: Option<Instant> = None;
         while !has_ended.load(Ordering::Relaxed) {
             if self.is_over() {
@@ -186,8 +196,17 @@ impl Spent {
                     self.stop.send_replace(true);
                 }
             }
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+/// Says that what is limited has ended when it is dropped.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::statistics::SortedCalls;
 /// What a server may ask to wait for, at most.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// What one connection has noted in a trial.
+/// What the connections have noted in a trial.
 #[derive(Default)]
 pub struct Notes {
     connects_ns: Vec<u64>,
@@ -68,21 +68,6 @@ impl Notes {
             self.prompt_tokens += prompt;
             self.output_tokens += output;
         }
-    }
-
-    pub fn merge(&mut self, other: Notes) {
-        self.connects_ns.extend(other.connects_ns);
-        other.statuses.into_iter().for_each(|(status, count)| *self.statuses.entry(status).or_default() += count);
-        for (kind, (count, words)) in other.faults {
-            self.faults.entry(kind).or_insert((0, words)).0 += count;
-        }
-        self.first_bytes_ns.extend(other.first_bytes_ns);
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self.retry_after = self.retry_after.max(other.retry_after);
-        self.prompt_tokens += other.prompt_tokens;
-        self.output_tokens += other.output_tokens;
-        self.tokens_by.extend(other.tokens_by);
     }
 
     /// The row of a trial with these notes. Wrong answers are never measured, whatever their times are.
@@ -165,11 +150,9 @@ mod tests {
         let mut busy = Seen { first_byte: Some(Duration::from_millis(1)), ..seen(503) };
         busy.headers.insert(RETRY_AFTER, "3".parse().unwrap());
         notes.add(&busy, Some(&Fault::new(Kind::Busy, "status 503")));
-        let mut others = Notes::default();
-        others.add(&seen(200), None);
-        others.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer")));
-        others.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer again")));
-        notes.merge(others);
+        notes.add(&seen(200), None);
+        notes.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer")));
+        notes.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer again")));
         let row = notes.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
         assert_eq!(row.statuses.as_deref(), Some("200 × 2, 503 × 1"));
         assert_eq!((row.errors.as_deref(), row.first_byte_p50_ms), (Some("timeout × 2, busy × 1"), None));

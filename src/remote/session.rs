@@ -1,7 +1,7 @@
 //! A connection as a session of a trial.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Seen};
@@ -26,7 +26,7 @@ pub struct Session<'a> {
     pub target: &'a Target,
     pub protocol: &'a dyn Protocol,
     pub spent: &'a Spent,
-    pub notes: Arc<Mutex<Notes>>,
+    pub notes: &'a Mutex<Notes>,
     /// Whether requests follow answers, so that one may wait as long as the server asks.
     pub is_closed_loop: bool,
 }

@@ -20,11 +20,11 @@ pub type Headers = Vec<(HeaderName, HeaderValue)>;
 pub struct Target {
     /// The host with its port, as the header `Host` has it.
     pub authority: String,
-    pub is_tls: bool,
     /// The path of the address, without a `/` at its end.
     pub path: String,
     pub query: Option<String>,
     pub addresses: Vec<SocketAddr>,
+    /// How its connections are made secret, if they are.
     pub tls: Option<Tls>,
     pub is_http2: bool,
     /// Whether the address says that it is one of gRPC.
@@ -100,7 +100,6 @@ impl Target {
             query: uri.query().map(str::to_owned),
             is_http2,
             is_grpc,
-            is_tls,
             addresses,
             tls,
             headers,
@@ -142,7 +141,7 @@ impl Target {
     /// The address as results show it: without its query, which may be secret.
     pub fn shown(&self) -> String {
         let scheme = if self.is_grpc { "grpc" } else { "http" };
-        format!("{scheme}{}://{}{}", if self.is_tls { "s" } else { "" }, self.authority, self.path)
+        format!("{scheme}{}://{}{}", if self.tls.is_some() { "s" } else { "" }, self.authority, self.path)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -52,10 +51,11 @@ pub enum Reference {
     Samples(DataSource),
 }
 
-/// A server that was found, with its model.
+/// A server, and its model if it answers.
 pub struct Server {
-    target: Arc<Target>,
-    described: Result<Described, Fault>,
+    /// The address as results show it, if its name has one.
+    url: Option<String>,
+    found: Result<(Arc<Target>, Described), Fault>,
     wishes: Wishes,
     spent: Arc<Spent>,
 }
@@ -72,7 +72,7 @@ impl Server {
         limits: Limits,
         reference: Option<&Reference>,
         paths: &Paths,
-    ) -> Result<Result<Self, (Fault, Wishes)>> {
+    ) -> Result<Self> {
         ensure!(
             limits.requests > WARM_UP,
             "`--max-requests {}` leaves no request after the {WARM_UP} that warm the server up",
@@ -81,7 +81,7 @@ impl Server {
         let spent = Arc::new(Spent::new(limits));
         let target = match found_in_time(address, headers, limits.time)? {
             Ok(target) => Arc::new(target),
-            Err(fault) => return Ok(Err((fault, wishes))),
+            Err(fault) => return Ok(Server { url: None, found: Err(fault), wishes, spent }),
         };
         let mut connection = Connection::new(target.clone(), spent.clone())?;
         let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
@@ -90,12 +90,7 @@ impl Server {
             are_tensors.set(true);
             reference.map(|reference| right_of(reference, model, sizes, paths)).transpose()
         };
-        let has_ended = AtomicBool::new(false);
-        let described = thread::scope(|scope| {
-            scope.spawn(|| spent.watch(&has_ended, || {}));
-            let _ending = Ending(&has_ended);
-            apart(describe(&mut connection, &target, &wishes, right))
-        });
+        let described = spent.watched(&|| {}, || apart(describe(&mut connection, &target, &wishes, right)));
         let cleaned = |text: &str| target.cleaned_text(text, MOST_NAME);
         let described = described.map_err(|error| anyhow!(target.cleaned_text(&format!("{error:#}"), MOST_MESSAGE)))?;
         let has_own_inputs = matches!(reference, Some(Reference::File(_) | Reference::Samples(_)));
@@ -103,24 +98,27 @@ impl Server {
             described.is_err() || are_tensors.get() || !has_own_inputs,
             "inputs of `--reference` and `--data-source` are tensors, which the protocols v2 and grpc have: leave them out"
         );
-        let described =
-            described.map_err(|fault| with_reason(target.cleaned(fault), &spent)).map(|described| Described {
-                model: cleaned(&described.model),
-                server: described.server.as_deref().map(cleaned),
-                input_shape: described.input_shape.as_deref().map(cleaned),
-                ..described
-            });
-        Ok(Ok(Server { target, described, wishes, spent }))
+        let url = Some(target.shown());
+        let found = match described {
+            Err(fault) => Err(with_reason(target.cleaned(fault), &spent)),
+            Ok(described) => {
+                let model = cleaned(&described.model);
+                let server = described.server.as_deref().map(cleaned);
+                let input_shape = described.input_shape.as_deref().map(cleaned);
+                Ok((target, Described { model, server, input_shape, ..described }))
+            }
+        };
+        Ok(Server { url, found, wishes, spent })
     }
 
     /// Whether it answers.
     pub fn is_found(&self) -> bool {
-        self.described.is_ok()
+        self.found.is_ok()
     }
 
     /// Whether answers consist of tokens.
     pub fn makes_tokens(&self) -> bool {
-        self.described.as_ref().is_ok_and(|described| described.makes_tokens)
+        self.found.as_ref().is_ok_and(|(_, described)| described.makes_tokens())
     }
 }
 
@@ -199,18 +197,14 @@ fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -
 
 /// What the sessions of a load test note, as columns.
 struct Noting<'a> {
-    notes: &'a [Arc<Mutex<Notes>>],
+    notes: &'a Mutex<Notes>,
     spent: &'a Spent,
     clock: Mutex<ProcessorClock>,
 }
 
 impl Noting<'_> {
     fn taken(&self) -> Notes {
-        let mut all = Notes::default();
-        for notes in self.notes {
-            all.merge(std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner)));
-        }
-        all
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -252,15 +246,10 @@ impl Observer for Noting<'_> {
 ///
 /// # Errors
 /// The terms go beyond a limit.
-pub fn load(paths: &Paths, server: Result<Server, (Fault, Wishes)>, terms: &LoadTerms) -> Result<LoadRun> {
+pub fn load(paths: &Paths, server: Server, terms: &LoadTerms) -> Result<LoadRun> {
     let (timestamp, machine) = (Timestamp::now(), Machine::read());
     let run_id = unused_name(&paths.loads(), timestamp);
-    let mut answer = match server {
-        Ok(server) => served(server, terms)?,
-        Err((fault, wishes)) => {
-            LoadAnswer { results: vec![without_server(&wishes, &fault, terms)], ..LoadAnswer::default() }
-        }
-    };
+    let mut answer = served(server, terms)?;
     note_found(&mut answer.results);
     for row in &mut answer.results {
         row.run_id.clone_from(&run_id);
@@ -295,12 +284,12 @@ fn case_of(model: &str, server: Option<&str>, dtype: Dtype, phase: Phase, batch_
 }
 
 fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
-    let Server { target, described, wishes, spent } = server;
+    let Server { url, found, wishes, spent } = server;
     let (shared, limits) = (&spent, spent.limits());
-    let described = match described {
-        Ok(described) => described,
+    let (target, described) = match found {
+        Ok(found) => found,
         Err(fault) => {
-            let row = LoadResult { url: Some(target.shown()), ..without_server(&wishes, &fault, terms) };
+            let row = LoadResult { url, ..without_server(&wishes, &fault, terms) };
             return Ok(LoadAnswer { results: vec![row], ..LoadAnswer::default() });
         }
     };
@@ -333,14 +322,14 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         limits.requests
     );
     let terms = LoadTerms { callers: connections, ..terms.clone() };
-    let Described { protocol, model, server, dtype, phase, input_shape, .. } = described;
+    let Described { protocol, model, server, dtype, phase, input_shape } = described;
     let case = case_of(&name_in_ids(&model), server.as_deref(), dtype, phase, wishes.batch_size);
     let row = LoadResult {
         callers: None,
         instances: 0,
         input_shape,
         library_version: server.clone(),
-        url: Some(target.shown()),
+        url,
         protocol: Some(protocol.name() + if target.is_http2 { ", HTTP/2" } else { "" }),
         server,
         connections: Some(connections),
@@ -348,7 +337,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     };
     eprintln!("load on {} by {} with {connections} connections: {case}", target.shown(), protocol.name());
     let spent: &Spent = shared;
-    let notes: Vec<Arc<Mutex<Notes>>> = (0..connections).map(|_| Arc::default()).collect();
+    let notes = Mutex::new(Notes::default());
     let connect_times = Mutex::new(Vec::new());
     let first_fault = Mutex::new(None);
     let is_closed_loop = matches!(terms.scenario, Scenario::Single | Scenario::Multi | Scenario::Concurrent);
@@ -357,9 +346,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let idle = Mutex::new(Vec::new());
     let connection = || Connection::new(target.clone(), shared.clone());
     let open = |number: usize| -> Result<Session<'_>, CaseFailure> {
-        let (protocol, notes) = (protocol.as_ref(), notes[number].clone());
-        let target: &Target = &target;
-        let (idle, connection) = (&idle, &connection);
+        let (protocol, target) = (protocol.as_ref(), target.as_ref());
+        let (idle, connection, notes) = (&idle, &connection, &notes);
         let mut session = Session { idle, connection, target, protocol, spent, notes, is_closed_loop };
         if number > 0 && !opens_all {
             return Ok(session);
@@ -385,13 +373,9 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         Ok(session)
     };
     let batching = Batching { most: 1, delay: Duration::ZERO };
-    let has_ended = AtomicBool::new(false);
     let noting = Noting { notes: &notes, spent, clock: Mutex::new(ProcessorClock::start()) };
     let with_sessions = |instances: &Instances<'_>| {
-        let has_ended = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| spent.watch(&has_ended, || instances.cut()));
-            let _ending = Ending(&has_ended);
+        spent.watched(&|| instances.cut(), || {
             let mut answer = LoadAnswer::default();
             let mut terms = terms.clone();
             for search in 0..terms.searches.max(1) {
@@ -425,12 +409,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
             Ok(answer)
         })
     };
-    let answer = thread::scope(|scope| {
-        // Connecting and warming up are limited, too.
-        scope.spawn(|| spent.watch(&has_ended, || {}));
-        let _ending = Ending(&has_ended);
-        with_instances(connections, batching, open, with_sessions)
-    });
+    // Connecting and warming up are limited, too.
+    let answer = spent.watched(&|| {}, || with_instances(connections, batching, open, with_sessions));
     let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut answer = answer.unwrap_or_else(|mut failure| {
         if let Some(why) = spent.why_over().filter(|why| !failure.message.contains(why.as_str())) {
@@ -448,15 +428,6 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         row.connect_max_ms = row.connect_max_ms.or(times.as_ref().map(|times| times.max() as f64 / 1e6));
     }
     Ok(answer)
-}
-
-/// Says that a load test is over when it is dropped.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn failure_of(fault: &Fault) -> CaseFailure {

@@ -153,7 +153,7 @@ pub fn describe(
     let metadata = Metadata { inputs: described(metadata.inputs), outputs: described(metadata.outputs) };
     let server = [server.name, server.version];
     let found = Found { name: name.clone(), server, path: path("ModelInfer"), metadata };
-    found.described(&wishes, right, |v2| Box::new(Grpc { model: name, v2 }))
+    found.described(&wishes, right, |v2| Grpc { model: name, v2 })
 }
 
 /// What the server answers. Returns `None` if it does not know the method.

@@ -3,8 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{AnswerReader, Checked, Described, Protocol, Turn, Wishes, base_of, get_json, whole};
-use crate::definition::{Dtype, Phase};
+use super::{AnswerReader, Checked, Described, Protocol, Turn, Wishes, base_of, get_json, parsed, whole};
 use crate::remote::connection::{Call, Connection};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::target::Target;
@@ -23,15 +22,9 @@ pub fn describe(connection: &mut Connection, target: &Target, wishes: &Wishes) -
     let model = named.or_else(|| wishes.model.clone()).context("name the model that is measured by `--model`")?;
     let told = get_json(connection, &format!("{base}/api/v1/openapi.json"))?.unwrap_or_default();
     let version = told.pointer("/info/version").and_then(Value::as_str).unwrap_or_default();
-    Ok(Described {
-        protocol: Box::new(Measurement { path: format!("{base}{START}{model}") }),
-        server: Some(format!("inferbench {version}").trim().to_owned()),
-        model,
-        dtype: Dtype::default(),
-        phase: Phase::Forward,
-        input_shape: None,
-        makes_tokens: false,
-    })
+    let server = Some(format!("inferbench {version}").trim().to_owned());
+    let path = format!("{base}{START}{model}");
+    Ok(Described { server, ..Described::new(Measurement { path }, model) })
 }
 
 impl Protocol for Measurement {
@@ -49,8 +42,7 @@ impl Protocol for Measurement {
 }
 
 fn check(body: &[u8]) -> Result<Checked, Fault> {
-    let answer: Value = serde_json::from_slice(body)
-        .map_err(|error| Fault::new(Kind::WrongType, format!("the answer is no JSON: {error}")))?;
+    let answer: Value = parsed(body)?;
     match answer.get("status").and_then(Value::as_str) {
         Some("success") => Ok(Checked::default()),
         other => Err(Fault::new(Kind::ServerError, format!("the status of the answer is {other:?}"))),

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use serde::Deserialize;
 use strum::Display;
 
 use super::connection::{Call, Connection, Reader, Seen};
@@ -68,6 +69,19 @@ pub struct Wishes {
     pub template: Option<PathBuf>,
     pub seed: u64,
     pub lengths: Option<RequestLengths>,
+}
+
+/// Words of a text whose length is not said.
+const WORDS: usize = 16;
+
+impl Wishes {
+    /// The text of this number: the user's texts take turns, and others are seeded words.
+    fn text(&self, turn: Turn, number: usize, words: usize) -> String {
+        match &self.texts {
+            Some(texts) => texts[number % texts.len()].clone(),
+            None => seeded_words(turn.seed(self.seed), number, words),
+        }
+    }
 }
 
 /// A model behind a server.
@@ -135,8 +149,19 @@ pub struct Described {
     pub dtype: Dtype,
     pub phase: Phase,
     pub input_shape: Option<String>,
+}
+
+impl Described {
+    /// A model of which nothing else is known.
+    fn new(protocol: impl Protocol + 'static, model: String) -> Self {
+        let (dtype, phase) = (Dtype::default(), Phase::Forward);
+        Described { protocol: Box::new(protocol), model, server: None, dtype, phase, input_shape: None }
+    }
+
     /// Whether answers consist of tokens.
-    pub makes_tokens: bool,
+    pub fn makes_tokens(&self) -> bool {
+        self.phase == Phase::Decode
+    }
 }
 
 /// Asks the server which protocol it speaks, unless that is known, and describes the model.
@@ -176,18 +201,17 @@ pub fn describe(
     }
 }
 
-/// The path says it, if it is the whole path of a request.
+/// The path says it, if it is the whole path of a request: by its end, or by what stands before the name of a model.
 fn by_path(path: &str) -> Option<ProtocolName> {
-    const ENDS: [(&str, ProtocolName); 3] = [
+    const PARTS: [(&str, ProtocolName); 5] = [
         ("/chat/completions", ProtocolName::Chat),
         ("/completions", ProtocolName::Completions),
         ("/embeddings", ProtocolName::Embeddings),
+        ("/v2/models/", ProtocolName::V2),
+        ("/api/v1/benchmark/", ProtocolName::Inferbench),
     ];
-    let of_end = ENDS.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, protocol)| protocol);
-    let is_within = |part: &str| path.contains(part);
-    of_end
-        .or_else(|| is_within("/v2/models/").then_some(ProtocolName::V2))
-        .or_else(|| is_within("/api/v1/benchmark/").then_some(ProtocolName::Inferbench))
+    let has = |part: &str| if part.ends_with('/') { path.contains(part) } else { path.ends_with(part) };
+    PARTS.into_iter().find(|(part, _)| has(part)).map(|(_, protocol)| protocol)
 }
 
 fn by_asking(connection: &mut Connection, target: &Target) -> Result<Option<ProtocolName>, Fault> {
@@ -235,6 +259,18 @@ impl<F: FnMut(&mut Vec<u8>, &Seen) -> Result<Checked, Fault>> AnswerReader for W
     }
 }
 
+/// Reads the JSON of an answer.
+fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| {
+        let text = String::from_utf8_lossy(body);
+        // Python's servers write numbers that are no JSON.
+        if ["NaN", "Infinity"].iter().any(|word| text.contains(word)) {
+            return Fault::new(Kind::NotFinite, "the answer has a value that is not finite");
+        }
+        Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}"))
+    })
+}
+
 /// Bytes of what a server says about itself.
 const MOST_DESCRIPTION: usize = 16 << 20;
 
@@ -255,10 +291,10 @@ impl Reader for Description {
 
 /// The JSON at a path. Returns `None` if the server has nothing there.
 fn get_json(connection: &mut Connection, path: &str) -> Result<Option<serde_json::Value>, Fault> {
-    json_of(connection, &Call::get(path))
+    json_answer(connection, &Call::get(path))
 }
 
-fn json_of(connection: &mut Connection, call: &Call) -> Result<Option<serde_json::Value>, Fault> {
+fn json_answer(connection: &mut Connection, call: &Call) -> Result<Option<serde_json::Value>, Fault> {
     let (mut seen, mut body) = (Seen::default(), Description::default());
     match connection.exchange(call, &mut seen, &mut body) {
         Ok(()) => Ok(serde_json::from_slice(&body.0).ok()),
@@ -272,7 +308,7 @@ fn json_of(connection: &mut Connection, call: &Call) -> Result<Option<serde_json
 }
 
 /// Texts that differ for each number, of so many words; a word of this list is one token in most vocabularies.
-pub fn seeded_words(seed: u64, number: usize, words: usize) -> String {
+fn seeded_words(seed: u64, number: usize, words: usize) -> String {
     const WORDS: [&str; 64] = [
         "time", "people", "water", "house", "world", "school", "family", "city", "hand", "day", "night", "year",
         "book", "story", "music", "light", "street", "river", "garden", "window", "table", "letter", "friend", "child",

@@ -20,8 +20,8 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 
 use super::tensors::{Form, Numbers, Varied, shape_text};
-use super::{AnswerReader, Checked, Described, Protocol, Turn, Wishes, seeded_words, whole};
-use crate::definition::{Dtype, Phase, Sizes, TensorSpec};
+use super::{AnswerReader, Checked, Described, Protocol, Turn, WORDS, Wishes, parsed, whole};
+use crate::definition::{Sizes, TensorSpec};
 use crate::remote::connection::Call;
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::target::{Headers, Target};
@@ -29,14 +29,12 @@ use crate::remote::target::{Headers, Target};
 const TENSOR: &str = "{{tensor}}";
 const TEXT: &str = "{{text}}";
 const NUMBER: &str = "{{number}}";
-/// Words of a text that is made.
-const WORDS: usize = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default = "post")]
-    method: String,
+    /// `POST`, if nothing else is said.
+    method: Option<String>,
     path: String,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -51,20 +49,13 @@ struct File {
     server: Option<String>,
 }
 
-fn post() -> String {
-    "POST".to_owned()
-}
-
 struct Template {
     method: Method,
     path: String,
     headers: Headers,
     body: String,
     tensor: Option<Varied>,
-    batch_size: usize,
-    texts: Option<Vec<String>>,
-    words: usize,
-    seed: u64,
+    wishes: Wishes,
     answer: Option<Arc<str>>,
 }
 
@@ -77,7 +68,7 @@ pub fn describe(target: &Target, wishes: &Wishes) -> Result<Described> {
 }
 
 fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
-    let method: Method = file.method.parse().ok().context("`method` is none of HTTP")?;
+    let method: Method = file.method.as_deref().unwrap_or("POST").parse().ok().context("`method` is none of HTTP")?;
     ensure!(file.path.starts_with('/'), "`path` begins with a slash");
     let header = |(name, value): (&String, &String)| {
         Ok((name.parse()?, value.parse().with_context(|| format!("the header {name}"))?))
@@ -102,21 +93,11 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
         headers,
         body: file.body,
         tensor,
-        batch_size: wishes.batch_size,
-        texts: wishes.texts.clone(),
-        words: wishes.sequence_length.unwrap_or(WORDS),
-        seed: wishes.seed,
+        wishes: wishes.clone(),
         answer: file.answer.map(Arc::from),
     };
-    Ok(Described {
-        protocol: Box::new(protocol),
-        model: wishes.model.clone().or(file.model).unwrap_or_else(|| "template".to_owned()),
-        server: file.server,
-        dtype: Dtype::default(),
-        phase: Phase::Forward,
-        input_shape,
-        makes_tokens: false,
-    })
+    let model = wishes.model.clone().or(file.model).unwrap_or_else(|| "template".to_owned());
+    Ok(Described { server: file.server, input_shape, ..Described::new(protocol, model) })
 }
 
 impl Protocol for Template {
@@ -125,19 +106,16 @@ impl Protocol for Template {
     }
 
     fn call(&self, turn: Turn) -> Call {
-        let number = turn.number;
-        let text = || match &self.texts {
-            Some(texts) => texts[number % texts.len()].clone(),
-            None => seeded_words(turn.seed(self.seed), number, self.words),
-        };
+        let (number, wishes) = (turn.number, &self.wishes);
         let mut body = self.body.clone();
         if let Some(tensor) = &self.tensor {
-            let made = tensor.make(&turn.samples(self.seed, self.batch_size));
+            let made = tensor.make(&turn.samples(wishes.seed, wishes.batch_size));
             body = body.replace(TENSOR, &String::from_utf8_lossy(&made));
         }
         if body.contains(TEXT) {
             // The quotes around it are those of the template.
-            let quoted = serde_json::Value::String(text()).to_string();
+            let text = wishes.text(turn, number, wishes.sequence_length.unwrap_or(WORDS));
+            let quoted = serde_json::Value::String(text).to_string();
             body = body.replace(TEXT, &quoted[1..quoted.len() - 1]);
         }
         body = body.replace(NUMBER, &number.to_string());
@@ -153,12 +131,7 @@ impl Protocol for Template {
 
 fn check(body: &[u8], pointer: Option<&str>) -> Result<Checked, Fault> {
     let Some(pointer) = pointer else { return Ok(Checked::default()) };
-    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|error| {
-        let text = String::from_utf8_lossy(body);
-        let is_number = ["NaN", "Infinity"].iter().any(|word| text.contains(word));
-        let kind = if is_number { Kind::NotFinite } else { Kind::WrongType };
-        Fault::new(kind, format!("the answer is no JSON: {error}"))
-    })?;
+    let answer: serde_json::Value = parsed(body)?;
     let Some(found) = answer.pointer(pointer) else {
         return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
     };

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use anyhow::{Context, Result};
 
 use crate::definition::{BATCH, Dimension, ElementType, Sizes, TensorSpec};
-use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input};
+use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input, with_values};
 use crate::remote::fault::{Fault, Kind};
 
 /// The names of element types in the protocol.
@@ -39,29 +39,9 @@ pub fn type_name(dtype: ElementType) -> &'static str {
     TYPES.iter().find(|(_, known)| *known == dtype).map_or(BYTES, |(name, _)| name)
 }
 
-/// The elements in row-major order as a list of JSON.
+/// The elements in row-major order as a list of JSON, which Rust writes in the same way but for spaces.
 pub fn json_of(data: &TensorData) -> String {
-    let written = match data {
-        TensorData::F16(values) => {
-            serde_json::to_string(&values.iter().map(|value| value.to_f32()).collect::<Vec<_>>())
-        }
-        TensorData::Bf16(values) => {
-            serde_json::to_string(&values.iter().map(|value| value.to_f32()).collect::<Vec<_>>())
-        }
-        TensorData::F32(values) => serde_json::to_string(values),
-        TensorData::F64(values) => serde_json::to_string(values),
-        TensorData::I8(values) => serde_json::to_string(values),
-        TensorData::I16(values) => serde_json::to_string(values),
-        TensorData::I32(values) => serde_json::to_string(values),
-        TensorData::I64(values) => serde_json::to_string(values),
-        TensorData::U8(values) => serde_json::to_string(values),
-        TensorData::U16(values) => serde_json::to_string(values),
-        TensorData::U32(values) => serde_json::to_string(values),
-        TensorData::U64(values) => serde_json::to_string(values),
-        TensorData::Bool(values) => serde_json::to_string(values),
-    };
-    // Lists of numbers can always be written.
-    written.unwrap_or_default()
+    with_values!(data, values => format!("{values:?}")).replace(' ', "")
 }
 
 /// Elements of a shape. Returns `None` if no number is large enough.
@@ -188,27 +168,12 @@ pub struct Numbers {
 impl<'de> Deserialize<'de> for Numbers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut numbers = Numbers::default();
-        deserializer.deserialize_seq(List(&mut numbers))?;
+        deserializer.deserialize_seq(Element(&mut numbers))?;
         Ok(numbers)
     }
 }
 
-/// A list whose numbers are added.
-struct List<'a>(&'a mut Numbers);
-
-impl<'de> Visitor<'de> for List<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of numbers or texts, which may be nested")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(Element(self.0))?.is_some() {}
-        Ok(())
-    }
-}
-
+/// A number, a text or a list, which is added to the others.
 struct Element<'a>(&'a mut Numbers);
 
 impl<'de> serde::de::DeserializeSeed<'de> for Element<'_> {
@@ -256,8 +221,9 @@ impl<'de> Visitor<'de> for Element<'_> {
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        List(self.0).visit_seq(list)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(Element(self.0))?.is_some() {}
+        Ok(())
     }
 }
 
@@ -307,11 +273,7 @@ impl Right {
             if wanted.is_integer() && values.iter().any(|value| value.fract() != 0.0) {
                 return Err(wrong(format!("output {name} has a value that is no whole number")));
             }
-            let data = match wanted.is_integer() {
-                true => like_integers(&wanted.data, &values),
-                false => TensorData::F64(values),
-            };
-            Ok(HostTensor { shape, data })
+            Ok(HostTensor { shape, data: TensorData::F64(values) })
         };
         let outputs = expected.iter().map(output).collect::<Result<Vec<_>, Fault>>()?;
         let mut errors = Errors::default();
@@ -323,21 +285,6 @@ impl Right {
             ))),
             _ => Ok(()),
         }
-    }
-}
-
-/// Numbers as integers of the type that is wanted.
-fn like_integers(wanted: &TensorData, values: &[f64]) -> TensorData {
-    match wanted {
-        TensorData::I8(_) => values.iter().map(|&value| value as i8).collect::<Vec<_>>().into(),
-        TensorData::I16(_) => values.iter().map(|&value| value as i16).collect::<Vec<_>>().into(),
-        TensorData::I32(_) => values.iter().map(|&value| value as i32).collect::<Vec<_>>().into(),
-        TensorData::U8(_) => values.iter().map(|&value| value as u8).collect::<Vec<_>>().into(),
-        TensorData::U16(_) => values.iter().map(|&value| value as u16).collect::<Vec<_>>().into(),
-        TensorData::U32(_) => values.iter().map(|&value| value as u32).collect::<Vec<_>>().into(),
-        TensorData::U64(_) => values.iter().map(|&value| value as u64).collect::<Vec<_>>().into(),
-        TensorData::Bool(_) => values.iter().map(|&value| value != 0.0).collect::<Vec<_>>().into(),
-        _ => values.iter().map(|&value| value as i64).collect::<Vec<_>>().into(),
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::remote::connection::{Reader, Seen};
 use crate::remote::fault::{Fault, Kind};
 use crate::remote::notes::WholeTokens;
-use crate::remote::protocol::{AnswerReader, Checked};
+use crate::remote::protocol::{AnswerReader, Checked, parsed};
 use crate::texts::TokenCounter;
 
 /// The texts of a request whose tokens are counted if the server does not say how many there are.
@@ -216,13 +216,6 @@ struct Embeddings {
 #[derive(Deserialize)]
 struct Embedding {
     embedding: Vec<f64>,
-}
-
-fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|error| match String::from_utf8_lossy(body).contains("NaN") {
-        true => Fault::new(Kind::NotFinite, "the answer has a value that is not finite"),
-        false => Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}")),
-    })
 }
 
 pub fn check_embeddings(body: &[u8], batch_size: usize) -> Result<Checked, Fault> {

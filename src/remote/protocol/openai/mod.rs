@@ -4,17 +4,16 @@ mod answers;
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 
 use self::answers::{Counted, Stream, check_answer, check_embeddings};
 use super::v2::only_model;
-use super::{AnswerReader, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, seeded_words, whole};
-use crate::definition::{Dtype, Phase};
+use super::{AnswerReader, Described, Protocol, ProtocolName, Turn, Wishes, base_of, get_json, whole};
+use crate::definition::Phase;
 use crate::load::lengths_of;
 use crate::remote::connection::{Call, Connection};
 use crate::remote::target::Target;
-use crate::run_data::RequestLengths;
 use crate::texts::TokenCounter;
 
 /// Tokens of prompts and answers, unless something else is said.
@@ -25,12 +24,7 @@ struct OpenAi {
     path: String,
     model: String,
     is_stream: bool,
-    batch_size: usize,
-    fields: Vec<(String, Value)>,
-    texts: Option<Vec<String>>,
-    lengths: Option<RequestLengths>,
-    tokenizer: Option<Arc<TokenCounter>>,
-    seed: u64,
+    wishes: Wishes,
 }
 
 /// Finds the model and what serves it.
@@ -63,30 +57,14 @@ pub fn describe(
     let owner = models.iter().find(|it| text(it, "id").as_ref() == Some(&model)).or(models.first());
     let server = server_of(connection, &base, owner.and_then(|model| text(model, "owned_by")).as_deref());
     let makes_tokens = name != ProtocolName::Embeddings;
-    let protocol = OpenAi {
-        name,
-        path,
-        model: model.clone(),
-        is_stream: makes_tokens && !wishes.is_whole,
-        batch_size: wishes.batch_size,
-        fields: wishes.fields.clone(),
-        texts: wishes.texts.clone(),
-        lengths: wishes.lengths.clone(),
-        tokenizer: wishes.tokenizer.clone(),
-        seed: wishes.seed,
-    };
-    if makes_tokens && wishes.batch_size != 1 {
-        bail!("a request to a language model is one prompt: leave `--batch-sizes` out");
-    }
-    Ok(Described {
-        protocol: Box::new(protocol),
-        model,
-        server,
-        dtype: Dtype::default(),
-        phase: if makes_tokens { Phase::Decode } else { Phase::Forward },
-        input_shape: None,
-        makes_tokens,
-    })
+    ensure!(
+        !makes_tokens || wishes.batch_size == 1,
+        "a request to a language model is one prompt: leave `--batch-sizes` out"
+    );
+    let is_stream = makes_tokens && !wishes.is_whole;
+    let protocol = OpenAi { name, path, model: model.clone(), is_stream, wishes: wishes.clone() };
+    let phase = if makes_tokens { Phase::Decode } else { Phase::Forward };
+    Ok(Described { server, phase, ..Described::new(protocol, model) })
 }
 
 /// The server's name by who owns its models, and its version where this server tells it.
@@ -104,19 +82,10 @@ fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Op
 }
 
 impl OpenAi {
-    fn text(&self, turn: Turn, words: usize) -> String {
-        match &self.texts {
-            Some(texts) => texts[turn.number % texts.len()].clone(),
-            None => seeded_words(turn.seed(self.seed), turn.number, words),
-        }
-    }
-
     /// The tokens of the prompt and of the answer that are asked for.
     fn lengths(&self, turn: Turn) -> [usize; 2] {
-        match &self.lengths {
-            Some(lengths) => lengths_of(lengths, self.seed, turn.number, USUAL_TOKENS),
-            None => USUAL_TOKENS,
-        }
+        let lengths = self.wishes.lengths.as_ref();
+        lengths.map_or(USUAL_TOKENS, |lengths| lengths_of(lengths, self.wishes.seed, turn.number, USUAL_TOKENS))
     }
 }
 
@@ -127,38 +96,35 @@ impl Protocol for OpenAi {
 
     fn call(&self, turn: Turn) -> Call {
         let [prompt, output] = self.lengths(turn);
+        let text = |number: usize| self.wishes.text(turn, number, prompt);
         let mut body = Map::new();
-        body.insert("model".to_owned(), json!(self.model));
+        let mut add = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
+        add("model", json!(self.model));
         match self.name {
             ProtocolName::Embeddings => {
-                let of_text = |place| Turn { number: turn.number * self.batch_size + place, ..turn };
-                let texts = (0..self.batch_size).map(|place| self.text(of_text(place), prompt));
-                body.insert("input".to_owned(), json!(texts.collect::<Vec<_>>()));
+                let first = turn.number * self.wishes.batch_size;
+                add("input", (first..first + self.wishes.batch_size).map(text).collect());
             }
-            ProtocolName::Completions => {
-                body.insert("prompt".to_owned(), json!(self.text(turn, prompt)));
-            }
-            _ => {
-                body.insert("messages".to_owned(), json!([{"role": "user", "content": self.text(turn, prompt)}]));
-            }
+            ProtocolName::Completions => add("prompt", json!(text(turn.number))),
+            _ => add("messages", json!([{"role": "user", "content": text(turn.number)}])),
         }
         if self.name != ProtocolName::Embeddings {
-            body.insert("max_tokens".to_owned(), json!(output));
-            body.insert("temperature".to_owned(), json!(0));
+            add("max_tokens", json!(output));
+            add("temperature", json!(0));
         }
         if self.is_stream {
-            body.insert("stream".to_owned(), json!(true));
-            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+            add("stream", json!(true));
+            add("stream_options", json!({"include_usage": true}));
         }
-        body.extend(self.fields.iter().cloned());
+        body.extend(self.wishes.fields.iter().cloned());
         Call::json(&self.path, Value::Object(body).to_string())
     }
 
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
-        let prompt =
-            |counter: &Arc<TokenCounter>| Counted::new(counter.clone(), self.text(turn, self.lengths(turn)[0]));
-        let mut counted = self.tokenizer.as_ref().map(prompt);
-        let batch_size = self.batch_size;
+        let prompt = || self.wishes.text(turn, turn.number, self.lengths(turn)[0]);
+        let with_prompt = |counter: &Arc<TokenCounter>| Counted::new(counter.clone(), prompt());
+        let mut counted = self.wishes.tokenizer.as_ref().map(with_prompt);
+        let batch_size = self.wishes.batch_size;
         match self.name {
             _ if self.is_stream => Box::new(Stream::new(counted)),
             ProtocolName::Embeddings => whole(move |body, _| check_embeddings(body, batch_size)),
@@ -170,22 +136,20 @@ impl Protocol for OpenAi {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_data::RequestLengths;
 
     #[test]
     fn requests_say_their_lengths_and_the_fields_of_the_user() {
         let lengths = crate::load::parse_token_length("5").unwrap();
-        let protocol = OpenAi {
-            name: ProtocolName::Chat,
-            path: "/v1/chat/completions".into(),
-            model: "m".into(),
-            is_stream: true,
+        let wishes = Wishes {
             batch_size: 1,
             fields: vec![("ignore_eos".into(), true.into()), ("temperature".into(), json!(1))],
-            texts: None,
             lengths: Some(RequestLengths::Drawn { prompt: Some(lengths), output: None }),
-            tokenizer: None,
             seed: 1,
+            ..Wishes::default()
         };
+        let (name, path) = (ProtocolName::Chat, "/v1/chat/completions".into());
+        let protocol = OpenAi { name, path, model: "m".into(), is_stream: true, wishes };
         let call = |trial, number| protocol.call(Turn { trial, number });
         let body: Value = serde_json::from_slice(&call(0, 3).body).unwrap();
         assert_eq!(body["messages"][0]["content"].as_str().unwrap().split(' ').count(), 5);

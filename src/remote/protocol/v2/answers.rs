@@ -9,8 +9,8 @@ use super::TensorMetadata;
 use crate::fixture::HostTensor;
 use crate::remote::connection::Seen;
 use crate::remote::fault::{Fault, Kind};
-use crate::remote::protocol::Checked;
 use crate::remote::protocol::tensors::{BYTES, Numbers, Right, element_type, elements_of, shape_text};
+use crate::remote::protocol::{Checked, parsed};
 
 /// The header with the length of the JSON before the bytes.
 pub const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -51,9 +51,8 @@ pub fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
     let (head, mut tail) = body
         .split_at_checked(length.unwrap_or(body.len()))
         .ok_or_else(|| Fault::new(Kind::WrongType, "the head of the answer is longer than the answer"))?;
-    let outputs: Outputs = serde_json::from_slice(head).map_err(|error| not_json(head, &error))?;
     let mut found = Vec::new();
-    for JsonOutput { name, shape, datatype, parameters, data } in outputs.outputs {
+    for JsonOutput { name, shape, datatype, parameters, data } in parsed::<Outputs>(head)?.outputs {
         found.push(match (parameters.binary_data_size, data) {
             (Some(size), _) => {
                 let (own, rest) = tail.split_at_checked(size).ok_or_else(|| {
@@ -164,15 +163,6 @@ impl Checks {
         };
         self.right.as_ref().zip(place).map_or(Ok(()), |(right, place)| right.check(place, by_name))
     }
-}
-
-/// Python's servers write numbers that are no JSON.
-fn not_json(body: &[u8], error: &serde_json::Error) -> Fault {
-    let text = String::from_utf8_lossy(body);
-    if ["NaN", "Infinity"].iter().any(|word| text.contains(word)) {
-        return Fault::new(Kind::NotFinite, "an output has a value that is not finite");
-    }
-    Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}"))
 }
 
 fn numbers_of_bytes(datatype: &str, shape: &[usize], bytes: &[u8]) -> Result<Numbers, String> {

@@ -14,10 +14,8 @@ use self::answers::{Checks, HEAD_LENGTH, outputs_of};
 use super::tensors::{
     BYTES, Form, MOST_INPUT, Right, Varied, element_type, elements_of, json_of, shape_text, type_name,
 };
-use super::{
-    AnswerReader, Described, Protocol, Turn, Wishes, base_of, get_json, json_of as json_answer, seeded_words, whole,
-};
-use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, Phase, SEQUENCE, Sizes, TensorSpec};
+use super::{AnswerReader, Described, Protocol, Turn, WORDS, Wishes, base_of, get_json, json_answer, whole};
+use crate::definition::{BATCH, Dimension, Dtype, ElementType, Model, SEQUENCE, Sizes, TensorSpec};
 use crate::fixture::HostTensor;
 use crate::remote::connection::{Call, Connection, Seen};
 use crate::remote::fault::{Fault, Kind};
@@ -100,7 +98,7 @@ pub fn describe(
     let metadata: Metadata = serde_json::from_value(metadata).with_context(|| format!("{path} describes no model"))?;
     let text = |key: &str| server.get(key).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
     let found = Found { name, server: [text("name"), text("version")], path: format!("{path}/infer"), metadata };
-    found.described(wishes, right, |v2| Box::new(v2))
+    found.described(wishes, right, |v2| v2)
 }
 
 impl Found {
@@ -108,11 +106,11 @@ impl Found {
     ///
     /// # Errors
     /// The model's description does not fit what was asked for.
-    pub fn described(
+    pub fn described<P: Protocol + 'static>(
         self,
         wishes: &Wishes,
         right: impl FnOnce(&Model) -> Result<Option<Right>>,
-        protocol: impl FnOnce(V2) -> Box<dyn Protocol>,
+        protocol: impl FnOnce(V2) -> P,
     ) -> Result<Described> {
         let Found { name, server, path, metadata } = self;
         ensure!(
@@ -125,15 +123,9 @@ impl Found {
         let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
         let checks = Checks::new(metadata.outputs, wishes.batch_size, right);
         let v2 = V2 { path, inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
-        Ok(Described {
-            protocol: protocol(v2),
-            model: name,
-            server: Some(server.join(" ").trim().to_owned()).filter(|server| !server.is_empty()),
-            dtype: model.dtype,
-            phase: Phase::Forward,
-            input_shape: Some(input_shape),
-            makes_tokens: false,
-        })
+        let server = Some(server.join(" ").trim().to_owned()).filter(|server| !server.is_empty());
+        let (dtype, input_shape) = (model.dtype, Some(input_shape));
+        Ok(Described { server, dtype, input_shape, ..Described::new(protocol(v2), name) })
     }
 }
 
@@ -251,23 +243,16 @@ impl V2 {
         turn.number.checked_rem(known)
     }
 
-    fn texts(&self, turn: Turn, count: usize) -> Vec<String> {
-        const WORDS: usize = 16;
-        let Wishes { texts, seed, sequence_length, .. } = &self.wishes;
-        let text = |place: usize| match texts {
-            Some(texts) => texts[place % texts.len()].clone(),
-            None => seeded_words(turn.seed(*seed), place, sequence_length.unwrap_or(WORDS)),
-        };
-        (turn.number * count..(turn.number + 1) * count).map(text).collect()
-    }
-
     /// The data of an input as it is sent.
     pub fn data(&self, input: &Input, turn: Turn) -> Vec<u8> {
         match &input.content {
             Content::Seeded(varied) => varied.make(&turn.samples(self.wishes.seed, self.wishes.batch_size)),
             Content::Known(all) => all[self.place(turn).unwrap_or(0)].clone(),
             Content::Texts => {
-                let texts = self.texts(turn, input.shape.iter().product());
+                let words = self.wishes.sequence_length.unwrap_or(WORDS);
+                let count: usize = input.shape.iter().product();
+                let numbers = turn.number * count..(turn.number + 1) * count;
+                let texts: Vec<String> = numbers.map(|number| self.wishes.text(turn, number, words)).collect();
                 if !self.wishes.is_binary {
                     return json!(texts).to_string().into_bytes();
                 }
