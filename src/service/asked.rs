@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Settings;
 use super::failure::Failure;
-use super::settings::Settings;
 use crate::definition::{Dtype, Phase, parse_device, usual_backend};
 use crate::paths::Paths;
 
@@ -27,33 +27,21 @@ const MOST_VALUES: usize = 64;
 #[serde(deny_unknown_fields, default)]
 pub struct Asked {
     /// A suite of `models/suites`. Without one, the models are needed, and the other lists have one value by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
     /// Packaged models, or files of `models/exported`, `models/trained` and `models/quantized` with their extension.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dtypes: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub batch_sizes: Vec<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sequence_lengths: Vec<usize>,
     /// Calls to measure per case.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup: Option<usize>,
     /// Threads of every backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
 }
 

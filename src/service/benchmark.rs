@@ -57,7 +57,7 @@ pub async fn benchmark(
     query: Result<Query<BenchmarkQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let Path(model) = model.map_err(|_| Failure::not_found("the name of the model is no text in UTF-8"))?;
-    let Query(query) = query.map_err(|error| Failure::query(&error))?;
+    let Query(query) = query?;
     let max_age = query.max_age.as_deref().map(past::age).transpose()?;
     let found = context.devices.ready().await;
     let chosen = context.models.find(&model, query.variant.as_deref())?;

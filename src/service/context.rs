@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::Settings;
 use super::devices::Devices;
 use super::failure::Failure;
 use super::models::Models;
 use super::pace::Pace;
 use super::queue::Queue;
-use super::settings::Settings;
 use crate::paths::Paths;
 
 /// While a case is measured, the history is read once in so long a time.

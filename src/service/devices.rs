@@ -33,14 +33,8 @@ pub struct Found {
     pub devices: Vec<Device>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Devices(watch::Sender<Option<Arc<Found>>>);
-
-impl Default for Devices {
-    fn default() -> Self {
-        Devices(watch::channel(None).0)
-    }
-}
 
 impl Devices {
     /// Finds out which devices there are.

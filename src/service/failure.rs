@@ -13,7 +13,7 @@ use crate::run_data::Record;
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Failure {
     #[serde(skip)]
-    pub code: u16,
+    pub code: StatusCode,
     /// Always `error`.
     pub status: &'static str,
     /// What is wrong, and what would mend it.
@@ -35,7 +35,7 @@ pub struct Failure {
 impl Failure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
         Failure {
-            code: code.as_u16(),
+            code,
             status: "error",
             message: message.into(),
             available_devices: None,
@@ -50,12 +50,6 @@ impl Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     }
 
-    /// The query of an address cannot be read; the parameter stands before the reason.
-    pub fn query(error: &QueryRejection) -> Self {
-        let text = error.body_text();
-        Failure::parameter(text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text))
-    }
-
     pub fn not_found(message: impl Into<String>) -> Self {
         Failure::new(StatusCode::NOT_FOUND, message)
     }
@@ -63,25 +57,27 @@ impl Failure {
     pub fn unavailable(message: impl Into<String>, retry_after: u64) -> Self {
         Failure { retry_after: Some(retry_after), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     }
+}
 
-    /// What a file, the disk or a child process has come to.
-    pub fn internal(error: &anyhow::Error) -> Self {
+/// What a file, the disk or a child process has come to.
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
     }
 }
 
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Failure::internal(&error)
+/// The query of an address cannot be read; the parameter stands before the reason.
+impl From<QueryRejection> for Failure {
+    fn from(error: QueryRejection) -> Self {
+        let text = error.body_text();
+        Failure::parameter(text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text))
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let retry_after = self.retry_after;
-        let mut response = (code, json(&self)).into_response();
-        if let Some(seconds) = retry_after {
+        let mut response = (self.code, json(&self)).into_response();
+        if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response

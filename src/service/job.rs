@@ -12,10 +12,11 @@ use tokio::sync::watch;
 use super::asked::Asked;
 
 /// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It waits for its turn, or for another measurement on this machine.
+    #[default]
     Queued,
     Running,
     /// It came to its end; its records are in the history.
@@ -34,7 +35,7 @@ impl State {
 }
 
 /// A job as clients see it, and as it is kept.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobStatus {
     /// It is also the id of the run.
     pub id: String,
@@ -66,13 +67,13 @@ pub struct JobEvent {
     pub data: Value,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     status: JobStatus,
     events: Vec<JobEvent>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Job {
     inner: Mutex<Inner>,
     changed: watch::Sender<usize>,
@@ -85,13 +86,7 @@ pub struct Job {
 
 impl Job {
     pub fn new(status: JobStatus) -> Self {
-        Job {
-            inner: Mutex::new(Inner { status, events: Vec::new() }),
-            changed: watch::channel(0).0,
-            cancelled: watch::channel(false).0,
-            waiting: AtomicUsize::new(0),
-            is_detached: AtomicBool::new(false),
-        }
+        Job { inner: Mutex::new(Inner { status, events: Vec::new() }), ..Job::default() }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -120,10 +115,10 @@ impl Job {
     }
 
     /// Adds an event, and changes the status without telling so.
-    pub fn tell(&self, event: JobEvent, change: impl FnOnce(&mut JobStatus)) {
+    pub fn tell(&self, kind: &'static str, data: Value, change: impl FnOnce(&mut JobStatus)) {
         let mut inner = self.inner();
         change(&mut inner.status);
-        inner.events.push(event);
+        inner.events.push(JobEvent { kind, data });
         self.changed.send_replace(inner.events.len());
     }
 

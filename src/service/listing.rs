@@ -33,10 +33,6 @@ const MOST_ROWS: usize = 1000;
 
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
-fn query<T>(asked: Asked<T>) -> Result<T, Failure> {
-    asked.map(|Query(query)| query).map_err(|error| Failure::query(&error))
-}
-
 /// A page of a list.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Page<T> {
@@ -72,7 +68,7 @@ pub struct ModelsQuery {
 
 /// `GET /api/v1/models`.
 pub async fn models(State(context): State<Arc<Context>>, asked: Asked<ModelsQuery>) -> Result<Response, Failure> {
-    let asked = query(asked)?;
+    let Query(asked) = asked?;
     let is = |filter: &Option<String>, value: &Option<String>| filter.is_none() || filter == value;
     let matches = |model: &Listed| is(&asked.family, &model.family) && is(&asked.modality, &model.modality);
     let models = context.models.list()?.into_iter().filter(matches);
@@ -102,7 +98,7 @@ pub struct RunsQuery {
 
 /// `GET /api/v1/runs`: jobs and the runs of the history, the newest first.
 pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) -> Result<Response, Failure> {
-    let asked = query(asked)?;
+    let Query(asked) = asked?;
     let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
     context.may_read()?;
     let listing = move || -> anyhow::Result<Page<Run>> {
@@ -212,7 +208,7 @@ pub async fn records(
     headers: HeaderMap,
     asked: Asked<RecordsQuery>,
 ) -> Result<Response, Failure> {
-    let asked = query(asked)?;
+    let Query(asked) = asked?;
     let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
     let form = Form::accepted(&headers)?;
     context.may_read()?;
@@ -293,7 +289,7 @@ pub struct CompareQuery {
 
 /// `GET /api/v1/compare`: what `inferbench compare BASE CANDIDATE --format json` prints.
 pub async fn compare(State(context): State<Arc<Context>>, asked: Asked<CompareQuery>) -> Result<Response, Failure> {
-    let CompareQuery { base, candidate } = query(asked)?;
+    let Query(CompareQuery { base, candidate }) = asked?;
     if context.queue.running().is_some() {
         return Err(Failure::unavailable("a comparison would disturb the measurement that runs", 5));
     }

@@ -36,10 +36,8 @@ mod progress;
 mod queue;
 mod routes;
 mod runs;
-mod settings;
 
-pub use settings::Settings;
-
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -49,6 +47,21 @@ use self::models::Models;
 use self::queue::Queue;
 use crate::exit_codes;
 use crate::paths::Paths;
+
+/// How the server is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    /// What each request has to carry. It may be absent on a loopback address only.
+    pub token: Option<String>,
+    /// Names by which clients may call the server, besides `localhost` and addresses.
+    pub hosts: Vec<String>,
+    /// Jobs that may wait.
+    pub places: usize,
+    pub most_iterations: usize,
+    /// Seconds after which a case is stopped.
+    pub timeout_seconds: f64,
+}
 
 /// Serves until SIGTERM or Ctrl-C. The address is printed when the server is ready for requests.
 ///

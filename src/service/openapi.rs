@@ -22,13 +22,12 @@ pub async fn openapi() -> Response {
 
 fn document() -> Value {
     let mut schemas = SchemaSettings::openapi3().into_generator();
-    let mut api = Api { failure: schemas.subschema_for::<Failure>(), paths: Map::new() };
-    let run = schemas.subschema_for::<Run>();
+    let failure = schemas.subschema_for::<Failure>();
+    let mut api = Api { schemas, failure, paths: Map::new() };
     let id = || vec![path_parameter("id", "The id of a run.")];
 
     let mut parameters = vec![path_parameter("model", "A packaged model, or the name of a file with its extension.")];
     parameters.extend(query_parameters::<BenchmarkQuery>());
-    let answer = schemas.subschema_for::<Answer>();
     let summary = "Measures one case, while the client waits. Equal requests that wait share one measurement.";
     let errors = [
         (404, "There is no such model; `near` has names like it."),
@@ -37,7 +36,7 @@ fn document() -> Value {
         (500, "The measurement failed; the message and the record say why."),
         (503, "The queue is full: try again after `Retry-After` seconds."),
     ];
-    api.add("/api/v1/benchmark/{model}", "get", summary, parameters, (200, answer), &errors);
+    api.add::<Answer>("get", "/benchmark/{model}", summary, parameters, &errors);
 
     let errors = [
         (409, "A device is not available."),
@@ -46,52 +45,39 @@ fn document() -> Value {
         (422, "A value is wrong."),
         (503, "The queue is full."),
     ];
-    api.add("/api/v1/runs", "post", "Starts a job.", Vec::new(), (202, run.clone()), &errors);
-    api.paths["/api/v1/runs"]["post"]["requestBody"] =
-        json!({ "required": true, "content": { "application/json": { "schema": schemas.subschema_for::<Asked>() } } });
-    let runs = schemas.subschema_for::<Page<Run>>();
+    api.add::<Run>("post", "/runs", "Starts a job.", Vec::new(), &errors);
+    let body = content(&api.schemas.subschema_for::<Asked>());
+    api.paths["/api/v1/runs"]["post"]["requestBody"] = json!({ "required": true, "content": body });
     let summary = "Jobs and the runs of the history, the newest first.";
     let busy = (503, "A measurement runs, and a list was read a moment ago: try again after `Retry-After` seconds.");
-    api.add("/api/v1/runs", "get", summary, query_parameters::<RunsQuery>(), (200, runs), &[busy]);
+    api.add::<Page<Run>>("get", "/runs", summary, query_parameters::<RunsQuery>(), &[busy]);
     let missing = [(404, "There is no such run.")];
-    api.add("/api/v1/runs/{id}", "get", "A job, a run, or both.", id(), (200, run.clone()), &missing);
+    api.add::<Run>("get", "/runs/{id}", "A job, a run, or both.", id(), &missing);
     let errors = [(404, "There is no such job."), (409, "It is over.")];
-    api.add("/api/v1/runs/{id}", "delete", "Cancels a job; finished cases are kept.", id(), (202, run), &errors);
-    let text = Schema::try_from(json!({ "type": "string" })).unwrap_or_default();
+    api.add::<Run>("delete", "/runs/{id}", "Cancels a job; finished cases are kept.", id(), &errors);
     let summary =
         "Server-sent events `planned`, `case`, `left` and `state`, from the beginning or after `Last-Event-ID`.";
-    api.add("/api/v1/runs/{id}/events", "get", summary, id(), (200, text.clone()), &missing);
-    api.add("/api/v1/runs/{id}/report", "get", "The page with charts of a run.", id(), (200, text), &missing);
-    let records = schemas.subschema_for::<Page<Record>>();
+    api.add::<String>("get", "/runs/{id}/events", summary, id(), &missing);
+    api.add::<String>("get", "/runs/{id}/report", "The page with charts of a run.", id(), &missing);
     let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
     let errors = [(406, "None of the three is accepted."), busy];
-    api.add("/api/v1/records", "get", summary, query_parameters::<RecordsQuery>(), (200, records), &errors);
-    let any = Schema::default();
+    api.add::<Page<Record>>("get", "/records", summary, query_parameters::<RecordsQuery>(), &errors);
     let summary = "What `inferbench compare BASE CANDIDATE --format json` prints.";
     let errors = [
         (404, "There is no such run."),
         (422, "The runs cannot be compared."),
         (503, "A measurement runs, which a comparison would disturb."),
     ];
-    api.add("/api/v1/compare", "get", summary, query_parameters::<CompareQuery>(), (200, any.clone()), &errors);
-    let devices = schemas.subschema_for::<Found>();
-    api.add(
-        "/api/v1/devices",
-        "get",
-        "The machine, and its devices on every backend.",
-        Vec::new(),
-        (200, devices),
-        &[],
-    );
-    let models = schemas.subschema_for::<Page<Listed>>();
-    api.add("/api/v1/models", "get", "The models.", query_parameters::<ModelsQuery>(), (200, models), &[]);
-    api.add("/api/v1/suites", "get", "The names of the suites.", Vec::new(), (200, any), &[]);
+    api.add::<Map<String, Value>>("get", "/compare", summary, query_parameters::<CompareQuery>(), &errors);
+    api.add::<Found>("get", "/devices", "The machine, and its devices on every backend.", Vec::new(), &[]);
+    api.add::<Page<Listed>>("get", "/models", "The models.", query_parameters::<ModelsQuery>(), &[]);
+    api.add::<Map<String, Value>>("get", "/suites", "The names of the suites.", Vec::new(), &[]);
     json!({
         "openapi": "3.0.3",
         "info": { "title": "inferbench", "version": env!("CARGO_PKG_VERSION"), "description": "Measurements of inference on this machine." },
         "paths": api.paths,
         "components": {
-            "schemas": schemas.take_definitions(true),
+            "schemas": api.schemas.take_definitions(true),
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
         "security": [{}, { "token": [] }],
@@ -99,31 +85,38 @@ fn document() -> Value {
 }
 
 struct Api {
+    schemas: SchemaGenerator,
     failure: Schema,
     paths: Map<String, Value>,
 }
 
 impl Api {
-    fn add(
+    /// Adds what is at a path below `/api/v1`; `T` is the answer.
+    fn add<T: JsonSchema>(
         &mut self,
-        path: &str,
         method: &str,
+        path: &str,
         summary: &str,
         parameters: Vec<Value>,
-        (code, answer): (u16, Schema),
         errors: &[(u16, &str)],
     ) {
-        let content = |schema: &Schema| json!({ "application/json": { "schema": schema } });
+        let answer = content(&self.schemas.subschema_for::<T>());
+        // What starts or cancels a job is only accepted at first.
+        let code = if method == "get" { "200" } else { "202" };
         let mut responses = Map::new();
-        responses.insert(code.to_string(), json!({ "description": "The answer.", "content": content(&answer) }));
+        responses.insert(code.to_owned(), json!({ "description": "The answer.", "content": answer }));
         for (code, description) in errors {
-            responses
-                .insert(code.to_string(), json!({ "description": description, "content": content(&self.failure) }));
+            let failure = json!({ "description": description, "content": content(&self.failure) });
+            responses.insert(code.to_string(), failure);
         }
         let operation = json!({ "summary": summary, "parameters": parameters, "responses": responses });
-        let methods = self.paths.entry(path).or_insert_with(|| json!({}));
+        let methods = self.paths.entry(format!("/api/v1{path}")).or_insert_with(|| json!({}));
         methods[method] = operation;
     }
+}
+
+fn content(schema: &Schema) -> Value {
+    json!({ "application/json": { "schema": schema } })
 }
 
 fn path_parameter(name: &str, description: &str) -> Value {

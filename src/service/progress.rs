@@ -4,7 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 
 use serde_json::json;
 
-use super::job::{Job, JobEvent};
+use super::job::Job;
 use crate::criterion_dir::read_entry;
 use crate::paths::Paths;
 use crate::run_data::{Event, Latencies, Manifest, Outcome, RunFolder};
@@ -44,15 +44,13 @@ impl Progress {
                 let ids: Vec<String> = manifest.cases.iter().map(|planned| planned.case.to_string()).collect();
                 self.runnable = manifest.cases.iter().filter(|planned| planned.failure.is_none()).count();
                 let cases = ids.len();
-                job.tell(JobEvent { kind: "planned", data: json!({ "cases": ids }) }, |status| {
-                    status.cases = Some(cases)
-                });
+                job.tell("planned", json!({ "cases": ids }), |status| status.cases = Some(cases));
                 for planned in &manifest.cases {
                     if let Some(failure) = &planned.failure {
                         let data = json!({
                             "id": planned.case.to_string(), "state": "finished", "status": failure.status, "message": failure.message,
                         });
-                        job.tell(JobEvent { kind: "case", data }, |status| status.finished_cases += 1);
+                        job.tell("case", data, |status| status.finished_cases += 1);
                     }
                 }
             }
@@ -62,13 +60,11 @@ impl Progress {
         }
         if let Some((_, left)) = line.strip_prefix('[').and_then(|_| line.rsplit_once(", about ")) {
             let left = left.strip_suffix(" left").unwrap_or(left).to_owned();
-            job.tell(JobEvent { kind: "left", data: json!({ "time_left": left }) }, |status| {
-                status.time_left = Some(left)
-            });
+            job.tell("left", json!({ "time_left": left }), |status| status.time_left = Some(left));
         }
         if let Some(rest) = line.strip_prefix("observing ") {
             let data = json!({ "id": rest, "state": "observed" });
-            job.tell(JobEvent { kind: "case", data }, |status| status.current = Some(format!("memory of {rest}")));
+            job.tell("case", data, |status| status.current = Some(format!("memory of {rest}")));
         }
     }
 
@@ -77,13 +73,13 @@ impl Progress {
             Event::Started { id } => {
                 self.has_begun_next = true;
                 let data = json!({ "id": id, "state": "started" });
-                job.tell(JobEvent { kind: "case", data }, |status| status.current = Some(id.clone()));
+                job.tell("case", data, |status| status.current = Some(id.clone()));
             }
             Event::Finished(outcome) => {
                 self.finished += 1;
                 self.has_begun_next = false;
                 let data = self.figures(outcome);
-                job.tell(JobEvent { kind: "case", data }, |status| {
+                job.tell("case", data, |status| {
                     status.finished_cases += 1;
                     status.current = None;
                 });

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context, Result};
 use indexmap::IndexMap;
-use jiff::{Timestamp, ToSpan};
+use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::asked::{Asked, write_own_suite};
 use super::failure::Failure;
 use super::job::{Job, JobStatus, State};
 use crate::paths::Paths;
-use crate::run_data::files::{read_json, write_json};
+use crate::run_data::files::{read_json, unused_name, write_json};
 
 /// Jobs that are remembered.
 const REMEMBERED: usize = 1000;
@@ -35,6 +35,7 @@ pub struct Queue {
     _lock: std::fs::File,
 }
 
+#[derive(Default)]
 struct Inner {
     waiting: VecDeque<Arc<Job>>,
     running: Option<Arc<Job>>,
@@ -76,14 +77,8 @@ impl Queue {
             (status.id.clone(), Arc::new(Job::new(status)))
         };
         let jobs = kept.into_iter().map(&mut job).collect();
-        let inner = Inner {
-            waiting: VecDeque::new(),
-            running: None,
-            jobs,
-            is_closing: false,
-            seconds_per_case: SECONDS_PER_CASE,
-        };
-        let (inner, wake) = (Mutex::new(inner), Notify::new());
+        let inner = Mutex::new(Inner { jobs, seconds_per_case: SECONDS_PER_CASE, ..Inner::default() });
+        let wake = Notify::new();
         let queue = Queue { folder, runs, places, left_over, inner, wake, _lock: lock };
         queue.left_over.iter().filter_map(|id| queue.job(id)).try_for_each(|job| queue.keep(&job))?;
         Ok(queue)
@@ -133,21 +128,7 @@ impl Queue {
         }
         let submitted = Timestamp::now();
         let id = self.reserve(submitted)?;
-        let job = Arc::new(Job::new(JobStatus {
-            id: id.clone(),
-            state: State::Queued,
-            asked,
-            submitted,
-            started: None,
-            finished: None,
-            place: None,
-            expected_wait_s: None,
-            cases: None,
-            finished_cases: 0,
-            current: None,
-            time_left: None,
-            message: None,
-        }));
+        let job = Arc::new(Job::new(JobStatus { id: id.clone(), asked, submitted, ..JobStatus::default() }));
         job.is_detached.store(detached, Ordering::SeqCst);
         inner.waiting.push_back(job.clone());
         inner.jobs.insert(id, job.clone());
@@ -171,12 +152,11 @@ impl Queue {
     /// Makes the folder of a run, whose name is the id of its job.
     fn reserve(&self, submitted: Timestamp) -> Result<String> {
         fs_err::create_dir_all(&self.runs)?;
-        let name = submitted.strftime("%Y%m%dT%H%M%SZ").to_string();
-        let mut number = 1;
         loop {
-            let id = if number == 1 { name.clone() } else { format!("{name}-{number}") };
+            let id = unused_name(&self.runs, submitted);
             match fs_err::create_dir(self.runs.join(&id)) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                // Another process has just made it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => return Ok(made.map(|()| id)?),
             }
         }
@@ -301,8 +281,7 @@ impl Inner {
 
 /// How far back a moment is that lies `age` before now.
 pub fn since(age: std::time::Duration) -> Timestamp {
-    let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
-    Timestamp::now().checked_sub(seconds.min(1_000_000_000).seconds()).unwrap_or(Timestamp::MIN)
+    Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
 }
 
 #[cfg(test)]
