@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD_NO_PAD;
 use hyper::header::HeaderMap;
-use prost::Message;
 
 use super::fault::{Fault, Kind};
 
@@ -61,47 +58,9 @@ fn unescaped(words: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `google.rpc.Status`, as far as it is read.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Details {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `google.rpc.RetryInfo`.
-#[derive(Clone, PartialEq, prost::Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<Delay>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Delay {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
-
-/// How long a server asks to wait, by `grpc-retry-pushback-ms` or by `google.rpc.RetryInfo` in the details of the status.
+/// How long a server asks to wait.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name: &str| Some(headers.get(name)?.to_str().ok()?.trim());
-    if let Some(milliseconds) = text("grpc-retry-pushback-ms") {
-        return milliseconds.parse().ok().map(Duration::from_millis);
-    }
-    let details = BASE64_STANDARD_NO_PAD.decode(text("grpc-status-details-bin")?.trim_end_matches('=')).ok()?;
-    let details = Details::decode(details.as_slice()).ok()?.details;
-    let told = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
-    let delay = RetryInfo::decode(told.value.as_slice()).ok()?.retry_delay?;
-    Some(Duration::new(delay.seconds.try_into().ok()?, delay.nanos.try_into().ok()?))
+    headers.get("grpc-retry-pushback-ms")?.to_str().ok()?.trim().parse().ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -134,15 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_asks_to_wait_in_two_ways() {
-        assert_eq!(retry_after(&headers(&[("grpc-retry-pushback-ms", "250")])), Some(Duration::from_millis(250)));
-        let info = RetryInfo { retry_delay: Some(Delay { seconds: 2, nanos: 500_000_000 }) };
-        let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
-        let details = Details { details: vec![Any { type_url, value: info.encode_to_vec() }] };
-        let text = BASE64_STANDARD_NO_PAD.encode(details.encode_to_vec());
-        let of = |text: &str| retry_after(&headers(&[("grpc-status-details-bin", text)]));
-        assert_eq!(of(&text), Some(Duration::from_millis(2500)));
-        assert_eq!(of(&(text + "==")), Some(Duration::from_millis(2500)));
-        assert_eq!([of("%"), of("AAAA"), retry_after(&HeaderMap::new())], [None; 3]);
+    fn a_server_asks_to_wait_in_milliseconds() {
+        let of = |text: &str| retry_after(&headers(&[("grpc-retry-pushback-ms", text)]));
+        assert_eq!([of("250"), of("-1"), of("soon")], [Some(Duration::from_millis(250)), None, None]);
+        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 }

@@ -111,7 +111,7 @@ impl Notes {
     }
 }
 
-/// How long a server asks to wait: by `Retry-After` in seconds, or by gRPC's ways. A date is not read.
+/// How long a server asks to wait: by `Retry-After` in seconds, or by gRPC's own header. A date is not read.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = || headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok();
     let asked = seconds().map(Duration::from_secs).or_else(|| grpc_status::retry_after(headers));
