@@ -8,6 +8,7 @@
 //! Attribute `accuracy_level` says what activations are computed in: 4 for i8, by blocks of their own, and 1 for f32.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -87,13 +88,9 @@ pub(super) fn rewrite(draft: Draft<'_>, blocks: Blocks, computed_in: Dtype) -> R
         let [inner, channels] = [product.weight_dims[0], product.channels];
         let draft = &mut products.draft;
         let key = (product.weight.source, product.weight.is_transposed);
-        let names = match written.get(&key) {
-            Some(names) => names.clone(),
-            None => {
-                let names = write(draft, &product, blocks)?;
-                written.insert(key, names.clone());
-                names
-            }
+        let names = match written.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(write(draft, &product, blocks)?),
         };
         let output = &node.outputs[0];
         let result = if product.bias.is_some() { draft.fresh(output, "product") } else { output.clone() };
@@ -238,16 +235,14 @@ pub fn dequantise(source: &Path, destination: &Path) -> Result<()> {
             continue;
         }
         let [activation, weight, ..] = node.inputs.as_slice() else { continue };
-        let name = match written.get(weight.as_str()) {
-            Some(name) => name.clone(),
-            None => {
+        let name = match written.entry(weight.as_str()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
                 let (dims, numbers) = numbers_of(&source, node).with_context(|| format!("initializer {weight:?}"))?;
-                let name = draft.add(weight, "f32", &dims, element::FLOAT, little_endian(&numbers))?;
-                written.insert(weight, name.clone());
-                name
+                new.insert(draft.add(weight, "f32", &dims, element::FLOAT, little_endian(&numbers))?)
             }
         };
-        draft.nodes.push(NodeProto::new("MatMul", &[activation, &name], &node.outputs[0]));
+        draft.nodes.push(NodeProto::new("MatMul", &[activation, name], &node.outputs[0]));
     }
     draft.finish().map(drop)
 }

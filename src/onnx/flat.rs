@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use prost::Message;
 
-use super::proto::{GraphProto, NodeProto, TensorProto};
+use super::proto::{GraphProto, TensorProto};
 
 /// Graphs lie in each other to this depth.
-const DEEPEST: usize = 16;
+pub(super) const DEEPEST: usize = 16;
 
 impl GraphProto {
     /// The nodes and the constants of the graph and of those inside of its nodes, as the branches of an `If`. What both branches have under one
@@ -22,7 +22,7 @@ impl GraphProto {
         let new = graph.initializers.iter().filter(|tensor| known.insert(tensor.name.clone()));
         self.initializers.extend(new.cloned());
         for node in &graph.nodes {
-            let weights = constant(node).filter(|tensor| tensor.elements().is_some_and(|count| count > 1));
+            let weights = node.constant().filter(|tensor| tensor.elements().is_some_and(|count| count > 1));
             if let Some((name, tensor)) = node.outputs.first().zip(weights)
                 && known.insert(name.clone())
             {
@@ -36,8 +36,4 @@ impl GraphProto {
             self.nodes.push(node.clone());
         }
     }
-}
-
-fn constant(node: &NodeProto) -> Option<&TensorProto> {
-    node.attribute("value").filter(|_| node.op_type == "Constant")?.t.as_ref()
 }

@@ -77,12 +77,10 @@ pub mod element {
 /// Bytes per element of a type. Returns `None` for strings, and for elements that share a byte.
 pub fn element_bytes(element: i32) -> Option<usize> {
     match element {
-        2 | 3 | 9 | 17..=20 => Some(1),
-        4 | 5 | 10 | 16 => Some(2),
-        1 | 6 | 12 => Some(4),
-        7 | 11 | 13 | 14 => Some(8),
+        17..=20 => Some(1),
+        14 => Some(8),
         15 => Some(16),
-        _ => None,
+        other => element::known(other).map(|dtype| dtype.bytes()),
     }
 }
 
@@ -110,6 +108,11 @@ impl NodeProto {
     pub fn int(&self, name: &str) -> Option<i64> {
         // A zero may be left out on the wire.
         self.attribute(name).map(|attribute| attribute.i.unwrap_or_default())
+    }
+
+    /// The tensor, if the node is a constant.
+    pub fn constant(&self) -> Option<&TensorProto> {
+        self.attribute("value").filter(|_| self.op_type == "Constant")?.t.as_ref()
     }
 
     /// Whether it is an operator of ONNX itself, and not of another set.

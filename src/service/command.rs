@@ -4,7 +4,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -13,8 +12,6 @@ use crate::machine::processes::own_executable;
 
 /// How long a command that only reads may take.
 const READING: Duration = Duration::from_secs(300);
-/// Bytes that a command that only reads may print.
-const MOST_OUTPUT: u64 = 256 << 20;
 
 /// What a command came to.
 pub struct Output {
@@ -42,16 +39,8 @@ pub fn command(arguments: &[String]) -> Result<Command> {
 
 /// Runs a command that only reads, to its end.
 pub async fn read(arguments: &[String]) -> Result<Output> {
-    let mut child = command(arguments)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (out, errors) = (child.stdout.take().context("no output")?, child.stderr.take().context("no errors")?);
-    let reading = async {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let (mut out, mut errors) = (out.take(MOST_OUTPUT), errors.take(MOST_OUTPUT));
-        let (read, also) = tokio::join!(out.read_to_end(&mut stdout), errors.read_to_end(&mut stderr));
-        read.and(also)?;
-        let status = child.wait().await?;
-        let last_words = String::from_utf8_lossy(&stderr).lines().next_back().unwrap_or_default().to_owned();
-        anyhow::Ok(Output { code: status.code(), stdout, last_words })
-    };
-    timeout(READING, reading).await.with_context(|| format!("{}: no end", arguments.join(" ")))?
+    let ended = timeout(READING, command(arguments)?.output()).await;
+    let output = ended.with_context(|| format!("{}: no end", arguments.join(" ")))??;
+    let last_words = String::from_utf8_lossy(&output.stderr).lines().next_back().unwrap_or_default().to_owned();
+    Ok(Output { code: output.status.code(), stdout: output.stdout, last_words })
 }

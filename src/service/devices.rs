@@ -12,7 +12,7 @@ use super::command::read;
 use crate::definition::{AUTO, device_kind};
 
 /// A device of a backend.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     pub backend: String,
     pub device: String,

@@ -53,10 +53,7 @@ impl Endpoint {
             backend: (*backend).to_owned(),
             device: "cpu".into(),
             available: true,
-            detail: String::new(),
-            backend_version: String::new(),
-            library_version: String::new(),
-            library_path: String::new(),
+            ..Device::default()
         };
         context.devices.put(Found { machine: Value::Null, devices: ["ort", "null"].iter().map(cpu).collect() });
         Ok(Endpoint { runtime, router: router(Arc::new(context)) })

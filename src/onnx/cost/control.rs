@@ -6,10 +6,9 @@ use rten_shape_inference::SymTensor;
 
 use super::graph::{Body, Scope, walk_body};
 use super::shapes::{Inputs, input, known_number, of_sizes, scalar, sizes};
+use crate::onnx::flat::DEEPEST;
 use crate::onnx::proto::{GraphProto, NodeProto};
 
-/// Graphs lie in each other to this depth.
-const DEEPEST: usize = 16;
 /// The most runs of a body whose sizes change from run to run.
 const MOST_CHANGING: i64 = 1000;
 /// What cannot be counted, and a number that stands for one that is not known: an exporter writes the largest one for

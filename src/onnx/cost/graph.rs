@@ -147,7 +147,7 @@ pub(super) fn walk_body<'a>(
     }
     // Some exporters write weights as nodes.
     let of_node = |node: &'a NodeProto| {
-        let tensor = node.attribute("value").filter(|_| node.op_type == "Constant")?.t.as_ref()?;
+        let tensor = node.constant()?;
         Some((node.outputs.first()?, tensor)).filter(|_| element_bytes(tensor.data_type).is_some())
     };
     let own = graph.initializers.iter().map(|tensor| (&tensor.name, tensor));
@@ -222,10 +222,7 @@ fn giver<'a>(name: &str, scope: &Scope<'a>) -> Option<&'a NodeProto> {
 
 /// The floats of a constant.
 fn floats(name: &str, scope: &Scope) -> Option<Vec<f32>> {
-    let of_node = || {
-        let node = giver(name, scope).filter(|node| node.op_type == "Constant")?;
-        node.attribute("value")?.t.as_ref()
-    };
+    let of_node = || giver(name, scope)?.constant();
     let tensor = scope.constants.get(name).copied().or_else(of_node)?;
     let bytes = tensor.inside().filter(|_| tensor.data_type == element::FLOAT)?;
     Some(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
