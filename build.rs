@@ -1,5 +1,5 @@
 //! Lets every executable of the package find libtorch and DuckDB without an environment variable, and know its compiler; makes
-//! the types of the messages of ONNX files; puts the files that the program reads into the library.
+//! the types of the messages of ONNX files and of gRPC; puts the files that the program reads into the library.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, Result};
@@ -52,9 +52,10 @@ fn main() {
     {
         config.protoc_executable(protoc);
     }
-    let messages = config.bytes(["."]).compile_protos(&["src/onnx/onnx.proto"], &["src/onnx"]);
-    if let Err(error) = messages {
-        println!("cargo::error=src/onnx/onnx.proto: {error}");
+    let files = ["src/onnx/onnx.proto", "src/remote/protocol/grpc/inference.proto"];
+    files.iter().for_each(|file| println!("cargo:rerun-if-changed={file}"));
+    if let Err(error) = config.bytes([".onnx"]).compile_protos(&files, &["src/onnx", "src/remote/protocol/grpc"]) {
+        println!("cargo::error=the types of messages: {error}");
     }
 }
 

@@ -19,96 +19,9 @@ use crate::remote::fault::{Fault, Kind};
 use crate::remote::grpc_status;
 use crate::remote::target::Target;
 
-/// The messages of `inference.GRPCInferenceService`, as far as they are used.
+/// The messages of `inference.GRPCInferenceService`, in the types that `build.rs` makes of `inference.proto`.
 mod messages {
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct ServerMetadataResponse {
-        #[prost(string, tag = "1")]
-        pub name: String,
-        #[prost(string, tag = "2")]
-        pub version: String,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct ServerReadyResponse {
-        #[prost(bool, tag = "1")]
-        pub ready: bool,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct RepositoryIndexResponse {
-        #[prost(message, repeated, tag = "1")]
-        pub models: Vec<ModelMetadataRequest>,
-    }
-
-    /// The entries of the index begin with the same field.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct ModelMetadataRequest {
-        #[prost(string, tag = "1")]
-        pub name: String,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct ModelMetadataResponse {
-        #[prost(message, repeated, tag = "4")]
-        pub inputs: Vec<Tensor>,
-        #[prost(message, repeated, tag = "5")]
-        pub outputs: Vec<Tensor>,
-    }
-
-    /// A tensor of a description, a request or an answer.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Tensor {
-        #[prost(string, tag = "1")]
-        pub name: String,
-        #[prost(string, tag = "2")]
-        pub datatype: String,
-        #[prost(int64, repeated, tag = "3")]
-        pub shape: Vec<i64>,
-        #[prost(message, optional, tag = "5")]
-        pub contents: Option<Contents>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Contents {
-        #[prost(bool, repeated, tag = "1")]
-        pub bools: Vec<bool>,
-        #[prost(int32, repeated, tag = "2")]
-        pub ints: Vec<i32>,
-        #[prost(int64, repeated, tag = "3")]
-        pub longs: Vec<i64>,
-        #[prost(uint32, repeated, tag = "4")]
-        pub unsigned_ints: Vec<u32>,
-        #[prost(uint64, repeated, tag = "5")]
-        pub unsigned_longs: Vec<u64>,
-        #[prost(float, repeated, tag = "6")]
-        pub floats: Vec<f32>,
-        #[prost(double, repeated, tag = "7")]
-        pub doubles: Vec<f64>,
-        #[prost(bytes = "vec", repeated, tag = "8")]
-        pub texts: Vec<Vec<u8>>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct InferRequest {
-        #[prost(string, tag = "1")]
-        pub model_name: String,
-        #[prost(string, tag = "3")]
-        pub id: String,
-        #[prost(message, repeated, tag = "5")]
-        pub inputs: Vec<Tensor>,
-        /// Little-endian bytes of each input; a text has its length before it.
-        #[prost(bytes = "vec", repeated, tag = "7")]
-        pub raw_inputs: Vec<Vec<u8>>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct InferResponse {
-        #[prost(message, repeated, tag = "5")]
-        pub outputs: Vec<Tensor>,
-        #[prost(bytes = "vec", repeated, tag = "6")]
-        pub raw_outputs: Vec<Vec<u8>>,
-    }
+    include!(concat!(env!("OUT_DIR"), "/inference.rs"));
 }
 
 /// Bytes before a message: whether it is compressed, and its length.
