@@ -14,7 +14,7 @@ use super::notes::Notes;
 use super::protocol::{ProtocolName, Right, Turn, Wishes, describe};
 use super::target::{Address, Target};
 use crate::definition::Model;
-use crate::fixture::{Allowed, HostTensor};
+use crate::fixture::HostTensor;
 
 thread_local! {
     /// The answers of the connections that will be opened.
@@ -65,15 +65,6 @@ pub fn answers(protocol: ProtocolName, is_binary: bool, is_whole: bool, answers:
     }
 }
 
-const ALLOWED: Allowed = Allowed {
-    part_of_spread: 1e-2,
-    without_rounding: 1e-2,
-    unit_roundoff: 1e-7,
-    times_rounding: 8.0,
-    largest: f32::MAX as f64,
-    may_flip: 0.01,
-};
-
 /// For a model with an output `y`, what is right.
 fn right(model: &Model) -> anyhow::Result<Option<Right>> {
     if model.phases.iter().flat_map(|plan| &plan.outputs).all(|output| output.name != "y") {
@@ -82,5 +73,5 @@ fn right(model: &Model) -> anyhow::Result<Option<Right>> {
     let tensor = |first: f32| HostTensor { shape: vec![1, 2], data: vec![first, 2.0].into() };
     let inputs = vec![model.inputs.iter().map(|_| tensor(0.0)).collect(); 2];
     let outputs = [1.0, 3.0].map(|first| vec![("y".to_owned(), tensor(first))]);
-    Right::new(inputs, outputs.into(), 1, ALLOWED).map(Some)
+    Right::new(inputs, outputs.into(), 1).map(Some)
 }

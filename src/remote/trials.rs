@@ -19,8 +19,8 @@ use super::target::{Address, Headers, Target};
 use crate::catalogue::read_catalogue;
 use crate::definition::{Case, CaseFailure, DataSource, Dtype, Model, ORIGINAL, Phase, Sizes, Status, usable_name};
 use crate::fixture::{
-    Allowed, HostTensor, NamedTensors, RING, Reference as Recorded, TimedSamples, batch, prepare_and_hold,
-    read_reference_of, sample_indices,
+    HostTensor, NamedTensors, RING, Reference as Recorded, TimedSamples, batch, prepare_and_hold, read_reference_of,
+    sample_indices,
 };
 use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
@@ -37,8 +37,6 @@ const WARM_UP: usize = 3;
 /// Characters of a name that a server gives itself or its model, and of a message about it.
 const MOST_NAME: usize = 100;
 const MOST_MESSAGE: usize = 1000;
-/// Part of what samples differ by that a server's outputs may be off by: its model may be in another dtype or runtime.
-const TOLERANCE: f64 = 1e-2;
 
 /// What the outputs are compared with.
 #[derive(Clone, Debug)]
@@ -172,15 +170,7 @@ fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) 
         inputs.push(ordered.collect::<Result<Vec<HostTensor>>>()?);
         outputs.push(outputs_of(&model, &reference, place, sizes)?);
     }
-    let allowed = Allowed {
-        part_of_spread: TOLERANCE,
-        without_rounding: TOLERANCE,
-        unit_roundoff: 2.0_f64.powi(-11),
-        times_rounding: 1.0,
-        largest: f64::from(f32::MAX),
-        may_flip: 0.0,
-    };
-    Right::new(inputs, outputs, sizes.batch, allowed)
+    Right::new(inputs, outputs, sizes.batch)
 }
 
 fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -> Result<NamedTensors> {

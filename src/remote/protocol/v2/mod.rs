@@ -296,6 +296,21 @@ impl V2 {
         body.append(&mut tail);
         (Bytes::from(body), length)
     }
+
+    /// Reads and checks the answer to this turn's request. `status_of` says whether the heads and trailers tell of a failure, and `outputs_of` reads
+    /// the outputs of a whole answer.
+    pub(super) fn reader_of(
+        &self,
+        turn: Turn,
+        status_of: fn(&Seen) -> Result<(), Fault>,
+        outputs_of: fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>,
+    ) -> Box<dyn AnswerReader> {
+        let (place, checks) = (self.place(turn), self.checks.clone());
+        whole(move |body, seen| {
+            status_of(seen)?;
+            checks.check(place, body, |body| outputs_of(body, seen))
+        })
+    }
 }
 
 impl Protocol for V2 {
@@ -317,23 +332,6 @@ impl Protocol for V2 {
 
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader> {
         self.reader_of(turn, |_| Ok(()), outputs_of)
-    }
-}
-
-impl V2 {
-    /// Reads and checks the answer to this turn's request. `status_of` says whether the heads and trailers tell of a failure, and `outputs_of` reads
-    /// the outputs of a whole answer.
-    pub(super) fn reader_of(
-        &self,
-        turn: Turn,
-        status_of: fn(&Seen) -> Result<(), Fault>,
-        outputs_of: fn(&[u8], &Seen) -> Result<Vec<Output>, Fault>,
-    ) -> Box<dyn AnswerReader> {
-        let (place, checks) = (self.place(turn), self.checks.clone());
-        whole(move |body, seen| {
-            status_of(seen)?;
-            checks.check(place, body, |body| outputs_of(body, seen))
-        })
     }
 }
 
