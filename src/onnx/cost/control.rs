@@ -28,6 +28,7 @@ pub(super) fn bodies(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result
     match node.op_type.as_str() {
         "If" => branch(node, inputs, scope).map(Some),
         "Loop" => repeated(node, inputs, scope).map(Some),
+        "Scan" => scanned(node, inputs, scope).map(Some),
         _ => Ok(None),
     }
 }
@@ -93,7 +94,7 @@ fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
         let runs = if goes_on == 0 { runs.min(1) } else { runs };
         let mut all = times(body, runs as u64)?;
         all.outputs = if runs == 0 { left } else { same };
-        all.outputs.extend(stacked(&rows, runs)?);
+        all.outputs.extend(rows.iter().map(|row| with_runs(row, 0, runs as usize)).collect::<Result<Vec<_>>>()?);
         return Ok(all);
     }
     ensure!(runs > 0, "its body does not run, and what it would make is not known");
@@ -113,8 +114,41 @@ fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
         }
     }
     all.outputs = left;
-    all.outputs.extend(stacked(&last_rows, done)?);
+    all.outputs.extend(last_rows.iter().map(|row| with_runs(row, 0, done as usize)).collect::<Result<Vec<_>>>()?);
     Ok(all)
+}
+
+/// A body that runs once for each row of its last inputs: the others are what one run leaves to the next.
+fn scanned(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
+    let graph = graph_of(node, "body")?;
+    let given = inputs.iter().cloned().collect::<Option<Vec<_>>>().context("an input is missing")?;
+    let scanned = node.int("num_scan_inputs").and_then(|count| usize::try_from(count).ok());
+    let kept = scanned.and_then(|count| given.len().checked_sub(count)).context("it has no scanned inputs")?;
+    ensure!(
+        graph.inputs.len() == given.len() && graph.outputs.len() >= kept && kept < given.len(),
+        "its body has other inputs than the scan"
+    );
+    let axes = |name: &str| node.attribute(name).map(|axes| axes.ints.clone()).unwrap_or_default();
+    let (of_inputs, of_outputs) = (axes("scan_input_axes"), axes("scan_output_axes"));
+    let mut runs = None;
+    let mut values = without_values(&given[..kept])?;
+    for (place, value) in given[kept..].iter().enumerate() {
+        let mut shape = sizes(value)?;
+        let axis = axis_of(&of_inputs, place, shape.len())?;
+        let size = shape.remove(axis);
+        ensure!(*runs.get_or_insert(size) == size, "its inputs have different lengths");
+        values.push(of_sizes(&shape)?);
+    }
+    let runs = runs.unwrap_or(0);
+    let same = values[..kept].to_vec();
+    let body = walk_body(&graph, named(&graph, values.into_iter()), scope)?;
+    ensure!(without_values(&body.outputs[..kept])? == same, "what its body leaves to the next run has another size");
+    let mut outputs = same;
+    for (place, row) in body.outputs[kept..].iter().enumerate() {
+        let axis = axis_of(&of_outputs, place, sizes(row)?.len() + 1)?;
+        outputs.push(with_runs(row, axis, runs)?);
+    }
+    Ok(Body { outputs, ..times(body, runs as u64)? })
 }
 
 /// The values of a graph's inputs by their names.
@@ -122,9 +156,19 @@ fn named(graph: &GraphProto, values: impl Iterator<Item = SymTensor>) -> Vec<(&s
     graph.inputs.iter().map(|input| input.name.as_str()).zip(values).collect()
 }
 
-/// Tensors with a row of each run.
-fn stacked(rows: &[SymTensor], runs: i64) -> Result<Vec<SymTensor>> {
-    rows.iter().map(|row| of_sizes(&[vec![runs as usize], sizes(row)?].concat())).collect()
+/// The axis of an input or output; 0 if none is said, and from the end if it is below 0.
+fn axis_of(axes: &[i64], place: usize, rank: usize) -> Result<usize> {
+    let said = axes.get(place).copied().unwrap_or(0);
+    let axis = if said < 0 { said.saturating_add(rank as i64) } else { said };
+    let axis = usize::try_from(axis).ok().filter(|&axis| axis < rank);
+    axis.with_context(|| format!("there is no axis {said} of {rank}"))
+}
+
+/// A tensor with a dimension more, for the runs.
+fn with_runs(row: &SymTensor, axis: usize, runs: usize) -> Result<SymTensor> {
+    let mut shape = sizes(row)?;
+    shape.insert(axis, runs);
+    of_sizes(&shape)
 }
 
 /// Tensors of the same sizes of which no value is known.
@@ -156,6 +200,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::definition::Cost;
     use crate::onnx::cost::graph::{Walked, walk};
     use crate::onnx::proto::{AttributeProto, TensorProto, TensorTypeProto, TypeProto, ValueInfoProto};
 
@@ -274,5 +319,25 @@ mod tests {
         assert_eq!(nested(5).unwrap(), PRODUCT);
         let why = format!("{:#}", nested(15).unwrap_err());
         assert!(why.ends_with("its graphs run more often than can be followed"), "{why}");
+    }
+
+    #[test]
+    fn a_scan_runs_once_per_row_along_its_axis() {
+        let nodes = vec![NodeProto::new("MatMul", &["row", "w"], "out")];
+        let scanned = |axis: i64| {
+            let body = graph(nodes.clone(), &["row"], &["out"], Vec::new());
+            let mut node = with_body(NodeProto::new("Scan", &["x"], "y"), "body", &body);
+            let axes = |name: &str| AttributeProto { name: name.into(), ints: vec![axis], ..AttributeProto::default() };
+            node.attributes.extend([AttributeProto::int("num_scan_inputs", 1), axes("scan_input_axes")]);
+            node.attributes.push(axes("scan_output_axes"));
+            walked(node, Vec::new())
+        };
+        let counted = scanned(0).unwrap();
+        assert_eq!((counted.cost.flops, counted.outputs["y"].as_slice()), (3 * 2 * 4 * 4, &[3, 4][..]));
+        assert_eq!(counted.cost.nodes, 3);
+        let why = format!("{:#}", scanned(1).unwrap_err());
+        assert!(why.contains("MatMul") && why.contains("do not fit"), "a column has 3 numbers: {why}");
+        assert!(format!("{:#}", scanned(5).unwrap_err()).contains("there is no axis 5"));
+        assert_eq!(Cost::default().times(3), Some(Cost::default()));
     }
 }

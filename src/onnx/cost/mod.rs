@@ -7,7 +7,7 @@
 //! of a table that is only looked up in the rows that are; what a runtime writes and reads again in between is not in them.
 //! Both are those of the f32 graph also where a case runs it in another dtype.
 //!
-//! The body of a `Loop` counts as often as it runs, if sizes and constants say how often, and of an `If` the
+//! The body of a `Loop` or `Scan` counts as often as it runs, if sizes and constants say how often, and of an `If` the
 //! branch that runs. If that depends on the values of inputs, the cost is not known, but that of two branches which
 //! cost the same.
 //!
