@@ -1,6 +1,7 @@
 //! The devices of this machine, as `inferbench devices` finds them once when the server starts: to try them later would disturb a
 //! measurement.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -77,12 +78,9 @@ impl Found {
     }
 
     /// The devices that some of these backends have here.
-    pub fn available(&self, backends: &[String]) -> Vec<String> {
-        let is_there = |it: &&Device| it.available && backends.contains(&it.backend);
-        let mut names: Vec<String> = self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect();
-        names.sort();
-        names.dedup();
-        names
+    pub fn available(&self, backends: &[impl AsRef<str>]) -> BTreeSet<String> {
+        let is_there = |it: &&Device| it.available && backends.iter().any(|name| name.as_ref() == it.backend);
+        self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect()
     }
 
     /// Why a backend does not have a device here.

@@ -1,5 +1,7 @@
 //! A request that cannot be answered: the status of HTTP, and a message with what would mend it.
 
+use std::collections::BTreeSet;
+
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +12,7 @@ use super::answer::json;
 use crate::run_data::Record;
 
 /// The body of an error.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Failure {
     #[serde(skip)]
     pub code: StatusCode,
@@ -20,7 +22,7 @@ pub struct Failure {
     pub message: String,
     /// The devices that are here, where another one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub available_devices: Option<Vec<String>>,
+    pub available_devices: Option<BTreeSet<String>>,
     /// Names like the one that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<String>,
@@ -34,15 +36,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        Failure {
-            code,
-            status: "error",
-            message: message.into(),
-            available_devices: None,
-            near: Vec::new(),
-            record: None,
-            retry_after: None,
-        }
+        Failure { code, status: "error", message: message.into(), ..Failure::default() }
     }
 
     /// A parameter is wrong.

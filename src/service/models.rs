@@ -1,6 +1,7 @@
 //! The models that a request can name: packaged ones, and the files of `models/exported`, `models/trained` and
 //! `models/quantized`. No path is ever made of what a client writes: its name is looked up in the catalogue.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -169,9 +170,7 @@ fn unknown(written: &str, variant: Option<&str>, catalogue: &[Entry]) -> Failure
         return Failure::not_found(format!("{name} has no variant {variant:?}; there are {variants}"));
     }
     let files = catalogue.iter().flat_map(files).filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()));
-    let mut names: Vec<String> = catalogue.iter().map(|entry| entry.name.clone()).chain(files).collect();
-    names.sort();
-    names.dedup();
+    let names: BTreeSet<String> = catalogue.iter().map(|entry| entry.name.clone()).chain(files).collect();
     let likeness = |name: &String| strsim::jaro_winkler(&shown.to_lowercase(), &name.to_lowercase());
     let mut near: Vec<(f64, String)> = names.into_iter().map(|name| (likeness(&name), name)).collect();
     near.retain(|(likeness, _)| *likeness >= SIMILAR);

@@ -58,13 +58,10 @@ impl Queue {
         // To another server, the jobs of this one would be those of a server that was killed, whose runs it removes.
         let lock = fs_err::File::create(folder.join("lock"))?.into_parts().0;
         lock.try_lock().with_context(|| format!("{}: another server has its jobs here", folder.display()))?;
-        let mut kept: Vec<JobStatus> = Vec::new();
-        for file in fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path()) {
-            // A file that was damaged is about a job of which nothing is known.
-            if file.extension().is_some_and(|extension| extension == "json") {
-                kept.extend(read_json::<JobStatus>(&file));
-            }
-        }
+        let files = fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path());
+        let of_jobs = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
+        // A file that was damaged is about a job of which nothing is known.
+        let mut kept: Vec<JobStatus> = of_jobs.filter_map(|file| read_json(&file).ok()).collect();
         kept.sort_by_key(|status| status.submitted);
         let mut left_over = Vec::new();
         let mut job = |mut status: JobStatus| {

@@ -1,5 +1,6 @@
 //! `/api/v1/runs`: jobs for what takes long, and the runs of the history.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -121,10 +122,8 @@ async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
         return Err(Failure::parameter("name a suite or models"));
     }
     let variant = asked.variants.first().filter(|variant| *variant != "all").cloned();
-    let mut chosen = Vec::new();
-    for name in &asked.models {
-        chosen.push(context.models.find(name, variant.as_deref())?);
-    }
+    let found = asked.models.iter().map(|name| context.models.find(name, variant.as_deref()));
+    let chosen = found.collect::<Result<Vec<_>, Failure>>()?;
     asked.models = chosen.iter().map(|chosen| chosen.entry.name.clone()).collect();
     if asked.suite.is_some() {
         return Ok(asked);
@@ -136,10 +135,8 @@ async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
         asked.batch_sizes = vec![1];
     }
     if asked.variants.is_empty() {
-        let mut variants: Vec<String> = chosen.iter().map(|chosen| chosen.entry.variant.clone()).collect();
-        variants.sort();
-        variants.dedup();
-        asked.variants = variants;
+        let variants: BTreeSet<&String> = chosen.iter().map(|chosen| &chosen.entry.variant).collect();
+        asked.variants = variants.into_iter().cloned().collect();
     }
     if asked.backends.is_empty() {
         let found = context.devices.ready().await;
@@ -150,9 +147,8 @@ async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
         let mut backends: Vec<String> = candidates.iter().filter(is_there).map(|name| (*name).to_owned()).collect();
         backends.dedup();
         if backends.is_empty() {
-            let candidates: Vec<String> = candidates.iter().map(|name| (*name).to_owned()).collect();
             let message = format!("{} is not available here", asked.devices.join(", "));
-            let available_devices = Some(found.available(&candidates));
+            let available_devices = Some(found.available(candidates));
             return Err(Failure { available_devices, ..Failure::new(StatusCode::CONFLICT, message) });
         }
         asked.backends = backends;

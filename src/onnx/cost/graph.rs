@@ -128,7 +128,8 @@ pub(super) fn walk_body<'a>(
                 body.constant_bytes = add(body.constant_bytes, inner.constant_bytes)?;
                 inner.read.iter().for_each(|(name, elements)| body.add_read(name, *elements));
                 let shapes = inner.outputs.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
-                (Cost { bytes: moved(&inputs, &shapes).all, ..inner.cost }, inner.outputs)
+                let [_, bytes] = moved(&inputs, &shapes);
+                (Cost { bytes, ..inner.cost }, inner.outputs)
             }
             None => {
                 let made = outputs(node, &inputs, scales(node, &scope).as_deref()).with_context(operator)?;
@@ -168,7 +169,7 @@ pub(super) fn walk_body<'a>(
 fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost> {
     let flops = flops(node, inputs, made)?;
     let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>()?;
-    let Moved { written, all } = moved(inputs, &shapes);
+    let [written, all] = moved(inputs, &shapes);
     // Of a table that is looked up in, as much as is written.
     let table = inputs.first().filter(|_| node.op_type == "Gather").and_then(read_elements).map(in_bytes);
     let least = table.map_or(all, |table| all - table + written.min(table));
@@ -184,15 +185,10 @@ fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost
 }
 
 /// The bytes that a node writes, and those that it reads and writes.
-struct Moved {
-    written: u64,
-    all: u64,
-}
-
-fn moved(inputs: &Inputs, made: &[Vec<usize>]) -> Moved {
+fn moved(inputs: &Inputs, made: &[Vec<usize>]) -> [u64; 2] {
     let written = made.iter().filter_map(|shape| elements(shape)).fold(0, u64::saturating_add);
     let all = inputs.iter().filter_map(read_elements).fold(written, u64::saturating_add);
-    Moved { written: in_bytes(written), all: in_bytes(all) }
+    [written, all].map(in_bytes)
 }
 
 fn read_elements(input: &Option<SymTensor>) -> Option<u64> {
