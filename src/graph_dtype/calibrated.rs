@@ -30,7 +30,7 @@ use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
 /// Writes the graph with its products in integers, and returns the bytes of its initializers.
 pub(super) fn rewrite(draft: Draft<'_>, calibration: &Calibration) -> Result<u64> {
-    for name in calibration.names() {
+    for name in calibration.ranges.keys() {
         ensure!(
             draft.types.contains_key(name),
             "the calibration has a value {name:?}, which the graph has not: it is of another graph"

@@ -68,16 +68,8 @@ impl Asked {
                 return Err(Failure::parameter(format!("suite: there is no suite of that name; there are {names}")));
             }
         }
-        for (name, count) in [
-            ("models", self.models.len()),
-            ("variants", self.variants.len()),
-            ("backends", self.backends.len()),
-            ("devices", self.devices.len()),
-            ("dtypes", self.dtypes.len()),
-            ("batch_sizes", self.batch_sizes.len()),
-            ("phases", self.phases.len()),
-            ("sequence_lengths", self.sequence_lengths.len()),
-        ] {
+        for (name, _, values) in self.lists() {
+            let count = values.len();
             if count > MOST_VALUES {
                 return Err(Failure::parameter(format!("{name}: at most {MOST_VALUES} values, not {count}")));
             }
@@ -116,6 +108,21 @@ impl Asked {
         Ok(self)
     }
 
+    /// The lists, each with its name and with the flag of `inferbench run` that has its values.
+    fn lists(&self) -> [(&'static str, &'static str, Vec<String>); 8] {
+        let numbers = |numbers: &[usize]| numbers.iter().map(ToString::to_string).collect();
+        [
+            ("models", "model", self.models.clone()),
+            ("variants", "variant", self.variants.clone()),
+            ("backends", "backend", self.backends.clone()),
+            ("devices", "device", self.devices.clone()),
+            ("dtypes", "dtype", self.dtypes.clone()),
+            ("batch_sizes", "batch-sizes", numbers(&self.batch_sizes)),
+            ("phases", "phase", self.phases.clone()),
+            ("sequence_lengths", "seq-lens", numbers(&self.sequence_lengths)),
+        ]
+    }
+
     /// The name of the suite that its records have.
     pub fn suite_name(&self) -> &str {
         self.suite.as_deref().unwrap_or(OWN_SUITE.trim_end_matches(".toml"))
@@ -135,24 +142,11 @@ impl Asked {
         let mut arguments = vec!["run".to_owned(), "--noplot".into(), format!("--run-id={id}")];
         arguments.push(format!("--suite={}", self.suite.clone().unwrap_or_else(own_suite)));
         arguments.push(format!("--timeout={}", settings.timeout_seconds));
-        let numbers = |numbers: &[usize]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        for (flag, values) in [
-            ("model", self.models.join(",")),
-            ("variant", self.variants.join(",")),
-            ("backend", self.backends.join(",")),
-            ("device", self.devices.join(",")),
-            ("dtype", self.dtypes.join(",")),
-            ("phase", self.phases.join(",")),
-            ("batch-sizes", numbers(&self.batch_sizes)),
-            ("seq-lens", numbers(&self.sequence_lengths)),
-            ("iterations", numbers(self.iterations.as_slice())),
-            ("warmup", numbers(self.warmup.as_slice())),
-            ("threads", numbers(self.threads.as_slice())),
-        ] {
-            if !values.is_empty() {
-                arguments.push(format!("--{flag}={values}"));
-            }
-        }
+        let lists = self.lists().into_iter().filter(|(.., values)| !values.is_empty());
+        arguments.extend(lists.map(|(_, flag, values)| format!("--{flag}={}", values.join(","))));
+        let numbers = [("iterations", self.iterations), ("warmup", self.warmup), ("threads", self.threads)];
+        let number = |(flag, number): (&str, Option<usize>)| number.map(|number| format!("--{flag}={number}"));
+        arguments.extend(numbers.into_iter().filter_map(number));
         arguments
     }
 }

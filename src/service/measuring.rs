@@ -122,7 +122,7 @@ fn why(status: ExitStatus, last_words: &str) -> String {
 
 /// Starts the run, follows it, and ends it when the job is cancelled. Returns how it ended, and its last words.
 async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
-    let arguments = job.status().asked.arguments(&job.id(), context.queue.folder(), &context.settings);
+    let arguments = job.status().asked.arguments(&job.id(), &context.queue.folder, &context.settings);
     let mut child = command(&arguments)?.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let group = child.id();
     let mut lines = BufReader::new(child.stderr.take().context("no errors")?);
@@ -166,7 +166,7 @@ async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
 /// Ends a run that is not wanted any more: one that has finished cases may keep them.
 async fn end(child: &mut Child, progress: &Progress) {
     let Some(group) = child.id() else { return };
-    if progress.finished() > 0 {
+    if progress.finished > 0 {
         terminate(group);
         if timeout(GRACE, child.wait()).await.is_ok() {
             return;

@@ -14,7 +14,8 @@ pub struct Progress {
     manifest: Option<Manifest>,
     /// Bytes of the outcomes that were read.
     read: u64,
-    finished: usize,
+    /// Cases that are finished.
+    pub finished: usize,
     /// Whether a case has begun since the last one was finished.
     has_begun_next: bool,
     runnable: usize,
@@ -24,11 +25,6 @@ impl Progress {
     pub fn new(paths: &Paths, id: &str) -> Self {
         let folder = RunFolder::new(paths.runs().join(id));
         Progress { folder, manifest: None, read: 0, finished: 0, has_begun_next: false, runnable: 0 }
-    }
-
-    /// Cases that are finished.
-    pub fn finished(&self) -> usize {
-        self.finished
     }
 
     /// Whether a case was finished and the next one has begun.

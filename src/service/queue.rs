@@ -23,7 +23,7 @@ const SECONDS_PER_CASE: f64 = 15.0;
 
 pub struct Queue {
     /// `<target>/inferbench/service`: a file per job, and the suite of jobs that name none.
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// The folders of runs, in which each job has its own.
     runs: PathBuf,
     places: usize,
@@ -83,10 +83,6 @@ impl Queue {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub fn folder(&self) -> &std::path::Path {
-        &self.folder
     }
 
     /// Writes down how far a job is, for the next server.
