@@ -74,7 +74,16 @@ pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
 
 fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> {
     let mut source = Source::read(path)?;
-    let rewritten = check_form(&mut source, form).and_then(|()| {
+    let mut rewritten = || -> Result<u64> {
+        let opset = source.opset();
+        ensure!(
+            opset >= OLDEST_OPSET,
+            "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one"
+        );
+        if matches!(form, Form::Static(_)) {
+            source.raise_opset()?;
+        }
+        ensure!(source.model.functions.is_empty(), "it defines operators of its own (functions); export it without");
         make_constants_initializers(&mut source.graph);
         let draft = Draft::new(&source, destination);
         match form {
@@ -84,18 +93,8 @@ fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> 
             Form::Static(calibration) => calibrated::rewrite(draft, calibration),
             Form::Blocks(blocks, dtype) => blocks::rewrite(draft, *blocks, *dtype),
         }
-    });
-    rewritten.with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))
-}
-
-fn check_form(read: &mut Source, form: &Form) -> Result<()> {
-    let opset = read.opset();
-    ensure!(opset >= OLDEST_OPSET, "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one");
-    if matches!(form, Form::Static(_)) {
-        read.raise_opset()?;
-    }
-    ensure!(read.model.functions.is_empty(), "it defines operators of its own (functions); export it without");
-    Ok(())
+    };
+    rewritten().with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))
 }
 
 /// Constants that are nodes become initializers, which are converted by one rule.

@@ -18,19 +18,15 @@ const TO_INPUT: [(&str, &str); 4] =
     [("Squeeze", "axes"), ("Unsqueeze", "axes"), ("ReduceSum", "axes"), ("Split", "split")];
 
 impl Source {
-    /// The same graph in operator set 13, if its own is older. Values keep their names.
+    /// The same graph in operator set 13, if its own is 11 or 12. Values keep their names.
     ///
     /// # Errors
-    /// The operator set is older than 11, or a node has graphs inside, which are not read.
+    /// A node has graphs inside, which are not read.
     pub(crate) fn raise_opset(&mut self) -> Result<()> {
         let opset = self.opset();
         if opset >= OPSET {
             return Ok(());
         }
-        ensure!(
-            opset >= OLDEST_OPSET,
-            "its operator set {opset} is older than {OLDEST_OPSET}; export it with a newer one"
-        );
         let inside = self.graph.nodes.iter().find(|node| node.has_subgraph());
         ensure!(
             inside.is_none(),

@@ -130,9 +130,7 @@ impl Asked {
 
     /// About how many cases it is, for an estimate.
     pub fn about_cases(&self) -> usize {
-        let lists =
-            [self.models.len(), self.backends.len(), self.devices.len(), self.dtypes.len(), self.batch_sizes.len()];
-        let cases: usize = lists.into_iter().map(|length| length.max(1)).product();
+        let cases: usize = self.lists().iter().map(|(.., values)| values.len().max(1)).product();
         if self.suite.is_some() { 12 * cases } else { cases }
     }
 
