@@ -367,12 +367,8 @@ async fn speaking(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).max_header_list_size(MOST_HEAD as u32);
         let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
-        let task = tokio::spawn(async { drop(connection.await) });
-        return Ok(Open { sender: Sender::Two(sender), task });
+        return Ok(Open { sender: Sender::Two(sender), task: tokio::spawn(async { drop(connection.await) }) });
     }
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(MOST_HEAD);
-    let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
-    let task = tokio::spawn(async { drop(connection.await) });
-    Ok(Open { sender: Sender::One(sender), task })
+    let (sender, connection) = http1::Builder::new().max_buf_size(MOST_HEAD).handshake(stream).await.map_err(failed)?;
+    Ok(Open { sender: Sender::One(sender), task: tokio::spawn(async { drop(connection.await) }) })
 }

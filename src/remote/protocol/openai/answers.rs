@@ -151,13 +151,8 @@ impl Reader for Stream {
     fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            let line = match self.line.is_empty() {
-                true => rest[..end].to_vec(),
-                false => {
-                    self.line.extend_from_slice(&rest[..end]);
-                    std::mem::take(&mut self.line)
-                }
-            };
+            self.line.extend_from_slice(&rest[..end]);
+            let line = std::mem::take(&mut self.line);
             self.line(&line, at)?;
             rest = &rest[end + 1..];
         }
