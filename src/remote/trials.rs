@@ -251,13 +251,14 @@ pub fn load(paths: &Paths, server: Server, terms: &LoadTerms) -> Result<LoadRun>
     Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, windows, results })
 }
 
-fn without_server(wishes: &Wishes, fault: &Fault, terms: &LoadTerms) -> LoadResult {
+fn without_server(url: Option<String>, wishes: &Wishes, fault: &Fault, terms: &LoadTerms) -> LoadAnswer {
     let name = wishes.model.as_deref().map(name_in_ids).filter(|name| !name.is_empty());
     let case =
         case_of(&name.unwrap_or_else(|| "server".to_owned()), None, Dtype::F32, Phase::Forward, wishes.batch_size);
     let status = if fault.kind.is_absence() { Status::Unavailable } else { Status::Failed };
     let row = LoadResult::about(&case, terms, 0).failed(CaseFailure::new(status, fault.to_string()));
-    LoadResult { instances: 0, errors: Some(format!("{} × 1", fault.kind)), ..row }
+    let row = LoadResult { instances: 0, url, errors: Some(format!("{} × 1", fault.kind)), ..row };
+    LoadAnswer { results: vec![row], ..LoadAnswer::default() }
 }
 
 /// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder.
@@ -278,10 +279,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let (shared, limits) = (&spent, spent.limits());
     let (target, described) = match found {
         Ok(found) => found,
-        Err(fault) => {
-            let row = LoadResult { url, ..without_server(&wishes, &fault, terms) };
-            return Ok(LoadAnswer { results: vec![row], ..LoadAnswer::default() });
-        }
+        Err(fault) => return Ok(without_server(url, &wishes, &fault, terms)),
     };
     let connections = match terms.scenario {
         Scenario::Single | Scenario::Multi => 1,
