@@ -129,15 +129,12 @@ impl<S: Stream> AsyncWrite for Watched<S> {
 /// Waits for Ctrl-C or SIGTERM.
 async fn told_to_stop() {
     #[cfg(unix)]
-    {
-        let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) else {
-            return drop(signal::ctrl_c().await);
-        };
+    if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = signal::ctrl_c() => {}
         }
+        return;
     }
-    #[cfg(not(unix))]
     drop(signal::ctrl_c().await);
 }
