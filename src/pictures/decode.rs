@@ -65,15 +65,8 @@ pub struct Mask {
 /// # Errors
 /// It is no whole PNG, has more than `MAX_PIXELS` pixels, or has colours or transparency.
 pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
-    let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    decoder.set_transformations(Transformations::IDENTITY);
-    decoder.set_ignore_text_chunk(true);
-    decoder.set_ignore_iccp_chunk(true);
-    let mut reader = decoder.read_info().context("not a whole PNG")?;
-    let (width, height) = (reader.info().width as usize, reader.info().height as usize);
-    check_size(width, height)?;
-    let mut samples = vec![0; reader.output_buffer_size().context("it is too large")?];
-    let frame = reader.next_frame(&mut samples).context("not a whole PNG")?;
+    let (samples, frame) = png_samples(bytes, Transformations::IDENTITY).context("not a whole PNG")?;
+    let (width, height) = (frame.width as usize, frame.height as usize);
     ensure!(
         matches!(frame.color_type, ColorType::Grayscale | ColorType::Indexed),
         "a mask has one number per pixel, the class, as grey or in a palette; this one has colours or transparency"
@@ -116,16 +109,7 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
 /// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow for
 /// colours; Pillow cuts grey of 16 bits off at 255 instead, which leaves a white picture, and is not copied.
 fn decode_png(bytes: &[u8]) -> Result<Picture> {
-    let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    decoder.set_transformations(Transformations::normalize_to_color8());
-    decoder.set_ignore_text_chunk(true);
-    decoder.set_ignore_iccp_chunk(true);
-    let mut reader = decoder.read_info()?;
-    let (width, height) = (reader.info().width as usize, reader.info().height as usize);
-    check_size(width, height)?;
-    let mut samples = vec![0; reader.output_buffer_size().context("it is too large")?];
-    let frame = reader.next_frame(&mut samples)?;
-    samples.truncate(frame.buffer_size());
+    let (samples, frame) = png_samples(bytes, Transformations::normalize_to_color8())?;
     let pixels = match frame.color_type {
         ColorType::Rgb => samples,
         ColorType::Rgba => samples.as_chunks().0.iter().flat_map(|&[red, green, blue, _]| [red, green, blue]).collect(),
@@ -133,7 +117,21 @@ fn decode_png(bytes: &[u8]) -> Result<Picture> {
         ColorType::GrayscaleAlpha => samples.as_chunks().0.iter().flat_map(|&[grey, _]| [grey; 3]).collect(),
         ColorType::Indexed => bail!("the palette is missing"),
     };
-    Ok(Picture { width, height, pixels })
+    Ok(Picture { width: frame.width as usize, height: frame.height as usize, pixels })
+}
+
+/// The samples of a PNG's pixels, row by row, and their form.
+fn png_samples(bytes: &[u8], transformations: Transformations) -> Result<(Vec<u8>, png::OutputInfo)> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(transformations);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info()?;
+    check_size(reader.info().width as usize, reader.info().height as usize)?;
+    let mut samples = vec![0; reader.output_buffer_size().context("it is too large")?];
+    let frame = reader.next_frame(&mut samples)?;
+    samples.truncate(frame.buffer_size());
+    Ok((samples, frame))
 }
 
 #[cfg(test)]

@@ -67,14 +67,10 @@ impl Modules {
 
     fn add(&mut self, graph: &GraphProto, costs: &[Cost]) {
         let first = self.nodes.len();
-        let mut of_constants: HashMap<&str, String> = HashMap::new();
-        for tensor in &graph.initializers {
-            if let Some(module) = module_of_weight(&tensor.name) {
-                of_constants.insert(&tensor.name, module);
-            }
-        }
-        let constants: HashSet<&str> = graph.initializers.iter().map(|tensor| tensor.name.as_str()).collect();
-        let mut made_of_constants = constants.clone();
+        let weights = || graph.initializers.iter().map(|tensor| tensor.name.as_str());
+        let mut of_constants: HashMap<&str, String> =
+            weights().filter_map(|weight| Some((weight, module_of_weight(weight)?))).collect();
+        let mut made_of_constants: HashSet<&str> = weights().collect();
         let mut made_by: HashMap<&str, usize> = HashMap::new();
         // Whether the module of a node is its own, and not that of the node before it.
         let mut is_own: Vec<bool> = Vec::new();

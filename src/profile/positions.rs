@@ -14,10 +14,10 @@ pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usiz
             PositionRow { cached_tokens: cached + position, plain_us: plain_ns / 1e3, ..PositionRow::default() };
         for (times, operator) in calls.operators.iter().zip(operators) {
             let us = us_at(times, position, cost_us)?;
-            match part_of(operator) {
-                Part::Attention => row.attention_us += us,
-                Part::Product => row.matmul_us += us,
-                Part::Rest => {}
+            match Kind::of(&operator.operator) {
+                kind if kind == Kind::Attention || is_in_attention(operator) => row.attention_us += us,
+                Kind::Matmul | Kind::Convolution => row.matmul_us += us,
+                _ => {}
             }
         }
         row.rest_us = (row.plain_us - row.attention_us - row.matmul_us).max(0.0);
@@ -30,20 +30,10 @@ fn us_at(times: &OperatorTimes, position: usize, cost_us: f64) -> Option<f64> {
     times.by_position_ns.get(position).map(|ns| (ns / 1e3 - cost_us * times.executions).max(0.0))
 }
 
-enum Part {
-    Attention,
-    Product,
-    Rest,
-}
-
-fn part_of(row: &ProfileRow) -> Part {
+/// Whether the innermost module of the operator is one of attention.
+fn is_in_attention(row: &ProfileRow) -> bool {
     let innermost = row.module.as_deref().and_then(|module| module.rsplit('.').next()).unwrap_or_default();
-    match Kind::of(&row.operator) {
-        Kind::Attention => Part::Attention,
-        _ if ATTENTION.iter().any(|name| innermost.contains(name)) => Part::Attention,
-        Kind::Matmul | Kind::Convolution => Part::Product,
-        _ => Part::Rest,
-    }
+    ATTENTION.iter().any(|name| innermost.contains(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Results for systems of continuous integration: JUnit XML, annotations of GitHub, and a short comment for a pull request.
 
-use std::fmt::Write;
-
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
@@ -29,15 +27,14 @@ pub enum AnyFormat {
 
 impl ValueEnum for AnyFormat {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [AnyFormat; 6] = [
+        &[
             AnyFormat::Text(Format::Table),
             AnyFormat::Text(Format::Markdown),
             AnyFormat::Text(Format::Json),
             AnyFormat::Checks(CheckFormat::Junit),
             AnyFormat::Checks(CheckFormat::Github),
             AnyFormat::Checks(CheckFormat::MarkdownComment),
-        ];
-        &ALL
+        ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -121,14 +118,13 @@ impl Checks {
     }
 
     fn junit(&self) -> String {
+        let (title, counted, verdict) = (attribute(&self.title), counts(self.all()), escape::xml(&self.verdict));
         let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-        let counted = counts(self.all());
-        // Memory takes any text.
-        let _ = writeln!(text, "<testsuites name=\"{}\" {counted}>", attribute(&self.title));
+        text += &format!("<testsuites name=\"{title}\" {counted}>\n");
         for CheckSuite { name, checks } in &self.suites {
-            let _ = writeln!(text, "  <testsuite name=\"{}\" {}>", attribute(name), counts(checks.iter()));
-            checks.iter().for_each(|check| text.push_str(&check.junit()));
-            let _ = writeln!(text, "    <system-out>{}</system-out>\n  </testsuite>", escape::xml(&self.verdict));
+            text += &format!("  <testsuite name=\"{}\" {}>\n", attribute(name), counts(checks.iter()));
+            text.extend(checks.iter().map(Check::junit));
+            text += &format!("    <system-out>{verdict}</system-out>\n  </testsuite>\n");
         }
         text + "</testsuites>\n"
     }
@@ -144,15 +140,10 @@ impl Checks {
                 Outcome::Passed | Outcome::Skipped => continue,
             };
             let title = property(&format!("inferbench: {}", check.case_id));
-            let _ = writeln!(text, "::{command} title={title}::{}", data(&check.said()));
+            text += &format!("::{command} title={title}::{}\n", data(&check.said()));
         }
-        let _ = writeln!(
-            text,
-            "::notice title={}::{}",
-            property(&format!("inferbench {}", self.title)),
-            data(&self.verdict)
-        );
-        text
+        let title = property(&format!("inferbench {}", self.title));
+        text + &format!("::notice title={title}::{}\n", data(&self.verdict))
     }
 
     fn comment(&self) -> String {
@@ -167,8 +158,7 @@ impl Checks {
             if failures.len() > MOST_ROWS {
                 table.footnote(format!("and {} more", failures.len() - MOST_ROWS));
             }
-            let _ = writeln!(text, "{}", table.markdown().trim_end());
-            text.push('\n');
+            text += &format!("{}\n\n", table.markdown().trim_end());
         }
         let summary = format!("{}, {}", self.title, plural(self.all().count(), "case", "cases"));
         let details = match self.details.chars().count() {

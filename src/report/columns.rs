@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::numbers::{fixed, joules, latency, megabytes, percent, rounded, three_digits};
+use super::numbers::{fixed, joules, latency, megabytes, percent, rounded, signed, three_digits};
 use super::ranking::{Entry, short_message};
 use super::table::Column;
 use crate::definition::{Status, device_kind};
@@ -31,7 +31,7 @@ impl RecordColumn {
 
     /// The column of a table with the same header.
     pub fn head(&self) -> Column {
-        let column = if self.is_number { Column::number(self.header) } else { Column::text(self.header) };
+        let column = Column::of(self.header, self.is_number);
         match self.name {
             P50 | "variant" | "backend" | "batch" | "ratio" => column.essential(),
             "interval" | "outputs" | "level" => column.minor(),
@@ -52,6 +52,10 @@ impl RecordColumn {
     /// Whether one of these entries has a text.
     pub fn is_known(&self, entries: &[Entry<'_>]) -> bool {
         entries.iter().any(|entry| !self.text(entry).is_empty())
+    }
+
+    const fn by_default(self) -> Self {
+        RecordColumn { is_default: true, ..self }
     }
 }
 
@@ -85,12 +89,6 @@ const fn text(name: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordC
 
 const fn number(name: &'static str, header: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordColumn {
     RecordColumn { name, header, is_default: false, is_number: true, cell }
-}
-
-impl RecordColumn {
-    const fn by_default(self) -> Self {
-        RecordColumn { is_default: true, ..self }
-    }
 }
 
 /// All columns, in the order in which they are shown.
@@ -173,7 +171,7 @@ fn words(text: &str) -> RecordCell {
     (None, text.to_owned())
 }
 
-fn with(value: Option<f64>, text: impl Fn(f64) -> String) -> RecordCell {
+fn with(value: Option<f64>, text: impl FnOnce(f64) -> String) -> RecordCell {
     (value, value.map(text).unwrap_or_default())
 }
 
@@ -239,9 +237,7 @@ fn fraction_of(fraction: Option<f64>, interval: Option<(f64, f64)>, count: Optio
     let interval =
         interval.map(|(lower, upper)| format!(" ({} … {})", fixed(100.0 * lower, 1), fixed(100.0 * upper, 1)));
     let count = count.map(|count| format!(" of {count}"));
-    with(fraction, |fraction| {
-        [Some(percent(fraction)), interval.clone(), count.clone()].into_iter().flatten().collect()
-    })
+    with(fraction, |fraction| percent(fraction) + &interval.unwrap_or_default() + &count.unwrap_or_default())
 }
 
 /// The 95 % interval of `agreement`.
@@ -253,21 +249,12 @@ fn agreement_interval(record: &Record) -> Option<(f64, f64)> {
 
 /// The change of the accuracy in percentage points: `−0.2 (−1.4 … +1.0)`.
 pub fn change_in_points(record: &Record) -> Option<String> {
+    let points = |difference: f64| signed(100.0 * difference, 1);
     let change = points(record.accuracy_change?);
     Some(match record.accuracy_change_lower.zip(record.accuracy_change_upper) {
         Some((lower, upper)) => format!("{change} ({} … {})", points(lower), points(upper)),
         None => change,
     })
-}
-
-/// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.
-fn points(difference: f64) -> String {
-    let text = fixed(100.0 * difference.abs(), 1);
-    match difference {
-        _ if text == "0.0" => text,
-        below if below < 0.0 => format!("−{text}"),
-        _ => format!("+{text}"),
-    }
 }
 
 #[cfg(test)]

@@ -199,9 +199,7 @@ impl Matrix {
             table.row([family.to_owned()].into_iter().chain(configurations.iter().map(cell)));
         }
         table.footnote(self.rule);
-        for reason in self.reasons() {
-            table.footnote(reason);
-        }
+        self.reasons().into_iter().for_each(|reason| table.footnote(reason));
         match format {
             Format::Table => table.terminal(),
             Format::Markdown => table.markdown(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::checks::{Check, CheckSuite, Checks, Outcome};
-use super::numbers::{commit, latency, plural, short_percent};
+use super::numbers::{commit, latency, plural, short_percent, signed_percent};
 use super::table::{Column, Table, wrapped};
 use super::{Format, escape, json};
 use crate::compare::{CaseOutcome, Duel, DuetPlan, Loss, Program, Role, Standing, Verdict, in_percent};
@@ -110,9 +110,9 @@ fn notes(duel: &Duel) -> Vec<String> {
         }
         if found.is_mean_apart {
             return Some(format!(
-                "{id}: open: the medians show no slow-down, but the mean of all slices does ({:+.1} %): some slices or processes are \
+                "{id}: open: the medians show no slow-down, but the mean of all slices does ({}): some slices or processes are \
                  slower",
-                100.0 * (found.mean_ratio - 1.0)
+                signed_percent(found.mean_ratio)
             ));
         }
         if found.is_within_layout {

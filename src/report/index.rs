@@ -97,9 +97,7 @@ fn fastest(facts: &RunFacts) -> String {
 /// The page about the runs below `reports`, the newest first; `criterion` is the root of Criterion's tree.
 pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     let mut list = RunList::new(History::open(&[reports.to_owned()])?.runs().iter(), |_| true);
-    for line in &list.unread {
-        list.table.footnote(line);
-    }
+    list.unread.iter().for_each(|line| list.table.footnote(line));
     let link = |page: PathBuf| {
         let path = escape(&page.display().to_string());
         format!("Criterion's own pages, with every sample of the last measurement, are <a href=\"{path}\">{path}</a>.")

@@ -9,16 +9,11 @@
 use crate::definition::{Case, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
 
-/// Columns as llama-bench has them, and whether they are numbers.
-const COLUMNS: [(&str, bool); 7] = [
-    ("model", false),
-    ("size", true),
-    ("params", true),
-    ("backend", false),
-    ("threads", true),
-    ("test", true),
-    ("t/s", true),
-];
+/// Columns as llama-bench has them.
+const COLUMNS: [&str; 7] = ["model", "size", "params", "backend", "threads", "test", "t/s"];
+
+/// Those of words, which are aligned to the left.
+const OF_WORDS: [&str; 2] = ["model", "backend"];
 
 /// The rows of language models among these records, as Markdown. Returns `None` if there are none.
 pub fn render(records: &[Record]) -> Option<String> {
@@ -30,20 +25,20 @@ pub fn render(records: &[Record]) -> Option<String> {
     }
     let widths: [usize; 7] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([COLUMNS[column].0.len()]).max().unwrap_or(0)
+        cells.chain([COLUMNS[column].len()]).max().unwrap_or(0)
     });
     let line = |cells: [&str; 7]| {
-        let padded = cells.iter().zip(COLUMNS).zip(widths).map(|((cell, (_, is_number)), width)| match is_number {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
+        let padded = cells.iter().zip(COLUMNS).zip(widths).map(|((cell, name), width)| match OF_WORDS.contains(&name) {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
         });
         format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
     };
-    let rules = COLUMNS.iter().zip(widths).map(|((_, is_number), width)| match is_number {
-        true => format!("{}:", "-".repeat(width + 1)),
-        false => "-".repeat(width + 2),
+    let rules = COLUMNS.iter().zip(widths).map(|(name, width)| match OF_WORDS.contains(name) {
+        true => "-".repeat(width + 2),
+        false => format!("{}:", "-".repeat(width + 1)),
     });
-    let mut text = line(COLUMNS.map(|(name, _)| name));
+    let mut text = line(COLUMNS);
     text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
     for row in &rows {
         text += &line(row.each_ref().map(String::as_str));

@@ -1,17 +1,13 @@
 //! Metrics as readers see them: a column for each name, whatever it is.
 
-use super::numbers::three_digits;
+use indexmap::IndexSet;
+
+use super::numbers::{signed, three_digits};
 use crate::run_data::{FRACTION, Metric};
 
 /// The names of metrics, each once, in the order in which they come.
 pub fn names<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for metric in metrics {
-        if !names.contains(&metric.metric.as_str()) {
-            names.push(&metric.metric);
-        }
-    }
-    names
+    Vec::from_iter(metrics.into_iter().map(|metric| metric.metric.as_str()).collect::<IndexSet<_>>())
 }
 
 /// The head of a metric's column: `retrieval at 1`.
@@ -36,16 +32,6 @@ pub fn text(metric: &Metric) -> String {
     let unit = unit.map(|unit| format!(" {unit}")).unwrap_or_default();
     let samples = Some(metric.samples).filter(|samples| *samples > 0).map(|samples| format!(" of {samples}"));
     format!("{value}{unit}{}{}", interval.unwrap_or_default(), samples.unwrap_or_default())
-}
-
-/// `−0.6`, `0.0`, `+1.2`.
-fn signed(value: f64, decimals: usize) -> String {
-    let text = format!("{:.decimals$}", value.abs());
-    match value {
-        _ if text.chars().all(|c| "0.".contains(c)) => text,
-        below if below < 0.0 => format!("−{text}"),
-        _ => format!("+{text}"),
-    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ pub fn percent(fraction: f64) -> String {
     format!("{} %", fixed(100.0 * fraction, 1))
 }
 
+/// `+4.2 %` for a ratio of 1.042.
+pub fn signed_percent(ratio: f64) -> String {
+    format!("{:+.1} %", 100.0 * (ratio - 1.0))
+}
+
 /// `99 %`, `99.5 %`.
 pub fn short_percent(fraction: f64) -> String {
     let text = fixed(100.0 * fraction, 2);
@@ -78,6 +83,16 @@ pub fn three_digits_of_any(value: f64) -> String {
             format!("{value:.decimals$}")
         }
         _ => three_digits(value),
+    }
+}
+
+/// `−0.6`, `0.0`, `+1.2`: the value with so many decimals and its sign.
+pub fn signed(value: f64, decimals: usize) -> String {
+    let text = fixed(value.abs(), decimals);
+    match value {
+        _ if text.chars().all(|c| "0.".contains(c)) => text,
+        below if below < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
     }
 }
 

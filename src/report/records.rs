@@ -49,11 +49,11 @@ pub fn checks(runs: &[ReportedRun]) -> Checks {
     let suites: Vec<CheckSuite> = runs.iter().map(|run| suite(&run.records)).collect();
     let details = runs.iter().map(|run| render(run, &[], "", Format::Markdown)).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
-    let count =
-        |outcome: Outcome| suites.iter().flat_map(|suite| &suite.checks).filter(|it| it.outcome == outcome).count();
-    let counted = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped]
-        .map(|outcome| (count(outcome), outcome));
-    let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}"));
+    let outcomes = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped].into_iter();
+    let counted = outcomes.filter_map(|outcome| {
+        let count = suites.iter().flat_map(|suite| &suite.checks).filter(|it| it.outcome == outcome).count();
+        (count > 0).then(|| format!("{count} {outcome}"))
+    });
     let verdict = counted.collect::<Vec<_>>().join(", ");
     Checks { title: format!("report of {}", names.join(", ")), verdict, details, suites }
 }
@@ -75,7 +75,6 @@ fn check(record: &Record) -> Check {
     }
 }
 
-/// The line about machines that are ranked together.
 /// What a reader has to know about a run of equal machines: how far the slowest one is from the fastest.
 pub(super) fn equality(slowest_to_fastest: f64) -> String {
     let difference = short_percent(slowest_to_fastest - 1.0);
@@ -118,9 +117,7 @@ fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
         let id = record.case().benchmark_id();
         table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
     }
-    for line in notes_on_calls(rows) {
-        table.footnote(line);
-    }
+    notes_on_calls(rows).into_iter().for_each(|line| table.footnote(line));
     table
 }
 

@@ -173,24 +173,17 @@ fn longest_of_model(tokenizer: &Path) -> Option<usize> {
     /// A number that stands for no limit.
     const NONE: f64 = 1e6;
     #[derive(Deserialize)]
-    struct TokenizerConfig {
-        model_max_length: Option<f64>,
-    }
-    #[derive(Deserialize)]
     struct Config {
+        model_max_length: Option<f64>,
         model_type: Option<String>,
         pad_token_id: Option<usize>,
         max_position_embeddings: Option<usize>,
     }
-    fn read<T: for<'file> Deserialize<'file>>(file: PathBuf) -> Option<T> {
-        serde_json::from_slice(&fs_err::read(file).ok()?).ok()
-    }
-    let of_tokenizer = read::<TokenizerConfig>(tokenizer.with_file_name("tokenizer_config.json"))
-        .and_then(|config| config.model_max_length)
-        .filter(|longest| (1.0..NONE).contains(longest));
+    let read = |name: &str| serde_json::from_slice::<Config>(&fs_err::read(tokenizer.with_file_name(name)).ok()?).ok();
+    let of_tokenizer = read("tokenizer_config.json").and_then(|config| config.model_max_length);
+    let of_tokenizer = of_tokenizer.filter(|longest| (1.0..NONE).contains(longest));
     let of_positions = || {
-        let Config { model_type, pad_token_id, max_position_embeddings } =
-            read(tokenizer.with_file_name("config.json"))?;
+        let Config { model_type, pad_token_id, max_position_embeddings, .. } = read("config.json")?;
         // Their positions begin after the number of the padding.
         let skips = model_type.is_some_and(|kind| ["roberta", "camembert", "mpnet"].iter().any(|it| kind.contains(it)));
         let skipped = if skips { pad_token_id.unwrap_or(1) + 1 } else { 0 };

@@ -9,7 +9,7 @@ use crate::compare::{
     RefusedPair, SideSummary, Source, Value, Verdict,
 };
 use crate::report::checks::Outcome;
-use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent};
+use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent, signed_percent};
 use crate::report::ranking::DISTURBED_FROM;
 use crate::report::table::{Cell, Column, Table};
 
@@ -122,11 +122,6 @@ fn amount(change: &Change) -> String {
         _ => String::new(),
     };
     format!("{} {} → {}{relative}", change.quantity, shown(&change.base), shown(&change.candidate))
-}
-
-/// `+4.2 %` for a ratio of 1.042.
-fn signed_percent(ratio: f64) -> String {
-    format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
 /// `+1.2 … +7.3 %`.

@@ -1,11 +1,9 @@
 //! Charts as files: the page's own program draws them in an embedded JavaScript engine (QuickJS), over a small document of
 //! ours in place of a browser's.
 
-use std::sync::Arc;
-
 use anyhow::{Context as _, Result, anyhow};
 use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{Options, Tree, fontdb::Database};
+use resvg::usvg::{Options, Tree};
 use rquickjs::{CatchResultExt, Context, Ctx, FromJs, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -96,11 +94,8 @@ const SHARPNESS: f32 = 2.0;
 /// # Errors
 /// The text is not SVG, or the picture is too large.
 pub fn png(svg: &str) -> Result<Vec<u8>> {
-    let mut fonts = Database::new();
-    for font in FONTS {
-        fonts.load_font_data(font.to_vec());
-    }
-    let options = Options { fontdb: Arc::new(fonts), ..Options::default() };
+    let mut options = Options::default();
+    FONTS.iter().for_each(|font| options.fontdb_mut().load_font_data(font.to_vec()));
     let tree = Tree::from_str(svg, &options)?;
     let size = tree.size();
     let pixels = |length: f32| (length * SHARPNESS).ceil() as u32;

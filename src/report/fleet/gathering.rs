@@ -32,8 +32,6 @@ pub struct Gatherer<'a> {
     hosts: IndexMap<String, Host>,
     /// Of each model and configuration, by the place of the host.
     levels: IndexMap<(String, String), BTreeMap<usize, Level>>,
-    /// How many letters of their ids tell the hosts apart.
-    letters: usize,
 }
 
 /// What is known of a machine.
@@ -75,7 +73,6 @@ impl<'a> Gatherer<'a> {
             conditions: IndexSet::new(),
             hosts: IndexMap::new(),
             levels: IndexMap::new(),
-            letters: 0,
         }
     }
 
@@ -136,27 +133,30 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The machines side by side. Prices are in this currency.
-    pub fn finish(mut self, currency: &str) -> Fleet {
-        self.letters = telling_letters(self.hosts.keys().map(String::as_str));
+    pub fn finish(self, currency: &str) -> Fleet {
         let members = self.members();
         let anchors: BTreeMap<&str, Anchor> =
             members.iter().filter_map(|(kind, hosts)| Some((kind.as_str(), self.anchor(hosts)?))).collect();
         let differences = differing_machines(&self.tested(&members, &anchors));
         let differing: BTreeSet<&str> = differences.iter().map(|difference| difference.host_id.as_str()).collect();
+        let letters = telling_letters(self.hosts.keys().map(String::as_str));
+        let machine = |place: usize| FleetMachine {
+            is_differing: differing.contains(self.host_id(place)),
+            ..self.machine(place, letters, &anchors)
+        };
+        let machines: Vec<FleetMachine> = (0..self.hosts.len()).map(machine).collect();
         let kind = |(name, hosts): (&String, &Vec<usize>)| Kind {
             name: name.clone(),
             machines: hosts.len(),
-            differing: hosts.iter().filter(|host| differing.contains(self.host_id(**host))).count(),
+            differing: hosts.iter().filter(|host| machines[**host].is_differing).count(),
             anchor_case: anchors.get(name.as_str()).map(|anchor| self.works.all()[anchor.case].case.to_string()),
             anchor_spread: anchors.get(name.as_str()).and_then(|anchor| spread(anchor.figures.values())),
         };
-        let (columns, columns_left_out) = self.columns(&members, &differing, &differences);
-        let cell = |place: usize, (_, hosts): &(FleetColumn, Vec<usize>)| self.cell(place, hosts);
-        let ids = self.ids();
-        let case = |(place, id): (usize, &String)| {
+        let (columns, columns_left_out) = columns(&machines, &members, &differences);
+        let case = |(place, case_id): (usize, String)| {
             let case = &self.works.all()[place].case;
             FleetCase {
-                case_id: id.clone(),
+                case_id,
                 model: case.model.clone(),
                 variant: case.variant.clone(),
                 phase: case.phase,
@@ -164,17 +164,17 @@ impl<'a> Gatherer<'a> {
                 device: case.device.clone(),
                 dtype: case.dtype,
                 batch_size: case.batch_size,
-                cells: columns.iter().map(|column| cell(place, column)).collect(),
+                cells: columns.iter().map(|(_, hosts)| self.cell(place, hosts)).collect(),
             }
         };
         Fleet {
             currency: currency.to_owned(),
             kinds: members.iter().map(kind).collect(),
-            machines: (0..self.hosts.len()).map(|host| self.machine(host, &anchors, &differing)).collect(),
-            cases: ids.iter().map(|(place, id)| (*place, id)).map(case).collect(),
+            cases: self.ids().into_iter().map(case).collect(),
             columns: columns.iter().map(|(column, _)| column.clone()).collect(),
             columns_left_out,
             compatibility: self.levels.iter().map(agreement).collect(),
+            machines,
             differences,
         }
     }
@@ -213,10 +213,6 @@ impl<'a> Gatherer<'a> {
         self.hosts.get_index(place).map_or("", |(host_id, _)| host_id)
     }
 
-    fn name(&self, place: usize) -> String {
-        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref(), self.letters)
-    }
-
     /// The case that most of these machines have measured under equal conditions, the first of several.
     fn anchor(&self, hosts: &[usize]) -> Option<Anchor> {
         let mut counts: IndexMap<(usize, usize), usize> = IndexMap::new();
@@ -252,47 +248,6 @@ impl<'a> Gatherer<'a> {
         members.iter().flat_map(|(kind, hosts)| hosts.iter().map(|host| of_host(kind, *host))).collect()
     }
 
-    /// The columns with their machines, and how many there would be besides: of a few machines each one, of many each kind, then
-    /// those that differ, the farthest off first, and those of unknown kinds.
-    fn columns(
-        &self,
-        members: &BTreeMap<String, Vec<usize>>,
-        differing: &BTreeSet<&str>,
-        differences: &[MachineDifference],
-    ) -> (Vec<(FleetColumn, Vec<usize>)>, usize) {
-        let is_differing = |place: usize| differing.contains(self.host_id(place));
-        let alone = |place: usize| {
-            let (name, host_id) = (self.name(place), self.host_id(place).to_owned());
-            (FleetColumn { name, host_id, machines: 1, is_differing: is_differing(place) }, vec![place])
-        };
-        if self.hosts.len() <= MOST_MACHINES {
-            return ((0..self.hosts.len()).map(alone).collect(), 0);
-        }
-        let mut columns = Vec::new();
-        for (kind, hosts) in members {
-            let equal: Vec<usize> = hosts.iter().copied().filter(|place| !is_differing(*place)).collect();
-            // Where machines differ, the one in the middle is known to be as its kind.
-            let middle =
-                differences.iter().find_map(|it| equal.iter().find(|place| self.host_id(**place) == it.reference));
-            let Some(host) = middle.or(equal.last()) else { continue };
-            let (name, host_id) = (format!("{kind}: {} machines", equal.len()), self.host_id(*host).to_owned());
-            let name = if equal.len() == 1 { self.name(equal[0]) } else { name };
-            columns.push((FleetColumn { name, host_id, machines: equal.len(), is_differing: false }, equal));
-        }
-        columns.sort_by_key(|(column, _)| std::cmp::Reverse(column.machines));
-        let distance = |place: usize| {
-            let own = differences.iter().filter(|it| it.host_id == self.host_id(place));
-            own.map(|it| it.interval.ratio.ln().abs()).fold(0.0, f64::max)
-        };
-        let mut apart: Vec<usize> = (0..self.hosts.len()).filter(|place| is_differing(*place)).collect();
-        apart.sort_by(|one, other| distance(*other).total_cmp(&distance(*one)));
-        let unknown = (0..self.hosts.len()).filter(|place| self.hosts[*place].kind().is_none());
-        columns.extend(apart.into_iter().chain(unknown).map(alone));
-        let left_out = columns.len().saturating_sub(MOST_COLUMNS);
-        columns.truncate(MOST_COLUMNS);
-        (columns, left_out)
-    }
-
     fn cell(&self, case: usize, hosts: &[usize]) -> FleetCell {
         let known: Vec<&Measured> = hosts.iter().filter_map(|host| self.hosts[*host].measured.get(&case)).collect();
         let logs: Vec<f64> = known.iter().filter_map(|it| it.log_ms).collect();
@@ -311,7 +266,8 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    fn machine(&self, place: usize, anchors: &BTreeMap<&str, Anchor>, differing: &BTreeSet<&str>) -> FleetMachine {
+    /// A machine as if it did not differ from others.
+    fn machine(&self, place: usize, letters: usize, anchors: &BTreeMap<&str, Anchor>) -> FleetMachine {
         let host = &self.hosts[place];
         let kind = host.kind();
         let anchor = kind.as_deref().and_then(|kind| anchors.get(kind)?.figures.get(&place));
@@ -319,7 +275,7 @@ impl<'a> Gatherer<'a> {
             |figures: Option<&Figures>| Some(geometric_mean(&figures?.log_times)).filter(|time| time.is_finite());
         FleetMachine {
             host_id: self.host_id(place).to_owned(),
-            name: self.name(place),
+            name: name_among_several(self.host_id(place), host.machine.as_ref(), letters),
             runs: host.trend.len(),
             measured: host.right().count(),
             product_gflops_per_second: time(host.figures.get(&Quantity::Product)).map(f64::recip),
@@ -327,7 +283,7 @@ impl<'a> Gatherer<'a> {
             anchor_ms: time(anchor),
             disturbed_share: host.disturbed_share,
             throttled: host.throttled,
-            is_differing: differing.contains(self.host_id(place)),
+            is_differing: false,
             trend: host.trend.clone(),
             kind,
         }
@@ -377,6 +333,46 @@ impl Host {
             self.figures.entry(Quantity::Copy).or_default().add(-peaks.copy_gb_per_second.ln(), None);
         }
     }
+}
+
+/// The columns with their machines, and how many there would be besides: of a few machines each one, of many each kind, then
+/// those that differ, the farthest off first, and those of unknown kinds.
+fn columns(
+    machines: &[FleetMachine],
+    members: &BTreeMap<String, Vec<usize>>,
+    differences: &[MachineDifference],
+) -> (Vec<(FleetColumn, Vec<usize>)>, usize) {
+    let alone = |place: usize| {
+        let FleetMachine { name, host_id, is_differing, .. } = &machines[place];
+        let (name, host_id) = (name.clone(), host_id.clone());
+        (FleetColumn { name, host_id, machines: 1, is_differing: *is_differing }, vec![place])
+    };
+    if machines.len() <= MOST_MACHINES {
+        return ((0..machines.len()).map(alone).collect(), 0);
+    }
+    let mut columns = Vec::new();
+    for (kind, hosts) in members {
+        let equal: Vec<usize> = hosts.iter().copied().filter(|place| !machines[*place].is_differing).collect();
+        // Where machines differ, the one in the middle is known to be as its kind.
+        let middle =
+            differences.iter().find_map(|it| equal.iter().find(|place| machines[**place].host_id == it.reference));
+        let Some(host) = middle.or(equal.last()) else { continue };
+        let (column, _) = alone(*host);
+        let name = if equal.len() == 1 { column.name } else { format!("{kind}: {} machines", equal.len()) };
+        columns.push((FleetColumn { name, machines: equal.len(), ..column }, equal));
+    }
+    columns.sort_by_key(|(column, _)| std::cmp::Reverse(column.machines));
+    let distance = |place: usize| {
+        let own = differences.iter().filter(|it| it.host_id == machines[place].host_id);
+        own.map(|it| it.interval.ratio.ln().abs()).fold(0.0, f64::max)
+    };
+    let mut apart: Vec<usize> = (0..machines.len()).filter(|place| machines[*place].is_differing).collect();
+    apart.sort_by(|one, other| distance(*other).total_cmp(&distance(*one)));
+    let unknown = (0..machines.len()).filter(|place| machines[*place].kind.is_none());
+    columns.extend(apart.into_iter().chain(unknown).map(alone));
+    let left_out = columns.len().saturating_sub(MOST_COLUMNS);
+    columns.truncate(MOST_COLUMNS);
+    (columns, left_out)
 }
 
 fn agreement(((model, configuration), levels): (&(String, String), &BTreeMap<usize, Level>)) -> Agreement {

@@ -181,25 +181,17 @@ impl Fleet {
     /// # Errors
     /// They are not; the message says why.
     pub fn equality(&self) -> Result<f64, String> {
-        let named = |is_meant: &dyn Fn(&&FleetMachine) -> bool| {
-            let names: Vec<&str> = self.machines.iter().filter(is_meant).map(|machine| machine.name.as_str()).collect();
-            (!names.is_empty()).then(|| names.join(", "))
+        let none = |is_meant: fn(&FleetMachine) -> bool, why: fn(String) -> String| {
+            let names: Vec<&str> = self.machines.iter().filter(|it| is_meant(it)).map(|it| it.name.as_str()).collect();
+            if names.is_empty() { Ok(()) } else { Err(why(names.join(", "))) }
         };
-        if let Some(names) = named(&|machine| machine.kind.is_none()) {
-            return Err(format!("the processor of {names} is unknown"));
-        }
+        none(|it| it.kind.is_none(), |names| format!("the processor of {names} is unknown"))?;
         if let [one, other, ..] = self.kinds.as_slice() {
             return Err(format!("they are of several kinds, such as {} and {}", one.name, other.name));
         }
-        if let Some(names) = named(&|machine| machine.is_differing) {
-            return Err(format!("{names} differs from the others"));
-        }
-        if let Some(names) = named(&|machine| machine.product_gflops_per_second.is_none()) {
-            return Err(format!("{names} was not calibrated"));
-        }
-        if let Some(names) = named(&|machine| machine.anchor_ms.is_none()) {
-            return Err(format!("{names} has not measured the anchor case"));
-        }
+        none(|it| it.is_differing, |names| format!("{names} differs from the others"))?;
+        none(|it| it.product_gflops_per_second.is_none(), |names| format!("{names} was not calibrated"))?;
+        none(|it| it.anchor_ms.is_none(), |names| format!("{names} has not measured the anchor case"))?;
         let figures: [fn(&FleetMachine) -> Option<f64>; 2] = [|it| it.product_gflops_per_second, |it| it.anchor_ms];
         let ratio = |figure: fn(&FleetMachine) -> Option<f64>| {
             let all = || self.machines.iter().filter_map(figure);

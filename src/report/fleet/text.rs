@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetMachine, Kind};
 use crate::compare::{MachineDifference, Quantity, RatioInterval};
-use crate::report::numbers::{latency, percent, plural, three_digits, three_digits_of_any};
+use crate::report::numbers::{latency, percent, plural, signed_percent, three_digits, three_digits_of_any};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, json};
 
@@ -30,17 +30,15 @@ impl Fleet {
             let best = case.best();
             let cell =
                 |(place, cell): (usize, &FleetCell)| self.cell(cell, if Some(place) == best { "● " } else { "" });
-            let cells: Vec<Cell> = case.cells.iter().enumerate().map(cell).collect();
+            let cells = case.cells.iter().enumerate().map(cell);
             table.row([Cell::from(case.case_id.clone())].into_iter().chain(cells));
         }
         table.footnote(
             "● fastest of the case; medians, of a kind the geometric mean over its equal machines (slowest ÷ fastest)",
         );
         if self.columns_left_out > 0 {
-            table.footnote(format!(
-                "{} more have no column",
-                plural(self.columns_left_out, "machine or kind", "machines and kinds")
-            ));
+            let more = plural(self.columns_left_out, "machine or kind", "machines and kinds");
+            table.footnote(format!("{more} more have no column"));
         }
         table
     }
@@ -75,7 +73,7 @@ impl Fleet {
                 figure(it.disturbed_share, percent),
                 it.throttled.map(|count| count.to_string()).unwrap_or_default(),
                 it.runs.to_string(),
-                it.change().map(|change| format!("{:+.1} %", 100.0 * (change - 1.0))).unwrap_or_default(),
+                figure(it.change(), signed_percent),
             ]);
         }
         self.lines().into_iter().for_each(|line| table.footnote(line));
@@ -107,15 +105,12 @@ impl Fleet {
         self.differences.iter().for_each(|it| differing.entry(&it.host_id).or_default().push(it));
         let kinds = self.kinds.iter().filter(|kind| kind.machines > 1).map(Kind::line);
         let machines = differing.into_iter().map(|(host_id, found)| {
-            let quantities: Vec<String> = found.iter().map(|it| difference(it)).collect();
+            let quantities = found.iter().map(|it| difference(it)).collect::<Vec<_>>().join(", ");
             let reference = found.first().map(|it| name(&it.reference)).unwrap_or_default();
             let machine = self.machines.iter().find(|machine| machine.host_id == host_id);
-            let why = machine.map(FleetMachine::disturbances).unwrap_or_default();
-            format!(
-                "{} is not equal to {reference}, which is of the same kind: {}{why}; its cases are in no mean",
-                name(host_id),
-                quantities.join(", ")
-            )
+            let (name, why) = (name(host_id), machine.map(FleetMachine::disturbances).unwrap_or_default());
+            let what = format!("{name} is not equal to {reference}, which is of the same kind");
+            format!("{what}: {quantities}{why}; its cases are in no mean")
         });
         kinds.chain(machines).collect()
     }
@@ -158,12 +153,8 @@ impl Kind {
         };
         let anchor = self.anchor_case.as_deref().zip(self.anchor_spread);
         let anchor = anchor.map(|(case, spread)| format!("; anchor {case}: slowest ÷ fastest {spread:.2}"));
-        format!(
-            "{}: {}, {differing}{}",
-            self.name,
-            plural(self.machines, "machine", "machines"),
-            anchor.unwrap_or_default()
-        )
+        let machines = plural(self.machines, "machine", "machines");
+        format!("{}: {machines}, {differing}{}", self.name, anchor.unwrap_or_default())
     }
 }
 

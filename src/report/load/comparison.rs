@@ -5,7 +5,7 @@ use crate::compare::RateChange;
 use crate::load::bounds_in_words;
 use crate::report::checks::{Check, CheckSuite, Checks, Outcome};
 use crate::report::numbers::{latency, plural};
-use crate::report::table::{Cell, Column, Table};
+use crate::report::table::{Column, Table};
 use crate::report::{json, separated};
 use crate::run_data::LoadResult;
 
@@ -53,8 +53,7 @@ pub fn rates(changes: &[RateChange]) -> Table {
         .minor(&["bound", "load tests"]);
     for row in changes {
         let new = row.new_rate.map_or_else(|| "none".to_owned(), per_second);
-        let verdict = if row.is_lower { "lower" } else { "" };
-        let cells = [
+        table.row([
             row.case_id.clone(),
             split(row.instances, row.threads, row.callers),
             bounds_of(row),
@@ -64,9 +63,8 @@ pub fn rates(changes: &[RateChange]) -> Table {
             format!("{:.2}", row.ratio_lower),
             format!("{:.2}", row.ratio_upper),
             format!("{}, {}", row.base_tests, row.new_tests),
-            verdict.to_owned(),
-        ];
-        table.row(cells.map(Cell::from));
+            if row.is_lower { "lower".to_owned() } else { String::new() },
+        ]);
     }
     table.footnote("at least, at most: limits of new / base, each with 99 % confidence");
     if changes.iter().any(|row| !row.is_lower && row.ratio < 1.0 && row.base_tests.min(row.new_tests) < 3) {

@@ -44,11 +44,8 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
         Form::Csv => separated(run.results.iter())?,
         Form::Table => {
             let sentences: String = sentences().iter().map(|line| wrapped(&escape::terminal(line), 0)).collect();
-            format!(
-                "{}{}{sentences}",
-                table(run, has_all).terminal(),
-                changes(run).map(|table| table.terminal()).unwrap_or_default()
-            )
+            let changes = changes(run).map(|table| table.terminal()).unwrap_or_default();
+            format!("{}{changes}{sentences}", table(run, has_all).terminal())
         }
         Form::Markdown => {
             let sentences: String = sentences().iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
@@ -184,26 +181,12 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let is_meant = |column: &&TableColumn| !is_short || OF_A_SEARCH.contains(&column.0);
     let is_known = |column: &&TableColumn| rows.iter().any(|row| !(column.2)(row).is_empty());
     let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_meant).filter(is_known).collect();
-    let head = |(header, is_number, _): &&TableColumn| {
-        if *is_number { Column::number(*header) } else { Column::text(*header) }
-    };
-    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)))
+    let heads = columns.iter().map(|(header, is_number, _)| Column::of(*header, *is_number));
+    let mut table = Table::new(std::iter::once(Column::code("case")).chain(heads))
         .essential(&["p99", "verdict"])
         .or_below(&["why"])
-        .minor(&[
-            "samples",
-            "connections",
-            "first byte p99",
-            "client",
-            "HTTP",
-            "mean queue",
-            "mean service",
-            "per call",
-            "lag p99",
-            "generator",
-            "backlog",
-            "energy",
-        ]);
+        .minor(&["connections", "samples", "first byte p99", "HTTP", "mean queue", "mean service", "per call"])
+        .minor(&["lag p99", "generator", "client", "backlog", "energy"]);
     for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
         let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));
@@ -310,7 +293,8 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
     let is_on_front = front(&figures);
     let part = |(place, row): (usize, &&LoadResult)| {
         let threads = if place == 0 { " threads" } else { "" };
-        let bound = bounds_in_words(row, latency).filter(|_| place == 0).map(|bounds| format!(" at {bounds}"));
+        let bound = bounds_in_words(row, latency).filter(|_| place == 0);
+        let bound = bound.map(|bounds| format!(" at {bounds}")).unwrap_or_default();
         let memory = row.memory_mb.map(|memory| format!(" with {}", megabytes(memory))).unwrap_or_default();
         let energy = row.energy_j_per_request.map(|it| format!(" and {} a request", joules(it))).unwrap_or_default();
         let cost = cost(row).map(|cost| format!(" for {cost} per million")).unwrap_or_default();
@@ -319,12 +303,9 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
         let (instances, threads_each) = (row.instances, row.threads);
         let callers = row.callers.map(|callers| format!(" with {callers} callers")).unwrap_or_default();
         if let Some(server) = row.server.as_ref().or(row.url.as_ref()) {
-            return format!("{server} serves {rate}{}{cost}", bound.unwrap_or_default());
+            return format!("{server} serves {rate}{bound}{cost}");
         }
-        format!(
-            "{instances} × {threads_each}{threads}{callers} serve {rate}{}{memory}{energy}{cost}{beaten}",
-            bound.unwrap_or_default()
-        )
+        format!("{instances} × {threads_each}{threads}{callers} serve {rate}{bound}{memory}{energy}{cost}{beaten}")
     };
     format!("{case}: {}", found.iter().enumerate().map(part).collect::<Vec<_>>().join("; "))
 }

@@ -13,48 +13,33 @@ const BUSY_CLIENT: f64 = 0.5;
 /// What asked what, what the server adds to the latency, and what the client's own limits were.
 pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
     let Some(url) = &row.url else { return Vec::new() };
-    let case = &row.case_id;
-    let mut sentences = Vec::new();
     let protocol = row.protocol.as_deref().unwrap_or("an unknown protocol");
     let server = row.server.as_deref().unwrap_or("a server that does not say its name");
-    sentences.push(format!("{case}: {server} at {url} by {protocol}"));
-    if let Some(((local, added), p99)) = row.local_case.as_ref().zip(row.server_adds_p50_ms).zip(row.server_adds_p99_ms)
-    {
-        let run = row.local_run.as_deref().unwrap_or_default();
-        let [p50, p99] = [added, p99].map(signed);
-        sentences.push(format!("{case}: the server adds {p50} at p50 and {p99} at p99 to {local} (load test {run})"));
-    }
+    let added = row.local_case.as_ref().zip(row.server_adds_p50_ms).zip(row.server_adds_p99_ms);
+    let added = added.map(|((local, p50), p99)| {
+        let ([p50, p99], run) = ([p50, p99].map(signed), row.local_run.as_deref().unwrap_or_default());
+        format!("the server adds {p50} at p50 and {p99} at p99 to {local} (load test {run})")
+    });
     let least_ms = (PART_OF_WAIT * row.latency_p99_ms).max(LEAST_WAIT_MS);
-    let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms);
-    let all_used =
-        row.connections.filter(|connections| row.connections_used >= Some(*connections) && row.rate.is_some());
-    if let Some((wait, connections)) = waits.zip(all_used) {
-        sentences.push(format!(
-            "{case}: requests waited for one of the {connections} connections, {} at p99; `--connections` raises their number",
-            latency(wait)
-        ));
-    }
-    if let Some(client) = row.client_processors.filter(|client| *client > BUSY_CLIENT) {
-        sentences.push(format!(
-            "{case}: the client used {} of a processor, which a server on the same machine did not have",
-            percent(client)
-        ));
-    }
-    if let Some(seconds) = row.retry_after_s {
-        sentences.push(format!("{case}: the server asked to wait for up to {seconds} s (Retry-After)"));
-    }
-    if let Some(rate) = row.rate.filter(|_| row.is_highest && row.lowest_failing_rate.is_none()) {
-        sentences.push(format!(
-            "{case}: no rate failed up to {rate:.1}/s, so the server may serve more; `--max-rate` limits a search"
-        ));
-    }
-    if row.tokens_by.as_deref().is_some_and(|by| by.contains("events")) {
-        sentences.push(format!(
-            "{case}: the server does not say how many tokens there are; each event of a stream counts as one. \
-             `--tokenizer FILE` counts tokens"
-        ));
-    }
-    sentences
+    let all_used = row.connections.filter(|all| row.connections_used >= Some(*all) && row.rate.is_some());
+    let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms).map(latency).zip(all_used).map(|(wait, all)| {
+        format!("requests waited for one of the {all} connections, {wait} at p99; `--connections` raises their number")
+    });
+    let busy = row.client_processors.filter(|client| *client > BUSY_CLIENT).map(percent).map(|client| {
+        format!("the client used {client} of a processor, which a server on the same machine did not have")
+    });
+    let retry = row.retry_after_s.map(|s| format!("the server asked to wait for up to {s} s (Retry-After)"));
+    let highest = row.rate.filter(|_| row.is_highest && row.lowest_failing_rate.is_none()).map(|rate| {
+        format!("no rate failed up to {rate:.1}/s, so the server may serve more; `--max-rate` limits a search")
+    });
+    let tokens = row.tokens_by.as_deref().filter(|by| by.contains("events")).map(|_| {
+        "the server does not say how many tokens there are; each event of a stream counts as one. \
+         `--tokenizer FILE` counts tokens"
+            .to_owned()
+    });
+    let what = Some(format!("{server} at {url} by {protocol}"));
+    let sentences = [what, added, waits, busy, retry, highest, tokens].into_iter().flatten();
+    sentences.map(|sentence| format!("{}: {sentence}", row.case_id)).collect()
 }
 
 fn signed(ms: f64) -> String {

@@ -1,8 +1,8 @@
 //! The windows of watched trials, and what changed over them.
 
-use crate::report::numbers::{latency, megabytes};
-use crate::report::table::{Cell, Column, Table};
-use crate::run_data::{LoadResult, LoadRun, LoadWindow};
+use crate::report::numbers::{latency, megabytes, signed_percent};
+use crate::report::table::{Column, Table};
+use crate::run_data::{LoadResult, LoadRun};
 
 /// A row for each window. Returns `None` if no trial was watched.
 pub fn changes(run: &LoadRun) -> Option<Table> {
@@ -10,18 +10,15 @@ pub fn changes(run: &LoadRun) -> Option<Table> {
     let numbers = ["queries", "p50", "p99", "memory", "throttled"].map(Column::number);
     let mut table = Table::new([Column::code("case"), Column::text("time")].into_iter().chain(numbers));
     for window in &run.windows {
-        let LoadWindow { case_id, from_s, to_s, queries, latency_p50_ms, latency_p99_ms, memory_mb, throttled } =
-            window;
-        let cells = [
-            case_id.clone(),
-            format!("{from_s:.1} … {to_s:.1} s"),
-            queries.to_string(),
-            latency_p50_ms.map(latency).unwrap_or_default(),
-            latency_p99_ms.map(latency).unwrap_or_default(),
-            memory_mb.map(megabytes).unwrap_or_default(),
-            throttled.map(|events| events.to_string()).unwrap_or_default(),
-        ];
-        table.row(cells.map(Cell::from));
+        table.row([
+            window.case_id.clone(),
+            format!("{:.1} … {:.1} s", window.from_s, window.to_s),
+            window.queries.to_string(),
+            window.latency_p50_ms.map(latency).unwrap_or_default(),
+            window.latency_p99_ms.map(latency).unwrap_or_default(),
+            window.memory_mb.map(megabytes).unwrap_or_default(),
+            window.throttled.map(|events| events.to_string()).unwrap_or_default(),
+        ]);
     }
     Some(table)
 }
@@ -35,7 +32,7 @@ pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
         |(growth, least)| format!("memory grows by {growth:.1} MB/h (at least {least:.1} MB/h)"),
     );
     let drift = |name: &str, ratio: Option<f64>, from: Option<f64>| match ratio.zip(from) {
-        Some((ratio, from)) => format!("{name} changes by {:+.1} % from {from:.0} s on", 100.0 * (ratio - 1.0)),
+        Some((ratio, from)) => format!("{name} changes by {} from {from:.0} s on", signed_percent(ratio)),
         None => format!("{name} does not change"),
     };
     let throttled = match row.throttled {
@@ -43,11 +40,7 @@ pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
         Some(times) => format!("throttled {times} times"),
         None => "the system does not tell of throttling".to_owned(),
     };
-    let parts = [
-        growth,
-        drift("p50", row.drift_p50, row.drift_p50_from_s),
-        drift("p99", row.drift_p99, row.drift_p99_from_s),
-        throttled,
-    ];
-    is_watched.then(|| format!("{}: {}", row.case_id, parts.join("; ")))
+    let p50 = drift("p50", row.drift_p50, row.drift_p50_from_s);
+    let p99 = drift("p99", row.drift_p99, row.drift_p99_from_s);
+    is_watched.then(|| format!("{}: {growth}; {p50}; {p99}; {throttled}", row.case_id))
 }

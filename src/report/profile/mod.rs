@@ -53,11 +53,8 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         (Form::Table, None) => per_case(profile, terminal, |case| {
             let lines =
                 [&case.case_id, &summary(case), &heading(case)].map(|line| wrapped(&terminal(line), 0)).concat();
-            format!(
-                "{lines}\n{}\n{}",
-                table(case, options).terminal(),
-                positions(case, |table| table.terminal() + "\n")
-            )
+            let tables = table(case, options).terminal() + "\n" + &positions(case, |table| table.terminal() + "\n");
+            format!("{lines}\n{tables}")
         }),
         (Form::Markdown, None) => per_case(profile, escape, |case| {
             let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));

@@ -45,7 +45,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     let shown: Vec<&ProfileRow> = shown.iter().copied().chain(outside).collect();
     let is_known = |column: &&TableColumn| shown.iter().any(|row| !(column.2)(case, row).is_empty());
     let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_known).collect();
-    let mut table = Table::new(columns.iter().map(|(header, is_number, _)| head(header, *is_number)))
+    let mut table = Table::new(columns.iter().map(|(header, is_number, _)| Column::of(*header, *is_number)))
         .essential(&["operator", "µs", "share"])
         .minor(&["kernel", "raw µs", "bound by", "memory", "threads busy"]);
     for row in &shown {
@@ -53,7 +53,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.corrected_us).sum::<f64>();
-        table.footnote(left_out(rest.len(), &format!("take {} µs together", microseconds(us))));
+        table.footnote(format!("{} more rows take {} µs together", rest.len(), microseconds(us)));
     }
     if shown.iter().any(|row| row.share.is_none()) {
         table.footnote("<: an upper bound; the profiler's own cost hides the rest");
@@ -105,19 +105,11 @@ fn count(executions: f64) -> String {
     if executions.fract() == 0.0 { format!("{executions}") } else { format!("{executions:.1}") }
 }
 
-fn head(header: &str, is_number: bool) -> Column {
-    if is_number { Column::number(header) } else { Column::text(header) }
-}
-
-fn left_out(count: usize, what: &str) -> String {
-    format!("{count} more rows {what}")
-}
-
 /// The difference of two cases by module and kind of operator, the largest first.
 pub fn difference_table(difference: &Difference, options: &Options) -> Table {
-    let names = [("module", false), ("kind", false), ("A µs", true), ("B µs", true), ("difference µs", true)];
-    let operators = [("operators of A", false), ("operators of B", false)];
-    let mut table = Table::new(names.into_iter().chain(operators).map(|(header, is_number)| head(header, is_number)))
+    let times = ["A µs", "B µs", "difference µs"].map(Column::number);
+    let operators = ["operators of A", "operators of B"].map(Column::text);
+    let mut table = Table::new(["module", "kind"].map(Column::text).into_iter().chain(times).chain(operators))
         .essential(&["kind", "difference µs"])
         .minor(&["operators of A", "operators of B"]);
     let (shown, rest) = difference.rows.split_at(options.most_rows.unwrap_or(usize::MAX).min(difference.rows.len()));
@@ -126,7 +118,7 @@ pub fn difference_table(difference: &Difference, options: &Options) -> Table {
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.difference_us).sum::<f64>();
-        table.footnote(left_out(rest.len(), &format!("differ by {} µs together", signed(us))));
+        table.footnote(format!("{} more rows differ by {} µs together", rest.len(), signed(us)));
     }
     table
 }

@@ -63,12 +63,9 @@ pub fn heading(case: &CaseProfile) -> String {
     let (lower, upper) = case.operator_fractions();
     let [lower, upper] = [lower, upper].map(|part| format!("{:.0}", 100.0 * part));
     let part = if lower == upper { upper } else { format!("{lower} to {upper}") };
-    format!(
-        "plain {} µs, profiled {} µs{cost}; operators are {part} % of the plain call; {}",
-        microseconds(case.plain_us),
-        microseconds(case.profiled_us),
-        plural(case.calls, "call", "calls"),
-    )
+    let [plain, profiled] = [case.plain_us, case.profiled_us].map(microseconds);
+    let calls = plural(case.calls, "call", "calls");
+    format!("plain {plain} µs, profiled {profiled} µs{cost}; operators are {part} % of the plain call; {calls}")
 }
 
 /// Both cases of a difference with their times.
@@ -96,11 +93,8 @@ fn of_stacks(stacks: &CpuStacks) -> String {
         let share = format!("{:.0} % in {name}", 100.0 * share_of(*samples));
         if name.starts_with('[') { format!("{share}, which has no names of functions") } else { share }
     });
-    format!(
-        "Stacks of threads: {}; {}.",
-        plural(stacks.samples() as usize, "sample", "samples"),
-        named.collect::<Vec<_>>().join("; ")
-    )
+    let samples = plural(stacks.samples() as usize, "sample", "samples");
+    format!("Stacks of threads: {samples}; {}.", named.collect::<Vec<_>>().join("; "))
 }
 
 fn operators(case: &CaseProfile) -> impl Iterator<Item = &ProfileRow> {

@@ -139,9 +139,12 @@ impl Column {
     pub fn code(header: impl Into<String>) -> Self {
         Column { header: header.into(), kind: Kind::Code, weight: Weight::Usual }
     }
-}
 
-impl Column {
+    /// A column of numbers or of words.
+    pub fn of(header: impl Into<String>, is_number: bool) -> Self {
+        if is_number { Column::number(header) } else { Column::text(header) }
+    }
+
     /// The same column, which is always shown.
     pub fn essential(self) -> Self {
         Column { weight: Weight::Essential, ..self }

@@ -44,23 +44,20 @@ pub(super) fn note_left_out(headers: impl IntoIterator<Item = String>) {
 }
 
 pub(super) fn wrapped_within(text: &str, indent: usize, limit: usize) -> String {
-    let mut lines = vec![" ".repeat(indent)];
-    let mut is_empty = true;
-    for word in text.split(' ') {
-        let length = lines.last().map_or(0, |line| line.chars().count());
-        if !is_empty && length + 1 + word.chars().count() > limit {
-            lines.push(" ".repeat(indent + 2));
-            is_empty = true;
+    let (mut lines, mut length) = (" ".repeat(indent), indent);
+    for (place, word) in text.split(' ').enumerate() {
+        let letters = word.chars().count();
+        if place > 0 && length + 1 + letters > limit {
+            lines += &format!("\n{}", " ".repeat(indent + 2));
+            length = indent + 2;
+        } else if place > 0 {
+            lines.push(' ');
+            length += 1;
         }
-        if let Some(line) = lines.last_mut() {
-            if !is_empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        is_empty = false;
+        lines += word;
+        length += letters;
     }
-    lines.join("\n") + "\n"
+    lines + "\n"
 }
 
 #[cfg(test)]
