@@ -17,9 +17,6 @@ macro_rules! println {
 
 /// Prints a line to standard error.
 macro_rules! eprintln {
-    () => {
-        eprintln!("")
-    };
     ($($text:tt)*) => {
         // There is no other place for an error about this.
         drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*))))

@@ -45,7 +45,7 @@ fn with_modules(
     let cost_us = overhead.least_us;
     let nodes: Vec<Option<usize>> = calls.operators.iter().map(|it| node_of(&it.typical, modules)).collect();
     let costs = costs_of(&calls.operators, &nodes, modules);
-    let case_id = case.to_string();
+    let named = ProfileRow { run_id: run_id.to_owned(), case_id: case.to_string(), ..ProfileRow::default() };
     let mut rows = Vec::with_capacity(calls.operators.len() + 1);
     for ((operator, node), cost) in calls.operators.iter().zip(nodes).zip(costs) {
         let OperatorTimes { typical, executions, .. } = operator;
@@ -55,8 +55,6 @@ fn with_modules(
         let (lower, upper) = overhead.bounds(raw_us, *executions);
         let module = typical.module.clone().or_else(|| modules.node(node?).module.clone());
         let row = ProfileRow {
-            run_id: run_id.to_owned(),
-            case_id: case_id.clone(),
             module,
             operator: typical.operator.clone(),
             kernel: typical.kernel.clone(),
@@ -71,17 +69,17 @@ fn with_modules(
             thread: typical.thread,
             memory_bytes: typical.memory_bytes,
             busy_fraction: typical.busy_fraction,
-            ..ProfileRow::default()
+            ..named.clone()
         };
-        rows.push(with_roofline(row, own_cost(typical).or(cost), peaks));
+        // What the runtime itself says: of a fusion, less bytes than its nodes would move one by one.
+        let own_cost = typical.flops.zip(typical.bytes).map(|(flops, bytes)| Cost { flops, bytes, ..Cost::default() });
+        rows.push(with_roofline(row, own_cost.or(cost), peaks));
     }
     take_modules_of_neighbours(&mut rows);
     let outside_us = (plain_us - rows.iter().map(|row| row.corrected_us).sum::<f64>()).max(0.0);
     let (lower, upper) = overhead.outside();
     let is_known = plain_us > 0.0 && upper - lower <= NEAR_BOUNDS * plain_us;
     rows.push(ProfileRow {
-        run_id: run_id.to_owned(),
-        case_id: case_id.clone(),
         operator: OUTSIDE.into(),
         executions: 1.0,
         raw_us: outside_us,
@@ -89,10 +87,10 @@ fn with_modules(
         corrected_lower_us: Some(lower),
         corrected_upper_us: Some(upper),
         share: is_known.then(|| outside_us / plain_us),
-        ..ProfileRow::default()
+        ..named
     });
     CaseProfile {
-        case_id,
+        case_id: case.to_string(),
         model: case.model.clone(),
         backend: case.backend.clone(),
         calls: calls.profiled_ns.len(),
@@ -102,8 +100,7 @@ fn with_modules(
         cost_per_operator_upper_us: overhead.most_us,
         has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
         rows,
-        positions: Vec::new(),
-        stacks: None,
+        ..CaseProfile::default()
     }
 }
 
@@ -152,11 +149,6 @@ impl Overhead {
         let lower = (self.plain_us - self.sum_us).max(0.0);
         (lower, (self.profiled_us - self.sum_us).clamp(lower, self.plain_us.max(lower)))
     }
-}
-
-/// What the runtime itself says that the operator costs: of a fusion, less bytes than its nodes would move one by one.
-fn own_cost(operator: &OperatorCall) -> Option<Cost> {
-    Some(Cost { flops: operator.flops?, bytes: operator.bytes?, ..Cost::default() })
 }
 
 /// The cost of the node that each operator computes. If several operators compute one node, a product has it, or else the longest.

@@ -1,7 +1,7 @@
 //! The calls of a language model by how many tokens its cache holds: attention reads all of them, products with weights do not.
 
 use super::kind::Kind;
-use crate::run_data::{OperatorTimes, PositionRow, ProfileRow, ProfiledCalls};
+use crate::run_data::{PositionRow, ProfileRow, ProfiledCalls};
 
 /// Parts of the names of modules of attention. Their projections are modules within them, and count as products.
 const ATTENTION: [&str; 2] = ["attn", "attention"];
@@ -13,7 +13,7 @@ pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usiz
         let mut row =
             PositionRow { cached_tokens: cached + position, plain_us: plain_ns / 1e3, ..PositionRow::default() };
         for (times, operator) in calls.operators.iter().zip(operators) {
-            let us = us_at(times, position, cost_us)?;
+            let us = (times.by_position_ns.get(position)? / 1e3 - cost_us * times.executions).max(0.0);
             match Kind::of(&operator.operator) {
                 kind if kind == Kind::Attention || is_in_attention(operator) => row.attention_us += us,
                 Kind::Matmul | Kind::Convolution => row.matmul_us += us,
@@ -26,10 +26,6 @@ pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usiz
     calls.plain_by_position_ns.iter().enumerate().map_while(position).collect()
 }
 
-fn us_at(times: &OperatorTimes, position: usize, cost_us: f64) -> Option<f64> {
-    times.by_position_ns.get(position).map(|ns| (ns / 1e3 - cost_us * times.executions).max(0.0))
-}
-
 /// Whether the innermost module of the operator is one of attention.
 fn is_in_attention(row: &ProfileRow) -> bool {
     let innermost = row.module.as_deref().and_then(|module| module.rsplit('.').next()).unwrap_or_default();
@@ -39,6 +35,7 @@ fn is_in_attention(row: &ProfileRow) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_data::OperatorTimes;
 
     #[test]
     fn attention_is_told_from_its_projections() {

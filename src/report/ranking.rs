@@ -49,7 +49,9 @@ pub fn best_on<'a, M: Eq + Hash + Clone>(
 ) -> Vec<Option<f64>> {
     let mut works = Works::default();
     let mut work = |record: &'a Record| (machine(record), works.number(Work::of(record).on_any_runtime()));
-    ratios_to_best(&records.map(|record| (work(record), ranked_latency(record))).collect::<Vec<_>>())
+    // Only a case that ran and was right is ranked.
+    let latency = |record: &Record| record.latency_p50_ms.filter(|_| record.status == Status::Ok);
+    ratios_to_best(&records.map(|record| (work(record), latency(record))).collect::<Vec<_>>())
 }
 
 /// For each record, the name of what is shown together with it: the group of its case, with the shapes of a sample if there are several of
@@ -108,11 +110,6 @@ pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
         Some(format!("has {:.0} %", 100.0 * share))
     });
     [fewer, unbounded, disturbed].into_iter().flatten().collect()
-}
-
-/// The latency by which a case is ranked; only a case that ran and was right has one.
-fn ranked_latency(record: &Record) -> Option<f64> {
-    (record.status == Status::Ok).then_some(record.latency_p50_ms).flatten()
 }
 
 /// The first line of a message, cut to a table's width.

@@ -90,13 +90,6 @@ impl Tokens<'_> {
 /// The ids of tokens. Of a token that is there twice, the last counts.
 type Ids<'a> = HashMap<&'a str, usize>;
 
-/// What a `tokenizer.json` says of how a text becomes tokens.
-struct Steps {
-    normalizer: Json,
-    splitter: Json,
-    model: Json,
-}
-
 /// The tokenizer of a file. Returns `None` if it has none.
 ///
 /// # Errors
@@ -109,7 +102,7 @@ pub(super) fn json_of(file: &Path) -> Result<Option<Json>> {
     let ids: Ids<'_> = tokens.texts.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
     let pre = header.text("tokenizer.ggml.pre").unwrap_or("default");
     let kind = header.text("tokenizer.ggml.model").unwrap_or("none");
-    let mut steps = match kind {
+    let mut tokenizer = match kind {
         "none" | "no_vocab" => return Ok(None),
         "gpt2" => byte_pairs(pre, list(MERGES), &ids)?,
         "llama" => {
@@ -118,21 +111,18 @@ pub(super) fn json_of(file: &Path) -> Result<Option<Json>> {
         }
         other => bail!("its tokenizer is of the kind {other:?}, and those of the kinds gpt2 and llama are read"),
     };
-    steps.model["vocab"] = ids.iter().map(|(token, id)| ((*token).to_owned(), json!(id))).collect::<Map<_, _>>().into();
+    let vocabulary: Map<_, _> = ids.iter().map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
     let added = tokens.of(&[UNKNOWN, CONTROL, USER_DEFINED]).map(|(id, token)| {
         json!({
             "id": id, "content": token, "special": !tokens.is(id, &[USER_DEFINED]),
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
         })
     });
-    Ok(Some(json!({
-        "version": "1.0",
-        "added_tokens": added.collect::<Vec<_>>(),
-        "normalizer": steps.normalizer,
-        "pre_tokenizer": steps.splitter,
-        "post_processor": around(&header, &tokens, kind == "llama", looks_words_up(pre)),
-        "model": steps.model,
-    })))
+    tokenizer["version"] = "1.0".into();
+    tokenizer["added_tokens"] = added.collect();
+    tokenizer["post_processor"] = around(&header, &tokens, kind == "llama", looks_words_up(pre));
+    tokenizer["model"]["vocab"] = vocabulary.into();
+    Ok(Some(tokenizer))
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -140,7 +130,7 @@ fn text(value: &Value) -> Option<&str> {
 }
 
 /// GPT-2's kind: words are bytes, each of which has a letter, and those two are merged first that come first among the merges.
-fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Steps> {
+fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Json> {
     let merges = merges.iter().filter_map(text).filter_map(|merge| {
         let (left, right) = merge.split_once(' ')?;
         let is_known = [left, right, &*format!("{left}{right}")].iter().all(|token| ids.contains_key(token));
@@ -153,26 +143,26 @@ fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Steps> {
     let split = |pattern: String| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let all: Vec<Json> = patterns.into_iter().map(split).chain([bytes]).collect();
-    Ok(Steps {
-        normalizer: Json::Null,
-        splitter: json!({"type": "Sequence", "pretokenizers": all}),
-        model: json!({"type": "BPE", "ignore_merges": looks_words_up(pre), "merges": merges}),
-    })
+    Ok(json!({
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": all},
+        "model": {"type": "BPE", "ignore_merges": looks_words_up(pre), "merges": merges},
+    }))
 }
 
 /// SentencePiece's kind: a space is `▁`, the whole text is one word, and what is no token is its bytes.
-fn sentence_piece(tokens: &Tokens<'_>, scores: &[Value], ids: &Ids<'_>, has_prefix: bool) -> Steps {
+fn sentence_piece(tokens: &Tokens<'_>, scores: &[Value], ids: &Ids<'_>, has_prefix: bool) -> Json {
     let mut changes = vec![json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})];
     if has_prefix {
         changes.insert(0, json!({"type": "Prepend", "prepend": "▁"}));
     }
     let unknown = tokens.of(&[UNKNOWN]).next().map(|(_, token)| token);
     let merges = merges_of_scores(tokens, scores, ids);
-    Steps {
-        normalizer: json!({"type": "Sequence", "normalizers": changes}),
-        splitter: Json::Null,
-        model: json!({"type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": unknown, "merges": merges}),
-    }
+    json!({
+        "normalizer": {"type": "Sequence", "normalizers": changes},
+        "pre_tokenizer": null,
+        "model": {"type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": unknown, "merges": merges},
+    })
 }
 
 /// The merges that SentencePiece makes: two tokens that lie side by side become one, that with the best score first.

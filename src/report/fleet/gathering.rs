@@ -93,14 +93,10 @@ impl<'a> Gatherer<'a> {
                 host.measured.remove(&replaced);
             }
             let before = host.measured.insert(place, measured).and_then(|before| before.log_ms);
-            steps
-                .entry(&record.host_id)
-                .or_default()
-                .extend(measured.log_ms.zip(before).map(|(now, before)| now - before));
-            configurations
-                .entry((host_place, id.group, id.function))
-                .or_default()
-                .push(Entry { record, ratio_to_best });
+            let step = measured.log_ms.zip(before).map(|(now, before)| now - before);
+            steps.entry(&record.host_id).or_default().extend(step);
+            let of_configuration = configurations.entry((host_place, id.group, id.function)).or_default();
+            of_configuration.push(Entry { record, ratio_to_best });
         }
         for (host_id, steps) in steps {
             let Some(host) = self.hosts.get_mut(host_id) else { continue };
