@@ -107,10 +107,8 @@ impl Fleet {
         let machines = differing.into_iter().map(|(host_id, found)| {
             let quantities = found.iter().map(|it| difference(it)).collect::<Vec<_>>().join(", ");
             let reference = found.first().map(|it| name(&it.reference)).unwrap_or_default();
-            let machine = self.machines.iter().find(|machine| machine.host_id == host_id);
-            let (name, why) = (name(host_id), machine.map(FleetMachine::disturbances).unwrap_or_default());
-            let what = format!("{name} is not equal to {reference}, which is of the same kind");
-            format!("{what}: {quantities}{why}; its cases are in no mean")
+            let what = format!("{} is not equal to {reference}, which is of the same kind", name(host_id));
+            format!("{what}: {quantities}; its cases are in no mean")
         });
         kinds.chain(machines).collect()
     }
@@ -129,18 +127,6 @@ impl FleetMachine {
     /// The time of the newest run over that of the first.
     fn change(&self) -> Option<f64> {
         self.trend.last().copied().filter(|_| self.trend.len() > 1)
-    }
-
-    /// What may explain that it is slower.
-    fn disturbances(&self) -> String {
-        const FROM: f64 = 0.1;
-        let share = self.disturbed_share.filter(|share| *share > FROM);
-        let share =
-            share.map(|share| format!("; other load took {} of its processors during the calibration", percent(share)));
-        let slowed = self.throttled.filter(|count| *count > 0);
-        let slowed = slowed
-            .map(|count| format!("; its processors were slowed down {}", plural(count as usize, "time", "times")));
-        share.unwrap_or_default() + &slowed.unwrap_or_default()
     }
 }
 
