@@ -55,13 +55,7 @@ impl ImageFolder {
     /// The folder is missing or has no folder of a class or no picture, the labels are ambiguous, or the settings leave no
     /// picture. The message says what to change.
     pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self> {
-        let transform = Transform::new(settings, size)?;
-        ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
-        let (folders, all) = list(&settings.path)?;
-        let labels = labels(&folders, settings, outputs)?;
-        let count = settings.samples.map_or(all.len(), |samples| samples.min(all.len()));
-        let pictures = (0..count).map(|sample| all[sample * all.len() / count].clone()).collect();
-        Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
+        Self::of(settings, size, true, outputs)
     }
 
     /// Lists the pictures at any depth below `settings.path`, as [`open`](Self::open) does, without labels.
@@ -69,22 +63,16 @@ impl ImageFolder {
     /// # Errors
     /// The folder is missing or has no picture, or the settings leave none.
     pub fn open_without_classes(settings: &ImageFolderSettings, size: [usize; 2]) -> Result<Self> {
+        Self::of(settings, size, false, None)
+    }
+
+    fn of(settings: &ImageFolderSettings, size: [usize; 2], has_classes: bool, outputs: Option<usize>) -> Result<Self> {
         let transform = Transform::new(settings, size)?;
         ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
-        let path = &settings.path;
-        ensure!(path.is_dir(), "{} is not a folder", path.display());
-        let mut all = Vec::new();
-        let entries = WalkDir::new(path).min_depth(1).follow_links(true).sort_by_file_name();
-        for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry.file_name())) {
-            let entry = entry?;
-            if is_picture(&entry) {
-                all.push((entry.into_path(), 0));
-            }
-        }
-        ensure!(!all.is_empty(), "{} has no picture, .jpg or .png", path.display());
+        let (folders, all) = list(&settings.path, has_classes)?;
+        let labels = if has_classes { labels(&folders, settings, outputs)? } else { vec![0] };
         let count = settings.samples.map_or(all.len(), |samples| samples.min(all.len()));
         let pictures = (0..count).map(|sample| all[sample * all.len() / count].clone()).collect();
-        let (folders, labels) = (vec![String::new()], vec![0]);
         Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
     }
 
@@ -188,22 +176,27 @@ impl ImageFolder {
 const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
 
 /// The names of the folders of the classes, sorted, and the pictures, sorted by path. Hidden files and folders are left out.
-fn list(path: &Path) -> Result<(Vec<String>, Vec<Listed>)> {
-    let layout = || format!("the pictures of {0} are expected in {0}/<class>/<name>.jpg or .png", path.display());
+/// Without classes, the folder itself counts as the only one.
+fn list(path: &Path, has_classes: bool) -> Result<(Vec<String>, Vec<Listed>)> {
+    let class = if has_classes { "<class>/" } else { "" };
+    let layout = || format!("the pictures of {0} are expected in {0}/{class}<name>.jpg or .png", path.display());
     ensure!(path.is_dir(), "{} is not a folder; {}", path.display(), layout());
-    let (mut folders, mut pictures) = (Vec::new(), Vec::new());
+    let mut folders = if has_classes { Vec::new() } else { vec![String::new()] };
+    let mut pictures = Vec::new();
     let entries = WalkDir::new(path).min_depth(1).follow_links(true).sort_by_file_name();
     for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry.file_name())) {
         let entry = entry?;
         match (entry.depth(), entry.file_type().is_dir()) {
-            (1, true) => folders.push(entry.file_name().to_string_lossy().into_owned()),
+            (1, true) if has_classes => folders.push(entry.file_name().to_string_lossy().into_owned()),
+            (1, false) if has_classes => {}
             // The files of a class come directly after its folder.
-            (2.., false) if is_picture(&entry) => pictures.push((entry.into_path(), folders.len() - 1)),
+            _ if is_picture(&entry) => pictures.push((entry.into_path(), folders.len() - 1)),
             _ => {}
         }
     }
     ensure!(!folders.is_empty(), "{} has no folder of a class; {}", path.display(), layout());
-    ensure!(!pictures.is_empty(), "no folder of a class in {} has a picture; {}", path.display(), layout());
+    let whose = if has_classes { "no folder of a class in" } else { "no folder at or below" };
+    ensure!(!pictures.is_empty(), "{whose} {} has a picture; {}", path.display(), layout());
     Ok((folders, pictures))
 }
 
@@ -230,11 +223,12 @@ mod tests {
             std::fs::write(path, "").unwrap();
         }
         std::fs::create_dir(folder.path().join("empty")).unwrap();
-        let (folders, pictures) = list(folder.path()).unwrap();
+        let (folders, pictures) = list(folder.path(), true).unwrap();
         assert_eq!(folders, ["a", "b", "empty"]);
         let pictures: Vec<_> =
             pictures.iter().map(|(path, class)| (path.strip_prefix(folder.path()).unwrap(), *class)).collect();
         assert_eq!(pictures, [(Path::new("a/z.jpg"), 0), (Path::new("b/1.png"), 1), (Path::new("b/a/2.JPEG"), 1)]);
+        assert_eq!(list(folder.path(), false).unwrap().1.len(), 4);
     }
 
     #[cfg(unix)]
@@ -243,6 +237,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("a")).unwrap();
         std::os::unix::fs::symlink(folder.path(), folder.path().join("a/loop")).unwrap();
-        assert!(list(folder.path()).err().unwrap().to_string().contains("loop"));
+        assert!(list(folder.path(), true).err().unwrap().to_string().contains("loop"));
     }
 }
