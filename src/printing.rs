@@ -1,21 +1,18 @@
 //! `print!`, `println!` and `eprintln!` of this crate, which go on where those of the standard library panic: a reader of the output that
 //! has gone away (`| head`) must not end a run.
 
-/// Prints to standard output.
 macro_rules! print {
     ($($text:tt)*) => {
         $crate::printing::without_reader(std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)))
     };
 }
 
-/// Prints a line to standard output.
 macro_rules! println {
     ($($text:tt)*) => {
         print!("{}\n", format_args!($($text)*))
     };
 }
 
-/// Prints a line to standard error.
 macro_rules! eprintln {
     ($($text:tt)*) => {
         // There is no other place for an error about this.

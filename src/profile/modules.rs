@@ -166,7 +166,6 @@ fn module_of_node(node: &NodeProto) -> Option<String> {
     Some(path.rsplit_once('/').map_or_else(|| ROOT.to_owned(), |(module, _)| module.replace('/', ".")))
 }
 
-/// The module around a module.
 fn around(module: &str) -> String {
     module.rsplit_once('.').map_or(ROOT, |(around, _)| around).to_owned()
 }

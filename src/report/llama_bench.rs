@@ -12,8 +12,8 @@ use crate::run_data::Record;
 /// Columns as llama-bench has them.
 const COLUMNS: [&str; 7] = ["model", "size", "params", "backend", "threads", "test", "t/s"];
 
-/// Those of words, which are aligned to the left.
-const OF_WORDS: [&str; 2] = ["model", "backend"];
+/// Those of words, which are aligned to the left; the others are numbers.
+const WORDS: [&str; 2] = ["model", "backend"];
 
 /// The rows of language models among these records, as Markdown. Returns `None` if there are none.
 pub fn render(records: &[Record]) -> Option<String> {
@@ -28,13 +28,13 @@ pub fn render(records: &[Record]) -> Option<String> {
         cells.chain([COLUMNS[column].len()]).max().unwrap_or(0)
     });
     let line = |cells: [&str; 7]| {
-        let padded = cells.iter().zip(COLUMNS).zip(widths).map(|((cell, name), width)| match OF_WORDS.contains(&name) {
+        let padded = cells.iter().zip(COLUMNS).zip(widths).map(|((cell, name), width)| match WORDS.contains(&name) {
             true => format!("{cell:<width$}"),
             false => format!("{cell:>width$}"),
         });
         format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
     };
-    let rules = COLUMNS.iter().zip(widths).map(|(name, width)| match OF_WORDS.contains(name) {
+    let rules = COLUMNS.iter().zip(widths).map(|(name, width)| match WORDS.contains(name) {
         true => "-".repeat(width + 2),
         false => format!("{}:", "-".repeat(width + 1)),
     });
