@@ -1,9 +1,9 @@
 //! A case's rows, and the difference of two cases, as tables.
 
 use super::groups::grouped;
-use crate::profile::{Difference, DifferenceRow};
+use crate::profile::Difference;
 use crate::report::numbers::{megabytes, microseconds, percent, rounded, three_digits};
-use crate::report::table::{Cell, Column, Table};
+use crate::report::table::{Column, Table};
 use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 
 /// What a table shows.
@@ -49,7 +49,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
         .essential(&["operator", "µs", "share"])
         .minor(&["kernel", "raw µs", "bound by", "memory", "threads busy"]);
     for row in &shown {
-        table.row(columns.iter().map(|(_, _, cell)| Cell::from(cell(case, row))));
+        table.row(columns.iter().map(|(_, _, cell)| cell(case, row)));
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.corrected_us).sum::<f64>();
@@ -73,7 +73,7 @@ pub fn position_table(case: &CaseProfile) -> Table {
     for number in 0..=shown {
         let row = &case.positions[number * last / shown.max(1)];
         let times = [row.plain_us, row.attention_us, row.matmul_us, row.rest_us].map(microseconds);
-        table.row(std::iter::once(row.cached_tokens.to_string()).chain(times).map(Cell::from));
+        table.row(std::iter::once(row.cached_tokens.to_string()).chain(times));
     }
     table
 }
@@ -113,28 +113,24 @@ pub fn difference_table(difference: &Difference, options: &Options) -> Table {
         .essential(&["kind", "difference µs"])
         .minor(&["operators of A", "operators of B"]);
     let (shown, rest) = difference.rows.split_at(options.most_rows.unwrap_or(usize::MAX).min(difference.rows.len()));
+    // The outermost names of PyTorch's operators repeat their namespace.
+    let short = |names: &str| names.replace("aten::", "");
     for row in shown {
-        table.row(cells(row));
+        table.row([
+            row.module.clone().unwrap_or_default(),
+            row.kind.to_string(),
+            row.a_us.map(microseconds).unwrap_or_default(),
+            row.b_us.map(microseconds).unwrap_or_default(),
+            signed(row.difference_us),
+            short(&row.a_operators),
+            short(&row.b_operators),
+        ]);
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.difference_us).sum::<f64>();
         table.footnote(format!("{} more rows differ by {} µs together", rest.len(), signed(us)));
     }
     table
-}
-
-fn cells(row: &DifferenceRow) -> [Cell; 7] {
-    // The outermost names of PyTorch's operators repeat their namespace.
-    let short = |names: &str| names.replace("aten::", "");
-    [
-        row.module.clone().into(),
-        row.kind.to_string().into(),
-        row.a_us.map(microseconds).into(),
-        row.b_us.map(microseconds).into(),
-        signed(row.difference_us).into(),
-        short(&row.a_operators).into(),
-        short(&row.b_operators).into(),
-    ]
 }
 
 fn signed(us: f64) -> String {
