@@ -83,7 +83,7 @@ impl ImageFolder {
     /// # Errors
     /// The map has another size, or the picture cannot be read.
     pub fn fitted_map(&self, index: usize, size: [usize; 2], numbers: Vec<f32>) -> Result<Vec<f32>> {
-        let [height, width] = self.transform.size();
+        let [height, width] = self.transform.size;
         let picture = decode::size(&self.read(index)?)?;
         ensure!(
             size == picture || size == [width, height],
@@ -128,7 +128,7 @@ impl ImageFolder {
 
     /// The shape of a prepared picture: `[3, height, width]`.
     pub fn shape(&self) -> [usize; 3] {
-        let [height, width] = self.transform.size();
+        let [height, width] = self.transform.size;
         [3, height, width]
     }
 

@@ -13,7 +13,7 @@ pub struct Transform {
     /// The shorter side after resizing, in pixels.
     resize: usize,
     /// Height and width of the crop, in pixels.
-    size: [usize; 2],
+    pub size: [usize; 2],
     /// The value of each level of red, green and blue.
     values: [[f32; 256]; 3],
 }
@@ -39,11 +39,6 @@ impl Transform {
             std::array::from_fn(|level| (level as f32 / 255.0 - mean[channel]) / std[channel])
         });
         Ok(Transform { resize, size, values })
-    }
-
-    /// Height and width of the result, in pixels.
-    pub fn size(&self) -> [usize; 2] {
-        self.size
     }
 
     /// Values `[3, height, width]`.

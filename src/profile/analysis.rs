@@ -53,7 +53,7 @@ fn with_modules(
         let corrected_us = (raw_us - cost_us * executions).max(0.0);
         let is_above_cost = raw_us >= LEAST_COSTS * cost_us * executions;
         let (lower, upper) = overhead.bounds(raw_us, *executions);
-        let module = typical.module.clone().or_else(|| modules.node(node?).module.clone());
+        let module = typical.module.clone().or_else(|| modules.nodes[node?].module.clone());
         let row = ProfileRow {
             module,
             operator: typical.operator.clone(),
@@ -163,7 +163,7 @@ fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modu
     }
     let cost = |(place, node): (usize, &Option<usize>)| {
         let node = (*node).filter(|node| main.get(node) == Some(&place))?;
-        modules.node(node).cost
+        modules.nodes[node].cost
     };
     nodes.iter().enumerate().map(cost).collect()
 }

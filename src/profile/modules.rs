@@ -14,7 +14,8 @@ use crate::onnx::{Source, node_costs};
 /// The nodes of the graphs of a phase.
 #[derive(Debug, Default)]
 pub struct Modules {
-    nodes: Vec<Node>,
+    /// By their places.
+    pub nodes: Vec<Node>,
     /// By the names of nodes and of their outputs.
     places: HashMap<String, usize>,
 }
@@ -128,11 +129,6 @@ impl Modules {
         let mut products = self.nodes.iter().enumerate().filter(|(_, node)| is_its(node)).map(|(place, _)| place);
         products.next().filter(|_| products.next().is_none())
     }
-
-    /// The node at a place.
-    pub fn node(&self, place: usize) -> &Node {
-        &self.nodes[place]
-    }
 }
 
 /// The names that a node may have in its file: runtimes add words to the names of what they make of it.
@@ -192,7 +188,7 @@ mod tests {
     }
 
     fn module<'a>(modules: &'a Modules, name: &str, operator: &str) -> Option<&'a str> {
-        modules.node(modules.find(name, operator)?).module.as_deref()
+        modules.nodes[modules.find(name, operator)?].module.as_deref()
     }
 
     #[test]
