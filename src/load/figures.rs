@@ -214,7 +214,7 @@ pub fn percentile_name(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::simulation::queue;
+    use crate::load::tests::simulation::queue;
     use crate::load::{Draws, Generator, poisson};
     use crate::run_data::ServiceTime;
 

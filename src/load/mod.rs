@@ -5,17 +5,15 @@
 //! rate to try. Who answers the requests is not known here (`measurement::serving`, `remote`).
 
 mod arrivals;
-#[cfg(test)]
-mod coverage;
 mod curve;
 mod figures;
 mod lengths;
 mod search;
 mod served;
 mod service;
-#[cfg(test)]
-mod simulation;
 mod soak;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod trace;
 

@@ -1,9 +1,9 @@
 //! How often a trial passes whose percentile is not within its bound: simulations of queues whose percentile is known.
 //!
-//! `cargo test --release --lib -- --ignored --nocapture load::coverage` prints the tables of the guide.
+//! `cargo test --release --lib -- --ignored --nocapture load::tests::coverage` prints the tables of the guide.
 
 use super::simulation::queue_of;
-use super::{Draws, figures, poisson};
+use crate::load::{Draws, figures, poisson};
 use crate::run_data::{LoadResult, LoadTerms, ServiceTime, Verdict};
 use crate::statistics::SortedCalls;
 

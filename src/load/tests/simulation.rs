@@ -1,7 +1,6 @@
 //! A queue without a clock, for the tests of this room.
 
-use super::served::{Served, Trial};
-use super::service::Draws;
+use crate::load::{Draws, Served, Trial};
 
 /// What one session makes of these arrivals without any loss of its own: Lindley's recursion.
 pub fn queue(arrivals: &[u64], services: &mut Draws) -> Trial {
