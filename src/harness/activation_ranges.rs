@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::protocol::{Purpose, WorkItem};
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, of_case};
 use crate::definition::{
     CALIBRATION, Case, CaseFailure, Dtype, Effort, ElementType, Model, ORIGINAL, Origin, Quantization, TensorSpec,
     whole,
@@ -30,7 +30,8 @@ pub fn measure_ranges(
     paths: &Paths,
 ) -> Result<()> {
     for (folder_name, of_graph) in sizes_of_graphs(cases.iter().filter(|planned| is_selected(&planned.case))) {
-        let Err(failure) = ranges_of(&of_graph, &paths.prepared().join(&folder_name), effort)? else { continue };
+        let measured = ranges_of(&of_graph, &paths.prepared().join(&folder_name), effort);
+        let Err(failure) = of_case(measured)? else { continue };
         for planned in cases.iter_mut().filter(|planned| is_selected(&planned.case)) {
             if planned.model.as_ref().is_ok_and(|model| is_ranged(model) && model.artifact_folder_name() == folder_name)
             {
@@ -62,39 +63,40 @@ fn is_ranged(model: &Model) -> bool {
     matches!(model.origin, Origin::Files { onnx: Some(_), quantization: Some(Quantization::Static), .. })
 }
 
+/// The files of a case that runs this graph.
+fn artifacts_of(graph: &Path) -> Artifacts {
+    let graph = PartFiles { onnx: Some(graph.to_owned()), torchscript: None };
+    Artifacts { parts: vec![graph], ..Artifacts::default() }
+}
+
+/// What a calibration of a graph is made from: the file, the samples, and the sizes.
+fn made_from(file: &Path, sizes: &[(Model, Case)]) -> Result<String> {
+    let inputs: Vec<&[TensorSpec]> = sizes.iter().map(|(model, _)| model.inputs.as_slice()).collect();
+    let inputs = if let [only] = inputs[..] { format!("{only:?}") } else { format!("{inputs:?}") };
+    let lengths: Vec<usize> = sizes.iter().filter_map(|(_, case)| case.sequence_length).collect();
+    let lengths = if lengths.is_empty() { String::new() } else { format!(" {lengths:?}") };
+    let samples = sha256_of_samples(&sizes[0].0.data_source)?.unwrap_or_default();
+    Ok(format!("{} {samples} {inputs}{lengths}", artifacts_of(file).sha256_of_all()?))
+}
+
 /// Writes the calibration of a graph with inputs of these sizes into the folder, unless it is there.
-fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<Result<(), CaseFailure>> {
+///
+/// # Errors
+/// A [`CaseFailure`] if the graph has none; or what ends everything.
+fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<()> {
     let Some((model, Origin::Files { onnx: Some(file), .. })) = sizes.first().map(|(model, _)| (model, &model.origin))
     else {
-        return Ok(Ok(()));
+        return Ok(());
     };
-    let graph = PartFiles { onnx: Some(file.to_owned()), torchscript: None };
-    let graph = Artifacts { parts: vec![graph], ..Artifacts::default() };
-    let made_from = (|| {
-        let samples = sha256_of_samples(&model.data_source)?;
-        let inputs: Vec<&[TensorSpec]> = sizes.iter().map(|(model, _)| model.inputs.as_slice()).collect();
-        let lengths: Vec<usize> = sizes.iter().filter_map(|(_, case)| case.sequence_length).collect();
-        let lengths = if lengths.is_empty() { String::new() } else { format!(" {lengths:?}") };
-        let samples = samples.unwrap_or_default();
-        anyhow::Ok(match inputs.as_slice() {
-            [inputs] => format!("{} {samples} {inputs:?}{lengths}", graph.sha256_of_all()?),
-            several => format!("{} {samples} {several:?}{lengths}", graph.sha256_of_all()?),
-        })
-    })();
-    let made_from = match made_from {
-        Ok(made_from) => Some(made_from),
-        Err(why) => return Ok(Err(CaseFailure::failed(format!("{why:#}")))),
-    };
+    let made_from = Some(made_from(file, sizes).map_err(|why| CaseFailure::failed(format!("{why:#}")))?);
     let path = folder.join(CALIBRATION);
     if Calibration::read(&path).is_ok_and(|kept| kept.made_from == made_from) {
-        return Ok(Ok(()));
+        return Ok(());
     }
     let place = tempfile::tempdir()?;
     let shown = place.path().join("model.onnx");
-    let names = match write_with_ranged_values(file, &shown) {
-        Ok(names) => names,
-        Err(why) => return Ok(Err(CaseFailure::unsupported(format!("{why:#}")))),
-    };
+    let names =
+        write_with_ranged_values(file, &shown).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
     let outputs: Vec<TensorSpec> =
         names.into_iter().map(|name| TensorSpec::new(name, ElementType::F32, Vec::new())).collect();
     let over = if sizes.len() > 1 { format!(" at {} sizes of its inputs", sizes.len()) } else { String::new() };
@@ -112,28 +114,19 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
             batch_size: model.fixed_batch().unwrap_or(1),
             ..case.clone()
         };
-        let artifacts = Artifacts {
-            parts: vec![PartFiles { onnx: Some(shown.clone()), torchscript: None }],
-            ..Artifacts::default()
-        };
-        let work = vec![WorkItem::new(case, model, artifacts)];
+        let work = vec![WorkItem::new(case, model, artifacts_of(&shown))];
         let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> =
             Supervisor::ask(Purpose::Calibrate, work, None, effort)?;
-        match ranges {
-            Ok(ranges) => {
-                for (name, [least, most]) in ranges {
-                    let known = all.entry(name).or_insert([least, most]);
-                    *known = [known[0].min(least), known[1].max(most)];
-                }
-            }
-            Err(CaseFailure { status, message }) => {
-                return Ok(Err(CaseFailure::new(status, format!("its activations have no ranges: {message}"))));
-            }
+        let without = |CaseFailure { status, message }| {
+            CaseFailure::new(status, format!("its activations have no ranges: {message}"))
+        };
+        for (name, [least, most]) in ranges.map_err(without)? {
+            let known = all.entry(name).or_insert([least, most]);
+            *known = [known[0].min(least), known[1].max(most)];
         }
     }
     fs_err::create_dir_all(folder)?;
-    write_whole(&path, toml::to_string(&Calibration { made_from, ranges: all })?.as_bytes())?;
-    Ok(Ok(()))
+    write_whole(&path, toml::to_string(&Calibration { made_from, ranges: all })?.as_bytes())
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::activation_ranges::measure_ranges;
-use super::input_sizes::find_sizes;
+use super::input_sizes::find_sizes_and_ranges;
 use super::plan::{Plan, make_plan};
-use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
+use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Purpose, WorkItem};
 use super::supervisor::{Supervisor, grouped, worker_environment};
 use crate::definition::{CaseFailure, Dimension, Effort, Sizes, Status, Suite, TensorSpec};
 use crate::paths::Paths;
@@ -38,9 +37,7 @@ pub struct ArmRequest {
 /// written.
 pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest) -> Result<ArmPlan> {
     let Plan { suite, mut cases } = make_plan(paths, own_suite, &request.selection, &request.effort)?;
-    let mut prepared = Preparations::default();
-    find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
-    measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
+    let mut prepared = find_sizes_and_ranges(&mut cases, |_| true, &suite.effort, paths)?;
     let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
     let work: Vec<_> = cases.iter().map(|planned| prepared.work_item(planned, paths)).collect();
     let folder = RunFolder::new(request.folder.join("verification"));

@@ -1,13 +1,12 @@
 //! Asks a worker process about each case that is selected, one case after the other.
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use clap::Parser;
 
-use super::activation_ranges::measure_ranges;
-use super::input_sizes::find_sizes;
+use super::input_sizes::find_sizes_and_ranges;
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Preparations, WorkItem};
-use super::supervisor::Interrupted;
+use super::supervisor::{Interrupted, of_case};
 use crate::definition::{Case, CaseFailure, Effort};
 use crate::paths::Paths;
 use crate::run_data::CriterionArguments;
@@ -33,30 +32,26 @@ impl AskedCases {
         let Plan { suite, mut cases } = make_plan(paths, own, &request.selection, &request.effort)?;
         cases.retain(|planned| filter.is_match(&planned.case.to_string()));
         ensure!(!cases.is_empty(), NO_CASE);
-        let mut preparations = Preparations::default();
-        find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut preparations)?;
-        measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
+        let preparations = find_sizes_and_ranges(&mut cases, |_| true, &suite.effort, paths)?;
         Ok(AskedCases { effort: suite.effort, cases, preparations })
     }
 
-    /// Asks about each case; `doing` says on the terminal what is done with it. A case that fails is among the answers. If the user
-    /// stops it, the answers until then are returned.
+    /// Asks about each case; `doing` says on the terminal what is done with it. A case that fails, by the error of `ask` too, is among the
+    /// answers. If the user stops it, the answers until then are returned.
     ///
     /// # Errors
-    /// Those of `ask`; the user has stopped it before the first answer.
+    /// Those of `ask` that are of no case; the user has stopped it before the first answer.
     pub fn ask_each<T>(
         mut self,
         paths: &Paths,
         doing: &str,
-        mut ask: impl FnMut(WorkItem) -> Result<Result<T, CaseFailure>>,
+        mut ask: impl FnMut(WorkItem) -> Result<T>,
     ) -> Result<Vec<(Case, Result<T, CaseFailure>)>> {
         let (mut answers, count) = (Vec::new(), self.cases.len());
         for (number, planned) in self.cases.iter().enumerate() {
             eprintln!("{doing} [{}/{count}] {}", number + 1, planned.case);
-            let answer = match self.preparations.work_item(planned, paths) {
-                Ok(item) => ask(item),
-                Err(failure) => Ok(Err(failure)),
-            };
+            let item = self.preparations.work_item(planned, paths).map_err(Error::from);
+            let answer = of_case(item.and_then(&mut ask));
             if answer.as_ref().is_err_and(|error| error.is::<Interrupted>())
                 && answers.iter().any(|(_, it): &(_, Result<T, _>)| it.is_ok())
             {

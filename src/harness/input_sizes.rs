@@ -1,12 +1,13 @@
 //! Finds sizes for what the files of users leave open: usual ones are tried in a worker process until the model runs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Error, Result, bail};
 
+use super::activation_ranges::measure_ranges;
 use super::protocol::{Preparations, Purpose, WorkItem};
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, of_case};
 use crate::catalogue::{Entry, Place, attempts, flags};
 use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
 use crate::fixture;
@@ -44,17 +45,17 @@ pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
 }
 
 /// Finds sizes for the selected cases whose models leave some open, on the first of their backends that runs one, and says
-/// them. Where none runs, the cases cannot.
+/// them; then measures the ranges by which they are quantised. Where none runs, the cases cannot. Returns what was prepared for it.
 ///
 /// # Errors
-/// The user has stopped it, or no process can be started.
-pub fn find_sizes(
+/// The user has stopped it, no process can be started, or a folder cannot be written.
+pub fn find_sizes_and_ranges(
     cases: &mut [PlannedCase],
     is_selected: impl Fn(&Case) -> bool,
     effort: &Effort,
     paths: &Paths,
-    preparations: &mut Preparations,
-) -> Result<()> {
+) -> Result<Preparations> {
+    let mut preparations = Preparations::default();
     say_outputs_left_out(cases.iter().filter(|planned| is_selected(&planned.case)));
     // Forms of one model that have the same inputs have the same sizes.
     let key = |planned: &PlannedCase| {
@@ -73,10 +74,8 @@ pub fn find_sizes(
         for planned in cases.iter().filter(|planned| key(planned) == wanted && is_open(planned)) {
             let target = (planned.case.backend.clone(), planned.case.device.clone());
             if found.is_err() && !tried.contains(&target) {
-                let now = match preparations.work_item(planned, paths) {
-                    Ok(item) => try_sizes(&item, effort)?,
-                    Err(failure) => Err(failure),
-                };
+                let item = preparations.work_item(planned, paths).map_err(Error::from);
+                let now = of_case(item.and_then(|item| try_sizes(&item, effort)))?;
                 // What the first backend says is told, if no other runs.
                 if now.is_ok() || tried.is_empty() {
                     found = now;
@@ -97,7 +96,8 @@ pub fn find_sizes(
             }
         }
     }
-    Ok(())
+    measure_ranges(cases, is_selected, effort, paths)?;
+    Ok(preparations)
 }
 
 /// Says which outputs of users' files nobody compares, since they are no tensors of numbers.
@@ -117,41 +117,31 @@ fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
 }
 
 /// Tries usual sizes on the backend of the item.
-fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailure>> {
+fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
     let open = &item.model;
     let attempts = attempts(open, item.case.sequence_length);
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
     let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
     let name = item.case.benchmark_id().group;
     let answer: Result<usize, CaseFailure> = Supervisor::ask(Purpose::TrySizes, work, None, &effort)?;
-    Ok(match answer {
+    let backend = &item.case.backend;
+    match answer {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);
-            let backend = &item.case.backend;
             eprintln!(
                 "{name}: the file leaves sizes open; the first typical ones that {backend} accepts: {flags} (pass these flags to change them)"
             );
             Ok(attempts[number].clone())
         }
-        Err(failure) if failure.status == Status::Unsupported => Err(failure),
+        Err(failure) if failure.status == Status::Unsupported => Err(failure.into()),
         Err(CaseFailure { status, message }) => {
             let example = attempts.first().map(|first| flags(open, first)).unwrap_or_default();
-            Err(CaseFailure::new(
-                status,
-                format!(
-                    "the file leaves sizes open, and none of the typical ones ran on {}: pass them, as in `inferbench run {} \
-                     {example}`; the last error was: {message}",
-                    item.case.backend,
-                    path_of(open).map_or(Path::new(""), PathBuf::as_path).display()
-                ),
-            ))
+            let path = open.origin.files().next().map(|file| file.display().to_string()).unwrap_or_default();
+            let message = format!(
+                "the file leaves sizes open, and none of the typical ones ran on {backend}: pass them, as in `inferbench run {path} \
+                 {example}`; the last error was: {message}"
+            );
+            bail!(CaseFailure::new(status, message))
         }
-    })
-}
-
-fn path_of(model: &Model) -> Option<&PathBuf> {
-    match &model.origin {
-        Origin::Packaged { folder, .. } => Some(folder),
-        origin => origin.files().next(),
     }
 }

@@ -45,7 +45,7 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
     let run_id = unused_name(&paths.loads(), timestamp);
     let effort = cases.effort.clone();
     let mut windows = Vec::new();
-    let all_splits = |item: WorkItem| -> Result<Result<Vec<LoadResult>, CaseFailure>> {
+    let all_splits = |item: WorkItem| -> Result<Vec<LoadResult>> {
         let mut rows: Vec<LoadResult> = Vec::new();
         'splits: for split in splits {
             let mut terms = LoadTerms { instances: split.instances, ..terms.clone() };
@@ -72,7 +72,7 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
             }
             note_found(&mut rows[of_split..]);
         }
-        Ok(Ok(rows))
+        Ok(rows)
     };
     let mut results = Vec::new();
     for (case, answer) in cases.ask_each(paths, "serving", all_splits)? {

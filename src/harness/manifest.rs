@@ -106,11 +106,12 @@ fn is_cost_known(case: &Case) -> bool {
     case.boundary != Boundary::Pipeline && (case.timed_on == TimedOn::Seeded || case.sequence_length.is_none())
 }
 
-/// The last run, if it was to do the same. What has failed in it is opened again.
+/// The last run, if it was to do the same: complete, if nothing of it is left to do, or as one that goes on. What has failed in it is
+/// opened again.
 ///
 /// # Errors
 /// There is none, or it was to do something else; the message says what differs.
-pub fn last_run(runs: &Path, planned: &Manifest) -> Result<LastRun> {
+pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let folder = RunFolder::find(runs, None)?;
     let last = folder.read_manifest()?;
     check_same(&last, planned)?;
@@ -119,20 +120,13 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<LastRun> {
     let outcomes = folder.read_outcomes();
     let failed = outcomes.failed();
     if last.is_complete() && failed.is_empty() && !can_run_now {
-        return Ok(LastRun::Complete(folder, last));
+        return Ok((folder, last));
     }
     for id in &failed {
         eprintln!("measuring again what failed: {id}");
         folder.append(&Event::Reopened { id: (*id).to_owned() })?;
     }
-    resumed((folder, last), planned).map(|(folder, manifest)| LastRun::GoesOn(folder, manifest))
-}
-
-/// What a run is to be resumed from.
-pub enum LastRun {
-    /// Nothing of it is left to do.
-    Complete(RunFolder, Manifest),
-    GoesOn(RunFolder, Manifest),
+    resumed((folder, last), planned)
 }
 
 /// A run as one that goes on. Cases that could not run then and can run now are taken up.
@@ -149,12 +143,8 @@ pub fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> 
 }
 
 fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
-    match difference(stopped, planned) {
-        Some(what) => {
-            bail!("run {}, the last one, had other {what}: it cannot be resumed by this command", stopped.run_id)
-        }
-        None => Ok(()),
-    }
+    let Some(what) = difference(stopped, planned) else { return Ok(()) };
+    bail!("run {}, the last one, had other {what}: it cannot be resumed by this command", stopped.run_id)
 }
 
 /// What two runs have not in common, if they are not of the same.

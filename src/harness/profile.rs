@@ -47,13 +47,9 @@ fn profile_of(
     effort: &Effort,
     peaks: Option<&Peaks>,
     has_stacks: bool,
-) -> Result<Result<CaseProfile, CaseFailure>> {
+) -> Result<CaseProfile> {
     let work = vec![item.clone()];
-    let calls: Result<ProfiledCalls, CaseFailure> = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)?;
-    let calls = match calls {
-        Ok(calls) => calls,
-        Err(failure) => return Ok(Err(failure)),
-    };
+    let calls: ProfiledCalls = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)??;
     // They are the processor's.
     let peaks = peaks.filter(|_| item.case.device == "cpu");
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
@@ -62,5 +58,5 @@ fn profile_of(
         has_stacks.then(|| Supervisor::ask(Purpose::SampleStacks, work, None, effort)).transpose()?;
     let stacks =
         stacks.and_then(|stacks| stacks.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok());
-    Ok(Ok(CaseProfile { stacks, ..profile }))
+    Ok(CaseProfile { stacks, ..profile })
 }

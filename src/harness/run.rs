@@ -7,12 +7,11 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::activation_ranges::measure_ranges;
 use super::asked_cases::NO_CASE;
 use super::expected_time::ExpectedTimes;
-use super::input_sizes::find_sizes;
+use super::input_sizes::find_sizes_and_ranges;
 use super::lock::{keep_others_out, wait_for_other_parts};
-use super::manifest::{LastRun, last_run, manifest_cases, new_manifest, resumed};
+use super::manifest::{last_run, manifest_cases, new_manifest, resumed};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::shard;
@@ -51,12 +50,12 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let is_measured = request.purpose != Purpose::Verify;
     let part = shard::keep_part(&mut suite, &mut cases, request.part, &filter)?;
     let paths = &part.as_deref().map_or_else(|| paths.clone(), |folder| paths.of_part(folder));
-    let mut preparations = Preparations::default();
-    if !(request.is_dry || is_measured && parsed.mode() == Mode::List) {
-        let is_selected = |case: &Case| filter.is_match(&case.to_string());
-        find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
-        measure_ranges(&mut cases, is_selected, &suite.effort, paths)?;
-    }
+    let is_listed = is_measured && parsed.mode() == Mode::List;
+    let mut preparations = if request.is_dry || is_listed {
+        Preparations::default()
+    } else {
+        find_sizes_and_ranges(&mut cases, |case| filter.is_match(&case.to_string()), &suite.effort, paths)?
+    };
     let goes_on = part.as_deref().filter(|_| request.resume);
     let elsewhere = goes_on.map(|_| shard::begun_elsewhere(&paths.runs())).unwrap_or_default();
     let finished = shard::finished_in(&elsewhere);
@@ -64,7 +63,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_selected(&planned.case.to_string())).collect();
     let is_cold = request.purpose == Purpose::Load;
     let nothing = Ok(FinishedRun { folder: None, was_complete: false, exit_code: exit_codes::OK, part: None });
-    if is_measured && parsed.mode() == Mode::List {
+    if is_listed {
         list(&selected, &parsed);
         return nothing;
     }
@@ -106,29 +105,22 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let new = |planned: Manifest| (RunFolder::new(runs.join(&planned.run_id)), planned);
     let (folder, mut manifest) = match (request.resume, &part) {
         (false, _) => new(planned),
-        (true, None) => match last_run(&runs, &planned)? {
-            LastRun::GoesOn(folder, manifest) => (folder, manifest),
-            LastRun::Complete(folder, manifest) => {
-                eprintln!("run {}, the last one, is complete: nothing is left to do", folder.id());
-                let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed)).0;
-                return Ok(FinishedRun { folder: Some(folder), was_complete: true, exit_code, part });
-            }
-        },
+        (true, None) => last_run(&runs, &planned)?,
         // A scheduler starts a part in the same way every time.
         (true, Some(_)) => match RunFolder::of_machine(&runs, &planned.machine.host_id) {
             None => new(planned),
-            Some((folder, manifest)) if manifest.is_complete() => {
-                eprintln!("run {}: this part is finished", manifest.run_id);
-                return Ok(FinishedRun {
-                    exit_code: conclude(&manifest, &folder, (false, request.effort.allow_failed)).0,
-                    folder: Some(folder),
-                    was_complete: false,
-                    part,
-                });
-            }
+            Some(known) if known.1.is_complete() => known,
             Some(stopped) => resumed(stopped, &planned)?,
         },
     };
+    if manifest.is_complete() {
+        match &part {
+            None => eprintln!("run {}, the last one, is complete: nothing is left to do", folder.id()),
+            Some(_) => eprintln!("run {}: this part is finished", folder.id()),
+        }
+        let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed)).0;
+        return Ok(FinishedRun { folder: Some(folder), was_complete: part.is_none(), exit_code, part });
+    }
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
         let peaks = peaks_of(paths, &manifest.machine, manifest.threads);

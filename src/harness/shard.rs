@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -69,13 +69,6 @@ pub fn divide(
     Ok(Suite { shard: Some(shard), ..suite })
 }
 
-/// One part of a suite that no file says the parts of: every machine finds the same division, since all cases are taken to last
-/// equally long.
-pub(super) fn part(suite: &Suite, selected: &[&PlannedCase], number: PartNumber) -> Result<Shard> {
-    let division = Division { count: number.count, is_by_device: false, has_equal_machines: false, anchor: None };
-    Ok(Shard { index: number.index, ..shard(suite, selected, &division, |_| 1.0)? })
-}
-
 fn shard(
     suite: &Suite,
     selected: &[&PlannedCase],
@@ -89,10 +82,9 @@ fn shard(
     let mut models: BTreeMap<Option<&str>, IndexMap<&str, Group<'_>>> = BTreeMap::new();
     for planned in selected.iter().filter(|planned| !is_anchor(planned)) {
         let kind = division.is_by_device.then(|| device_kind(&planned.case.device));
-        let group = models.entry(kind).or_default().entry(&planned.case.model).or_default();
         let (id, seconds) = (planned.case.to_string(), expected(planned));
-        group.seconds += seconds;
-        group.cases.push(ExpectedCase { id, backend: &planned.case.backend, seconds });
+        let case = ExpectedCase { id, backend: &planned.case.backend, seconds };
+        models.entry(kind).or_default().entry(&planned.case.model).or_default().push(case);
     }
     let mut kinds: Vec<(Option<&str>, Vec<Group<'_>>)> =
         models.into_iter().map(|(kind, models)| (kind, models.into_values().collect())).collect();
@@ -102,20 +94,17 @@ fn shard(
     let mut parts = Vec::new();
     let counts = counts(&kinds, division)?;
     for ((kind, mut groups), count) in kinds.into_iter().zip(counts) {
-        let mut of_kind: Vec<Group<'_>> = (0..count).map(|_| Group::default()).collect();
-        groups.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+        let mut of_kind: Vec<Group<'_>> = (0..count).map(|_| Vec::new()).collect();
+        groups.sort_by(|one, other| seconds(other).total_cmp(&seconds(one)));
         for group in groups {
-            let lightest = of_kind.iter_mut().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
-            if let Some(part) = lightest {
-                part.seconds += group.seconds;
-                part.cases.extend(group.cases);
+            if let Some(part) = of_kind.iter_mut().min_by(|one, other| seconds(one).total_cmp(&seconds(other))) {
+                part.extend(group);
             }
         }
-        let device = kind.map(str::to_owned);
-        let part = |Group { seconds, cases }: Group<'_>| ShardCases {
-            device: device.clone(),
-            seconds: seconds.ceil() as u64,
-            cases: cases.into_iter().map(|case| case.id).collect(),
+        let part = |group: Group<'_>| ShardCases {
+            device: kind.map(str::to_owned),
+            seconds: seconds(&group).ceil() as u64,
+            cases: group.into_iter().map(|case| case.id).collect(),
         };
         parts.extend(of_kind.into_iter().map(part));
     }
@@ -131,11 +120,7 @@ fn shard(
 }
 
 /// The cases of a model, of one of its backends, or of a part.
-#[derive(Default)]
-struct Group<'a> {
-    seconds: f64,
-    cases: Vec<ExpectedCase<'a>>,
-}
+type Group<'a> = Vec<ExpectedCase<'a>>;
 
 struct ExpectedCase<'a> {
     id: String,
@@ -143,21 +128,8 @@ struct ExpectedCase<'a> {
     seconds: f64,
 }
 
-impl<'a> Group<'a> {
-    fn backends(&self) -> BTreeSet<&'a str> {
-        self.cases.iter().map(|case| case.backend).collect()
-    }
-
-    /// A group for each backend.
-    fn divided(self) -> impl Iterator<Item = Group<'a>> {
-        let mut backends: IndexMap<&str, Group<'a>> = IndexMap::new();
-        for case in self.cases {
-            let group = backends.entry(case.backend).or_default();
-            group.seconds += case.seconds;
-            group.cases.push(case);
-        }
-        backends.into_values()
-    }
+fn seconds(group: &[ExpectedCase<'_>]) -> f64 {
+    group.iter().fold(0.0, |sum, case| sum + case.seconds)
 }
 
 /// Divides models into their backends, the one that takes longest first, until there are so many groups or no model has several backends.
@@ -167,12 +139,15 @@ fn divide_models(kinds: &mut [(Option<&str>, Vec<Group<'_>>)], count: usize) {
             .iter()
             .enumerate()
             .flat_map(|(kind, (_, groups))| groups.iter().enumerate().map(move |(place, group)| (kind, place, group)));
-        let several = all.filter(|(.., group)| group.backends().len() > 1);
-        let longest = several.max_by(|(.., one), (.., other)| one.seconds.total_cmp(&other.seconds));
+        let several = all.filter(|(.., group)| group.iter().any(|case| case.backend != group[0].backend));
+        let longest = several.max_by(|(.., one), (.., other)| seconds(one).total_cmp(&seconds(other)));
         let Some((kind, place, _)) = longest else { return };
         let groups = &mut kinds[kind].1;
-        let group = groups.remove(place);
-        groups.extend(group.divided());
+        let mut of_backends: IndexMap<&str, Group<'_>> = IndexMap::new();
+        for case in groups.remove(place) {
+            of_backends.entry(case.backend).or_default().push(case);
+        }
+        groups.extend(of_backends.into_values());
     }
 }
 
@@ -196,7 +171,7 @@ fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Resu
         kinds.len()
     );
     let of_kinds: Vec<(f64, usize)> =
-        kinds.iter().map(|(_, groups)| (groups.iter().map(|group| group.seconds).sum(), groups.len())).collect();
+        kinds.iter().map(|(_, groups)| (groups.iter().map(|group| seconds(group)).sum(), groups.len())).collect();
     let mut counts = vec![1; of_kinds.len()];
     for _ in kinds.len()..count {
         let load = |place: &usize| of_kinds[*place].0 / counts[*place] as f64;
@@ -242,9 +217,6 @@ pub(super) fn keep_part(
     asked: Option<PartNumber>,
     filter: &Regex,
 ) -> Result<Option<PathBuf>> {
-    if suite.shard.is_none() && asked.is_none() {
-        return Ok(None);
-    }
     // The suite may have more cases than those that were divided.
     let divided: Option<BTreeSet<&String>> = suite
         .shard
@@ -254,7 +226,12 @@ pub(super) fn keep_part(
     let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_meant(planned.case.to_string())).collect();
     let shard = match (suite.shard.take(), asked) {
         (None, None) => return Ok(None),
-        (None, Some(number)) => part(suite, &selected, number)?,
+        (None, Some(number)) => {
+            // No file says the parts: every machine finds the same ones, since all cases are taken to last equally long.
+            let count = number.count;
+            let division = Division { count, is_by_device: false, has_equal_machines: false, anchor: None };
+            Shard { index: number.index, ..shard(suite, &selected, &division, |_| 1.0)? }
+        }
         (Some(shard), None) => shard,
         (Some(shard), Some(number)) => {
             let count = shard.parts.len();
@@ -262,7 +239,9 @@ pub(super) fn keep_part(
             Shard { index: number.index, ..shard }
         }
     };
-    check(&shard, &suite.effort, &selected)?;
+    if let Some(what) = shard.fingerprint.difference(&fingerprint(&suite.effort, &selected)?) {
+        bail!("part {} of {} was planned for something else: here, {what}", shard.index, shard.parts.len());
+    }
     cases.retain(|planned| shard.measures(&planned.case.to_string()));
     let folder = PathBuf::from(shard.measurement()).join(shard.name());
     suite.shard = Some(shard);
@@ -287,17 +266,6 @@ pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> BTreeSet<String> {
     finished
 }
 
-/// Checks that what a part was planned for is what is here.
-///
-/// # Errors
-/// Program, suite or files are others; the message names the difference.
-pub(super) fn check(shard: &Shard, effort: &Effort, selected: &[&PlannedCase]) -> Result<()> {
-    let here = fingerprint(effort, selected)?;
-    shard.fingerprint.difference(&here).map_or(Ok(()), |what| {
-        Err(anyhow!("part {} of {} was planned for something else: here, {what}", shard.index, shard.parts.len()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,7 +276,7 @@ mod tests {
             backend,
             seconds: *seconds,
         };
-        Group { seconds: backends.iter().map(|(_, seconds)| seconds).sum(), cases: backends.iter().map(case).collect() }
+        backends.iter().map(case).collect()
     }
 
     #[test]
@@ -318,8 +286,8 @@ mod tests {
             let short = model("short", &[("ort", 2.0), ("tch", 1.0)]);
             let mut kinds = vec![(None, vec![short, long, model("one", &[("jax", 99.0)])])];
             divide_models(&mut kinds, count);
-            let ids = |group: &Group<'_>| group.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>().join(" ");
-            kinds[0].1.iter().map(|group| (ids(group), group.seconds)).collect::<Vec<_>>()
+            let ids = |group: &Group<'_>| group.iter().map(|case| case.id.as_str()).collect::<Vec<_>>().join(" ");
+            kinds[0].1.iter().map(|group| (ids(group), seconds(group))).collect::<Vec<_>>()
         };
         assert_eq!(divided(3)[1], ("long/ort long/tch long/ort".to_owned(), 15.0));
         let four = divided(4);

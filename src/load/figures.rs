@@ -38,7 +38,7 @@ pub fn figures(
     let busy_ns: f64 = answered.iter().map(|request| request.service_ns() as f64 / request.batch as f64).sum();
     let bounds = Bounds::of(terms);
     let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
-    let Certainty { dependence, latency_upper_ms } = Certainty::of(served, bounds, p);
+    let (dependence, latency_upper_ms) = certainty(served, bounds, p);
     let unanswered = queries - answered.len();
     // A trial that was cut is not the one that was asked for.
     let loadgen_accepts = over_bound.filter(|_| !trial.is_cut).map(|over| {
@@ -181,29 +181,22 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     (Verdict::Undecided, Some(reason + &depend.unwrap_or_default()))
 }
 
-/// How certain a trial is about its percentile.
-struct Certainty {
-    dependence: Option<f64>,
-    latency_upper_ms: Option<f64>,
-}
-
-impl Certainty {
-    /// A request without an answer takes longer than any other. The bound of the latency is the least one that the requests would keep
-    /// with certainty, so that a trial which passed has none above its limit.
-    fn of(served: &[Served], bounds: Bounds, p: f64) -> Self {
-        let latency = |it: &Served| if it.is_answered() { it.latency_ns() as f64 / 1e6 } else { f64::INFINITY };
-        let mut latencies: Vec<f64> = served.iter().map(latency).collect();
-        let mut of_bounds = None;
-        if bounds.ttft_ms.or(bounds.tpot_ms).is_some() {
-            let parts: Vec<f64> = served.iter().map(|it| bounds.part_taken_by(it)).collect();
-            of_bounds = dependence(&parts, p);
-        }
-        let dependence = dependence(&latencies, p).map(|of_latency| of_latency.max(of_bounds.unwrap_or(1.0)));
-        let most = dependence.and_then(|dependence| most_over(p, served.len() as u64, dependence));
-        latencies.sort_by(f64::total_cmp);
-        let upper = most.map(|most| latencies[latencies.len() - 1 - most as usize]);
-        Certainty { dependence, latency_upper_ms: upper.filter(|upper| upper.is_finite()) }
+/// How certain a trial is about its percentile: the dependence of its requests, and the upper bound of the latency, in milliseconds. That
+/// is the least one that the requests would keep with certainty, so that a trial which passed has none above its limit. A request without
+/// an answer takes longer than any other.
+fn certainty(served: &[Served], bounds: Bounds, p: f64) -> (Option<f64>, Option<f64>) {
+    let latency = |it: &Served| if it.is_answered() { it.latency_ns() as f64 / 1e6 } else { f64::INFINITY };
+    let mut latencies: Vec<f64> = served.iter().map(latency).collect();
+    let mut of_bounds = None;
+    if bounds.ttft_ms.or(bounds.tpot_ms).is_some() {
+        let parts: Vec<f64> = served.iter().map(|it| bounds.part_taken_by(it)).collect();
+        of_bounds = dependence(&parts, p);
     }
+    let dependence = dependence(&latencies, p).map(|of_latency| of_latency.max(of_bounds.unwrap_or(1.0)));
+    let most = dependence.and_then(|dependence| most_over(p, served.len() as u64, dependence));
+    latencies.sort_by(f64::total_cmp);
+    let upper = most.map(|most| latencies[latencies.len() - 1 - most as usize]);
+    (dependence, upper.filter(|upper| upper.is_finite()))
 }
 
 /// `p99`, `p99.9`.

@@ -15,7 +15,7 @@ const MANIFEST: &str = "manifest.json";
 const OUTCOMES: &str = "outcomes.jsonl";
 
 /// The folder of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {

@@ -52,7 +52,7 @@ impl Purpose {
 }
 
 /// The work of one worker process: cases of one backend and device.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Job {
     pub purpose: Purpose,
     pub folder: RunFolder,
@@ -111,14 +111,7 @@ impl Job {
             folder: folder.clone(),
             criterion_root: criterion_root.to_owned(),
             effort: Effort { threads: Some(effort.effective_threads()), ..effort.clone() },
-            registered: Vec::new(),
-            work: Vec::new(),
-            processors: Vec::new(),
-            out_of_memory: Vec::new(),
-            cases_before: 0,
-            cases_in_all: 0,
-            load: None,
-            seconds_left: 0.0,
+            ..Job::default()
         }
     }
 

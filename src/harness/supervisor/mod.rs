@@ -7,7 +7,7 @@ mod interrupt;
 mod process;
 
 pub use interrupt::{Interrupted, is_interrupted, is_interrupted_with, wait_for};
-pub use process::worker_environment;
+pub use process::{of_case, worker_environment};
 
 use anyhow::{Result, anyhow, bail};
 use indexmap::IndexMap;

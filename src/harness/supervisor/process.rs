@@ -133,6 +133,14 @@ impl Supervisor {
     }
 }
 
+/// Tells the failure of a case from an error that ends everything.
+///
+/// # Errors
+/// Those that are of no case.
+pub fn of_case<T>(result: Result<T>) -> Result<Result<T, CaseFailure>> {
+    result.map(Ok).or_else(|error| error.downcast().map(Err))
+}
+
 /// The variables that a worker has to have from its start: libraries read them when they are loaded.
 pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     let threads = job.effort.effective_threads();

@@ -62,8 +62,12 @@ pub fn misfit(model: &Model, has_labels: bool, wanted: &str, outputs: &[HostTens
     if !has_labels && model.judge.is_none() {
         return Ok(());
     }
-    let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
-    Err(CaseFailure::unsupported(format!("the outputs have no {wanted}; there are {}", shapes.join(", "))))
+    Err(CaseFailure::unsupported(format!("the outputs have no {wanted}; there are {}", shapes(outputs))))
+}
+
+/// The shapes of outputs, for messages.
+pub fn shapes(outputs: &[HostTensor]) -> String {
+    outputs.iter().map(|output| format!("{:?}", output.shape)).collect::<Vec<_>>().join(", ")
 }
 
 /// Adds the transcripts of a batch and those of its labels.

@@ -93,7 +93,8 @@ fn best_independent(row: &[f64]) -> (f64, i64) {
     (1.0 / (1.0 + (-logit).exp()), class)
 }
 
-fn best(row: &[f64]) -> (f64, i64) {
+/// The largest number, and its place.
+pub fn best(row: &[f64]) -> (f64, i64) {
     let places = row.iter().enumerate();
     let (class, logit) =
         places.fold((0, f64::NEG_INFINITY), |best, (place, &logit)| if logit > best.1 { (place, logit) } else { best });

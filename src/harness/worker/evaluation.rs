@@ -174,9 +174,8 @@ impl Judging<'_> {
         let is_evaluated =
             |output: &HostTensor| self.is_of_samples(output) && (!has_labels || output.has_list_per_sample());
         let Some(place) = place.or_else(|| outputs.iter().position(is_evaluated)) else {
-            let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
             let what = if has_labels { "a score per class" } else { "floating-point numbers" };
-            let shapes = shapes.join(", ");
+            let shapes = answers::shapes(outputs);
             return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
         };
         let is_named_so = self.names.get(place).is_some_and(|name| is_scores(name));

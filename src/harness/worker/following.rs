@@ -129,13 +129,8 @@ const KEPT_LOGARITHMS: usize = 16 << 20;
 /// text: otherwise the same places of each text would be kept, and others never.
 fn stride(texts: usize, tokens: usize, width: usize) -> usize {
     let least = (texts * tokens).div_ceil((KEPT_LOGARITHMS / width.max(1)).max(1)).max(1);
-    let have_divisor = |mut one: usize, mut other: usize| {
-        while other > 0 {
-            (one, other) = (other, one % other);
-        }
-        one > 1
-    };
-    (least..).find(|every| !have_divisor(*every, tokens)).unwrap_or(least)
+    let has_divisor = |every: usize| (2..=tokens).any(|it| every.is_multiple_of(it) && tokens.is_multiple_of(it));
+    (least..).find(|&every| !has_divisor(every)).unwrap_or(least)
 }
 
 /// How the text of a row is read; its first token is the place `first` in all texts, of which the logarithms of every n-th are kept.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::boxes::best;
 use crate::definition::{Model, Origin};
 use crate::fixture::HostTensor;
 use crate::gguf::Header;
@@ -77,8 +78,7 @@ impl Vocabulary {
     pub fn greedy(&self, outputs: &[HostTensor]) -> Option<Vec<Transcript>> {
         let logits = outputs.iter().find(|output| output.shape.len() == 3 && !output.is_integer())?;
         let [batch, frames, width] = logits.shape[..] else { return None };
-        let likeliest: Vec<i64> =
-            logits.to_f64().chunks_exact(width.max(1)).map(|row| place_of_largest(row) as i64).collect();
+        let likeliest: Vec<i64> = logits.to_f64().chunks_exact(width.max(1)).map(|row| best(row).1).collect();
         let transcript = |sample: usize| {
             let mut tokens = likeliest[sample * frames..(sample + 1) * frames].to_vec();
             tokens.dedup();
@@ -93,11 +93,6 @@ impl Vocabulary {
 fn ends_of(header: &Header) -> Vec<i64> {
     let id = |key: &str| header.number(&format!("tokenizer.ggml.{key}_token_id")).and_then(|id| i64::try_from(id).ok());
     ["eos", "eot", "eom"].into_iter().filter_map(id).collect()
-}
-
-fn place_of_largest(row: &[f64]) -> usize {
-    let larger = |best: usize, place: usize| if row[place] > row[best] { place } else { best };
-    (0..row.len()).fold(0, larger)
 }
 
 #[cfg(test)]
