@@ -96,7 +96,7 @@ impl LiveArm {
                 bail!(Interrupted);
             }
             match self.answers.recv_timeout(LOOK_EVERY) {
-                Ok(ArmAnswer::Failed { status, message }) => bail!(CaseFailure::new(status, message)),
+                Ok(ArmAnswer::Failed(failure)) => bail!(failure),
                 Ok(answer) => {
                     self.suspend()?;
                     return Ok(answer);

@@ -95,8 +95,7 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
     }
     let place = tempfile::tempdir()?;
     let shown = place.path().join("model.onnx");
-    let names =
-        write_with_ranged_values(file, &shown).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
+    let names = write_with_ranged_values(file, &shown).map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
     let outputs: Vec<TensorSpec> =
         names.into_iter().map(|name| TensorSpec::new(name, ElementType::F32, Vec::new())).collect();
     let over = if sizes.len() > 1 { format!(" at {} sizes of its inputs", sizes.len()) } else { String::new() };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory, Parser};
+use clap::{Arg, Command, CommandFactory, Parser};
 
 use super::plan::Request;
 use super::protocol::{JOB, Purpose};
@@ -71,13 +71,12 @@ pub const PATH_VARIABLES: [(&str, &str); 16] = [
 
 /// Criterion's command line, whose help also names every environment variable of a bench executable.
 fn command_line() -> Command {
-    let line = |(name, text): (String, String)| format!("  {name:<28} {text}\n");
+    let line = |name: &str, text: &str| format!("  {name:<28} {text}\n");
     let variables = BenchVariables::command();
-    let flags = variables.get_arguments().filter_map(|flag| {
-        Some((flag.get_env()?.to_str()?.to_owned(), flag.get_help().map(ToString::to_string).unwrap_or_default()))
-    });
-    let flags: String = flags.map(line).collect();
-    let paths: String = PATH_VARIABLES.iter().map(|&(name, text)| line((name.into(), text.into()))).collect();
+    let help = |flag: &Arg| flag.get_help().map(ToString::to_string).unwrap_or_default();
+    let flags = variables.get_arguments().filter_map(|flag| Some(line(flag.get_env()?.to_str()?, &help(flag))));
+    let flags: String = flags.collect();
+    let paths: String = PATH_VARIABLES.iter().map(|(name, text)| line(name, text)).collect();
     let command = CriterionArguments::command();
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     command.after_help(format!(

@@ -80,7 +80,7 @@ pub fn plan(
             }
             let (lengths, model) = match (&entry.model, timed_on) {
                 (Ok(model), TimedOn::Samples) => {
-                    match with_lengths_of_samples(model, &boundaries, asked_lengths.as_deref()) {
+                    match with_lengths_of_samples(model, &boundaries, &sequence_lengths, asked_lengths.as_deref()) {
                         Ok((lengths, model)) => {
                             has_samples = true;
                             (lengths, Ok(model))
@@ -187,21 +187,19 @@ fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> Str
     PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
 }
 
-/// The lengths of the cases that time a model's samples, and the model with them. Texts are sorted into those that are asked for.
+/// The lengths of the cases that time a model's samples, and the model with them: the usual ones, and for texts those that are asked for,
+/// into which they are sorted.
 ///
 /// # Errors
 /// `unsupported`: it has no samples, or not such as go through a pipeline. `failed`: its texts cannot be read.
 fn with_lengths_of_samples(
     model: &Model,
     boundaries: &[Boundary],
+    usual: &[Option<usize>],
     asked: Option<&[usize]>,
 ) -> Result<(Vec<Option<usize>>, Model), CaseFailure> {
-    let (name, source) = (&model.name, &model.data_source);
-    let of_sequence = || match asked.unwrap_or(&model.sequence_lengths) {
-        lengths if model.has_sequence() && !lengths.is_empty() => lengths.iter().copied().map(Some).collect(),
-        _ => vec![None],
-    };
-    match source {
+    let name = &model.name;
+    match &model.data_source {
         DataSource::Synthetic => Err(CaseFailure::unsupported(format!(
             "{name} has no samples: `--data-source image-folder:FOLDER` gives some to a model whose only input is an image, \
              `--text FILE` to one that takes tokens and gives no new ones, and `--data-source recorded:FILE.safetensors` to any"
@@ -210,7 +208,7 @@ fn with_lengths_of_samples(
             "{name} has tensors as samples, and a pipeline begins with images or texts: `--data-source image-folder:FOLDER` or \
              `--text FILE` gives it some, if it takes them"
         ))),
-        DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((of_sequence(), model.clone())),
+        DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((usual.to_vec(), model.clone())),
         DataSource::Text(_) if model.prompt_input().is_some() => Err(CaseFailure::unsupported(format!(
             "{name} makes tokens: texts say how likely it holds them to be, and are not timed"
         ))),

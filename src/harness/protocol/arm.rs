@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::Status;
+use crate::definition::{CaseFailure, Status};
 use crate::statistics::{mean, median};
 
 /// The version of the protocol.
@@ -64,7 +64,7 @@ pub struct ArmStart {
 pub enum ArmAnswer {
     Ready(ArmReady),
     Slice(SliceFigures),
-    Failed { status: Status, message: String },
+    Failed(CaseFailure),
 }
 
 /// An arm that is loaded and warmed up.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn answers_are_told_from_what_a_library_prints() {
-        let answer = ArmAnswer::Failed { status: Status::Failed, message: "no\nmemory".into() };
+        let answer = ArmAnswer::Failed(CaseFailure::failed("no\nmemory"));
         let line = answer.to_line().unwrap();
         assert_eq!((ArmAnswer::read(&line), line.lines().count()), (Some(answer), 1));
         assert_eq!(ArmAnswer::read("arm wrestling"), None);

@@ -34,7 +34,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
     let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
     let mut arm = match unwinding(|| Arm::load(&job, item, handicap)) {
         Ok(loaded) => loaded,
-        Err(failure) => return answer(&failed(failure)),
+        Err(failure) => return answer(&ArmAnswer::Failed(failure)),
     };
     answer(&ArmAnswer::Ready(ArmReady { call_ns: arm.call_ns, affinities: thread_affinities() }))?;
     for line in stdin().lines() {
@@ -43,7 +43,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
         match unwinding(|| arm.slice(length)) {
             Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
-            Err(failure) => return answer(&failed(failure)),
+            Err(failure) => return answer(&ArmAnswer::Failed(failure)),
         }
     }
     Ok(())
@@ -55,10 +55,6 @@ fn answer(answer: &ArmAnswer) -> Result<()> {
     let mut out = stdout().lock();
     out.write_all(line.as_bytes())?;
     Ok(out.flush()?)
-}
-
-fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
-    ArmAnswer::Failed { status, message }
 }
 
 struct Arm {

@@ -52,9 +52,10 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         Some(_) => Some(Following::new(session, item, &samples)?),
         None => None,
     };
+    let has_groups = judging.is_of_kept() && samples.has_labels();
     let mut evaluation = Evaluation {
         data_source: model.data_source.name(),
-        labels: judging.has_classes_or_groups().then(Vec::new),
+        labels: (judging.has_class_labels() || has_groups).then(Vec::new),
         ..Evaluation::default()
     };
     let mut said = Instant::now();
@@ -107,10 +108,6 @@ impl Judging<'_> {
         self.judge == Judge::Classes && self.samples.has_labels()
     }
 
-    fn has_classes_or_groups(&self) -> bool {
-        self.has_class_labels() || self.is_of_kept() && self.samples.has_labels()
-    }
-
     /// Whether labels belong to the samples whose outputs are kept.
     fn is_of_kept(&self) -> bool {
         matches!(self.judge, Judge::Embedding | Judge::Recommendation)
@@ -129,12 +126,9 @@ impl Judging<'_> {
         evaluation: &mut Evaluation,
     ) -> Result<(), CaseFailure> {
         answers::add(&mut evaluation.judged, (self.judge, self.model, &self.vocabulary), outputs, batch)?;
-        let vectors = match self.judge {
-            Judge::Embedding => {
-                answers::vectors(&self.names, outputs, |it| self.is_of_samples(it) && it.has_list_per_sample())
-            }
-            _ => Vec::new(),
-        };
+        let is_embedding = self.judge == Judge::Embedding;
+        let is_vector = |it: &HostTensor| is_embedding && self.is_of_samples(it) && it.has_list_per_sample();
+        let vectors = answers::vectors(&self.names, outputs, is_vector);
         let kept_from = evaluation.samples;
         let map = maps::place(self.judge, &self.names, self.batch_size, outputs);
         let output = self.output(outputs, vectors.first().copied().or(map))?;
@@ -147,7 +141,7 @@ impl Judging<'_> {
             (None, Some(wanted)) => answers::misfit(self.model, self.samples.has_labels(), wanted, outputs)?,
             (None, None) => {}
         }
-        if self.judge != Judge::Embedding {
+        if !is_embedding {
             return Ok(());
         }
         if vectors.is_empty() {
@@ -178,14 +172,14 @@ impl Judging<'_> {
             let shapes = answers::shapes(outputs);
             return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
         };
-        let is_named_so = self.names.get(place).is_some_and(|name| is_scores(name));
         let values = outputs[place].to_f64();
         let width = values.len() / self.batch_size;
         if has_labels {
             self.samples.check_width(width)?;
         }
-        let is_named_so = is_named_so && self.judge != Judge::Recommendation;
-        let is_classes = has_labels || is_named_so && outputs[place].has_list_per_sample();
+        let is_named_so = self.names.get(place).is_some_and(|name| is_scores(name));
+        let are_scores = is_named_so && self.judge != Judge::Recommendation && outputs[place].has_list_per_sample();
+        let is_classes = has_labels || are_scores;
         Ok(Output { values, width, is_classes, has_groups: self.is_of_kept() })
     }
 }

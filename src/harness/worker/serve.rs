@@ -9,7 +9,7 @@ use crate::definition::{Case, CaseFailure, Status};
 use crate::harness::protocol::WorkItem;
 use crate::measurement::serving::{Batching, Serve, Trials, with_instances};
 use crate::measurement::{EnergyMeter, memory};
-use crate::run_data::{LoadAnswer, LoadResult, Outcome};
+use crate::run_data::{LoadAnswer, LoadResult, Outcome, Record};
 
 impl Worker<'_> {
     /// The rows of the trials of the item. Another session's outputs are compared before, as in every measurement.
@@ -37,13 +37,10 @@ impl Worker<'_> {
             }
         };
         let meter = EnergyMeter::of(&item.case.device, outcome.row.device_type.as_deref());
-        let energy_kind = match &meter {
-            Ok(meter) => meter.kind.to_owned(),
-            Err(reason) => format!("none: {reason:#}"),
-        };
+        let energy_kind =
+            meter.as_ref().map_or_else(|reason| format!("none: {reason:#}"), |meter| meter.kind.to_owned());
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
-        let (input_shape, library_version) = (outcome.row.input_shape.take(), outcome.row.library_version.take());
-        let artifact_sha256 = outcome.row.artifact_sha256.take();
+        let Record { input_shape, library_version, artifact_sha256, .. } = outcome.row;
         let row = LoadResult { energy_kind: Some(energy_kind), input_shape, library_version, artifact_sha256, ..row };
         let mut answer = with_instances(terms.served_at_once(), batching, open, |instances| {
             Trials { instances, terms, row, meter: meter.ok(), observer: None }.all()
