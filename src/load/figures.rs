@@ -10,8 +10,8 @@ use crate::statistics::{SortedCalls, dependence, mean, most_over, queries_for};
 const LAG_OF_BOUND: f64 = 0.05;
 const LEAST_LAG_NS: f64 = 50e3;
 
-/// The row of a trial of which each query has `samples` samples, and its windows if it was watched; `row` is about the case. Returns
-/// `None` if no request was answered.
+/// The row of a trial of which each query has `samples` samples, and its windows if it was watched; `row` is about the case, and by these
+/// terms but for rate and seed. Returns `None` if no request was answered.
 ///
 /// Rates, services and the sessions' work are those of the requests that were answered. So are the latencies, except for what the
 /// verdict and the upper bound count: there a request without an answer took longer than any other.
@@ -50,16 +50,11 @@ pub fn figures(
     let gaps = queries.saturating_sub(1) as f64;
     let completed_per_s = answered.len().saturating_sub(usize::from(is_server)) as f64 / seconds;
     let last_arrival = served.iter().map(|request| request.scheduled_ns).max().unwrap_or(0) as f64 / 1e9;
-    let (backlog_most, backlog_end) = if is_server { trial.backlog() } else { (0, 0) };
+    let (backlog_most, backlog_end) = is_server.then(|| trial.backlog()).unzip();
     let of_server = |value: f64| is_server.then_some(value);
     let has_queue = is_server || terms.scenario == Scenario::Concurrent;
     let mut result = LoadResult {
-        scenario: terms.scenario,
         rate: terms.rate.filter(|_| is_server),
-        percentile: p,
-        bound_ms: terms.bound_ms,
-        ttft_bound_ms: terms.ttft_bound_ms,
-        tpot_bound_ms: terms.tpot_bound_ms,
         seed: terms.seed,
         queries,
         samples: queries * samples,
@@ -90,15 +85,12 @@ pub fn figures(
         issue_lag_p99_us: of_server(lag.percentile(0.99) as f64 / 1e3),
         generator_share: trial.generator.and_then(|generator| generator.processor_share),
         generator_real_time: trial.generator.map(|generator| generator.is_real_time),
-        backlog_most: is_server.then_some(backlog_most),
-        backlog_end: is_server.then_some(backlog_end),
+        backlog_most,
+        backlog_end,
         utilisation: busy_ns / (seconds * 1e9 * terms.served_at_once() as f64),
         mean_batch: answered.len() as f64 / calls.max(1.0),
         ended_early: trial.ended_early || trial.is_cut,
-        energy_j_per_request: trial
-            .energy_j
-            .filter(|_| !answered.is_empty())
-            .map(|joules| joules / answered.len() as f64),
+        energy_j_per_request: trial.energy_j.map(|joules| joules / answered.len() as f64),
         ..row
     };
     result = with_tokens(result, trial);
@@ -139,9 +131,9 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
         );
         return (Verdict::Invalid, Some(reason));
     }
+    let ended = if result.ended_early { "; ended early" } else { "" };
     let grown = result.least_growth_mb_per_h.zip(terms.most_growth_mb_per_h).filter(|(least, most)| least > most);
     if let Some((least, most)) = grown {
-        let ended = if result.ended_early { "; ended early" } else { "" };
         let growth = result.growth_mb_per_h.unwrap_or(least);
         let reason = format!(
             "memory grows by {growth:.1} MB/h, and by {least:.1} MB/h at least; {most:.1} MB/h are allowed{ended}"
@@ -159,7 +151,6 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     // The nearest rank of the percentile is over the bound.
     let are_too_many = over > of - (terms.percentile * of as f64).ceil().clamp(1.0, of as f64) as usize;
     if is_hopeless || result.unanswered > 0 || are_too_many {
-        let ended = if result.ended_early { "; ended early" } else { "" };
         let broken = match (terms.bound_ms, terms.ttft_bound_ms.or(terms.tpot_bound_ms)) {
             (Some(bound), None) => format!("were over {bound} ms"),
             _ => format!("did not keep {bounds}"),
@@ -207,6 +198,7 @@ pub fn percentile_name(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Case;
     use crate::load::tests::simulation::queue;
     use crate::load::{Draws, Generator, poisson};
     use crate::run_data::ServiceTime;
@@ -246,6 +238,11 @@ mod tests {
         LoadTerms { rate: Some(rate), bound_ms, ..LoadTerms::default() }
     }
 
+    fn judged(trial: &Trial, terms: &LoadTerms, samples: usize) -> LoadResult {
+        let row = LoadResult::about(&Case::new("m", "ort", 1), terms, 1);
+        figures(row, trial, terms, samples).unwrap().0
+    }
+
     /// Pollaczek and Khinchine: the mean wait of M/G/1 is λ E[S²] / (2 (1 − ρ)); λ S² / (2 (1 − ρ)) for M/D/1 and ρ S / (1 − ρ)
     /// for M/M/1.
     #[test]
@@ -257,7 +254,7 @@ mod tests {
                 (ServiceTime::Exponential(service), rho * service / (1.0 - rho)),
             ] {
                 let trial = queue(&poisson(rate, 11, 400_000), &mut Draws::new(time, 12));
-                let result = figures(LoadResult::default(), &trial, &terms(rate, None), 1).unwrap().0;
+                let result = judged(&trial, &terms(rate, None), 1);
                 let found = result.queue_mean_ms.unwrap() / 1e3;
                 assert!((found / expected - 1.0).abs() < 0.05, "{time:?} at {rho}: {found} s and not {expected} s");
                 assert!((result.utilisation / rho - 1.0).abs() < 0.02, "{}", result.utilisation);
@@ -311,7 +308,7 @@ mod tests {
     fn a_stall_shows_in_the_latency_from_the_schedule() {
         let stalling = ServiceTime::Stalling { seconds: 0.0005, stall: 0.1, every: 1000 };
         let trial = queue(&poisson(500.0, 3, 20_000), &mut Draws::new(stalling, 1));
-        let result = figures(LoadResult::default(), &trial, &terms(500.0, None), 1).unwrap().0;
+        let result = judged(&trial, &terms(500.0, None), 1);
         assert!(result.latency_p99_ms > 50.0 && result.service_p99_ms < 1.0, "{result:?}");
     }
 
@@ -323,7 +320,7 @@ mod tests {
             let generator = Some(Generator::default());
             let trial =
                 Trial { served: latencies_ms.into_iter().map(request).collect(), generator, ..Trial::default() };
-            let result = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap().0;
+            let result = judged(&trial, &terms(100.0, Some(20.0)), 1);
             (result.verdict.unwrap(), result.message.unwrap_or_default())
         };
         // Those over the bound are far from each other.
@@ -361,14 +358,14 @@ mod tests {
         let without = Served { scheduled_ns: ms(100), started_ns: ms(1000), ended_ns: ms(1000), ..Served::default() };
         let served = [(0..493).map(answered).collect(), vec![without; 174]].concat();
         let trial = Trial { served, ..Trial::default() };
-        let row = figures(LoadResult::default(), &trial, &terms(666.0, None), 2).unwrap().0;
+        let row = judged(&trial, &terms(666.0, None), 2);
         assert_eq!((row.queries, row.unanswered, row.seconds), (667, 174, 1.0));
         assert_eq!((row.completed_per_s, row.samples_per_s), (492.0, 984.0));
         assert_eq!((row.service_mean_ms, row.latency_mean_ms, row.latency_p99_ms), (2.0, 2.0, 2.0));
         assert!((row.utilisation - 0.986).abs() < 1e-9, "{}", row.utilisation);
         assert_eq!((row.verdict, row.latency_upper_ms), (Some(Verdict::Failed), None));
         assert_eq!(row.message.as_deref(), Some("174 of 667 queries had no answer"));
-        let row = figures(LoadResult::default(), &trial, &terms(666.0, Some(20.0)), 2).unwrap().0;
+        let row = judged(&trial, &terms(666.0, Some(20.0)), 2);
         assert_eq!((row.over_bound, row.goodput_per_s, row.loadgen_accepts), (Some(174), Some(493.0), Some(false)));
         assert_eq!(row.verdict, Some(Verdict::Failed));
     }
@@ -378,7 +375,7 @@ mod tests {
         let request = Served { ended_ns: 1_000_000, batch: 1, ..Served::default() };
         let of = |is_cut, ended_early| {
             let trial = Trial { served: vec![request; 50], is_cut, ended_early, ..Trial::default() };
-            let row = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap().0;
+            let row = judged(&trial, &terms(100.0, Some(20.0)), 1);
             (row.verdict.unwrap(), row.loadgen_accepts, row.ended_early)
         };
         assert_eq!(of(true, false), (Verdict::Undecided, None, true));
@@ -398,7 +395,7 @@ mod tests {
         // Good, late with its first token, and slow with those after it.
         let served = [vec![request(10, 60); 98], vec![request(30, 40), request(10, 300)]].concat();
         let terms = LoadTerms { ttft_bound_ms: Some(20.0), tpot_bound_ms: Some(6.0), ..terms(1.0, None) };
-        let result = figures(LoadResult::default(), &Trial { served, ..Trial::default() }, &terms, 1).unwrap().0;
+        let result = judged(&Trial { served, ..Trial::default() }, &terms, 1);
         assert_eq!((result.over_bound, result.verdict), (Some(2), Some(Verdict::Failed)));
         assert!((result.goodput_per_s.unwrap() - 98.0 / 0.3).abs() < 1e-9, "{result:?}");
         let message = result.message.unwrap();
@@ -410,10 +407,8 @@ mod tests {
         let request = Served { ended_ns: 10, batch: 4, ..Served::default() };
         let without = Served { ended_ns: 20, batch: 0, ..Served::default() };
         let trial = Trial { served: [vec![request; 4], vec![without]].concat(), ..Trial::default() };
-        let result =
-            figures(LoadResult::default(), &trial, &LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) }, 1)
-                .unwrap()
-                .0;
+        let terms = LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) };
+        let result = judged(&trial, &terms, 1);
         assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
         assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no answer"));
     }

@@ -294,13 +294,8 @@ impl Suite {
     /// # Errors
     /// A file of a flag cannot be a model, or the numbers are out of their ranges.
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite> {
-        if !selection.path.is_empty() {
-            self.models = models_of_files(&selection.path)?;
-            self.include_found = false;
-        }
-        if !selection.files.is_empty() {
-            let path = std::mem::take(&mut self.models).into_iter().filter(|_| !selection.path.is_empty());
-            self.models = path.chain(models_of_paths(&selection.files)?).collect();
+        if !selection.path.is_empty() || !selection.files.is_empty() {
+            self.models = [models_of_files(&selection.path)?, models_of_paths(&selection.files)?].concat();
             self.include_found = false;
         }
         for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {

@@ -19,12 +19,6 @@ pub struct Closeness {
     pub rounding: Option<Errors>,
 }
 
-impl Default for Closeness {
-    fn default() -> Self {
-        Self::to_reference(Dtype::F32, None)
-    }
-}
-
 impl Closeness {
     /// To a reference, which is exact. A tolerance that the model's description gives is right in any case.
     pub fn to_reference(dtype: Dtype, given: Option<f64>) -> Self {

@@ -159,7 +159,9 @@ impl CriterionWorker<'_> {
         let calls = samples.samples_ns.iter().map(Vec::len).sum();
         put_parts(&loaded.session.take_parts(), calls, &mut outcome.row);
         outcome.row.calls_together = loaded.session.session().placement().together;
-        loaded.expectation.verify_again(loaded.session.session())?;
+        if let Some(expectation) = &loaded.expectation {
+            expectation.verify_again(loaded.session.session())?;
+        }
         outcome.row.memory_mb = memory::peak_bytes().map(memory::megabytes);
         outcome.row.memory_kind = outcome.row.memory_mb.map(|_| "shared-process-peak-rss".into());
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {

@@ -44,13 +44,8 @@ use crate::run_data::{CriterionArguments, Event, Latencies, Outcome, Record};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
 pub fn run(job_path: &Path) -> u8 {
-    match do_job(job_path) {
-        Ok(()) => exit_codes::OK,
-        Err(error) => {
-            eprintln!("inferbench: {error:#}");
-            1
-        }
-    }
+    let done = do_job(job_path).inspect_err(|error| eprintln!("inferbench: {error:#}"));
+    if done.is_ok() { exit_codes::OK } else { 1 }
 }
 
 fn do_job(path: &Path) -> Result<()> {

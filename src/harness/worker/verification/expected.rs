@@ -22,7 +22,6 @@ pub(super) const SAME_WEIGHTS: &str = "the same weights in f32";
 type SessionOf = (Box<dyn Session>, String);
 
 /// What the outputs of a session are compared with, once more after the measurement.
-#[derive(Default)]
 pub struct Expectation {
     /// Names and values of the outputs, by binding.
     pub(super) bindings: Vec<NamedTensors>,
