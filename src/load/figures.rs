@@ -119,11 +119,8 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     let allowed_ns =
         (LAG_OF_BOUND * terms.ttft_bound_ms.or(terms.bound_ms).unwrap_or(result.latency_ms) * 1e6).max(LEAST_LAG_NS);
     if lag_ns > allowed_ns {
-        let real_time = if result.generator_real_time == Some(false) {
-            "; it may not run in the real-time class (CAP_SYS_NICE)"
-        } else {
-            ""
-        };
+        let may_not = result.generator_real_time == Some(false);
+        let real_time = if may_not { "; it may not run in the real-time class (CAP_SYS_NICE)" } else { "" };
         let reason = format!(
             "the generator was late: p99 of its lag is {:.0} µs, and {:.0} µs are allowed{real_time}",
             lag_ns / 1e3,

@@ -37,15 +37,9 @@ impl Iterator for Draws {
     fn next(&mut self) -> Option<Duration> {
         self.calls += 1;
         let seconds = match self.service {
-            ServiceTime::Constant(seconds) => seconds,
             ServiceTime::Exponential(mean) => -mean * uniform(&mut self.state).ln(),
-            ServiceTime::Stalling { seconds, stall, every } => {
-                if self.calls.is_multiple_of(every) {
-                    stall
-                } else {
-                    seconds
-                }
-            }
+            ServiceTime::Stalling { stall, every, .. } if self.calls.is_multiple_of(every) => stall,
+            ServiceTime::Constant(seconds) | ServiceTime::Stalling { seconds, .. } => seconds,
         };
         Some(Duration::from_secs_f64(seconds))
     }

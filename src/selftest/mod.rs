@@ -23,6 +23,7 @@ use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
+use crate::run_data::files::read_json;
 use crate::run_data::{Latencies, ProcessSpread, write_whole};
 use crate::selection::Selection;
 use crate::statistics::mean;
@@ -64,15 +65,13 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
     eprintln!("the harness's own cost");
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));
     let overhead = overhead::measure(for_overhead)?;
-    let for_gate = if at_most >= SHORTEST_WITH_GATE { at_most / 2 } else { Duration::ZERO };
-    let measured = match processes::measure(paths, (at_most - for_gate).saturating_sub(start.elapsed()))? {
+    let for_gate = (at_most >= SHORTEST_WITH_GATE).then_some(at_most / 2);
+    let for_case = at_most - for_gate.unwrap_or_default();
+    let measured = match processes::measure(paths, for_case.saturating_sub(start.elapsed()))? {
         Ok(measured) => measured,
         Err(exit_code) => return Ok(Err(exit_code)),
     };
-    let gate = match for_gate {
-        Duration::ZERO => None,
-        _ => measure_gate(paths, measured.selection, for_gate)?,
-    };
+    let gate = for_gate.map(|for_gate| measure_gate(paths, measured.selection, for_gate)).transpose()?.flatten();
     let medians: Vec<f64> = measured.processes.iter().map(Latencies::p50_ms).collect();
     let selftest = Selftest {
         format: FORMAT,
@@ -140,8 +139,7 @@ pub fn known_spread(paths: &Paths) -> Option<ProcessSpread> {
 }
 
 fn read(path: &Path, host_id: &str) -> Result<Selftest> {
-    let selftest: Selftest =
-        serde_json::from_slice(&std::fs::read(path)?).with_context(|| path.display().to_string())?;
+    let selftest: Selftest = read_json(path)?;
     ensure!(selftest.format <= FORMAT, "{} is of a newer inferbench", path.display());
     ensure!(selftest.machine.host_id == host_id, "the selftest here is of another machine than this run");
     Ok(selftest)

@@ -48,10 +48,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         vocabulary: Vocabulary::beside(model),
         samples: &samples,
     };
-    let following = match model.generation {
-        Some(_) => Some(Following::new(session, item, &samples)?),
-        None => None,
-    };
+    let following = model.generation.as_ref().map(|_| Following::new(session, item, &samples)).transpose()?;
     let has_groups = judging.is_of_kept() && samples.has_labels();
     let mut evaluation = Evaluation {
         data_source: model.data_source.name(),

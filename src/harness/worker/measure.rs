@@ -222,11 +222,9 @@ impl CriterionWorker<'_> {
             (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
             _ => "no reference".into(),
         };
-        let loaded = if outcome.is_session_shared {
-            "same session".to_owned()
-        } else {
-            format!("loaded in {:.0?}", Duration::from_secs_f64(outcome.row.load_time_ms.unwrap_or_default() / 1e3))
-        };
+        let load_time = Duration::from_secs_f64(outcome.row.load_time_ms.unwrap_or_default() / 1e3);
+        let loaded = format!("loaded in {load_time:.0?}");
+        let loaded = if outcome.is_session_shared { "same session" } else { &loaded };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());
         eprintln!(
