@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, anyhow, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
-use walkdir::{DirEntry, WalkDir};
+use walkdir::WalkDir;
 
 /// `benchmark.json`. A benchmark of this project's form has both.
 #[derive(Deserialize)]
@@ -98,17 +98,11 @@ pub struct MeasuredEntry {
 pub const QUICK: &str = "quick: `--quick` makes up a sample; measure without it";
 const FOREIGN: &str = "foreign: it was not measured by inferbench";
 
-/// The folders `<root>/<group>/<function>/<value>/<baseline>`, in the order of their names; none if there is no root.
-fn baselines(root: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = WalkDir::new(root).min_depth(4).max_depth(4).sort_by_file_name().into_iter().flatten();
-    entries.filter(|entry| entry.file_type().is_dir()).map(DirEntry::into_path)
-}
-
 /// The names under which the tree keeps measurements: `new`, Criterion's `base`, and saved baselines.
 pub fn find_baselines(root: &Path) -> Vec<String> {
-    let kept = baselines(root).filter(|entry| entry.join("benchmark.json").is_file());
-    let names: BTreeSet<String> =
-        kept.filter_map(|entry| Some(entry.file_name()?.to_string_lossy().into_owned())).collect();
+    let entries = WalkDir::new(root).min_depth(4).max_depth(4).into_iter().flatten();
+    let kept = entries.filter(|entry| entry.path().join("benchmark.json").is_file());
+    let names: BTreeSet<String> = kept.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.into_iter().collect()
 }
 

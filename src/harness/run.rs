@@ -127,9 +127,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     let begun = (request.calibrates || part.is_some()).then(|| CalibrationWatch::begin(&manifest, request.selftest));
-    if let Some(watch) = &begun {
-        manifest.calibrations.push(watch.so_far().clone());
-    }
+    manifest.calibrations.extend(begun.as_ref().map(|watch| watch.so_far().clone()));
     folder.write_manifest(&manifest)?;
     let times = ExpectedTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str()));
     let mut runnable = Vec::new();

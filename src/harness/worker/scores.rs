@@ -71,6 +71,10 @@ pub fn add(
     batch: &[Sample],
     outputs: &[HostTensor],
 ) -> Result<(), CaseFailure> {
+    if evaluation.scores.is_empty() {
+        let new = |it: &Scorer| Scores { metric: it.metric.clone(), unit: it.unit.clone(), of_samples: Vec::new() };
+        evaluation.scores = scorers().iter().map(new).collect();
+    }
     for (row, sample) in batch.iter().enumerate() {
         let of_row = |output: &HostTensor| match output.shape.first() {
             Some(&rows) if rows == batch_size => output.rows(&[row]),
@@ -82,18 +86,12 @@ pub fn add(
             _ => None,
         };
         let answer = Answer { model, inputs: &sample.inputs, outputs: &outputs, label };
-        for Scorer { metric, unit, score } in scorers() {
+        for (Scorer { metric, score, .. }, scores) in scorers().iter().zip(&mut evaluation.scores) {
             let score = score(&answer);
             if let Some(strange) = score.filter(|score| !score.is_finite()) {
                 return Err(CaseFailure::failed(format!("the metric {metric:?} of a sample is {strange}")));
             }
-            match evaluation.scores.iter_mut().find(|scores| scores.metric == *metric) {
-                Some(scores) => scores.of_samples.push(score),
-                None => {
-                    let (metric, unit) = (metric.clone(), unit.clone());
-                    evaluation.scores.push(Scores { metric, unit, of_samples: vec![score] });
-                }
-            }
+            scores.of_samples.push(score);
         }
     }
     Ok(())
