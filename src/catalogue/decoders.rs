@@ -22,7 +22,7 @@ const DECODER: &str = "decoder_model";
 const ENCODER: &str = "encoder_model";
 
 /// Tokens of a prompt, if nobody says another number, and new ones after it.
-pub(super) const PROMPT: usize = 128;
+const PROMPT: usize = 128;
 pub(super) const NEW_TOKENS: usize = 256;
 
 const LOGITS: &str = "logits";
@@ -93,7 +93,7 @@ pub(super) fn as_language_model(
     let limit = parts.iter().filter_map(of_positions).min().and_then(|rows| usize::try_from(rows).ok());
     generation.positions = generation.positions.or(limit);
     generation.new_tokens = generation.new_tokens.or(Some(NEW_TOKENS));
-    let prompt = generation.positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1);
+    let prompt = usual_prompt(generation.positions);
     let has_sequence = inputs.iter().any(TensorSpec::has_sequence);
     let Origin::Files { onnx, .. } = model.origin else { bail!("a language model of files is ONNX files") };
     Ok(Model {
@@ -108,7 +108,12 @@ pub(super) fn as_language_model(
     })
 }
 
-fn phases_of(prefill: Vec<String>, decode: String) -> Vec<PhasePlan> {
+/// The tokens of a prompt for a model of so many positions.
+pub(super) fn usual_prompt(positions: Option<usize>) -> usize {
+    positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1)
+}
+
+pub(super) fn phases_of(prefill: Vec<String>, decode: String) -> Vec<PhasePlan> {
     let plan = |phase, parts| PhasePlan { phase, parts, outputs: Vec::new() };
     vec![plan(Phase::Prefill, prefill), plan(Phase::Decode, vec![decode])]
 }

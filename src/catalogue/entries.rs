@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry of a model that is not packaged.
+    /// An entry of a model without a hub id and with its own sizes.
     pub fn new(name: String, variant: String, place: Place, model: Result<Model, CaseFailure>) -> Self {
         Entry { name, variant, hub_id: None, place, dims: Dims::default(), model }
     }
@@ -72,13 +72,9 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
             Ok(packaged) => (packaged.hub_id, packaged.models.into_iter().map(Ok).collect()),
             Err(error) => (None, vec![Err(failed(error))]),
         };
-        entries.extend(models.into_iter().map(|model| Entry {
-            name: name.clone(),
-            variant: model.as_ref().map_or(ORIGINAL, |model: &Model| model.variant.as_str()).to_owned(),
-            hub_id: hub_id.clone(),
-            place: Place::Zoo,
-            dims: Dims::default(),
-            model,
+        entries.extend(models.into_iter().map(|model| {
+            let variant = model.as_ref().map_or(ORIGINAL, |model: &Model| model.variant.as_str()).to_owned();
+            Entry { hub_id: hub_id.clone(), ..Entry::new(name.clone(), variant, Place::Zoo, model) }
         }));
     }
     let packaged = originals(&entries);

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::decoders::{NEW_TOKENS, PROMPT};
-use crate::definition::{
-    BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
-};
+use super::decoders::{NEW_TOKENS, phases_of, usual_prompt};
+use crate::definition::{BATCH, Dimension, ElementType, Generation, Model, Origin, Part, SEQUENCE, TensorSpec};
 use crate::gguf::Header;
 
 /// The extension of such files.
@@ -50,7 +48,6 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
         table.copied().unwrap_or(0)
     );
     let positions = header.of_architecture("context_length").and_then(|length| usize::try_from(length).ok());
-    let prompt = positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1);
     let symbol = |name: &str| Dimension::Symbol(name.into());
     let tokens = |length: &str| TensorSpec {
         below: Some(vocabulary),
@@ -58,21 +55,20 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
     };
     let vocabulary = usize::try_from(vocabulary).with_context(of_file)?;
     let logits = TensorSpec::new("logits", ElementType::F32, vec![symbol(BATCH), Dimension::Fixed(vocabulary)]);
-    let plan = |phase| PhasePlan { phase, parts: vec![PART.into()], outputs: Vec::new() };
     Ok(Model {
         variant: variant.into(),
         family: architecture,
         modality: "text".into(),
         parameters: Some(header.parameters()),
         parts: vec![Part { name: PART.into(), inputs: vec![tokens("tokens")], outputs: vec![logits] }],
-        phases: [Phase::Prefill, Phase::Decode].map(plan).into(),
+        phases: phases_of(vec![PART.into()], PART.into()),
         generation: Some(Generation {
             tokens: TOKENS.into(),
             new_tokens: Some(NEW_TOKENS),
             positions,
             ..Generation::default()
         }),
-        sequence_lengths: vec![prompt],
+        sequence_lengths: vec![usual_prompt(positions)],
         dtype: header.dtype(),
         origin: Origin::Gguf { file: file.to_owned() },
         ..Model::of_tensors(name, vec![tokens(SEQUENCE)], Vec::new())

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use super::user_files::read_toml;
 use crate::definition::{
     DataSource, Dtype, Generation, Model, ORIGINAL, Origin, Part, PhasePlan, Quantization, REFERENCE, TensorSpec,
     Tolerance, check_component, whole,
@@ -122,9 +123,7 @@ pub(super) struct Packaged {
 /// `model.toml` is missing, is not TOML, or lacks a field or has an unknown one.
 pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     let path = folder.join("model.toml");
-    let text = fs_err::read_to_string(&path)?;
-    let read = || packaged(toml::from_str(&text)?, folder);
-    read().with_context(|| path.display().to_string())
+    packaged(read_toml(&path)?, folder).with_context(|| path.display().to_string())
 }
 
 fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {

@@ -7,6 +7,7 @@ use fs_err::File;
 use safetensors::SafeTensors;
 use zip::ZipArchive;
 
+use super::user_files::has_extension;
 use crate::definition::{DataSource, Model};
 use crate::onnx::map_file;
 
@@ -46,7 +47,7 @@ pub(super) fn reference_of(graph: &Path) -> Option<PathBuf> {
 
 /// The names of the tensors of a safetensors file, or of the arrays of an `.npz`.
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
-    if path.extension().is_some_and(|extension| extension == "npz") {
+    if has_extension(path, "npz") {
         let mut archive = ZipArchive::new(File::open(path).ok()?).ok()?;
         let places = 0..archive.len();
         let name = |place| Some(archive.by_index(place).ok()?.name().ok()?.trim_end_matches(".npy").to_owned());

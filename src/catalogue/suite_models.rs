@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
 use crate::definition::{
-    BATCH, CaseFailure, Dimension, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec,
-    check_component, usable_name, with_dimensions,
+    BATCH, CaseFailure, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec, check_component,
+    usable_name, with_dimensions,
 };
 use crate::onnx;
 
@@ -82,16 +82,14 @@ fn of_each_size(entry: Entry, suite: &Suite) -> Result<Vec<Entry>> {
         bail!("model {:?} has no open size {unknown:?}; the inputs are {}", entry.name, texts(&open));
     }
     let of_step = |mut dims: Dims| {
-        let chosen = sized(&dims.0);
+        let mut inputs = sized(&dims.0);
         // A packaged model has its own sizes where none is asked for.
-        let or_own = |(own, asked): (&Dimension, &Dimension)| own.fixed().filter(|_| asked.fixed().is_none());
-        let shape = |own: &TensorSpec, asked: &TensorSpec| -> Vec<Dimension> {
-            let sizes = own.shape.iter().zip(&asked.shape);
-            sizes.map(|sizes| or_own(sizes).map_or_else(|| sizes.1.clone(), Dimension::Fixed)).collect()
-        };
-        let inputs = model.inputs.iter().zip(&chosen);
-        let inputs: Vec<TensorSpec> =
-            inputs.map(|(own, asked)| TensorSpec { shape: shape(own, asked), ..own.clone() }).collect();
+        let own = model.inputs.iter().flat_map(|input| &input.shape);
+        for (asked, own) in inputs.iter_mut().flat_map(|input| &mut input.shape).zip(own) {
+            if asked.fixed().is_none() && own.fixed().is_some() {
+                asked.clone_from(own);
+            }
+        }
         let mut sized = model.clone();
         if let Origin::Packaged { has_reference, .. } = &mut sized.origin {
             *has_reference &= inputs == model.inputs;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::entries::sorted_children;
 use super::named_files::file_stem;
+use super::user_files::has_extension;
 use crate::definition::{Suite, SuiteModel, usual_backend};
 
 /// Reads a suite by its name or path.
@@ -21,21 +22,19 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
     let text = fs_err::read_to_string(&path).map_err(|error| {
         let files = sorted_children(&folder).unwrap_or_default();
-        let names = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml"));
+        let names = files.iter().filter(|file| has_extension(file, "toml"));
         let names = names.map(|file| file_stem(file)).collect::<Vec<_>>().join(", ");
         anyhow!("no suite {name_or_path:?} ({error}); there are {names}, or give a path")
     })?;
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
     let read = || -> Result<Suite> {
-        let suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
+        let suite = if has_extension(&path, "json") { custom_set(&text)? } else { toml::from_str(&text)? };
         let mut suite = suite.with_paths_in(path.parent().unwrap_or(Path::new("")));
         let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
         for backends in of_models.chain([&mut suite.backends]) {
             let names = backends.iter().map(|name| backend_of_suite(name)).collect::<Result<IndexSet<String>>>()?;
             *backends = names.into_iter().collect();
         }
-        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        suite.name = suite.shard.as_ref().map_or_else(stem, |shard| shard.suite.clone());
+        suite.name = suite.shard.as_ref().map_or_else(|| file_stem(&path), |shard| shard.suite.clone());
         suite.check()?;
         Ok(suite)
     };
@@ -52,9 +51,6 @@ fn backend_of_suite(text: &str) -> Result<String> {
     Ok(name)
 }
 
-/// The settings that a custom set runs its models with.
-const CUSTOM_SET: &str = "models = []\nbackends = ['ort', 'tch', 'candle']\nbatch_sizes = [1, 8]";
-
 /// Reads a custom set, the JSON form of a suite: models by key. A model with a `path` has the name of its key; the others
 /// are models of the catalogue, by name or hub id.
 fn custom_set(text: &str) -> Result<Suite> {
@@ -68,8 +64,8 @@ fn custom_set(text: &str) -> Result<Suite> {
         serde_json::from_value::<SuiteModel>(entry.into()).context(key)
     };
     let models = entries.into_iter().map(model).collect::<Result<Vec<_>>>()?;
-    let defaults: Suite = toml::from_str(CUSTOM_SET)?;
-    Ok(Suite { allows_unknown_models: true, models, ..defaults })
+    let backends = ["ort", "tch", "candle"].map(str::to_owned).into();
+    Ok(Suite { allows_unknown_models: true, models, batch_sizes: vec![1, 8], ..Suite::new("", backends) })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const TOML: &str = "toml";
 /// The file that a folder of `inferbench import` has, whose model is named by the folder.
 pub(super) const MODEL_TOML: &str = "model.toml";
 
-fn has_extension(file: &Path, extension: &str) -> bool {
+pub(super) fn has_extension(file: &Path, extension: &str) -> bool {
     file.extension().is_some_and(|own| own == extension)
 }
 
@@ -175,7 +175,7 @@ struct GgufToml {
 
 /// # Errors
 /// The file cannot be read, lacks a key or has unknown ones.
-fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
+pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
     toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
 }
 

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
 use super::write_or_print;
-use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, RateChange, Side, compare, rate_changes};
+use crate::compare::{EarlierRuns, Options, RateChange, Side, compare, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
 use crate::history::{History, Run, find_load};
@@ -18,7 +17,6 @@ use crate::report::load::{Form, checks_of_rates, render_comparison};
 use crate::report::profile::newest_pages;
 use crate::report::{Format, columns, comparison};
 use crate::run_data::{LoadResult, LoadRun};
-use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
 
 /// Compare two runs or baselines, with a verdict for each case
@@ -45,28 +43,7 @@ pub struct Arguments {
     #[command(flatten)]
     history: HistoryArguments,
     #[command(flatten)]
-    filter: CaseFilter,
-    /// Also compare cases in which these conditions differ, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION,…")]
-    allow_different: Vec<Condition>,
-    /// Do not count a case that the candidate lacks as a regression
-    #[arg(long)]
-    allow_missing: bool,
-    /// Exit with 0 even if some cases are open, as long as one is decided
-    #[arg(long)]
-    allow_undecided: bool,
-    /// Smaller changes in time are no regressions; those that are certain are shown as notices
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
-    tolerance: f64,
-    /// An increase in memory or model size up to this is no regression
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = fraction_below_one)]
-    memory_tolerance: f64,
-    /// A loss of accuracy up to this is no regression
-    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = fraction_below_one)]
-    accuracy_tolerance: f64,
-    /// Confidence of the intervals; 100 % minus this is the rate of false alarms among the changes found in all cases
-    #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
-    confidence: f64,
+    options: Options,
     #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]
     format: AnyFormat,
     /// The columns of the table of other metrics, in this order; `all` shows every column that has a value
@@ -82,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let runs = arguments.history.open(paths.reports())?;
     let loads = HistoryArguments::loads(&runs);
     if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
-        let changes = rates(&sides, arguments);
+        let changes = rates(&sides, &arguments.options);
         if changes.is_empty() {
             eprintln!("inferbench: the two load tests have no search of a case in common");
             return Ok(exit_codes::NOTHING_MEASURED);
@@ -102,20 +79,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let base = Side::find(&arguments.base, &runs, &paths)?;
     let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
-    let options = Options {
-        confidence: arguments.confidence,
-        tolerance: arguments.tolerance,
-        allowance: Allowance { memory: arguments.memory_tolerance, accuracy: arguments.accuracy_tolerance },
-        allowed: arguments.allow_different.clone(),
-        missing_is_allowed: arguments.allow_missing,
-        undecided_is_allowed: arguments.allow_undecided,
-        filter: arguments.filter.clone(),
-    };
+    let options = &arguments.options;
     let compared = &base.run_ids() | &candidate.run_ids();
     let earlier = EarlierRuns::read(&runs, &compared);
     let known = |host_id: &str| known_noise(&paths.selftest(), host_id);
-    let found = compare(&base, &candidate, &earlier, &known, &options);
-    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &loads, &runs)), arguments));
+    let found = compare(&base, &candidate, &earlier, &known, options);
+    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &loads, &runs)), options));
     let text = match arguments.format {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),
@@ -162,29 +131,13 @@ fn loads_of(side: &Side, loads: &[LoadRun], history: &History) -> Vec<LoadResult
 }
 
 /// The highest rates of the cases that the filter leaves.
-fn rates(sides: &[Vec<LoadResult>; 2], arguments: &Arguments) -> Vec<RateChange> {
+fn rates(sides: &[Vec<LoadResult>; 2], options: &Options) -> Vec<RateChange> {
     let is_chosen = |row: &&LoadResult| {
         let case = Case::new(&row.model, &row.backend, row.batch_size);
         let (variant, device) = (row.variant.clone(), row.device.clone());
         let &LoadResult { phase, sequence_length, dtype, .. } = *row;
-        arguments.filter.matches(&Case { variant, device, phase, sequence_length, dtype, ..case })
+        options.filter.matches(&Case { variant, device, phase, sequence_length, dtype, ..case })
     };
     let [base, candidate] = sides.each_ref().map(|rows| rows.iter().filter(is_chosen).cloned().collect::<Vec<_>>());
-    rate_changes(&base, &candidate, arguments.tolerance)
-}
-
-fn confidence(text: &str) -> anyhow::Result<f64> {
-    let fraction = fraction_below_one(text)?;
-    ensure!(fraction >= 0.5, "not from 50 % to below 100 %");
-    Ok(fraction)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_confidence_is_at_least_a_half() {
-        assert!(confidence("95%").is_ok() && confidence("5%").is_err());
-    }
+    rate_changes(&base, &candidate, options.tolerance)
 }

@@ -93,20 +93,12 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
 fn list_checks(checks: &[Check]) -> Listing {
     let mut table =
         Table::new([Column::text("state"), Column::text("what").essential(), Column::text("found").or_below()]);
+    let mut objects = Vec::new();
     for Check { what, found } in checks {
-        let (state, found) = match found {
-            Ok(found) => ("right", found),
-            Err(why) => ("wrong", why),
-        };
-        table.row([state, what, found]);
+        let (is_right, found) = (found.is_ok(), found.as_ref().unwrap_or_else(|why| why));
+        table.row([if is_right { "right" } else { "wrong" }, what, found]);
+        objects.push(json!({ "what": what, "right": is_right, "found": found }));
     }
-    let objects: Vec<_> = checks
-        .iter()
-        .map(|Check { what, found }| {
-            let text = found.as_ref().unwrap_or_else(|why| why);
-            json!({ "what": what, "right": found.is_ok(), "found": text })
-        })
-        .collect();
     Listing { table, objects: json!({ "checks": objects }) }
 }
 

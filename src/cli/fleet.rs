@@ -143,7 +143,8 @@ impl Ssh {
         ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
         let (_, records) = merge::merge_parts(&merge::Arguments::of(measurement))?;
         // The merged run lacks the cases of a machine that has failed.
-        Ok(if failures.is_empty() { exit_code(&records, self.of.may_fail()) } else { exit_codes::NOTHING_MEASURED })
+        let may_fail = self.of.effort.allow_failed;
+        Ok(if failures.is_empty() { exit_code(&records, may_fail) } else { exit_codes::NOTHING_MEASURED })
     }
 }
 
@@ -160,16 +161,12 @@ fn exit_code(records: &[Record], may_fail: bool) -> u8 {
 
 /// The last measurement that was planned for the same suite, files and number of parts.
 fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
-    let wanted = planned.shard.as_ref();
-    let is_same = |suite: &Suite| {
-        let both = suite.shard.as_ref().zip(wanted);
-        both.is_some_and(|(one, other)| {
-            (&one.fingerprint, one.parts.len(), &one.anchor) == (&other.fingerprint, other.parts.len(), &other.anchor)
-        })
-    };
+    let wanted = planned.shard.as_ref().context("a divided suite has parts")?;
+    let same = |shard: &Shard| (shard.fingerprint.clone(), shard.parts.len(), shard.anchor.clone());
+    let is_same = |suite: &Suite| suite.shard.as_ref().map(same) == Some(same(wanted));
     let models = paths.models()?;
     let folders = fs_err::read_dir(paths.parts()).into_iter().flatten().flatten();
-    let name = wanted.map(|shard| Shard { index: 1, ..shard.clone() }.name()).unwrap_or_default();
+    let name = Shard { index: 1, ..wanted.clone() }.name();
     let suites = folders.filter_map(|entry| {
         let file = entry.path().join(PLAN).join(format!("{name}.toml"));
         read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()

@@ -35,7 +35,7 @@ pub struct TermArguments {
     rate: Option<f64>,
     /// Users of the concurrent scenario; each sends the next request after the answer to the last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    concurrency: Option<u32>,
+    pub(super) concurrency: Option<u32>,
     /// Tokens per prompt of a language model: `32`, or `lognormal:32,0.5` with the median and the standard deviation of the logarithm
     /// [default: those of the case]
     #[arg(long, value_name = "LENGTH", value_parser = parse_token_length, conflicts_with = "lengths")]
@@ -66,7 +66,7 @@ pub struct TermArguments {
     p99: Option<f64>,
     /// The seed of arrival times and of drawn lengths [default: 1]
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// The shortest time of a trial [default: 10s, and 2s in a search; with `--queries`, as long as they take]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
@@ -167,30 +167,19 @@ impl TermArguments {
         } else if own.prompt_tokens.or(own.output_tokens).is_some() {
             suite.lengths = None;
         }
-        Ok(TermArguments {
-            scenario: own.scenario.or(suite.scenario),
-            rate: own.rate.or(suite.rate),
-            concurrency: own.concurrency.or(suite.concurrency),
-            prompt_tokens: own.prompt_tokens.or(suite.prompt_tokens),
-            output_tokens: own.output_tokens.or(suite.output_tokens),
-            lengths: own.lengths.or(suite.lengths),
-            trace: own.trace.or(suite.trace).filter(|_| !is_search),
-            ttft: own.ttft.or(suite.ttft),
-            tpot: own.tpot.or(suite.tpot),
-            percentile: own.percentile.or(suite.percentile),
-            bound: own.bound.or(suite.bound),
-            p99: None,
-            seed: own.seed.or(suite.seed),
-            duration: own.duration.or(suite.duration),
-            queries: own.queries.or(suite.queries),
-            searches: own.searches.or(suite.searches).filter(|_| is_search || own.searches.is_some()),
-            instances: own.instances.or(suite.instances),
-            callers: own.callers.or(suite.callers),
-            max_batch: own.max_batch.or(suite.max_batch),
-            max_delay: own.max_delay.or(suite.max_delay),
-            soak: own.soak || suite.soak && !is_search,
-            max_growth: own.max_growth.or(suite.max_growth).filter(|_| !is_search),
-            service_time: own.service_time.or(suite.service_time),
+        if is_search {
+            (suite.trace, suite.soak, suite.max_growth) = (None, false, None);
+        } else {
+            suite.searches = None;
+        }
+        macro_rules! own_or_suites {
+            ($($name:ident)*) => {
+                TermArguments { soak: own.soak || suite.soak, $($name: own.$name.or(suite.$name),)* }
+            };
+        }
+        Ok(own_or_suites! {
+            scenario rate concurrency prompt_tokens output_tokens lengths trace ttft tpot percentile bound p99 seed duration
+            queries searches instances callers max_batch max_delay max_growth service_time
         })
     }
 
@@ -337,16 +326,6 @@ impl TermArguments {
             ("--service-time", self.service_time.is_some()),
         ];
         super::refuse(&of_sessions, "sessions")
-    }
-
-    #[cfg(feature = "http-load")]
-    pub fn seed(&self) -> u64 {
-        self.seed.unwrap_or(1)
-    }
-
-    #[cfg(feature = "http-load")]
-    pub fn users(&self) -> Option<usize> {
-        self.concurrency.map(|users| users as usize)
     }
 
     /// The same with these tokens of prompts and answers, where nothing else is said.

@@ -143,10 +143,10 @@ mod with_client {
             },
             tokenizer: arguments.tokenizer.as_deref().map(TokenCounter::open).transpose()?.map(Arc::new),
             template: arguments.template.clone(),
-            seed: terms.seed(),
+            seed: terms.seed.unwrap_or(1),
             lengths: terms.lengths()?,
         };
-        let limits = arguments.limits(terms.users());
+        let limits = arguments.limits(terms.concurrency.map(|users| users as usize));
         let headers = [
             token(arguments.token.as_deref(), TOKEN)?.into_iter().collect(),
             arguments.headers.as_deref().map(headers_of_file).transpose()?.unwrap_or_default(),
@@ -164,7 +164,8 @@ mod with_client {
             (Some(_), Some(_), _) => bail!("the inputs are those of --reference or of --data-source: leave one out"),
             (Some(file), None, _) => Some(Reference::File(file.clone())),
             (None, Some(samples), _) => Some(Reference::Samples(samples)),
-            (None, None, Some(model)) => Some(Reference::Model(model_of(model).to_owned())),
+            // `digits` of `digits/ort-cpu-f32/1`.
+            (None, None, Some(case)) => Some(Reference::Model(case.split('/').next().unwrap_or(case).to_owned())),
             (None, None, None) => None,
         };
         let _lock = keep_others_out(paths)?;
@@ -202,11 +203,6 @@ mod with_client {
             ("--time-on", selection.time_on.is_some()),
         ];
         refuse(&of_cases, "form of the model")
-    }
-
-    /// `digits` of `digits/ort-cpu-f32/1`.
-    fn model_of(text: &str) -> &str {
-        text.split_once('/').map_or(text, |(model, _)| model)
     }
 
     fn protocol(name: &str) -> Result<ProtocolName> {

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use super::anchor;
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
-use crate::catalogue::{attempts, flags, shell_word};
+use crate::catalogue::{attempts, flags, read_toml, shell_word};
 use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, matrix, predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Phase, Sizes, parse_device, usual_backend};
+use crate::definition::{Case, Dtype, Model, Sizes};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
@@ -32,7 +32,8 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
     after_help = "A measured case is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
         than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
         measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by \
-        `inferbench run --suite operators`, whose single operators are further examples. A file for `--machine` has \
+        `inferbench run --suite operators`, whose single operators are further examples. Without flags, the backends are those of the \
+        history, the device is cpu, and the batch size is 1, or those of a matrix: 1, 2, 4, 8, 16, 32. A file for `--machine` has \
         `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \
         inferbench predict --path net=file.onnx --backend ort,tch\n  inferbench predict bert-base --backend tch --seq-len 64,256\n  \
         inferbench predict resnet50 --machine server.toml --backend ort\n  \
@@ -43,37 +44,8 @@ pub struct Arguments {
     /// Names and files of models
     #[arg(value_name = "MODEL|FILE")]
     models: Vec<String>,
-    /// The models of this suite
-    #[arg(long, value_name = "NAME|FILE")]
-    suite: Option<String>,
-    /// Files of models; `NAME=` before a file gives it another name
-    #[arg(long, value_delimiter = ',', value_name = "[NAME=]FILE,…")]
-    path: Vec<String>,
-    /// These variants [default: the original]
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    variant: Vec<String>,
-    /// An input of the files, as `x:f32[batch,3,224,224]`
-    #[arg(long, value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
-    input: Vec<String>,
-    /// A size that the models leave open, by its name, or as `x.2` for the third dimension of input `x`, or several: `height=224,384`
-    /// [default: typical sizes]
-    #[arg(long, value_delimiter = ';', value_name = "NAME=SIZE,…")]
-    dim: Vec<String>,
-    /// Backends [default: those of the history]
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    backend: Vec<String>,
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_value = "cpu", value_parser = parse_device)]
-    device: Vec<String>,
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
-    dtype: Vec<Dtype>,
-    /// Batch sizes [default: 1; of a matrix 1, 2, 4, 8, 16, 32]
-    #[arg(long, visible_alias = "batch-sizes", value_delimiter = ',', value_name = "N,…")]
-    batch: Vec<usize>,
-    /// Sequence lengths [default: those of the model]
-    #[arg(long, visible_alias = "seq-lens", value_delimiter = ',', value_name = "N,…")]
-    seq_len: Vec<usize>,
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
-    phase: Vec<Phase>,
+    #[command(flatten)]
+    selection: Selection,
     /// A machine of the history, by its host id [default: this one, or else the one with the most rows]
     #[arg(long, value_name = "HOST_ID")]
     host: Option<String>,
@@ -89,8 +61,8 @@ pub struct Arguments {
     /// Show the errors of predictions for rows of the history if families, batch sizes or machines are left out
     #[arg(
         long,
-        conflicts_with_all = ["models", "suite", "path", "variant", "input", "dim", "backend", "device", "dtype"],
-        conflicts_with_all = ["batch", "seq_len", "phase", "host", "machine", "matrix"]
+        conflicts_with_all = ["models", "model", "suite", "path", "variant", "input", "dim", "backend", "device", "dtype"],
+        conflicts_with_all = ["batch_sizes", "seq_lens", "phase", "host", "machine", "matrix"]
     )]
     evaluate: bool,
     #[command(flatten)]
@@ -280,7 +252,7 @@ impl Arguments {
     fn by_file(&self, command: String, case: &Case, file: Option<&Path>) -> String {
         let Some(file) = file else { return command };
         let model = &case.model;
-        let inputs = self.input.iter().map(|input| ("--input", input.clone()));
+        let inputs = self.selection.input.iter().map(|input| ("--input", input.clone()));
         let path = ("--path", format!("{model}={}", file.display()));
         let words = std::iter::once(path).chain(inputs);
         let words: Vec<String> = words.map(|(flag, word)| format!("{flag} {}", shell_word(&word))).collect();
@@ -288,46 +260,34 @@ impl Arguments {
     }
 
     fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Plan> {
-        ensure!(
-            !self.models.is_empty() || !self.path.is_empty() || self.suite.is_some(),
-            "name a model, a file or a suite"
-        );
-        let (files, names) = self.models.iter().cloned().partition(|word: &String| Path::new(word).exists());
-        let mut backends = self.backend.iter().map(|name| usual_backend(name)).collect::<Result<Vec<String>>>()?;
-        if backends.is_empty() {
-            backends = lessons.examples.iter().map(|example| example.subject.runtime.backend.clone()).collect();
-            backends.sort_unstable();
-            backends.dedup();
+        let mut selection = self.selection.clone();
+        for word in &self.models {
+            let list = if Path::new(word).exists() { &mut selection.files } else { &mut selection.model };
+            list.push(word.clone());
         }
-        let batch_sizes = match (&self.batch[..], &self.matrix) {
-            ([], Some(_)) => BATCHES_OF_MATRIX.to_vec(),
-            ([], None) => vec![1],
-            (batch_sizes, _) => batch_sizes.to_vec(),
-        };
-        let selection = Selection {
-            suite: self.suite.clone(),
-            model: names,
-            files,
-            path: self.path.clone(),
-            variant: self.variant.clone(),
-            input: self.input.clone(),
-            dim: self.dim.clone(),
-            backend: backends,
-            device: self.device.clone(),
-            dtype: self.dtype.clone(),
-            batch_sizes,
-            seq_lens: self.seq_len.clone(),
-            phase: self.phase.clone(),
-            ..Selection::default()
-        };
+        let lists = [&selection.model, &selection.files, &selection.path];
+        let is_named = selection.suite.is_some() || lists.iter().any(|list| !list.is_empty());
+        ensure!(is_named, "name a model, a file or a suite");
+        ensure!(
+            selection.boundary.is_empty() && selection.time_on.is_none(),
+            "predictions are of seeded inputs and the suite's boundaries: leave `--boundary` and `--time-on` out"
+        );
+        if selection.backend.is_empty() {
+            let backends: BTreeSet<&String> = lessons.examples.iter().map(|it| &it.subject.runtime.backend).collect();
+            selection.backend = backends.into_iter().cloned().collect();
+        }
+        if selection.device.is_empty() {
+            selection.device = vec!["cpu".into()];
+        }
+        if selection.batch_sizes.is_empty() {
+            selection.batch_sizes = if self.matrix.is_some() { BATCHES_OF_MATRIX.to_vec() } else { vec![1] };
+        }
         make_plan(paths, None, &selection, &EffortArguments::default())
     }
 }
 
 fn described(file: &Path) -> Result<(Site, Peaks)> {
-    let text = fs_err::read_to_string(file)?;
-    let Described { gflops_per_second, gb_per_second, cores } =
-        toml::from_str(&text).with_context(|| file.display().to_string())?;
+    let Described { gflops_per_second, gb_per_second, cores } = read_toml(file)?;
     let is_speed = |speed: f64| speed.is_finite() && speed > 0.0;
     ensure!(
         is_speed(gflops_per_second) && is_speed(gb_per_second),

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use indexmap::IndexMap;
 
 use super::history_arguments::HistoryArguments;
+use crate::catalogue::read_toml;
 use crate::compare::{CaseFilter, Noise};
 use crate::decision::prediction::{Lessons, Site};
 use crate::decision::{
@@ -21,7 +22,7 @@ use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::{Format, json};
 use crate::run_data::{Manifest, Metric, Node, Peaks, Record};
-use crate::selection::values::{above_zero, duration, factor, fraction_below_one, megabytes, rate};
+use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
 
 /// Say what to deploy of a model for a goal within limits
@@ -48,24 +49,11 @@ pub struct Arguments {
     /// What to optimise
     #[arg(long, value_enum, default_value = "latency")]
     goal: Goal,
-    /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
-    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
-    max_p99: Option<f64>,
-    /// The largest peak memory of a process, as 1GB or 200MB
-    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
-    max_memory: Option<f64>,
-    /// The fewest samples, or tokens, per second, as 100/s
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    min_rate: Option<f64>,
+    #[command(flatten)]
+    limits: Limits,
     /// The largest loss of accuracy of a variant; labelled samples have to show that it loses no more
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
     max_accuracy_loss: f64,
-    /// The largest KL divergence of a language model's next token from the original's: the mean, in nats. The upper bound counts
-    #[arg(long, value_name = "NATS", value_parser = above_zero)]
-    max_kl: Option<f64>,
-    /// The largest perplexity relative to the original's, as 1.02x. The upper bound counts
-    #[arg(long, value_name = "TIMES", value_parser = factor)]
-    max_perplexity: Option<f64>,
     /// Prices of machines, for the goal `cost`
     #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
     price: Option<PathBuf>,
@@ -105,10 +93,6 @@ impl Form {
     }
 }
 
-fn milliseconds(text: &str) -> Result<f64> {
-    Ok(1e3 * duration(text)?)
-}
-
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let Some(format) = arguments.format.of_text() else {
         print!("{}", if arguments.per.is_some() { best_schema() } else { advice_schema() });
@@ -128,14 +112,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let options = Options {
         goal: arguments.goal,
         accuracy_loss: arguments.max_accuracy_loss,
-        limits: Limits {
-            max_p99_ms: arguments.max_p99,
-            max_memory_mb: arguments.max_memory,
-            min_rate: arguments.min_rate,
-            max_kl: arguments.max_kl,
-            max_perplexity: arguments.max_perplexity,
-            is_verified_only: true,
-        },
+        limits: Limits { is_verified_only: true, ..arguments.limits },
         prices,
         loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
@@ -203,8 +180,7 @@ fn nodes(run: &Run) -> Vec<Node> {
 
 /// Reads a file of prices.
 pub fn read_prices(path: &Path) -> Result<Prices> {
-    let text = fs_err::read_to_string(path)?;
-    let prices: Prices = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let prices: Prices = read_toml(path)?;
     let is_price = |price: &f64| price.is_finite() && *price >= 0.0;
     ensure!(prices.per_hour.values().all(is_price), "{}: a price is not a number from 0 on", path.display());
     Ok(prices)
@@ -285,20 +261,16 @@ fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
     let is_of_case = |model: &SuiteModel| {
         model.name == case.model && model.variant.as_ref().is_none_or(|variant| *variant == case.variant)
     };
-    suite.models.retain(is_of_case);
-    if suite.models.is_empty() {
-        suite.models.push(SuiteModel::from(case.model.as_str()));
+    let own = suite.models.drain(..).find(is_of_case);
+    let mut model = own.unwrap_or_else(|| SuiteModel::from(case.model.as_str()));
+    (model.backends, model.batch_sizes, model.phases, model.seq_lens) = (None, None, None, None);
+    model.variants = model.path.is_none().then(|| vec![case.variant.clone()]);
+    for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
+        *path = std::path::absolute(&*path)?;
     }
-    suite.models.truncate(1);
-    for model in &mut suite.models {
-        (model.backends, model.batch_sizes, model.phases, model.seq_lens) = (None, None, None, None);
-        model.variants = model.path.is_none().then(|| vec![case.variant.clone()]);
-        for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
-            *path = std::path::absolute(&*path)?;
-        }
-        model.data_source = None;
-        model.dims = Sweep::default();
-    }
+    model.data_source = None;
+    model.dims = Sweep::default();
+    suite.models = vec![model];
     suite.include_found = false;
     suite.data_source = None;
     suite.backends = vec![case.backend.clone()];

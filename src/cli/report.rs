@@ -252,17 +252,15 @@ impl Arguments {
     fn read(&self, paths: &Paths) -> Result<Asked> {
         let history = self.history.open(paths.reports())?;
         let prices = self.machines.prices()?;
-        let is_named = self.all || !self.runs.is_empty();
-        let asked: Vec<Run> = if self.machines.machines && !is_named {
+        let asked: Vec<Run> = if self.runs.is_empty() {
             history.latest()?;
-            let mut newest = history.newest_of_each_machine(self.last.unwrap_or(1) as usize);
+            let most = if self.all { usize::MAX } else { self.last.unwrap_or(1) as usize };
+            let mut newest = match self.machines.machines && !self.all {
+                true => history.newest_of_each_machine(most),
+                false => history.runs().iter().take(most).cloned().collect(),
+            };
             newest.reverse();
             newest
-        } else if self.all || self.last.is_some() {
-            history.latest()?;
-            history.runs().iter().take(self.last.unwrap_or(u64::MAX) as usize).rev().cloned().collect()
-        } else if self.runs.is_empty() {
-            vec![history.latest()?.clone()]
         } else {
             self.runs.iter().map(|run| history.get(run)).collect::<Result<_>>()?
         };

@@ -7,7 +7,6 @@ use clap::Args;
 
 use super::convert::convert_run;
 use super::report::{recommended, resolution, variants_of};
-use super::verify;
 use crate::definition::{PartNumber, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
@@ -44,9 +43,6 @@ pub struct Arguments {
     /// Draw no plots
     #[arg(long)]
     noplot: bool,
-    /// Compare the outputs with the reference, and measure nothing
-    #[arg(long, conflicts_with_all = ["benchmark_only", "save_baseline", "baseline", "resume", "shard", "dry_run"])]
-    verify_only: bool,
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
@@ -61,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
     run_id: Option<String>,
     /// Measure the speed of this machine before and after the cases, so that `report --machines` can say which machines are equal
-    #[arg(long, conflicts_with = "verify_only")]
+    #[arg(long)]
     calibrate: bool,
     /// Show the cases and about how long they take, and run nothing
     #[arg(long)]
@@ -74,9 +70,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
-    if arguments.verify_only {
-        return verify::verify(selection, &arguments.effort, filter, Format::Table);
-    }
     let paths = Paths::find();
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
     // With other machines.
@@ -163,28 +156,8 @@ fn criterion_arguments(arguments: &Arguments, filter: Option<String>) -> Vec<Str
     let mut criterion = vec!["--bench".to_owned()];
     criterion.extend(filter);
     for (flag, value) in [("--save-baseline", &arguments.save_baseline), ("--baseline", &arguments.baseline)] {
-        if let Some(value) = value {
-            criterion.extend([flag.to_owned(), value.clone()]);
-        }
+        criterion.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
     }
-    if arguments.noplot {
-        criterion.push("--noplot".into());
-    }
+    criterion.extend(arguments.noplot.then(|| "--noplot".to_owned()));
     criterion
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use crate::cli::Cli;
-
-    #[test]
-    fn a_verification_refuses_the_flags_of_a_measurement() {
-        let parsed = |flag: &str| Cli::try_parse_from(["inferbench", "run", "--verify-only", flag]);
-        assert!(parsed("--noplot").is_ok());
-        for flag in ["--dry-run", "--resume", "--shard=2/4", "--save-baseline=main", "--baseline=main"] {
-            assert!(parsed(flag).is_err(), "{flag}");
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use clap::{Args, ValueEnum};
+use anyhow::{Context, Result};
+use clap::Args;
 use serde_json::json;
 
 use super::Listing;
@@ -42,44 +42,21 @@ pub struct Arguments {
 /// What is divided, and how.
 #[derive(Args, Clone, Debug)]
 pub struct DivisionArguments {
-    /// Let no part mix kinds of device, such as cpu and cuda
-    #[arg(long, value_enum)]
-    by: Option<By>,
-    /// If there are fewer models than parts, divide the backends of models, too, because the machines are equal. `merge` ranks the rows together
-    /// only if the calibrations of the machines and the anchor show no difference
-    #[arg(long, requires = "anchor")]
-    equal_machines: bool,
-    /// The id of a case that every part measures, so that the machines can be compared
-    #[arg(long, value_name = "CASE")]
-    anchor: Option<String>,
+    #[command(flatten)]
+    division: Division,
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
-    effort: EffortArguments,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum By {
-    MachineKind,
+    pub effort: EffortArguments,
 }
 
 impl DivisionArguments {
-    /// Returns true if failed cases do not change the exit code (`--allow-failed`).
-    pub fn may_fail(&self) -> bool {
-        self.effort.allow_failed
-    }
-
     /// The suite, divided into so many parts of equal expected time.
     ///
     /// # Errors
     /// It cannot be divided so.
     pub fn divide(&self, paths: &Paths, count: usize) -> Result<Suite> {
-        let division = Division {
-            count,
-            is_by_device: self.by.is_some(),
-            has_equal_machines: self.equal_machines,
-            anchor: self.anchor.clone(),
-        };
+        let division = Division { count, ..self.division.clone() };
         let request = Request::of(self.selection.clone(), &self.effort, None);
         divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
     }
@@ -88,7 +65,7 @@ impl DivisionArguments {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let suite = arguments.of.divide(&Paths::find(), arguments.count)?;
     let files = write(&suite, &arguments.output)?;
-    listing(suite.shard.iter(), &files).print(arguments.format);
+    listing(&suite, &files).print(arguments.format);
     Ok(exit_codes::OK)
 }
 
@@ -97,28 +74,27 @@ pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
     fs_err::create_dir_all(folder)?;
     // Paths in a suite file are relative to its folder.
     let absolute = suite.clone().with_paths_in(&std::env::current_dir()?);
-    let mut files = Vec::new();
-    for shard in suite.shard.iter().flat_map(|shard| (1..=shard.parts.len()).map(move |index| (index, shard))) {
-        let shard = Shard { index: shard.0, ..shard.1.clone() };
+    let part = |shard: Shard| {
         let file = folder.join(format!("{}.toml", shard.name()));
         let of_part = Suite { shard: Some(shard), ..absolute.clone() };
         write_whole(&file, toml::to_string(&of_part)?.as_bytes())?;
-        files.push(file);
-    }
-    Ok(files)
+        Ok(file)
+    };
+    let shard = suite.shard.as_ref().context("a divided suite has parts")?;
+    (1..=shard.parts.len()).map(|index| part(Shard { index, ..shard.clone() })).collect()
 }
 
-fn listing<'a>(shard: impl Iterator<Item = &'a Shard>, files: &[PathBuf]) -> Listing {
+fn listing(suite: &Suite, files: &[PathBuf]) -> Listing {
     let texts = ["part", "file", "device"].map(Column::text);
     let mut table = Table::new(texts.into_iter().chain(["cases", "expected"].map(Column::number)));
     let mut objects = Vec::new();
-    for ((place, part), file) in shard.flat_map(|shard| shard.parts.iter().enumerate()).zip(files) {
-        let (device, minutes) =
-            (part.device.clone().unwrap_or_default(), format!("{:.1} min", part.seconds as f64 / 60.0));
-        let (number, file) = ((place + 1).to_string(), file.display().to_string());
-        table.row([number, file.clone(), device, part.cases.len().to_string(), minutes]);
+    let parts = suite.shard.iter().flat_map(|shard| &shard.parts);
+    for ((number, part), file) in (1..).zip(parts).zip(files) {
+        let (device, minutes) = (part.device.as_deref(), format!("{:.1} min", part.seconds as f64 / 60.0));
+        let (file, cases) = (file.display().to_string(), part.cases.len().to_string());
+        table.row([number.to_string().as_str(), &file, device.unwrap_or_default(), &cases, &minutes]);
         objects.push(json!({
-            "part": place + 1, "file": file, "device": part.device, "cases": part.cases, "expected_seconds": part.seconds,
+            "part": number, "file": file, "device": device, "cases": part.cases, "expected_seconds": part.seconds,
         }));
     }
     Listing { table, objects: objects.into() }

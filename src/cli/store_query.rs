@@ -10,7 +10,7 @@ use jiff::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::exit_codes;
-use crate::history::{Answer, Condition, Figure, History, Question, RecordColumn, Run};
+use crate::history::{Answer, History, Question, Run};
 use crate::report::json;
 use crate::report::numbers::three_digits;
 use crate::report::table::{Column, Table};
@@ -36,28 +36,11 @@ pub struct Query {
         conflicts_with_all = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"]
     )]
     sql: Option<String>,
-    /// Take rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`, `<=`, `>`, `>=`, or
-    /// COLUMN~TEXT (contains the text); may be repeated, and then all have to hold
-    #[arg(long = "where", value_name = "CONDITION")]
-    conditions: Vec<Condition>,
-    /// Group rows that have the same values in these columns
-    #[arg(long = "by", value_name = "COLUMNS", value_delimiter = ',')]
-    groups: Vec<RecordColumn>,
-    /// The columns to show [default: p50]; for a group, the median, or min:COLUMN and max:COLUMN
-    #[arg(long = "show", value_name = "COLUMNS", value_delimiter = ',')]
-    shown: Vec<Figure>,
+    #[command(flatten)]
+    question: Question,
     /// Take runs that began within this time, or since this day: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
-    #[arg(long = "sort", value_name = "COLUMN")]
-    order: Option<Figure>,
-    /// The largest value first
-    #[arg(long = "descending")]
-    is_descending: bool,
-    /// Show only the first rows of the answer
-    #[arg(long, value_name = "COUNT")]
-    limit: Option<usize>,
     #[arg(long, value_enum, default_value = "table")]
     format: QueryFormat,
     /// Query this database file with SQL instead of the history
@@ -78,7 +61,11 @@ impl Query {
     pub fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
         let answer = match &self.sql {
             Some(sql) => self.ask_duckdb(sql, open)?,
-            None => self.ask(&open()?)?,
+            None => {
+                let is_taken =
+                    |run: &&Run| self.since.is_none_or(|since| run.started().is_some_and(|started| started >= since));
+                self.question.ask(open()?.runs().iter().rev().filter(is_taken))?
+            }
         };
         let mut table = Table::new(answer.columns.iter().enumerate().map(|(place, name)| {
             let is_number = self.sql.is_none() && answer.rows.iter().any(|row| row[place].is_number());
@@ -98,20 +85,6 @@ impl Query {
         print!("{text}");
         answer.notes.iter().for_each(|note| eprintln!("{note}"));
         Ok(exit_codes::OK)
-    }
-
-    fn ask(&self, history: &History) -> Result<Answer> {
-        let question = Question {
-            conditions: self.conditions.clone(),
-            groups: self.groups.clone(),
-            shown: self.shown.clone(),
-            order: self.order,
-            is_descending: self.is_descending,
-            limit: self.limit,
-        };
-        let is_taken =
-            |run: &&Run| self.since.is_none_or(|since| run.started().is_some_and(|started| started >= since));
-        question.ask(history.runs().iter().rev().filter(is_taken))
     }
 
     #[cfg(not(feature = "duckdb"))]

@@ -31,21 +31,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
     let effort = EffortArguments { allow_failed: arguments.allow_failed, ..EffortArguments::default() };
-    verify(selection, &effort, filter, arguments.format)
-}
-
-/// Verifies the selected cases and prints the matrix.
-pub fn verify(
-    selection: Selection,
-    effort: &EffortArguments,
-    filter: Option<String>,
-    format: Format,
-) -> anyhow::Result<u8> {
-    let request = Request { purpose: Purpose::Verify, ..Request::of(selection, effort, filter) };
+    let request = Request { purpose: Purpose::Verify, ..Request::of(selection, &effort, filter) };
     let finished = harness::run(&Paths::find(), &request)?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::NOTHING_MEASURED) };
     let outcomes = folder.read_outcomes();
     let matrix = Matrix::new(convert::verified(&folder.read_manifest()?, &outcomes), &outcomes);
-    print!("{}", matrix.render(format));
+    print!("{}", matrix.render(arguments.format));
     Ok(finished.exit_code)
 }

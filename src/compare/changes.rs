@@ -1,9 +1,11 @@
 //! The changes besides that of the time: status, memory, size, accuracy, and metrics of the answers.
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::definition::Status;
 use crate::run_data::{Better, Metric, Record};
+use crate::selection::values::fraction_below_one;
 use crate::statistics;
 
 /// A quantity that differs between the two sides.
@@ -35,11 +37,13 @@ pub enum Effect {
 }
 
 /// The increase or loss that is no regression.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Args, Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Allowance {
-    /// The increase of memory and size, as a fraction of the base's.
+    /// An increase in memory or model size up to this is no regression
+    #[arg(long = "memory-tolerance", value_name = "PERCENT", default_value = "10%", value_parser = fraction_below_one)]
     pub memory: f64,
-    /// The loss of accuracy, in its own unit: 0.01 is a percentage point.
+    /// A loss of accuracy up to this is no regression
+    #[arg(long = "accuracy-tolerance", value_name = "POINTS", default_value = "0.5%", value_parser = fraction_below_one)]
     pub accuracy: f64,
 }
 

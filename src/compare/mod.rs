@@ -54,31 +54,40 @@ pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
 use crate::run_data::Record;
+use crate::selection::values::{confidence, fraction_below_one};
 use crate::statistics::{geometric_mean, mean};
 use changes::{changes, metric_changes, worst_status};
 use noise::is_disturbed;
 use pairs::{Pair, pair};
 
 /// How two sides are compared.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// The confidence of each case's interval, and 1 minus the false-discovery rate over all cases.
-    pub confidence: f64,
-    /// Changes of the time up to this do not matter, as a fraction of the base's.
-    pub tolerance: f64,
-    pub allowance: Allowance,
-    /// Conditions that may differ.
-    pub allowed: Vec<Condition>,
-    /// Whether a case that the candidate does not have is no regression.
-    pub missing_is_allowed: bool,
-    /// Whether cases without a verdict are well if another case has one.
-    pub undecided_is_allowed: bool,
+    #[command(flatten)]
     pub filter: CaseFilter,
+    /// Also compare cases in which these conditions differ, separated by commas
+    #[arg(long = "allow-different", value_enum, value_delimiter = ',', value_name = "CONDITION,…")]
+    pub allowed: Vec<Condition>,
+    /// Do not count a case that the candidate lacks as a regression
+    #[arg(long = "allow-missing")]
+    pub missing_is_allowed: bool,
+    /// Exit with 0 even if some cases are open, as long as one is decided
+    #[arg(long = "allow-undecided")]
+    pub undecided_is_allowed: bool,
+    /// Smaller changes in time are no regressions; those that are certain are shown as notices
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
+    pub tolerance: f64,
+    #[command(flatten)]
+    pub allowance: Allowance,
+    /// Confidence of the intervals; 100 % minus this is the rate of false alarms among the changes found in all cases
+    #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
+    pub confidence: f64,
 }
 
 /// The result of a comparison.

@@ -1,5 +1,6 @@
 //! What a case must keep to be recommended at all.
 
+use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -9,18 +10,30 @@ use crate::run_data::{Metric, Record};
 use crate::selection::values;
 
 /// Bounds that a recommended case is within.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
+    /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
+    #[arg(long = "max-p99", value_name = "TIME", value_parser = milliseconds)]
     pub max_p99_ms: Option<f64>,
+    /// The largest peak memory of a process, as 1GB or 200MB
+    #[arg(long = "max-memory", value_name = "SIZE", value_parser = values::megabytes)]
     pub max_memory_mb: Option<f64>,
-    /// Samples, or tokens, per second.
+    /// The fewest samples, or tokens, per second, as 100/s
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub min_rate: Option<f64>,
-    /// The most nats by which the next token may diverge from the original's on average.
+    /// The largest KL divergence of a language model's next token from the original's: the mean, in nats. The upper bound counts
+    #[arg(long, value_name = "NATS", value_parser = values::above_zero)]
     pub max_kl: Option<f64>,
-    /// The most times the original's perplexity.
+    /// The largest perplexity relative to the original's, as 1.02x. The upper bound counts
+    #[arg(long, value_name = "TIMES", value_parser = values::factor)]
     pub max_perplexity: Option<f64>,
     /// If true, a case counts only if its outputs were compared with a reference or with another backend.
+    #[arg(skip)]
     pub is_verified_only: bool,
+}
+
+fn milliseconds(text: &str) -> anyhow::Result<f64> {
+    Ok(1e3 * values::duration(text)?)
 }
 
 /// The limit that a row is beyond, and by what.
@@ -140,7 +153,7 @@ fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let is_least = limit == "min-rate";
     let is_within = |text: &str| {
         let read = match unit {
-            "ms" => values::duration(text).map(|seconds| 1e3 * seconds),
+            "ms" => milliseconds(text),
             "MB" => values::megabytes(text),
             "x" => values::factor(text),
             _ => values::rate(text),

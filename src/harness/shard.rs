@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Parser;
+use clap::{Args, Parser, ValueEnum};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use regex::Regex;
@@ -24,15 +24,26 @@ use crate::run_data::{CriterionArguments, Manifest, RunFolder};
 use crate::selection::PlannedCase;
 
 /// How a suite is to be divided.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Division {
+    /// The number of parts.
+    #[arg(skip)]
     pub count: usize,
-    /// Whether no part is to have cases of two kinds of devices, such as `cpu` and `cuda`.
-    pub is_by_device: bool,
-    /// Whether the backends of a model may be in several parts, if there are fewer models than parts.
-    pub has_equal_machines: bool,
-    /// The id of a case that every part is to measure.
+    /// Let no part mix kinds of device, such as cpu and cuda
+    #[arg(long, value_enum)]
+    pub by: Option<By>,
+    /// If there are fewer models than parts, divide the backends of models, too, because the machines are equal. `merge` ranks the rows together
+    /// only if the calibrations of the machines and the anchor show no difference
+    #[arg(long, requires = "anchor")]
+    pub equal_machines: bool,
+    /// The id of a case that every part measures, so that the machines can be compared
+    #[arg(long, value_name = "CASE")]
     pub anchor: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum By {
+    MachineKind,
 }
 
 /// Divides the cases that suite, filters and Criterion's arguments select. Returns the suite as the first of the parts; the others differ
@@ -81,14 +92,14 @@ fn shard(
     }
     let mut models: BTreeMap<Option<&str>, IndexMap<&str, Group<'_>>> = BTreeMap::new();
     for planned in selected.iter().filter(|planned| !is_anchor(planned)) {
-        let kind = division.is_by_device.then(|| device_kind(&planned.case.device));
+        let kind = division.by.map(|_| device_kind(&planned.case.device));
         let (id, seconds) = (planned.case.to_string(), expected(planned));
         let case = ExpectedCase { id, backend: &planned.case.backend, seconds };
         models.entry(kind).or_default().entry(&planned.case.model).or_default().push(case);
     }
     let mut kinds: Vec<(Option<&str>, Vec<Group<'_>>)> =
         models.into_iter().map(|(kind, models)| (kind, models.into_values().collect())).collect();
-    if division.has_equal_machines {
+    if division.equal_machines {
         divide_models(&mut kinds, division.count);
     }
     let mut parts = Vec::new();
@@ -156,7 +167,7 @@ fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Resu
     let count = division.count;
     let groups: usize = kinds.iter().map(|(_, groups)| groups.len()).sum();
     let parts = if count == 1 { "part" } else { "parts" };
-    if groups < count && division.has_equal_machines {
+    if groups < count && division.equal_machines {
         bail!("{count} {parts} of {groups} pairs of a model and a backend: such a pair is in one part");
     } else if groups < count {
         let models = if groups == 1 { "model" } else { "models" };
@@ -228,8 +239,7 @@ pub(super) fn keep_part(
         (None, None) => return Ok(None),
         (None, Some(number)) => {
             // No file says the parts: every machine finds the same ones, since all cases are taken to last equally long.
-            let count = number.count;
-            let division = Division { count, is_by_device: false, has_equal_machines: false, anchor: None };
+            let division = Division { count: number.count, ..Division::default() };
             Shard { index: number.index, ..shard(suite, &selected, &division, |_| 1.0)? }
         }
         (Some(shard), None) => shard,

@@ -42,7 +42,7 @@ pub(super) fn held_back() -> Option<u64> {
 }
 
 fn held_back_below(root: &Path, own: &str) -> Option<u64> {
-    let count = |group: PathBuf| kernel_number(&group.join("cpu.stat").to_string_lossy(), "nr_throttled");
+    let count = |group: PathBuf| kernel_number(group.join("cpu.stat"), "nr_throttled");
     groups_around(root, own).into_iter().filter_map(count).reduce(|sum, more| sum + more)
 }
 

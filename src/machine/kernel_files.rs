@@ -20,7 +20,7 @@ pub(super) fn named(text: &str, name: &str) -> Option<String> {
 
 /// The number in a named line, in bytes where the kernel says `kB`: a field of `/proc/meminfo`, `/proc/vmstat` or
 /// `/proc/self/status`. `None` if the file or the line is not there.
-pub(super) fn kernel_number(path: &str, name: &str) -> Option<u64> {
+pub(super) fn kernel_number(path: impl AsRef<Path>, name: &str) -> Option<u64> {
     parse_number(&named(&fs::read_to_string(path).ok()?, name)?)
 }
 

@@ -3,14 +3,10 @@
 #[cfg(not(target_os = "linux"))]
 pub use super::elsewhere::{available_bytes, resident_bytes};
 use super::kernel_files::kernel_number;
-use super::processes::own_folders;
+use super::processes::{own_folders, own_sum};
 
-/// The sum over this process and the runtimes outside of it; `None` if the system tells it not even of this process.
-fn own_sum(name: &str) -> Option<u64> {
-    let mut numbers =
-        own_folders().into_iter().map(|folder| kernel_number(&folder.join("status").to_string_lossy(), name));
-    let own = numbers.next().flatten()?;
-    Some(own + numbers.flatten().sum::<u64>())
+fn own_memory(name: &str) -> Option<u64> {
+    own_sum(|folder| kernel_number(folder.join("status"), name))
 }
 
 /// The memory that processes can get without swapping.
@@ -22,13 +18,13 @@ pub fn available_bytes() -> Option<u64> {
 /// The resident set now, in bytes.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> Option<u64> {
-    own_sum("VmRSS")
+    own_memory("VmRSS")
 }
 
 /// The peak of the resident set since the last reset, in bytes. Only Linux tells it. Of several processes it is the sum of their
 /// peaks, which is an upper bound.
 pub fn peak_bytes() -> Option<u64> {
-    own_sum("VmHWM")
+    own_memory("VmHWM")
 }
 
 /// Resets the high-water mark of the resident set to the present size. Works as an ordinary user.

@@ -104,6 +104,12 @@ pub(super) fn own_folders() -> Vec<PathBuf> {
     own_processes().into_iter().map(|id| PathBuf::from(format!("/proc/{id}"))).collect()
 }
 
+/// The sum of a figure over this process and those that compute for it; `None` if the system tells it not even of this process.
+pub(super) fn own_sum(figure: impl Fn(PathBuf) -> Option<u64>) -> Option<u64> {
+    let mut figures = own_folders().into_iter().map(figure);
+    Some(figures.next().flatten()? + figures.flatten().sum::<u64>())
+}
+
 /// This process, and those that compute for it and still run.
 pub fn own_processes() -> Vec<u32> {
     let mut found = vec![std::process::id()];

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
-use super::processes::own_folders;
+use super::processes::own_sum;
 
 /// Ticks of one processor per second.
 pub const TICKS_PER_SECOND: u64 = 100;
@@ -44,9 +43,7 @@ impl ProcessorTime {
 
 /// Ticks that this process has used, with all its threads, and the runtimes outside of it that still run.
 pub fn own_ticks() -> Option<u64> {
-    let ticks_of = |folder: PathBuf| Some(parse_process(&fs::read_to_string(folder.join("stat")).ok()?)?.1);
-    let mut ticks = own_folders().into_iter().map(ticks_of);
-    Some(ticks.next().flatten()? + ticks.flatten().sum::<u64>())
+    own_sum(|folder| Some(parse_process(&fs::read_to_string(folder.join("stat")).ok()?)?.1))
 }
 
 /// Every process's name and the ticks that it has used, by its id.

@@ -21,6 +21,13 @@ pub fn fraction_below_one(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
+/// Reads the confidence of an interval.
+pub fn confidence(text: &str) -> Result<f64> {
+    let fraction = fraction_below_one(text)?;
+    ensure!(fraction >= 0.5, "not from 50 % to below 100 %");
+    Ok(fraction)
+}
+
 /// Reads a number with one of these units, whose sizes it is multiplied by.
 fn with_unit(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64> {
     let of_unit = |(unit, size): &(&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), *size));
@@ -98,5 +105,6 @@ mod tests {
         let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
         assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);
         assert!(fraction_below_one("99.9%").is_ok() && fraction_below_one("100%").is_err());
+        assert!(confidence("95%").is_ok() && confidence("5%").is_err());
     }
 }

@@ -197,7 +197,7 @@ fn a_form_of_an_operator_is_right_or_unsupported_with_its_name() {
 fn an_answer_to_a_batch_of_one_may_have_no_dimension() {
     let workplace = workplace(&backends_of_graphs());
     workplace.add_model("squeezes_batch.onnx", "net.onnx");
-    run(&workplace, &["net.onnx", "--verify-only", "--batch-sizes", "1,4"]).with_code(0);
+    workplace.inferbench(&["verify", "net.onnx", "--batch-sizes", "1,4"]).finish().with_code(0);
     let outcomes = workplace.unkept_outcomes();
     for (id, outcome) in &outcomes.finished {
         let (status, message) = (outcome.row.status, &outcome.row.message);

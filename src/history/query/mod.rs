@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use csv::ByteRecord;
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
@@ -37,18 +38,26 @@ const WORK: [&str; 14] = [
 ];
 
 /// What is asked of the records.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Question {
-    /// The conditions of a row; all of them have to hold.
+    /// Take rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`, `<=`, `>`, `>=`, or
+    /// COLUMN~TEXT (contains the text); may be repeated, and then all have to hold
+    #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<Condition>,
-    /// Rows that are equal in these columns are one group. Without a column and without an aggregate, each row is shown.
+    /// Group rows that have the same values in these columns
+    #[arg(long = "by", value_name = "COLUMNS", value_delimiter = ',')]
     pub groups: Vec<RecordColumn>,
+    /// The columns to show [default: p50]; for a group, the median, or min:COLUMN and max:COLUMN
+    #[arg(long = "show", value_name = "COLUMNS", value_delimiter = ',')]
     pub shown: Vec<Figure>,
-    /// The column of the answer by which its rows are sorted [default: the first figure of groups, and the order of the runs for rows].
+    /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
+    #[arg(long = "sort", value_name = "COLUMN")]
     pub order: Option<Figure>,
-    /// Whether the largest value comes first.
+    /// The largest value first
+    #[arg(long = "descending")]
     pub is_descending: bool,
-    /// The most rows of the answer.
+    /// Show only the first rows of the answer
+    #[arg(long, value_name = "COUNT")]
     pub limit: Option<usize>,
 }
 

@@ -218,7 +218,7 @@ fn decoding_takes_batches_as_large_as_llama_cpp_has_sequences_for() {
         return;
     }
     let workplace = Workplace::new(&["llama-small"], &["llama-cpp"], &[52, 64, 65]);
-    let asked = ["run", "--noplot", "--variant", "original,q8_0", "--phase", "decode", "--verify-only"];
+    let asked = ["verify", "--variant", "original,q8_0", "--phase", "decode"];
     let said = workplace.inferbench(&asked).finish();
     let outcomes = workplace.unkept_outcomes().finished;
     assert_eq!(outcomes.len(), 6, "{}", said.stderr);
