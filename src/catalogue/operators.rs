@@ -57,10 +57,7 @@ enum Step {
     Concat,
 }
 
-use Step::{
-    Affine, Attention, Concat, Conv, ConvTranspose, Dense, Gate, Gather, InstanceNormalization, LayerNormalization,
-    Pool, Recurrent, Resize, Unary,
-};
+use Step::*;
 
 const RELU: Step = Unary("Relu");
 

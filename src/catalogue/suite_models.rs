@@ -2,7 +2,7 @@
 //! `[[models]]` of the suite that says how an entry of the catalogue is run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -224,12 +224,12 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
 /// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.
 fn is_of_file(entry: &Entry, path: &Path) -> bool {
     let Ok(model) = &entry.model else { return false };
-    let files: Vec<PathBuf> = match &model.origin {
-        Origin::Packaged { folder, .. } => vec![folder.join(MODEL_TOML)],
-        origin => origin.files().cloned().collect(),
+    let is_same = |file: &Path| file.canonicalize().is_ok_and(|file| path.canonicalize().ok() == Some(file));
+    let is_its_own = || match &model.origin {
+        Origin::Packaged { folder, .. } => is_same(&folder.join(MODEL_TOML)),
+        origin => origin.files().any(|file| is_same(file)),
     };
-    let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
-    entry.place == Place::Folder && files.iter().any(|file| is_same(file))
+    entry.place == Place::Folder && is_its_own()
 }
 
 /// The word for all variants of a model.

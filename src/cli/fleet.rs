@@ -13,8 +13,8 @@ use crate::catalogue::read_suite;
 use crate::definition::{Shard, Status, Suite};
 use crate::exit_codes;
 use crate::fleet::{Array, Host, measure, submit};
+use crate::harness::exit_code_of;
 use crate::paths::Paths;
-use crate::run_data::Record;
 
 /// Measure a suite on many machines by Slurm or ssh, and merge
 #[derive(Args)]
@@ -143,19 +143,9 @@ impl Ssh {
         ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
         let (_, records) = merge::merge_parts(&merge::Arguments::of(measurement))?;
         // The merged run lacks the cases of a machine that has failed.
-        let may_fail = self.of.effort.allow_failed;
-        Ok(if failures.is_empty() { exit_code(&records, may_fail) } else { exit_codes::NOTHING_MEASURED })
-    }
-}
-
-/// The exit code that a run of all these cases would have.
-fn exit_code(records: &[Record], may_fail: bool) -> u8 {
-    let has = |is_meant: &dyn Fn(Status) -> bool| records.iter().any(|record| is_meant(record.status));
-    match has(&Status::is_measured) {
-        _ if has(&|status| status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
-        false => exit_codes::NOTHING_MEASURED,
-        true if has(&Status::is_failure) && !may_fail => exit_codes::CASE_FAILED,
-        true => exit_codes::OK,
+        let statuses: Vec<Status> = records.iter().map(|record| record.status).collect();
+        let code = exit_code_of(&statuses, self.of.effort.allow_failed);
+        Ok(if failures.is_empty() { code } else { exit_codes::NOTHING_MEASURED })
     }
 }
 
@@ -185,15 +175,11 @@ mod tests {
     #[test]
     fn a_suite_over_machines_ends_as_a_run_of_all_of_it() {
         use Status::{Failed, Ok, Suspicious, Unavailable, WrongOutput};
-        let code = |statuses: &[Status], may_fail: bool| {
-            let row = |status: &Status| Record { status: *status, ..Record::default() };
-            exit_code(&statuses.iter().map(row).collect::<Vec<_>>(), may_fail)
-        };
-        assert_eq!(code(&[Ok, Unavailable], false), exit_codes::OK);
-        assert_eq!(code(&[Suspicious, Failed], false), exit_codes::CASE_FAILED);
-        assert_eq!(code(&[Suspicious, Failed], true), exit_codes::OK);
-        assert_eq!(code(&[Ok, Failed, WrongOutput], true), exit_codes::REGRESSION_OR_WRONG);
-        assert_eq!(code(&[Unavailable, Failed], true), exit_codes::NOTHING_MEASURED);
+        assert_eq!(exit_code_of(&[Ok, Unavailable], false), exit_codes::OK);
+        assert_eq!(exit_code_of(&[Suspicious, Failed], false), exit_codes::CASE_FAILED);
+        assert_eq!(exit_code_of(&[Suspicious, Failed], true), exit_codes::OK);
+        assert_eq!(exit_code_of(&[Ok, Failed, WrongOutput], true), exit_codes::REGRESSION_OR_WRONG);
+        assert_eq!(exit_code_of(&[Unavailable, Failed], true), exit_codes::NOTHING_MEASURED);
     }
 
     #[test]

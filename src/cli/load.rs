@@ -175,13 +175,12 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
 }
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
-    let has = |verdict: Verdict| results.iter().any(|row| row.verdict == Some(verdict));
     // Each split that finds a rate has a row that says so. One of a case's splits is enough, and each case needs one.
     let has_rate = |row: &LoadResult| results.iter().any(|other| other.is_highest && other.case_id == row.case_id);
     let is_without_rate = |row: &LoadResult| row.status == Status::Ok && !has_rate(row);
     let is_broken = match is_search {
         true => results.iter().any(is_without_rate),
-        false => has(Verdict::Failed),
+        false => results.iter().any(|row| row.verdict == Some(Verdict::Failed)),
     };
     let is_late = |row: &LoadResult| row.verdict == Some(Verdict::Invalid) && (!is_search || is_without_rate(row));
     match () {

@@ -78,26 +78,26 @@ pub struct TermArguments {
     searches: Option<u32>,
     /// Sessions that serve at the same time; `auto` tries all ways to divide the processors evenly [default: 1]
     #[arg(long, value_name = "N|auto")]
-    instances: Option<Instances>,
+    pub(super) instances: Option<Instances>,
     /// Threads that call one session at the same time and share its threads: ONNX Runtime and OpenVINO allow it [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    callers: Option<u32>,
+    pub(super) callers: Option<u32>,
     /// The most requests that share a call [default: 1]
     #[arg(long, value_name = "N")]
-    max_batch: Option<usize>,
+    pub(super) max_batch: Option<usize>,
     /// The longest time that a request waits for others to share its call [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    max_delay: Option<f64>,
+    pub(super) max_delay: Option<f64>,
     /// Soak test: watch memory, latency and throttling in windows over the duration
     #[arg(long)]
     soak: bool,
     /// With `--soak`: the growth of memory per hour beyond which the trial fails and ends, `50MB/h`
     #[arg(long, value_name = "SIZE", value_parser = growth)]
-    max_growth: Option<f64>,
+    pub(super) max_growth: Option<f64>,
     /// How long calls of the null backend take, to compare the results with theory: `2ms`, `exponential:2ms`, or
     /// `0.5ms+100ms/1000` with a stall every 1,000 calls
     #[arg(long, value_name = "TIME", value_parser = parse_service)]
-    service_time: Option<ServiceTime>,
+    pub(super) service_time: Option<ServiceTime>,
 }
 
 /// The table `[load]` as a command line.
@@ -109,7 +109,7 @@ struct OfSuite {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Instances {
+pub(super) enum Instances {
     Auto,
     Number(usize),
 }
@@ -309,23 +309,6 @@ impl TermArguments {
         let read = parse_trace(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
         ensure!(read.arrivals_ns.len() as f64 <= MOST_QUERIES, "{}: more than {MOST_QUERIES} requests", file.display());
         Ok(Some(read))
-    }
-
-    /// What is about sessions of this program does not go with a server.
-    ///
-    /// # Errors
-    /// One of these flags is there.
-    #[cfg(feature = "http-load")]
-    pub fn check_for_server(&self) -> Result<()> {
-        let of_sessions = [
-            ("--instances", self.instances.is_some()),
-            ("--callers", self.callers.is_some()),
-            ("--max-batch", self.max_batch.is_some()),
-            ("--max-delay", self.max_delay.is_some()),
-            ("--max-growth", self.max_growth.is_some()),
-            ("--service-time", self.service_time.is_some()),
-        ];
-        super::refuse(&of_sessions, "sessions")
     }
 
     /// The same with these tokens of prompts and answers, where nothing else is said.

@@ -94,7 +94,6 @@ mod with_client {
 
     use super::UrlArguments;
     use crate::cli::load_terms::TermArguments;
-    use crate::cli::refuse;
     use crate::compare::add_local;
     use crate::definition::DataSource;
     use crate::harness::keep_others_out;
@@ -126,8 +125,7 @@ mod with_client {
                 _ => bail!("a load test of a server has one batch size and one sequence length"),
             });
         ensure!(selection.model.len() <= 1, "a load test of a server has one model: `--model NAME`");
-        check_for_server(selection)?;
-        terms.check_for_server()?;
+        check_for_server(selection, terms)?;
         let wishes = Wishes {
             protocol: arguments.protocol.as_deref().map(protocol).transpose()?,
             model: selection.model.first().cloned(),
@@ -189,9 +187,9 @@ mod with_client {
         Ok(run)
     }
 
-    /// Refuses flags that choose cases of this program, because a server has none.
-    fn check_for_server(selection: &Selection) -> Result<()> {
-        let of_cases = [
+    /// Refuses flags about the models and sessions of this program.
+    fn check_for_server(selection: &Selection, terms: &TermArguments) -> Result<()> {
+        let of_this_program = [
             ("--variant", !selection.variant.is_empty()),
             ("--path", !selection.path.is_empty()),
             ("--dim", !selection.dim.is_empty()),
@@ -201,8 +199,17 @@ mod with_client {
             ("--boundary", !selection.boundary.is_empty()),
             ("--phase", !selection.phase.is_empty()),
             ("--time-on", selection.time_on.is_some()),
+            ("--instances", terms.instances.is_some()),
+            ("--callers", terms.callers.is_some()),
+            ("--max-batch", terms.max_batch.is_some()),
+            ("--max-delay", terms.max_delay.is_some()),
+            ("--max-growth", terms.max_growth.is_some()),
+            ("--service-time", terms.service_time.is_some()),
         ];
-        refuse(&of_cases, "form of the model")
+        match of_this_program.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => bail!("a server has its own form of the model and its own sessions: leave {flag} out"),
+            None => Ok(()),
+        }
     }
 
     fn protocol(name: &str) -> Result<ProtocolName> {

@@ -213,15 +213,6 @@ fn run_python(command: &mut std::process::Command, least_version: &str) -> anyho
     })
 }
 
-/// Refuses flags that are about cases of this program, because a server has none. Each has its name, and whether it is given.
-#[cfg(feature = "http-load")]
-fn refuse(flags: &[(&str, bool)], what_a_server_has: &str) -> anyhow::Result<()> {
-    match flags.iter().find(|(_, is_given)| *is_given) {
-        Some((flag, _)) => anyhow::bail!("a server has its own {what_a_server_has}: leave {flag} out"),
-        None => Ok(()),
-    }
-}
-
 /// A listing: a table for a person, and the same as objects for a script.
 struct Listing {
     table: Table,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::write_or_print;
@@ -83,16 +83,10 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     write_or_print(arguments.output.as_deref(), &text)?;
     // A profile that is only shown again lists the failures of an earlier command.
-    let failed: Vec<Status> = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status).collect();
-    Ok(match profile.cases.is_empty() {
-        _ if harness::is_interrupted() => exit_codes::INTERRUPTED,
-        _ if failed.contains(&Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
-        true => exit_codes::NOTHING_MEASURED,
-        false if failed.iter().any(|status| status.is_failure()) && !arguments.effort.allow_failed => {
-            exit_codes::CASE_FAILED
-        }
-        false => exit_codes::OK,
-    })
+    let failed = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status);
+    let statuses: Vec<Status> = failed.chain(profile.cases.iter().map(|_| Status::Ok)).collect();
+    let code = harness::exit_code_of(&statuses, arguments.effort.allow_failed);
+    Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { code })
 }
 
 fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
@@ -106,19 +100,17 @@ fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
 /// The cases of profiles that were made before. Two are compared: their only cases, or the first case that both have.
 fn of_kept(profiles: Vec<Profile>) -> Result<(Profile, Option<(usize, usize)>)> {
     let mut profiles = profiles.into_iter();
-    let (Some(first), second, None) = (profiles.next(), profiles.next(), profiles.next()) else {
+    let (Some(mut first), second, None) = (profiles.next(), profiles.next(), profiles.next()) else {
         bail!("one profile is shown and two are compared; more are not");
     };
-    let Some(second) = second else {
+    let Some(mut second) = second else {
         let compared = (first.cases.len() == 2).then_some((0, 1));
         return Ok((first, compared));
     };
     let place = |cases: &[CaseProfile], id: &str| cases.iter().position(|case| case.case_id == id);
     let both = first.cases.iter().enumerate().find_map(|(a, case)| Some((a, place(&second.cases, &case.case_id)?)));
     let only = (first.cases.len() == 1 && second.cases.len() == 1).then_some((0, 0));
-    ensure!(both.or(only).is_some(), "the two profiles have no case in common");
-    let (a, b) = both.or(only).unwrap_or_default();
-    let cases: Vec<CaseProfile> =
-        first.cases.into_iter().nth(a).into_iter().chain(second.cases.into_iter().nth(b)).collect();
+    let (a, b) = both.or(only).context("the two profiles have no case in common")?;
+    let cases = vec![first.cases.swap_remove(a), second.cases.swap_remove(b)];
     Ok((Profile { cases, ..Profile::default() }, Some((0, 1))))
 }

@@ -11,6 +11,7 @@ use super::machines::{MachinesArguments, fleet_of, fleet_of_history, shown_of};
 use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, advice_table, compare, section};
+use crate::definition::usable_name;
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
@@ -219,7 +220,9 @@ impl Arguments {
         let (mut sections, mut name, mut title) = (String::new(), index::REPORT.to_owned(), None);
         if let Some(model) = &self.variants {
             sections = self.compared(model, &asked.runs, paths)?.html();
-            (name, title) = (file_name(model), Some(format!("Variants of {model}")));
+            // Whatever a record calls its model, it is the name of a file.
+            name = format!("variants-{}.html", usable_name(model));
+            title = Some(format!("Variants of {model}"));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
         }
         asked.keep_shown();
@@ -359,22 +362,4 @@ pub fn recommended(ReportedRun { records, metrics, .. }: &ReportedRun, paths: &P
 pub fn variants_of(ReportedRun { records, metrics, .. }: &ReportedRun, model: &str, paths: &Paths) -> Result<String> {
     let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
     Ok(compare(records, metrics, &options)?.render(Format::Table))
-}
-
-/// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.
-fn file_name(model: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let name: String = model.chars().take(100).map(|c| if is_plain(c) { c } else { '-' }).collect();
-    format!("variants-{name}.html")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_named_after_any_model() {
-        assert_eq!(file_name("qwen2-0.5b"), "variants-qwen2-0.5b.html");
-        assert_eq!(file_name("../a b"), "variants-..-a-b.html");
-    }
 }

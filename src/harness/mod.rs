@@ -37,7 +37,7 @@ pub use profile::profile;
 pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
-pub use run::{FinishedRun, run};
+pub use run::{FinishedRun, exit_code_of, run};
 pub use shard::{Division, divide};
 pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, wait_for};
 pub use worker::{Answer, Scorer, register_scorers, run_arm};

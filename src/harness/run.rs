@@ -271,8 +271,10 @@ fn has_roofline(case: &Case) -> bool {
 /// The exit code, and what is said last.
 fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (bool, bool)) -> (u8, Option<String>) {
     let outcomes = folder.read_outcomes().finished;
-    let count = |status: Status| outcomes.values().filter(|outcome| outcome.row.status == status).count();
-    let measured = count(Status::Ok) + count(Status::Suspicious);
+    let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref()).map(|failure| failure.status);
+    let statuses: Vec<Status> = unprepared.chain(outcomes.values().map(|outcome| outcome.row.status)).collect();
+    let count = |is_meant: fn(Status) -> bool| statuses.iter().filter(|status| is_meant(**status)).count();
+    let (measured, failed) = (count(Status::is_measured), count(Status::is_failure));
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();
         let kept = format!("interrupted: {measured} of {runnable} cases are finished and kept");
@@ -281,15 +283,18 @@ fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (boo
     if is_loaded {
         return (exit_codes::OK, None);
     }
-    let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref());
-    let failed = unprepared.filter(|failure| failure.status.is_failure()).count()
-        + outcomes.values().filter(|outcome| outcome.row.status.is_failure()).count();
-    let exit_code = match (measured, count(Status::WrongOutput)) {
-        (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
-        (0, 0) => exit_codes::NOTHING_MEASURED,
-        _ if failed > 0 && !may_fail => exit_codes::CASE_FAILED,
-        _ => exit_codes::OK,
-    };
     let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
-    (exit_code, Some(format!("{measured} of {} cases ran{failed}", manifest.cases.len())))
+    let said = format!("{measured} of {} cases ran{failed}", manifest.cases.len());
+    (exit_code_of(&statuses, may_fail), Some(said))
+}
+
+/// The exit code of a command whose cases have these statuses.
+pub fn exit_code_of(statuses: &[Status], may_fail: bool) -> u8 {
+    let has = |is_meant: fn(Status) -> bool| statuses.iter().any(|status| is_meant(*status));
+    match has(Status::is_measured) {
+        _ if statuses.contains(&Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
+        false => exit_codes::NOTHING_MEASURED,
+        true if has(Status::is_failure) && !may_fail => exit_codes::CASE_FAILED,
+        true => exit_codes::OK,
+    }
 }

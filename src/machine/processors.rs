@@ -14,8 +14,8 @@ use super::processes::own_folders;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processor {
     number: usize,
-    package: usize,
-    core: usize,
+    /// The package, and the number of the core in it.
+    core: (usize, usize),
 }
 
 /// All processors that this process may use, in the order in which threads get them: those of one package together (the
@@ -27,7 +27,7 @@ pub fn processor_order() -> Vec<usize> {
 
 /// Whether two of these processors are threads of one core.
 pub fn share_a_core(numbers: &[usize]) -> bool {
-    let cores: BTreeSet<_> = read_topology(numbers).iter().map(Processor::place).collect();
+    let cores: BTreeSet<_> = read_topology(numbers).iter().map(|processor| processor.core).collect();
     cores.len() < numbers.len()
 }
 
@@ -35,17 +35,11 @@ fn order(mut processors: Vec<Processor>) -> Vec<Processor> {
     processors.sort_by_key(|processor| Reverse(processor.number));
     let mut seen = BTreeSet::new();
     let is_second: BTreeMap<usize, bool> =
-        processors.iter().map(|processor| (processor.number, !seen.insert(processor.place()))).collect();
+        processors.iter().map(|processor| (processor.number, !seen.insert(processor.core))).collect();
     let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
-    processors.iter().for_each(|processor| *sizes.entry(processor.package).or_default() += 1);
-    processors.sort_by_key(|it| (Reverse(sizes[&it.package]), it.package, is_second[&it.number]));
+    processors.iter().for_each(|processor| *sizes.entry(processor.core.0).or_default() += 1);
+    processors.sort_by_key(|it| (Reverse(sizes[&it.core.0]), it.core.0, is_second[&it.number]));
     processors
-}
-
-impl Processor {
-    fn place(&self) -> (usize, usize) {
-        (self.package, self.core)
-    }
 }
 
 /// Reads where each processor lies; one whose place is unknown is a core of its own.
@@ -53,10 +47,9 @@ fn read_topology(numbers: &[usize]) -> Vec<Processor> {
     let fact = |number: usize, name: &str| -> Option<usize> {
         value(format!("/sys/devices/system/cpu/cpu{number}/topology/{name}"))?.parse().ok()
     };
-    let place = |&number: &usize| Processor {
-        number,
-        package: fact(number, "physical_package_id").unwrap_or(0),
-        core: fact(number, "core_id").unwrap_or(usize::MAX - number),
+    let place = |&number: &usize| {
+        let (package, core) = (fact(number, "physical_package_id"), fact(number, "core_id"));
+        Processor { number, core: (package.unwrap_or(0), core.unwrap_or(usize::MAX - number)) }
     };
     numbers.iter().map(place).collect()
 }
@@ -153,7 +146,7 @@ mod tests {
         let all = packages * cores;
         let place = |number: usize| {
             let core = number % all;
-            Processor { number, package: core / cores, core: core % cores }
+            Processor { number, core: (core / cores, core % cores) }
         };
         (0..2 * all).map(place).collect()
     }
@@ -166,7 +159,7 @@ mod tests {
     fn threads_get_cores_of_their_own_while_there_are_some() {
         assert_eq!(numbers(machine(1, 2)), [3, 2, 1, 0]);
         assert_eq!(numbers(machine(1, 3)), [5, 4, 3, 2, 1, 0]);
-        let single = (0..4).map(|number| Processor { number, package: 0, core: number }).collect();
+        let single = (0..4).map(|number| Processor { number, core: (0, number) }).collect();
         assert_eq!(numbers(single), [3, 2, 1, 0]);
     }
 
