@@ -176,10 +176,7 @@ pub(super) fn originals(entries: &[Entry]) -> Vec<Model> {
 
 /// The files of a packaged model that lie among those of users.
 fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
-    let samples = match &model.data_source {
-        DataSource::Recorded(path) => Some(path),
-        DataSource::Synthetic | DataSource::ImageFolder(_) | DataSource::Text(_) => None,
-    };
+    let samples = if let DataSource::Recorded(path) = &model.data_source { Some(path) } else { None };
     model.origin.files().chain(samples).filter_map(|path| path.canonicalize().ok()).collect()
 }
 

@@ -89,10 +89,10 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_PHASE", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub phase: Vec<Phase>,
     /// These batch sizes instead of the suite's
-    #[arg(long, alias = "batch", env = "INFERBENCH_BATCH_SIZES", value_delimiter = ',', value_name = "N,…")]
+    #[arg(long, visible_alias = "batch", env = "INFERBENCH_BATCH_SIZES", value_delimiter = ',', value_name = "N,…")]
     pub batch_sizes: Vec<usize>,
     /// These sequence lengths instead of the suite's, for models that have one
-    #[arg(long, alias = "seq-len", env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
+    #[arg(long, visible_alias = "seq-len", env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
     pub seq_lens: Vec<usize>,
     /// As in llama-bench: measure only prompts of this many tokens of language models
     #[arg(long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
