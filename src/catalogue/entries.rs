@@ -91,14 +91,11 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
             let found = if child.join(MODEL_TOML).is_file() {
                 vec![(name_of_folder(), ORIGINAL.to_owned(), child.join(MODEL_TOML))]
             } else if child.is_dir() && !files_below(&child).is_empty() {
-                match models_of_folder(&child) {
-                    Ok(found) => found,
-                    Err(why) => {
-                        let (name, variant, model) = (name_of_folder(), ORIGINAL.to_owned(), Err(failed(why)));
-                        entries.push(Entry::new(name, variant, Place::Folder, model));
-                        continue;
-                    }
-                }
+                models_of_folder(&child).unwrap_or_else(|why| {
+                    let (name, variant) = (name_of_folder(), ORIGINAL.to_owned());
+                    entries.push(Entry::new(name, variant, Place::Folder, Err(failed(why))));
+                    Vec::new()
+                })
             } else if is_model_file(&child) && !is_owned && seen.insert(file_stem(&child)) {
                 let (name, variant) = split_stem(&file_stem(&child));
                 vec![(name, variant, child)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use serde::Deserialize;
 
@@ -190,12 +190,26 @@ impl Arguments {
             let file =
                 suite.models.iter().find(|model| model.name == case.model).and_then(|model| model.path.as_deref());
             let by_file = |command: String| self.by_file(command, &case, file);
-            let model = match definition {
-                Ok(model) => model,
-                Err(why) => bail!("{}: {why}", case.model),
-            };
+            let model = definition.map_err(|why| anyhow!("{}: {why}", case.model))?;
             let model = with_usual_sizes(model, &case, &mut said);
-            let asked = Asked {
+            let subject = subject(&case, &model).map_err(|why| Refusal {
+                reason: format!("its cost cannot be counted: {why:#}"),
+                would_help: command(&Runtime::of(&case), &Work::named(&case), case.batch_size),
+            });
+            let memory_mb = memory_mb.filter(|_| case.device == "cpu" && model.fixed_batch().is_none());
+            let largest_batch = subject.as_ref().ok().zip(memory_mb).and_then(|(subject, memory_mb)| {
+                let sizes = Sizes { batch: 2 * case.batch_size, ..case.sizes() };
+                let (cost, _) = count(&model, case.phase, sizes).ok()?;
+                let twice = Subject { batch_size: sizes.batch, cost, ..subject.clone() };
+                predictor.largest_batch(subject, &twice, site, memory_mb)
+            });
+            let (prediction, refusal) = match subject.and_then(|subject| predictor.predict(&subject, site)) {
+                Ok(found) => (Some(Prediction { would_help: found.would_help.clone().map(by_file), ..found }), None),
+                Err(Refusal { reason, would_help }) => {
+                    (None, Some(Refusal { reason, would_help: by_file(would_help) }))
+                }
+            };
+            let mut asked = Asked {
                 case_id: case.to_string(),
                 model: case.model.clone(),
                 variant: case.variant.clone(),
@@ -206,38 +220,15 @@ impl Arguments {
                 dims: Some(case.dims.to_string()).filter(|dims| !dims.is_empty()),
                 sequence_length: case.sequence_length,
                 host_id: self.machine.is_none().then(|| site.host_id.clone()),
-                largest_batch: None,
+                largest_batch,
                 anchor: None,
-                prediction: None,
-                refusal: None,
+                prediction,
+                refusal,
             };
-            let subject = match subject(&case, &model) {
-                Ok(subject) => subject,
-                Err(why) => {
-                    let reason = format!("its cost cannot be counted: {why:#}");
-                    let would_help = by_file(command(&Runtime::of(&case), &Work::named(&case), case.batch_size));
-                    all.push(Asked { refusal: Some(Refusal { reason, would_help }), ..asked });
-                    continue;
-                }
-            };
-            let memory_mb = memory_mb.filter(|_| case.device == "cpu" && model.fixed_batch().is_none());
-            let largest_batch = memory_mb.and_then(|memory_mb| {
-                let sizes = Sizes { batch: 2 * case.batch_size, ..case.sizes() };
-                let (cost, _) = count(&model, case.phase, sizes).ok()?;
-                let twice = Subject { batch_size: sizes.batch, cost, ..subject.clone() };
-                predictor.largest_batch(&subject, &twice, site, memory_mb)
-            });
-            let (prediction, refusal) = match predictor.predict(&subject, site) {
-                Ok(found) => (Some(Prediction { would_help: found.would_help.clone().map(by_file), ..found }), None),
-                Err(Refusal { reason, would_help }) => {
-                    (None, Some(Refusal { reason, would_help: by_file(would_help) }))
-                }
-            };
-            let mut asked = Asked { largest_batch, prediction, refusal, ..asked };
             // A measured case keeps its time.
             if let Some(found) = asked.prediction.take_if(|it| self.anchor && it.basis != Basis::Measured) {
                 let key = (case.backend.clone(), case.device.clone(), case.dtype);
-                let measure = || anchor::measure(paths, lessons, &subject.runtime, site);
+                let measure = || anchor::measure(paths, lessons, &Runtime::of(&case), site);
                 let anchor = anchors.get(&key).cloned().map_or_else(measure, Ok)?;
                 anchors.insert(key, anchor.clone());
                 asked = Asked { prediction: Some(anchor.applied(found)), anchor: Some(anchor), ..asked };

@@ -58,11 +58,10 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         arguments.words.iter().map(|word| find_profile(&reports, word)).collect::<Result<_>>()?;
     let is_kept = kept.iter().any(Option::is_some);
     let (profile, compared) = if is_kept {
-        let found = arguments.words.iter().zip(kept).map(|(word, kept)| kept.ok_or(word));
-        let found = found.collect::<Result<Vec<Profile>, _>>();
-        let found =
-            found.map_err(|word| anyhow::anyhow!("{word}: no profile, and others of the arguments are profiles"))?;
-        of_kept(found)?
+        let found = arguments.words.iter().zip(kept).map(|(word, kept)| {
+            kept.with_context(|| format!("{word}: no profile, and others of the arguments are profiles"))
+        });
+        of_kept(found.collect::<Result<_>>()?)?
     } else {
         let profile = measured(arguments, &paths)?;
         let compared = (profile.cases.len() == 2).then_some((0, 1));
