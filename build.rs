@@ -9,15 +9,11 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time)");
-    println!("cargo::rustc-check-cfg=cfg(rooms)");
-    println!("cargo::rustc-check-cfg=cfg(has_tests)");
-    println!("cargo::rustc-check-cfg=cfg(fuzzing)");
+    println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time, rooms, has_tests, fuzzing, openvino_tasks)");
     // The published package has no tests, and so nothing to which the rooms must be public.
     if Path::new("tests/integration").is_dir() {
         println!("cargo::rustc-cfg=has_tests");
     }
-    println!("cargo::rustc-check-cfg=cfg(openvino_tasks)");
     // Set by torch-sys, which is a direct dependency for this reason only.
     if let Ok(folder) = env::var("DEP_TCH_LIBTORCH_LIB") {
         find_libtorch(Path::new(&folder));

@@ -20,11 +20,12 @@ Runner = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest absolute difference over the largest absolute expected value."""
-    assert actual.shape == expected.shape, f"{actual.shape} is not {expected.shape}"
-    if np.array_equal(actual, expected):
-        return 0.0
-    error = float(np.abs(actual - expected).max() / np.abs(expected).max())
+    """Largest difference over the largest finite number. Equal infinities do not differ, nor does what is no number in both."""
+    assert actual.shape == expected.shape, f"a shape of {actual.shape} and not {expected.shape}"
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0)) or 1.0
+    is_other = (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
+    error = float(np.abs(actual[is_other] - expected[is_other]).max(initial=0)) / scale
     # `max` would leave out what is no number.
     return math.inf if math.isnan(error) else error
 

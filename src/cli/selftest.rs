@@ -50,7 +50,7 @@ fn table(selftest: &Selftest) -> String {
             "{} false alarms, {} void, {} cleared, {} generations each; slow-downs found: {}",
             per_cent(gate.false_alarms),
             per_cent(gate.void),
-            gate.cleared.map_or("unknown".into(), per_cent),
+            per_cent(gate.cleared),
             gate.generations_per_duel,
             found.collect::<Vec<_>>().join(", ")
         )

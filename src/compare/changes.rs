@@ -63,20 +63,18 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
         // Symmetric, so that a change and its reverse are judged alike.
         numeric_change(quantity, [base, candidate], of, allowance.memory.ln_1p(), |before, after| (after / before).ln())
     };
-    let kind = |record: &Record| record.memory_kind.clone();
-    if one_value(base, kind) == one_value(candidate, kind) {
+    let [kind, kind_after] = [base, candidate].map(|side| one_value(side, |record| record.memory_kind.clone()));
+    if kind == kind_after {
         // A process that measures several cases has also what Criterion needs to compare them with a baseline.
-        let is_shared = one_value(base, kind).flatten().is_some_and(|kind| kind.starts_with("shared-"));
-        let effect = |effect| if is_shared { Effect::Notice } else { effect };
+        let is_shared = kind.flatten().is_some_and(|kind| kind.starts_with("shared-"));
         let memory = more("memory_mb", |record| record.memory_mb).filter(is_beyond);
-        changes.extend(memory.map(|change| Change { effect: effect(change.effect), ..change }));
+        let noticed = |change: Change| if is_shared { Change { effect: Effect::Notice, ..change } } else { change };
+        changes.extend(memory.map(noticed));
     }
     changes.extend(more("device_memory_mb", |record| record.device_memory_mb).filter(is_beyond));
     changes.extend(more("model_size_mb", |record| record.model_size_mb));
-    let accuracy: fn(&Record) -> Option<f64> = |record| record.accuracy;
-    changes.extend(numeric_change("accuracy", [base, candidate], accuracy, allowance.accuracy, |before, after| {
-        before - after
-    }));
+    let lost = |before: f64, after: f64| before - after;
+    changes.extend(numeric_change("accuracy", [base, candidate], |it| it.accuracy, allowance.accuracy, lost));
     changes
 }
 
@@ -133,9 +131,8 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
 /// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
 fn verified_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let is_verified = |side: &[&Record]| side.iter().all(|record| record.verified == Some(true));
-    let [base_text, candidate_text] = ["yes", "no"].map(|text| Value::Text(text.into()));
-    let effect = Effect::Notice;
-    let change = Change { quantity: "verified".into(), base: base_text, candidate: candidate_text, effect };
+    let [yes, no] = ["yes", "no"].map(|text| Value::Text(text.into()));
+    let change = Change { quantity: "verified".into(), base: yes, candidate: no, effect: Effect::Notice };
     (is_verified(base) && !is_verified(candidate)).then_some(change)
 }
 

@@ -28,7 +28,6 @@ pub struct Program {
     /// The project's folder.
     pub root: PathBuf,
     /// The Python environment whose runtimes it uses, if it was named.
-    #[serde(default)]
     pub environment: Option<PathBuf>,
 }
 
@@ -53,19 +52,12 @@ pub struct Loss {
     pub message: String,
 }
 
-impl Loss {
-    /// Whether only a candidate cannot run the case.
-    pub fn is_candidates(&self) -> bool {
-        matches!(self.role, Role::Candidate(_))
-    }
-}
-
 /// One case of a duel with one of its candidates: it has a comparison, or a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseOutcome {
     pub id: String,
     /// The ids of the case in the base and in the candidate, if `id` is made of several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub own_ids: Option<[String; 2]>,
     /// The place of the candidate in [`Duel::candidates`].
     pub candidate: usize,

@@ -77,12 +77,8 @@ pub fn estimate_duet(generations: &[Generation], role: Role, error_rate: f64) ->
     let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
     let means: Vec<f64> = ratios.iter().filter(|ratios| !ratios.is_empty()).map(|ratios| mean(ratios)).collect();
     let found = SignedRank::of(&medians, error_rate)?;
-    let interval = RatioInterval {
-        ratio: found.estimate.exp(),
-        lower: (found.lower - LEAST_LOG_ERROR).exp(),
-        upper: (found.upper + LEAST_LOG_ERROR).exp(),
-        confidence: CONFIDENCE,
-    };
+    let logarithms = [found.estimate, found.lower - LEAST_LOG_ERROR, found.upper + LEAST_LOG_ERROR];
+    let interval = RatioInterval::of_logarithms(logarithms, CONFIDENCE);
     let p_value = (found.p_value * FALSE_DISCOVERIES / error_rate).min(1.0);
     Some(DuetEstimate { estimate: RatioEstimate { interval, p_value }, mean_ratio: geometric_mean(&means) })
 }

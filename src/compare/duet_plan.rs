@@ -108,12 +108,10 @@ impl FromStr for SliceLength {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<u64>> = text.split(' ').map(|number| number.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some(&[ns, dropped, counted]) => {
-                Ok(SliceLength { ns, dropped: dropped as usize, counted: counted as usize })
-            }
-            _ => Err(format!("{text:?} is no length of a slice: nanoseconds, dropped calls, counted calls")),
-        }
+        let Some(&[ns, dropped, counted]) = numbers.as_deref() else {
+            return Err(format!("{text:?} is no length of a slice: nanoseconds, dropped calls, counted calls"));
+        };
+        Ok(SliceLength { ns, dropped: dropped as usize, counted: counted as usize })
     }
 }
 

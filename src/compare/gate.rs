@@ -30,9 +30,8 @@ pub struct Gate {
     pub false_alarms: f64,
     /// Fraction of them in which the null control moved, so that nothing was said.
     pub void: f64,
-    /// Fraction of them in which a slow-down beyond the tolerance was excluded, so that a gate opens. Absent in older files.
-    #[serde(default)]
-    pub cleared: Option<f64>,
+    /// Fraction of them in which a slow-down beyond the tolerance was excluded, so that a gate opens.
+    pub cleared: f64,
     pub found: Vec<Found>,
 }
 
@@ -71,7 +70,7 @@ impl Gate {
             duels: DUELS,
             false_alarms: share(&equal, |it| it.verdict.is_change()),
             void: share(&equal, |it| it.is_null_changed),
-            cleared: Some(share(&equal, |it| it.verdict.excludes_regression())),
+            cleared: share(&equal, |it| it.verdict.excludes_regression()),
             found: SLOWDOWNS.map(|slowdown| Found { slowdown, share: share(&decided(slowdown), is_slower) }).to_vec(),
         })
     }
@@ -117,7 +116,7 @@ mod tests {
             assert!(gate.false_alarms <= 0.02, "{gate:?}");
             assert!(gate.found.is_sorted_by(|smaller, larger| smaller.share <= larger.share), "{gate:?}");
         }
-        assert!(quiet.cleared > Some(0.95) && noisy.cleared < Some(0.5), "{quiet:?} {noisy:?}");
+        assert!(quiet.cleared > 0.95 && noisy.cleared < 0.5, "{quiet:?} {noisy:?}");
         assert!(quiet.found[1].share > 0.95 && noisy.found[1].share < 0.5, "{quiet:?} {noisy:?}");
         assert!(noisy.found[3].share > 0.9, "{noisy:?}");
         assert_eq!(Gate::out_of("m".into(), &equal(5, 0.01), 0.015), None);

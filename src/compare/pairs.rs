@@ -70,8 +70,8 @@ impl Pair<'_> {
         };
         let (base, candidate) = (files(&self.base), files(&self.candidate));
         let is_other = !base.is_empty() && !candidate.is_empty() && base != candidate;
-        let shown = |files: BTreeSet<String>| files.into_iter().collect::<Vec<_>>().join(" and ");
-        is_other.then(|| format!("{}: the library is {} and was {}", self.case.backend, shown(candidate), shown(base)))
+        let backend = &self.case.backend;
+        is_other.then(|| format!("{backend}: the library is {} and was {}", shown(candidate), shown(base)))
     }
 
     /// Whether all runs of both sides are known to be of one build.
@@ -86,7 +86,6 @@ impl Pair<'_> {
 
     /// The conditions that are not the same everywhere.
     pub fn differences(&self) -> Vec<Difference> {
-        let shown = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" and ");
         let difference = |condition| {
             let (base, candidate) = (values(condition, &self.base), values(condition, &self.candidate));
             let all: BTreeSet<&String> = base.iter().chain(&candidate).collect();
@@ -98,6 +97,10 @@ impl Pair<'_> {
 
 fn values(condition: Condition, records: &[&Record]) -> BTreeSet<String> {
     records.iter().filter_map(|record| condition.of(record)).collect()
+}
+
+fn shown(values: BTreeSet<String>) -> String {
+    Vec::from_iter(values).join(" and ")
 }
 
 #[cfg(test)]

@@ -51,8 +51,10 @@ pub fn estimate(base: &CaseRuns, candidate: &CaseRuns, confidence: f64) -> Ratio
     let logarithm = mean(&candidate.log_medians) - mean(&base.log_medians);
     let (error, freedom) = error_and_freedom(&components);
     let t = StudentT::new(freedom.min(error_and_freedom(&between).1));
+    let half_width = t.two_sided_quantile(confidence) * error;
+    let logarithms = [logarithm, logarithm - half_width, logarithm + half_width];
     RatioEstimate {
-        interval: RatioInterval::of_logarithm(logarithm, t.two_sided_quantile(confidence) * error, confidence),
+        interval: RatioInterval::of_logarithms(logarithms, confidence),
         p_value: t.two_sided_p(logarithm / error),
     }
 }

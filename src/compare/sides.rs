@@ -18,7 +18,7 @@ use crate::run_data::{CriterionArguments, Manifest, Metric, Record, RunFolder};
 const NEW: &str = "new";
 
 /// One or more runs of the same code. A baseline is one run, although its cases may be of several.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Side {
     pub name: String,
     pub records: Vec<Record>,
@@ -34,7 +34,7 @@ impl Side {
     /// # Errors
     /// There is no such run or baseline (the message lists those that there are), it cannot be read, or it is named twice.
     pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self> {
-        let mut side = Side::new(names, Vec::new(), Vec::new());
+        let mut side = Side::of_records(names, Vec::new());
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let run = find_run(name, history, paths)?;
             if let Some(twice) = side.run_ids().intersection(&run.run_ids()).next() {
@@ -54,11 +54,7 @@ impl Side {
 
     /// A run of these records, of which nothing else is known.
     pub fn of_records(name: &str, records: Vec<Record>) -> Self {
-        Side::new(name, records, Vec::new())
-    }
-
-    fn new(name: &str, records: Vec<Record>, manifests: Vec<Manifest>) -> Self {
-        Side { name: name.to_owned(), records, metrics: Vec::new(), manifests, notes: Vec::new() }
+        Side { name: name.to_owned(), records, ..Side::default() }
     }
 
     /// The ids of the runs, in order.
@@ -96,8 +92,8 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
 
 fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Some(run) = history.find(name)? {
-        let side = Side::new(name, run.records()?, run.manifest().unwrap_or_default().into_iter().collect());
-        return Ok(Side { metrics: run.metrics()?, ..side });
+        let manifests = run.manifest().unwrap_or_default().into_iter().collect();
+        return Ok(Side { metrics: run.metrics()?, manifests, ..Side::of_records(name, run.records()?) });
     }
     let runs = paths.runs();
     if name == NEW {
@@ -117,7 +113,7 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
 fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<Side> {
-    let mut side = Side::new(name, Vec::new(), Vec::new());
+    let mut side = Side::of_records(name, Vec::new());
     let mut last: IndexMap<Case, Record> = IndexMap::new();
     for folder in folders {
         let conversion = convert(folder, &paths.criterion(), baseline, |_, _| Ok(()))?;

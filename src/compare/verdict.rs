@@ -94,14 +94,9 @@ impl Verdict {
 }
 
 impl RatioInterval {
-    /// The interval `exp(logarithm ± half_width)`.
-    pub fn of_logarithm(logarithm: f64, half_width: f64, confidence: f64) -> Self {
-        RatioInterval {
-            ratio: logarithm.exp(),
-            lower: (logarithm - half_width).exp(),
-            upper: (logarithm + half_width).exp(),
-            confidence,
-        }
+    /// From the logarithms of the ratio and of its bounds.
+    pub fn of_logarithms([ratio, lower, upper]: [f64; 3], confidence: f64) -> Self {
+        RatioInterval { ratio: ratio.exp(), lower: lower.exp(), upper: upper.exp(), confidence }
     }
 
     /// Returns true if the interval lies on one side of 1, so that a change is shown.

@@ -1,21 +1,19 @@
 //! What the generations of a duel say, so far or at its end.
 
 use super::foresight::minutes_needed;
+use super::generation::MeasuredGeneration;
 use super::journal::Entry;
 use crate::compare::{
     CaseOutcome, Duel, FALSE_DISCOVERIES, Generation, Paired, PairedChange, decide_duet, duel_exit_code, in_percent,
 };
 
-/// What the generations of a case have measured.
-pub fn generations_of(entries: &[Entry], case: usize) -> Vec<Generation> {
-    let own = entries.iter().filter(|entry| entry.case == case);
-    own.filter_map(|entry| entry.result.as_ref().ok()).map(Generation::from).collect()
+fn measured(entries: &[Entry], case: usize) -> impl Iterator<Item = &MeasuredGeneration> {
+    entries.iter().filter(move |entry| entry.case == case).filter_map(|entry| entry.result.as_ref().ok())
 }
 
-/// The seconds of a case's generations.
-fn seconds_of(entries: &[Entry], case: usize) -> f64 {
-    let own = entries.iter().filter(|entry| entry.case == case);
-    own.filter_map(|entry| entry.result.as_ref().ok()).map(|it| it.start_seconds + it.row_seconds).sum()
+/// What the generations of a case have measured.
+pub fn generations_of(entries: &[Entry], case: usize) -> Vec<Generation> {
+    measured(entries, case).map(Generation::from).collect()
 }
 
 /// A case with each of its candidates.
@@ -60,7 +58,8 @@ pub fn conclude(planned: &Duel, entries: &[Entry]) -> Duel {
     for (outcome, found) in duel.cases.iter_mut().filter(|outcome| outcome.loss.is_none()).zip(decided) {
         outcome.comparison = found;
     }
-    let seconds: Vec<f64> = (0..duel.cases.len() / candidates).map(|case| seconds_of(entries, case)).collect();
+    let seconds = |case| measured(entries, case).map(|it| it.start_seconds + it.row_seconds).sum::<f64>();
+    let seconds: Vec<f64> = (0..generations.len()).map(seconds).collect();
     duel.seconds = seconds.iter().sum();
     duel.minutes_needed = minutes_needed(&duel, &seconds);
     duel.exit_code = duel_exit_code(&duel.cases, duel.undecided_is_allowed);

@@ -32,8 +32,6 @@ pub struct MeasuredGeneration {
     pub start_seconds: f64,
     /// Seconds of the slices.
     pub row_seconds: f64,
-    /// The processors that the threads of the base's process could use, as the kernel lists them.
-    pub affinities: Vec<String>,
     /// Nanoseconds of each call of each slice, in rows as above, where a slice has few calls. Only the pilot asks for them.
     #[serde(skip)]
     pub calls_ns: Vec<Vec<Vec<u64>>>,
@@ -69,7 +67,6 @@ impl ArmsOfCase<'_> {
     ) -> Result<Result<MeasuredGeneration, Loss>> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
-        let mut affinities = Vec::new();
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
@@ -77,12 +74,7 @@ impl ArmsOfCase<'_> {
             let (role, start, handicap) = self.starts[place];
             let mut arm = LiveArm::start(self.arena, role, start, handicap, displacement)?;
             match arm.wait_until_ready() {
-                Ok(ready) => {
-                    call_ns = call_ns.max(ready.call_ns);
-                    if role == Role::Base {
-                        affinities = ready.affinities.into_keys().collect();
-                    }
-                }
+                Ok(ready) => call_ns = call_ns.max(ready.call_ns),
                 Err(error) => return lost(role, error).map(Err),
             }
             arms.push((place, arm));
@@ -108,7 +100,6 @@ impl ArmsOfCase<'_> {
             rows,
             start_seconds: (started - begin).as_secs_f64(),
             row_seconds: started.elapsed().as_secs_f64(),
-            affinities,
             calls_ns,
         }))
     }

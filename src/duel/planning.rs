@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
 use super::build::short_sha256;
@@ -105,28 +105,33 @@ pub fn last_words(log: &Path) -> String {
 /// # Errors
 /// It cannot be started, it refuses, its answer is not a plan, or [`Interrupted`](crate::harness::Interrupted).
 pub fn ask(arena: &Arena, role: Role, program: &Program, terms: &Terms, processors: &[usize]) -> Result<ArmPlan> {
-    let (answer, log) = (arena.of(role).join("plan.json"), arena.log(role));
+    let command = arena.command(role, plan_arguments(&arena.of(role).join("jobs"), program, terms, processors)?);
+    let too_old = "has no `inferbench arm`, which times the slices of a duel: it is older than paired benchmarks. Take a later \
+         revision, or compare two runs with baselines (`inferbench run --save-baseline`, `--baseline`)";
+    let text = answer_of(command, program, &arena.log(role), too_old)?;
+    read_plan(&text).with_context(|| program.name.clone())
+}
+
+/// What a program prints when it is asked by this command. `log` is for what it complains of, and `too_old` says what a program
+/// lacks that does not know the subcommand.
+///
+/// # Errors
+/// It cannot be started, it refuses, or [`Interrupted`](crate::harness::Interrupted).
+pub fn answer_of(mut command: Command, program: &Program, log: &Path, too_old: &str) -> Result<String> {
+    let answer = log.with_file_name("answer");
     let file = |path: &Path| fs_err::File::create(path).map(|file| file.into_parts().0);
-    let child = arena
-        .command(role, plan_arguments(&arena.of(role).join("jobs"), program, terms, processors)?)
-        .stdin(Stdio::null())
-        .stdout(file(&answer)?)
-        .stderr(file(&log)?)
-        .spawn()
-        .with_context(|| format!("{} ({})", program.name, program.executable.display()))?;
+    command.stdin(Stdio::null()).stdout(file(&answer)?).stderr(file(log)?);
+    let child = command.spawn().with_context(|| format!("{} ({})", program.name, program.executable.display()))?;
     let status = wait_for(child)?;
-    let words = last_words(&log);
-    if words.contains("unrecognized subcommand") {
-        bail!(
-            "{} has no `inferbench arm`, which times the slices of a duel: it is older than paired benchmarks. Take a later \
-             revision, or compare two runs with baselines (`inferbench run --save-baseline`, `--baseline`)",
-            program.name
-        );
-    }
-    if !status.success() {
-        bail!("{} ended with {status}; its last words:\n  {words}", program.name);
-    }
-    read_plan(&String::from_utf8_lossy(&fs_err::read(&answer)?)).with_context(|| program.name.clone())
+    let words = last_words(log);
+    ensure!(!words.contains("unrecognized subcommand"), "{} {too_old}", program.name);
+    ensure!(status.success(), "{} ended with {status}; its last words:\n  {words}", program.name);
+    Ok(String::from_utf8_lossy(&fs_err::read(&answer)?).into_owned())
+}
+
+/// The JSON object of an answer: libraries may print before it.
+pub fn last_object(text: &str) -> &str {
+    text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default()
 }
 
 /// The arguments of `inferbench arm` that ask for a plan: the flags of the selection by their names, one for each value.
@@ -155,10 +160,8 @@ fn text(value: &Value) -> String {
 }
 
 fn read_plan(text: &str) -> Result<ArmPlan> {
-    // Libraries may print before it.
-    let line = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
-    let value: Value =
-        serde_json::from_str(line).map_err(|error| anyhow!("`inferbench arm plan` printed no plan: {error}"))?;
+    let value: Value = serde_json::from_str(last_object(text))
+        .map_err(|error| anyhow!("`inferbench arm plan` printed no plan: {error}"))?;
     match value["protocol"].as_u64() {
         Some(protocol) if protocol == u64::from(ARM_PROTOCOL) => Ok(serde_json::from_value(value)?),
         protocol => bail!(

@@ -1,15 +1,13 @@
 //! Why a case became slower: profiles of it by the base and by the candidate.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow};
 
-use super::planning::plan_arguments;
+use super::planning::{answer_of, last_object, plan_arguments};
 use super::terms::Terms;
 use crate::backend::use_environment;
 use crate::compare::{CaseOutcome, Duel, Program, Verdict};
-use crate::harness::wait_for;
 use crate::run_data::Profile;
 
 /// How often a pair of programs is profiled at the most.
@@ -52,32 +50,14 @@ fn profile_by(program: &Program, terms: &Terms, id: &str) -> Result<Profile> {
     let mut arguments = plan_arguments(folder.path(), program, terms, &[])?;
     arguments[0] = "profile".into();
     let mut command = Command::new(&program.executable);
+    command.arg("arm").args(arguments).args(["--case", id]).env("INFERBENCH_ROOT", &program.root);
     if let Some(folder) = &program.environment {
         use_environment(&mut command, folder);
     }
-    let [answer, log] = ["answer", "log"].map(|name| folder.path().join(name));
-    let file = |path: &Path| fs_err::File::create(path).map(|file| file.into_parts().0);
-    let child = command
-        .arg("arm")
-        .args(arguments)
-        .args(["--case", id])
-        .env("INFERBENCH_ROOT", &program.root)
-        .stdin(Stdio::null())
-        .stdout(file(&answer)?)
-        .stderr(file(&log)?)
-        .spawn()
-        .with_context(|| program.name.clone())?;
-    let status = wait_for(child)?;
-    let words = String::from_utf8_lossy(&fs_err::read(&log)?).into_owned();
-    if words.contains("unrecognized subcommand") {
-        bail!("{} is older than profiles, so that nothing can say which of its operators became slower", program.name);
-    }
-    let last = || words.lines().last().unwrap_or_default().to_owned();
-    ensure!(status.success(), "{} ended with {status}; its last words: {}", program.name, last());
-    // Libraries may print before it.
-    let text = String::from_utf8_lossy(&fs_err::read(&answer)?).into_owned();
-    let line = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
-    let profile: Profile = serde_json::from_str(line).with_context(|| format!("the profile by {}", program.name))?;
+    let too_old = "is older than profiles, so that nothing can say which of its operators became slower";
+    let text = answer_of(command, program, &folder.path().join("log"), too_old)?;
+    let profile: Profile =
+        serde_json::from_str(last_object(&text)).with_context(|| format!("the profile by {}", program.name))?;
     match profile.failures.first() {
         Some(failure) => Err(anyhow!("{}: {}: {}", program.name, failure.case_id, failure.message)),
         None => Ok(profile),

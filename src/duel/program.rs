@@ -44,15 +44,12 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
     let own_root = fs_err::canonicalize(paths.root())?;
     let (mut programs, mut worktrees) = (Vec::<Program>::new(), Vec::new());
     for (name, meaning) in names.iter().zip(meanings) {
+        let here = |executable, suite| program(name, executable, own_root.clone(), suite);
         programs.push(match meaning {
-            Meaning::WorkingTree => {
-                program(name, build_bench(paths, name, paths.root(), flags)?, own_root.clone(), None)?
-            }
-            Meaning::Running(suite) => program(name, kept_copy(paths, &own_executable()?)?, own_root.clone(), suite)?,
-            Meaning::Executable(path) => program(name, path, own_root.clone(), None)?,
-            Meaning::Environment(path) => {
-                Program { environment: Some(path), ..running(paths).map(|it| Program { name: name.clone(), ..it })? }
-            }
+            Meaning::WorkingTree => here(build_bench(paths, name, paths.root(), flags)?, None)?,
+            Meaning::Running(suite) => here(kept_copy(paths, &own_executable()?)?, suite)?,
+            Meaning::Executable(path) => here(path, None)?,
+            Meaning::Environment(path) => Program { name: name.clone(), environment: Some(path), ..running(paths)? },
             Meaning::Commit(commit) => match programs.iter().find(|other| other.commit.as_ref() == Some(&commit)) {
                 Some(other) => Program { name: name.clone(), ..other.clone() },
                 None => {

@@ -24,19 +24,8 @@ pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> R
     let own = running(paths)?;
     let minutes = at_most.as_secs_f64() / 60.0;
     eprintln!("a duel of this program with itself, about {minutes:.1} min");
-    let rules = Rules {
-        no_pin: false,
-        slice_ms: None,
-        minutes: Some(minutes),
-        are_minutes_used_up: true,
-        generations: None,
-        tolerance: 0.01,
-        same_code: false,
-        null_slowdown: None,
-        least_call_ns: 0,
-    };
-    let terms =
-        Terms { selection, threads: None, rules, seed: None, resume: false, allow_undecided: false, is_silent: true };
+    let rules = Rules { minutes: Some(minutes), are_minutes_used_up: true, tolerance: 0.01, ..Rules::default() };
+    let terms = Terms { selection, rules, is_silent: true, ..Terms::default() };
     let (duel, generations) = duel_between(paths, &own, std::slice::from_ref(&own), &terms)?;
     // Nobody asks for this duel any more.
     let _ = std::fs::remove_dir_all(paths.duels().join(&duel.name));

@@ -7,7 +7,7 @@ use crate::selection::Selection;
 use crate::selection::values::{fraction, fraction_below_one, minutes};
 
 /// How a duel is measured.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Terms {
     #[command(flatten)]
     pub selection: Selection,
@@ -31,7 +31,7 @@ pub struct Terms {
 }
 
 /// The settings that must be unchanged when a duel is resumed.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     /// Leave the choice of processors to the scheduler; intervals get wider
     #[arg(long)]

@@ -51,65 +51,18 @@
 //! | [`method`] | How a number comes about, and what the harness itself costs |
 //! | [`validation`] | How far predictions, load tests and other answers can be trusted: dated experiments |
 
-#[doc = include_str!("comparing.md")]
-pub mod comparing {}
+/// Makes a module of each chapter, whose documentation is the file of that name.
+macro_rules! chapters {
+    ($($chapter:ident)*) => {
+        $(
+            #[doc = include_str!(concat!(stringify!($chapter), ".md"))]
+            pub mod $chapter {}
+        )*
+    };
+}
 
-#[doc = include_str!("deciding.md")]
-pub mod deciding {}
-
-#[doc = include_str!("devices.md")]
-pub mod devices {}
-
-#[doc = include_str!("fleet.md")]
-pub mod fleet {}
-
-#[doc = include_str!("history.md")]
-pub mod history {}
-
-#[doc = include_str!("imported_models.md")]
-pub mod imported_models {}
-
-#[doc = include_str!("language_models.md")]
-pub mod language_models {}
-
-#[doc = include_str!("measuring.md")]
-pub mod measuring {}
-
-#[doc = include_str!("method.md")]
-pub mod method {}
-
-#[doc = include_str!("own_crate.md")]
-pub mod own_crate {}
-
-#[doc = include_str!("own_models.md")]
-pub mod own_models {}
-
-#[doc = include_str!("paired_benchmarks.md")]
-pub mod paired_benchmarks {}
-
-#[doc = include_str!("profiles.md")]
-pub mod profiles {}
-
-#[doc = include_str!("quality.md")]
-pub mod quality {}
-
-#[doc = include_str!("results.md")]
-pub mod results {}
-
-#[doc = include_str!("servers.md")]
-pub mod servers {}
-
-#[doc = include_str!("service.md")]
-pub mod service {}
-
-#[doc = include_str!("serving.md")]
-pub mod serving {}
-
-#[doc = include_str!("validation.md")]
-pub mod validation {}
-
-#[doc = include_str!("variants.md")]
-pub mod variants {}
-
-#[doc = include_str!("workers.md")]
-pub mod workers {}
+chapters! {
+    comparing deciding devices fleet history imported_models language_models measuring method
+    own_crate own_models paired_benchmarks profiles quality results servers service serving
+    validation variants workers
+}

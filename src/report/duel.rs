@@ -195,7 +195,7 @@ fn conclusion(duel: &Duel) -> String {
         exit_codes::UNSTABLE => "undecided",
         _ => "nothing could be measured",
     };
-    let is_lost = |case: &&CaseOutcome| case.loss.as_ref().is_some_and(|loss| !loss.is_candidates());
+    let is_lost = |case: &&CaseOutcome| case.loss.as_ref().is_some_and(|loss| !matches!(loss.role, Role::Candidate(_)));
     let lost = duel.cases.iter().find(is_lost);
     let lost =
         lost.map_or(String::new(), |case| format!("; the base lost {}, so that nothing can be said of it", case.id));

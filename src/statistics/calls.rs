@@ -1,8 +1,7 @@
 //! Statistics of single calls.
 
-use statrs::distribution::{Binomial, DiscreteCDF};
-
 use super::autocorrelation::{autocorrelation, effective_count};
+use super::early_stopping::{most_over, queries_for};
 use super::moments::mean_and_deviation;
 use super::student::StudentT;
 
@@ -46,10 +45,8 @@ impl SortedCalls {
 
     /// An upper bound of the percentile `p` with confidence 99 %, whatever the distribution of the calls is.
     ///
-    /// This is MLPerf LoadGen's early stopping (Reddi et al. 2020, "MLPerf Inference Benchmark"; LoadGen's "early
-    /// stopping" note): the largest number `t` of calls over the latency such that at most `t` of `n` being over has a
-    /// probability of at most 1 %, if each were over with probability `1 - p`. The bound is then the `t`-th largest
-    /// call.
+    /// This is MLPerf LoadGen's early stopping (see [`most_over`]): `t` is the most of `n` calls that may be over the latency,
+    /// and the bound is the `t`-th largest call.
     ///
     /// That holds for independent calls. Calls that depend on one another count as fewer: `n` is the effective number of
     /// calls for "over the percentile" (by their autocorrelation and by batch means), and the `t`-th largest of them is
@@ -57,16 +54,11 @@ impl SortedCalls {
     /// calls, p95 130 and p99 662.
     pub fn percentile_upper_bound(&self, p: f64) -> Option<u64> {
         let percentile = self.percentile(p);
-        let effective =
-            effective_count(&self.in_order.iter().map(|&call| call > percentile).collect::<Vec<bool>>()).floor();
-        let over = Binomial::new(1.0 - p, effective as u64).ok()?;
-        if (effective as usize) < calls_for_bound(p) {
-            return None;
-        }
-        let is_too_many = |t: u64| over.cdf(t) > 1.0 - CONFIDENCE;
-        let enough = first(1, effective as u64, is_too_many) - 1;
+        let is_over: Vec<bool> = self.in_order.iter().map(|&call| call > percentile).collect();
+        let effective = effective_count(&is_over).floor();
+        let most = most_over(p, effective as u64, 1.0).filter(|most| *most > 0)?;
         let n = self.sorted.len();
-        let place = 1 + ((enough - 1) as f64 * n as f64 / effective) as usize;
+        let place = 1 + ((most - 1) as f64 * n as f64 / effective) as usize;
         Some(self.sorted[n - place])
     }
 
@@ -79,19 +71,9 @@ impl SortedCalls {
 }
 
 /// The fewest independent calls from which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:
-/// the least `n` with `n · p^(n-1) · (1-p) + p^n ≤ 1 %`.
+/// as many as decide that the percentile is within a bound that one call is over.
 pub fn calls_for_bound(p: f64) -> usize {
-    let at_most_one_over = |n: i32| p.powi(n - 1) * (f64::from(n) * (1.0 - p) + p);
-    first(1, i32::MAX as u64, |n| at_most_one_over(n as i32) <= 1.0 - CONFIDENCE) as usize
-}
-
-/// The first number above `no` for which it is so, given that it is not so for `no`, and for `yes` and all from then on.
-pub(super) fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
-    while yes - no > 1 {
-        let middle = no.midpoint(yes);
-        if is_so(middle) { yes = middle } else { no = middle }
-    }
-    yes
+    queries_for(p, 1, 1.0) as usize
 }
 
 /// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √((1 + r) / (1 - r))`.

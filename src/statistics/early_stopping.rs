@@ -7,7 +7,7 @@
 
 use statrs::function::beta::beta_reg;
 
-use super::calls::{CONFIDENCE, first};
+use super::calls::CONFIDENCE;
 
 /// Blocks of successive queries, at least, whose counts say how much queries depend on one another.
 const FEWEST_BLOCKS: usize = 20;
@@ -40,6 +40,15 @@ pub fn most_over(p: f64, queries: u64, dependence: f64) -> Option<u64> {
         return None;
     }
     Some(first(0, queries, is_too_many) - 1)
+}
+
+/// The first number above `no` for which it is so, given that it is not so for `no`, and for `yes` and all from then on.
+fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+    while yes - no > 1 {
+        let middle = no.midpoint(yes);
+        if is_so(middle) { yes = middle } else { no = middle }
+    }
+    yes
 }
 
 /// How many queries of this series, in the order of their arrival, are worth one independent query when those above the percentile `p`

@@ -1,6 +1,6 @@
 //! Pictures of a folder against what torchvision makes of them, and folders that do not fit.
 //!
-//! `scripts/export/pictures.py` writes the pictures and torchvision's results.
+//! `tests/data/pictures.py` writes the pictures and torchvision's results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -59,7 +59,7 @@ fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     }
 }
 
-/// The figures are those that other programs computed: `scripts/export/judges.py`.
+/// The figures are those that other programs computed: `tests/data/judges.py`.
 #[cfg(test)]
 mod tests {
     use serde_json::Value;

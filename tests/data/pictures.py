@@ -1,8 +1,8 @@
 """Writes the pictures of the tests, `tests/data/pictures/`, and what torchvision makes of them.
 
-    python scripts/export/pictures.py
+    python tests/data/pictures.py
 
-The same bytes every time, with Pillow 13.0 (libjpeg-turbo 3.2), torchvision 0.26 and numpy of requirements.txt.
+The same bytes every time, with Pillow 13.0 (libjpeg-turbo 3.2), torchvision 0.26 and numpy of scripts/export/requirements.txt.
 
 `tests/data/pictures.safetensors` holds, for each picture that can be read, torchvision's values before `ToTensor` and
 `Normalize`: u8 `[3, height, width]`, which is what those two make floats of. `<path>` is cropped to 32 x 32 after its
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
-DATA = Path(__file__).parents[2] / "tests" / "data"
+DATA = Path(__file__).parent
 FOLDER = DATA / "pictures"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CROP, RESIZE = (32, 32), 37

@@ -1,6 +1,6 @@
 """Writes `tests/data/judges.json`: answers, and what others make of them.
 
-    python scripts/export/judges.py
+    python tests/data/judges.py
 
 The figures are those of pycocotools 2.0.11 (mean average precision), jiwer 4.0 (error rates), scikit-learn 1.9.1 (Jaccard index, area under the
 curve, percentage error), SciPy 1.17 (Somers' D), scikit-image 0.26.0 (signal to noise) and numpy 2.4 (retrieval, cosine, perplexity), none of
@@ -20,7 +20,7 @@ from scipy.stats import somersd
 from skimage.metrics import peak_signal_noise_ratio
 from sklearn.metrics import jaccard_score, mean_absolute_percentage_error, roc_auc_score
 
-DATA = Path(__file__).parents[2] / "tests" / "data" / "judges.json"
+DATA = Path(__file__).with_name("judges.json")
 RANDOM = numpy.random.default_rng(20260101)
 
 
