@@ -1,11 +1,9 @@
-"""Measures between which numbers the values of a graph lie: `python scripts/export/calibration.py NAME ...`.
+"""Measures between which numbers the values of a graph lie.
 
 Static quantisation rounds an activation to 256 steps between its smallest and largest value, so these are measured
-once, by ONNX Runtime, on samples that no reference is made of. Writes `calibration.toml` of packaged models from the
-graphs that lie in models/zoo, as `export.py` does for an entry that is `quantized`.
+once, by ONNX Runtime, on samples that no reference is made of.
 """
 
-import argparse
 import tomllib
 from pathlib import Path
 
@@ -87,20 +85,3 @@ def _feeds(entry: Entry) -> list[dict[str, np.ndarray]]:
         for length in entry.sequence_lengths or [None]
         for first in range(FIRST, FIRST + SAMPLES, _BATCH)
     ]
-
-
-def main() -> None:
-    from zoo import ENTRIES
-
-    quantized = [name for name, entry in ENTRIES.items() if getattr(entry, "quantized", False)]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(quantized)}; all when left out")
-    names = parser.parse_args().names or quantized
-    if unknown := [name for name in names if name not in quantized]:
-        parser.error(f"not a model that is quantised: {', '.join(unknown)}")
-    for name in names:
-        write(ENTRIES[name])
-
-
-if __name__ == "__main__":
-    main()

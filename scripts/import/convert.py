@@ -23,13 +23,9 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "export"))
 
 import source
-from source import Refused
+from source import Refused, say
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "config.json")
-
-
-def say(text: str) -> None:
-    print(f"import: {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -73,18 +69,18 @@ def convert(arguments, folder: Path) -> None:
         import hub
 
         path = hub.download(arguments.source) if kind == "hub" else Path(arguments.source)
-        hub.convert(path, arguments.name, folder, say)
+        hub.convert(path, arguments.name, folder)
         for name in TOKENIZER:
             if (path / name).is_file():
                 shutil.copyfile(path / name, folder / name)
     elif kind == "state dict":
         import state_dict
 
-        state_dict.convert(Path(arguments.source), arguments.architecture, arguments.name, folder, say)
+        state_dict.convert(Path(arguments.source), arguments.architecture, arguments.name, folder)
     else:
         import graph_file
 
-        graph_file.convert(Path(arguments.source), kind, arguments.input, folder, say)
+        graph_file.convert(Path(arguments.source), kind, arguments.input, folder)
 
 
 if __name__ == "__main__":

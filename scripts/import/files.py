@@ -14,7 +14,7 @@ import source
 import torch
 from entry import Port
 from safetensors.torch import save_file
-from source import Refused
+from source import Refused, say
 from torch import nn
 from torch.utils import _pytree
 
@@ -63,7 +63,6 @@ def write(
     ports: list[Port],
     names: list[str] | None,
     folder: Path,
-    say,
     family: str | None = None,
     modality: str | None = None,
     archive: Path | None = None,
@@ -79,8 +78,8 @@ def write(
         export_onnx(module, feeds, ports, expected, names, folder / "model.onnx")
         return largest_error(check.onnx_runner(folder / "model.onnx"), by_name, expected)
 
-    made = attempt("ONNX", folder / "model.onnx", onnx, say)
-    if not made | torchscript(module, by_name, expected, folder / "model.pt", say, archive):
+    made = attempt("ONNX", folder / "model.onnx", onnx)
+    if not made | torchscript(module, by_name, expected, folder / "model.pt", archive):
         raise Refused("neither a graph of ONNX nor one of TorchScript can be made of it")
     write_reference(by_name[0], names, expected[0], ports, folder, family, modality)
     state = {n: tensor.detach().clone().contiguous() for n, tensor in module.module.state_dict().items()}
@@ -88,7 +87,7 @@ def write(
         save_file(state, folder / "weights.safetensors")
 
 
-def torchscript(module: nn.Module, feeds, expected, path: Path, say, archive: Path | None = None) -> bool:
+def torchscript(module: nn.Module, feeds, expected, path: Path, archive: Path | None = None) -> bool:
     """Writes the archive of a module and says how far its outputs are from what is expected; whether it could."""
 
     def make() -> str:
@@ -96,10 +95,10 @@ def torchscript(module: nn.Module, feeds, expected, path: Path, say, archive: Pa
         loaded = Flat(torch.jit.load(path, map_location="cpu").eval())
         return largest_error(lambda feed: eager(loaded, list(feed.values())), feeds, expected)
 
-    return attempt("TorchScript", path, make, say)
+    return attempt("TorchScript", path, make)
 
 
-def attempt(kind: str, path: Path, make, say) -> bool:
+def attempt(kind: str, path: Path, make) -> bool:
     """A file that cannot be made, or computes something else, is left out."""
     try:
         say(f"{kind}: {make()}")

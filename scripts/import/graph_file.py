@@ -10,7 +10,7 @@ import onnx2torch
 import source
 import torch
 from entry import Port
-from source import Refused
+from source import Refused, say
 
 ELEMENTS = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "bool"}
 ONNX_ELEMENTS = {1: "f32", 11: "f64", 6: "i32", 7: "i64", 2: "u8", 9: "bool"}
@@ -20,10 +20,10 @@ USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 
 LARGEST_MESSAGE = 1 << 30
 
 
-def convert(path: Path, kind: str, given: list[source.Given], output: Path, say) -> None:
+def convert(path: Path, kind: str, given: list[source.Given], output: Path) -> None:
     given = {one.name: Port(one.name, one.dtype, one.shape, one.below, one.constant) for one in given}
     known = {"exported program": _exported_program, "TorchScript": _torchscript, "ONNX": _onnx}
-    known[kind](path, given, output, say)
+    known[kind](path, given, output)
 
 
 def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
@@ -33,7 +33,7 @@ def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
     return [given.get(port.name, port) for port in ports]
 
 
-def _exported_program(path: Path, given: dict[str, Port], output: Path, say) -> None:
+def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
     program = torch.export.load(path)
     user_inputs = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in user_inputs]
@@ -52,7 +52,7 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path, say) -> 
     # It refuses both, and has no layer that would change by them.
     for name in ("train", "eval"):
         module.__dict__.pop(name, None)
-    files.write(module, _with_given(ports, given), None, output, say)
+    files.write(module, _with_given(ports, given), None, output)
 
 
 def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
@@ -73,7 +73,7 @@ def _rows_looked_up(program, node) -> int | None:
     return None
 
 
-def _torchscript(path: Path, given: dict[str, Port], output: Path, say) -> None:
+def _torchscript(path: Path, given: dict[str, Port], output: Path) -> None:
     module = torch.jit.load(path, map_location="cpu").eval().float()
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     tokens = [name for name in names if any(word in name for word in ("ids", "mask", "token"))]
@@ -95,10 +95,10 @@ def _torchscript(path: Path, given: dict[str, Port], output: Path, say) -> None:
     if ports is None:
         flags = " ".join(f"--input '{n}:{'i64[batch,sequence]<30522' if n in tokens else 'f32[batch,3,224,224]'}'" for n in names)
         raise Refused(f"which shapes {path} takes is not known ({why}): say them, as in `inferbench import {path} {flags}`")
-    files.write(module, ports, None, output, say, archive=path)
+    files.write(module, ports, None, output, archive=path)
 
 
-def _onnx(path: Path, given: dict[str, Port], output: Path, say) -> None:
+def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
     """The graph stays as it is; ONNX Runtime gives the reference."""
     proto = onnx.load(path)
     weights = {tensor.name for tensor in proto.graph.initializer}
@@ -117,7 +117,7 @@ def _onnx(path: Path, given: dict[str, Port], output: Path, say) -> None:
     expected = [run(feed) for feed in feeds]
     say("ONNX: the file as it is, and the reference is ONNX Runtime's")
     try:
-        files.torchscript(_module(proto), feeds, expected, output / "model.pt", say)
+        files.torchscript(_module(proto), feeds, expected, output / "model.pt")
     except Exception as error:  # an operator that the converter does not know
         say(f"TorchScript is left out: {type(error).__name__}: {source.first_line(error)}")
     files.write_reference(feeds[0], names, expected[0], ports, output)

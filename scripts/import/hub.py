@@ -13,7 +13,7 @@ import text_masks
 import torch
 from entry import Entry, Generative, Port
 from published import Published
-from source import Refused
+from source import Refused, say
 
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # A second copy of the weights, and forms for other runtimes.
@@ -37,28 +37,28 @@ def download(hub_id: str) -> Path:
     return folder
 
 
-def convert(folder: Path, name: str, output: Path, say) -> None:
+def convert(folder: Path, name: str, output: Path) -> None:
     model_class, config = pretrained.class_of(folder)
     architecture = model_class.__name__
     model, lacks_pooler = pretrained.load(model_class, config, folder, "eager")
-    embedding = sentence_embedding(folder, say) if architecture == "BertModel" else None
+    embedding = sentence_embedding(folder) if architecture == "BertModel" else None
     if lacks_pooler and not embedding:
         say("the weights have no pooler: the output is that of the states")
         embedding = "mean_state"
     note = f"imported from {folder.resolve().name}"
     made = architectures.entry_of(architecture, name, config, note, embedding)
     if isinstance(made, Generative):
-        packaged.write_generative(dataclasses.replace(made, build=lambda: model), output, say)
+        packaged.write_generative(dataclasses.replace(made, build=lambda: model), output)
     elif isinstance(made, Entry):
         published = packaged.numpy_weights(Published(model, None))
         wanted = {n for n, _ in made.original().named_parameters()}
-        packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output, say)
+        packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output)
     else:
         say(f"candle has no module of its own for {architecture}: it runs the graph")
-        generic(model, architecture, config, lacks_pooler, output, say)
+        generic(model, architecture, config, lacks_pooler, output)
 
 
-def sentence_embedding(folder: Path, say) -> str | None:
+def sentence_embedding(folder: Path) -> str | None:
     """What sentence-transformers makes of the states, as one of `architectures.EMBEDDINGS`; `None` without such files."""
     modules, pooling = folder / "modules.json", folder / "1_Pooling" / "config.json"
     if not modules.is_file() or not pooling.is_file():
@@ -125,7 +125,7 @@ def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) ->
     return original
 
 
-def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, say) -> None:
+def generic(model, architecture: str, config, lacks_pooler: bool, output: Path) -> None:
     """Any other architecture, by its own forward pass."""
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
@@ -142,4 +142,4 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, 
     ][:1]
     if not chosen:
         raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
-    files.write(exportable(model, ports, chosen), ports, chosen, output, say, family=config.model_type, modality=modality)
+    files.write(exportable(model, ports, chosen), ports, chosen, output, family=config.model_type, modality=modality)

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import source
+from source import say
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
@@ -22,10 +23,6 @@ ENVIRONMENT = CACHE / "import"
 PYTHON = ENVIRONMENT / "bin" / "python"
 # PyTorch's own index has builds without CUDA for x86-64, which PyPI lacks.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
-
-def say(text: str) -> None:
-    print(f"import: {text}", file=sys.stderr, flush=True)
 
 
 def fail(text: str) -> None:

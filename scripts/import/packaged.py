@@ -11,13 +11,13 @@ import package
 import seeded
 import torch
 from entry import Entry, Generative
-from source import Refused
+from source import Refused, say
 from torch import nn
 
 WEIGHTS = "weights.safetensors"
 
 
-def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path, say) -> None:
+def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path) -> None:
     """`weights` are those of the entry's state dict, by name."""
     entry = dataclasses.replace(entry, init=None, license="unknown", quantized=False, variants=[])
     original = entry.original().eval()
@@ -29,15 +29,15 @@ def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path, say) -> No
     exported = _without_riddles(network.export, entry, entry.name, original, entry.exportable, weights, inputs, {})
     toml = description.model_toml(entry, exported.parameters, exported.tolerance, {"weights": WEIGHTS, **entry.extra}, [])
     _write(folder, {**exported.files, "model.toml": toml}, exported.layout, weights)
-    _say_row(exported.row, say)
+    _say_row(exported.row)
 
 
-def write_generative(entry: Generative, folder: Path, say) -> None:
+def write_generative(entry: Generative, folder: Path) -> None:
     """With the weights of the model that `entry.build` gives."""
     entry = dataclasses.replace(entry, init=None, license="unknown")
     exported = _without_riddles(generative.export_files, entry, {"weights": WEIGHTS})
     _write(folder, exported.files, exported.layout, exported.weights)
-    _say_row(exported.row, say)
+    _say_row(exported.row)
     if float(exported.row["lead"]) < generative.LEAD:
         say("the choice between two tokens of the reference is so close that a backend may take the other one rightly")
 
@@ -72,5 +72,5 @@ def _write(folder: Path, files: dict[str, str | bytes], layout, weights: dict[st
     layout.write(folder / WEIGHTS, weights)
 
 
-def _say_row(row: dict, say) -> None:
+def _say_row(row: dict) -> None:
     say(f"{row['parameters']} parameters; largest error to PyTorch: ONNX {row['ORT error']}, TorchScript {row['TorchScript error']}")

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import re
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ TYPES = ("f32", "f64", "i32", "i64", "u8", "bool")
 
 class Refused(Exception):
     """One line for the user: what is wrong, where, and what mends it."""
+
+
+def say(text: str) -> None:
+    print(f"import: {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from zoo import ENTRIES
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
-def convert(path: Path, architecture: str, name: str, output: Path, say) -> None:
+def convert(path: Path, architecture: str, name: str, output: Path) -> None:
     weights = read(path)
     if entry := ENTRIES.get(architecture):
         if isinstance(entry, Generative):
             raise Refused(f"{architecture} is generative: name the folder with its config.json instead")
-        _convert_packaged(entry, name, path, weights, output, say)
+        _convert_packaged(entry, name, path, weights, output)
         return
     if architecture not in torchvision.models.list_models():
         raise Refused(
@@ -35,17 +35,17 @@ def convert(path: Path, architecture: str, name: str, output: Path, say) -> None
     model.load_state_dict({n: torch.as_tensor(value) for n, value in weights.items()}, strict=False)
     size = 299 if architecture.startswith("inception") else 224
     ports = [Port("input", "f32", ["batch", 3, size, size])]
-    files.write(model.eval(), ports, ["logits"], output, say, family=architecture, modality="image")
+    files.write(model.eval(), ports, ["logits"], output, family=architecture, modality="image")
 
 
-def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path, say) -> None:
+def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path) -> None:
     import dataclasses
 
     note = f"{entry.source.split(';')[0]}; imported from {path.name}"
     # The worker of PyTorch reads of which entry the weights are.
     own = dataclasses.replace(entry, name=name, source=note, extra={"architecture": entry.name})
     packaged.check_weights(network.layout_of(entry.original()).shapes, weights)
-    packaged.write(own, weights, output, say)
+    packaged.write(own, weights, output)
 
 
 def _of_torchvision(architecture: str, weights) -> torch.nn.Module:

@@ -10,8 +10,8 @@ const NEAR: f64 = 1.1;
 /// server and by the same terms. `wanted` is the model or the case to compare with, if it has another name.
 pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str>) {
     for row in rows.iter_mut().filter(|row| row.status == Status::Ok && row.url.is_some() && row.queries > 0) {
-        let trials = loads.iter().rev().map(|load| &load.results);
-        let Some(local) = trials.filter_map(|trials| nearest(row, trials, wanted)).next() else { continue };
+        let local = loads.iter().rev().find_map(|load| nearest(row, &load.results, wanted));
+        let Some(local) = local else { continue };
         row.local_case = Some(local.case_id.clone());
         row.local_run = Some(local.run_id.clone());
         row.server_adds_p50_ms = Some(row.latency_p50_ms - local.latency_p50_ms);
@@ -22,11 +22,12 @@ pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str
 /// The quickest case of a load test that did the same work under the same load.
 fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>) -> Option<&'a LoadResult> {
     let wanted = wanted.unwrap_or(&row.model);
+    let is_equal_rate = |(one, other): (f64, f64)| (one / other).max(other / one) <= NEAR;
     let is_near = |local: &&LoadResult| {
         let is_meant = local.case_id == wanted || local.model == wanted;
         let is_measured = local.status == Status::Ok && local.url.is_none() && local.unanswered == 0;
         let is_equal_load = match row.scenario {
-            Scenario::Server => ratio(row.rate, local.rate).is_some_and(|ratio| ratio <= NEAR),
+            Scenario::Server => row.rate.zip(local.rate).is_some_and(is_equal_rate),
             _ => row.users == local.users,
         };
         is_meant
@@ -37,11 +38,6 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
             && local.lengths == row.lengths
     };
     trials.iter().filter(is_near).min_by(|one, other| one.latency_p50_ms.total_cmp(&other.latency_p50_ms))
-}
-
-fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    let (one, other) = one.zip(other)?;
-    Some((one / other).max(other / one))
 }
 
 #[cfg(test)]

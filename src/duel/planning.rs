@@ -40,13 +40,10 @@ impl Arena {
             fs_err::create_dir_all(own.join("jobs"))?;
             let prepared = prepared_by(program, &duels);
             fs_err::create_dir_all(&prepared)?;
-            for (target, name) in
-                [(&program.executable, "inferbench"), (&program.root, "root"), (&prepared, OWN_PREPARED)]
-            {
+            let links = [(&program.executable, "inferbench"), (&program.root, "root"), (&prepared, OWN_PREPARED)];
+            let environment = program.environment.iter().map(|folder| (folder, OWN_ENVIRONMENT));
+            for (target, name) in links.into_iter().chain(environment) {
                 link(target, &own.join(name)).with_context(|| own.display().to_string())?;
-            }
-            if let Some(environment) = &program.environment {
-                link(environment, &own.join(OWN_ENVIRONMENT)).with_context(|| own.display().to_string())?;
             }
         }
         Ok(arena)

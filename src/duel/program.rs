@@ -127,16 +127,14 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
         if is_graph(&path) || is_module(&path) {
             return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
         }
-        let is_suite = path.extension().is_some_and(|extension| extension == "toml" || extension == "json");
-        return match (is_suite, is_executable(&path)) {
-            (true, _) => Ok(Meaning::Running(Some(path))),
-            (false, true) => Ok(Meaning::Executable(path)),
-            (false, false) => {
-                bail!(
-                    "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)"
-                )
-            }
-        };
+        if path.extension().is_some_and(|extension| extension == "toml" || extension == "json") {
+            return Ok(Meaning::Running(Some(path)));
+        }
+        ensure!(
+            is_executable(&path),
+            "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)"
+        );
+        return Ok(Meaning::Executable(path));
     }
     if has_packages(path) {
         return Ok(Meaning::Environment(fs_err::canonicalize(path)?));
