@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::generation::Start;
 use super::planning::{Arena, last_words};
-use crate::compare::{Role, SliceLength};
+use crate::compare::SliceLength;
 use crate::definition::{CaseFailure, Status};
-use crate::harness::{
-    ArmAnswer, ArmReady, ArmStart, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with,
-};
+use crate::harness::{ArmAnswer, ArmReady, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with};
 use crate::machine::processes::{resume, suspend};
 use crate::machine::spawn_displaced;
 
@@ -33,13 +32,7 @@ pub struct LiveArm {
 
 impl LiveArm {
     /// Starts a process that loads its case. Its memory is displaced by so many bytes from where it would lie.
-    pub fn start(
-        arena: &Arena,
-        role: Role,
-        start: &ArmStart,
-        handicap: Option<Handicap>,
-        displacement: usize,
-    ) -> Result<Self> {
+    pub fn start(arena: &Arena, (role, start, handicap): Start<'_>, displacement: usize) -> Result<Self> {
         // Numbers of one length, like the paths.
         let slowdown = handicap.into_iter().flat_map(|Handicap { slowdown_ppm, least_call_ns }| {
             [format!("--slowdown-ppm={slowdown_ppm:09}"), format!("--least-call-ns={least_call_ns:09}")]

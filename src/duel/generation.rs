@@ -13,11 +13,20 @@ use crate::fixture::seeded::Stream;
 use crate::harness::{ArmStart, Handicap, SliceFigures};
 use crate::machine::MOST_DISPLACEMENT;
 
+/// An arm, how it is started, and how it is made slower.
+pub type Start<'a> = (Role, &'a ArmStart, Option<Handicap>);
+
+/// What a generation has measured, or why the case is lost from here on.
+pub type Measured = Result<MeasuredGeneration, Loss>;
+
+/// The length of slices, which may depend on what the longest call is expected to take.
+type Length<'a> = &'a dyn Fn(Duration) -> SliceLength;
+
 /// The arms of one case.
 pub struct ArmsOfCase<'a> {
     pub arena: &'a Arena,
-    /// The arms that are measured, in the order of a row's figures, each with how it is started and made slower.
-    pub starts: Vec<(Role, &'a ArmStart, Option<Handicap>)>,
+    /// The arms that are measured, in the order of a row's figures.
+    pub starts: Vec<Start<'a>>,
     /// Draws every order.
     pub seed: u64,
     pub id: &'a str,
@@ -45,37 +54,26 @@ impl From<&MeasuredGeneration> for Generation {
 }
 
 impl ArmsOfCase<'_> {
-    /// Measures generation `number` with so many slices per arm, of a length that may depend on what the longest call is expected to
-    /// take. A generation that is lost is repeated once. What ends the whole duel is an error.
-    pub fn measure(
-        &self,
-        number: usize,
-        slices: usize,
-        length: &dyn Fn(Duration) -> SliceLength,
-    ) -> Result<Result<MeasuredGeneration, Loss>> {
+    /// Measures generation `number` with so many slices per arm. A generation that is lost is repeated once. What ends the whole duel is
+    /// an error.
+    pub fn measure(&self, number: usize, slices: usize, length: Length<'_>) -> Result<Measured> {
         let measured = self.attempt(number, slices, length)?;
         let Err(loss) = &measured else { return Ok(measured) };
         eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
         self.attempt(number, slices, length)
     }
 
-    fn attempt(
-        &self,
-        number: usize,
-        slices: usize,
-        length: &dyn Fn(Duration) -> SliceLength,
-    ) -> Result<Result<MeasuredGeneration, Loss>> {
+    fn attempt(&self, number: usize, slices: usize, length: Length<'_>) -> Result<Measured> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
         for place in self.order(number, 0) {
-            let (role, start, handicap) = self.starts[place];
-            let mut arm = LiveArm::start(self.arena, role, start, handicap, displacement)?;
+            let mut arm = LiveArm::start(self.arena, self.starts[place], displacement)?;
             match arm.wait_until_ready() {
                 Ok(ready) => call_ns = call_ns.max(ready.call_ns),
-                Err(error) => return lost(role, error).map(Err),
+                Err(error) => return lost(self.starts[place].0, error).map(Err),
             }
             arms.push((place, arm));
         }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::generation::MeasuredGeneration;
+use super::generation::Measured;
 use super::terms::Rules;
-use crate::compare::{DUEL_FORMAT, Duel, Loss};
+use crate::compare::{DUEL_FORMAT, Duel};
 use crate::run_data::files::{folders_with, read_json};
 
 pub const DUEL: &str = "duel.json";
@@ -34,8 +34,7 @@ pub struct Entry {
     /// The place of the case in the plan.
     pub case: usize,
     pub number: usize,
-    /// What was measured, or why the case is lost from here on.
-    pub result: Result<MeasuredGeneration, Loss>,
+    pub result: Measured,
 }
 
 /// Finds the folder of the last duel that asked the same.

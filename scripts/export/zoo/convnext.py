@@ -3,9 +3,9 @@
 from torch import nn
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
-from entry import Entry, Port
+from entry import Entry
 from transformer_init import transformer_init
-from zoo.resnet import with_means
+from zoo.resnet import classifier
 
 
 def _init(name: str, shape: list[int]) -> dict:
@@ -19,18 +19,7 @@ def _entry(name: str, blocks: list[CNBlockConfig], size: int, num_classes: int, 
     def build() -> nn.Module:
         return ConvNeXt(blocks, num_classes=num_classes)
 
-    return Entry(
-        name=name,
-        family="convnext",
-        modality="image",
-        source=f"torchvision 0.26.0, torchvision.models.{source}",
-        license="BSD-3-Clause",
-        inputs=[Port("input", "f32", ["batch", 3, size, size])],
-        outputs=[Port("logits", "f32", ["batch", num_classes])],
-        original=build,
-        exportable=lambda: with_means(build()),
-        init=_init,
-    )
+    return classifier(name, "convnext", build, size, num_classes, source, _init)
 
 
 CONVNEXT_SMALL = _entry(

@@ -4,9 +4,9 @@ from torch import nn
 from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
 
 from convolution_init import convolution_init
-from entry import Entry, Port
+from entry import Entry
 from transformer_init import fan_in
-from zoo.resnet import with_means
+from zoo.resnet import classifier
 
 
 def _init(name: str, shape: list[int]) -> dict:
@@ -23,18 +23,7 @@ def _entry(name: str, arch: str, size: int, source: str, num_classes: int = 1000
         settings, last_channel = _mobilenet_v3_conf(arch, **options)
         return MobileNetV3(settings, last_channel, num_classes=num_classes)
 
-    return Entry(
-        name=name,
-        family="mobilenet",
-        modality="image",
-        source=f"torchvision 0.26.0, torchvision.models.{arch}; {source}",
-        license="BSD-3-Clause",
-        inputs=[Port("input", "f32", ["batch", 3, size, size])],
-        outputs=[Port("logits", "f32", ["batch", num_classes])],
-        original=build,
-        exportable=lambda: with_means(build()),
-        init=_init,
-    )
+    return classifier(name, "mobilenet", build, size, num_classes, f"{arch}; {source}", _init)
 
 
 MOBILENET_SMALL = _entry("mobilenet-small", "mobilenet_v3_small", 96, "a quarter of the width", 100, width_mult=0.25)

@@ -4,6 +4,7 @@ Two parameter-free modules are replaced by equal ones: not every backend has a p
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torchvision
@@ -39,6 +40,24 @@ def with_means(model: nn.Module) -> nn.Module:
                 assert child.output_size in (1, (1, 1)), child.output_size
                 setattr(module, name, SpatialMean())
     return model
+
+
+def classifier(
+    name: str, family: str, build: Callable[[], nn.Module], size: int, classes: int, source: str, init: Callable
+) -> Entry:
+    """A network of torchvision that gives pictures one of so many classes."""
+    return Entry(
+        name=name,
+        family=family,
+        modality="image",
+        source=f"torchvision 0.26.0, torchvision.models.{source}",
+        license="BSD-3-Clause",
+        inputs=[Port("input", "f32", ["batch", 3, size, size])],
+        outputs=[Port("logits", "f32", ["batch", classes])],
+        original=build,
+        exportable=lambda: with_means(build()),
+        init=init,
+    )
 
 
 def _original() -> nn.Module:

@@ -3,9 +3,9 @@
 from torch import nn
 from torchvision.models.swin_transformer import SwinTransformer
 
-from entry import Entry, Port
+from entry import Entry
 from transformer_init import fan_in, transformer_init
-from zoo.resnet import with_means
+from zoo.resnet import classifier
 
 
 def _init(name: str, shape: list[int]) -> dict:
@@ -25,18 +25,7 @@ def _entry(name: str, size: int, num_classes: int, source: str, **options) -> En
                 module._non_persistent_buffers_set.add("relative_position_index")
         return model
 
-    return Entry(
-        name=name,
-        family="swin",
-        modality="image",
-        source=f"torchvision 0.26.0, torchvision.models.{source}",
-        license="BSD-3-Clause",
-        inputs=[Port("input", "f32", ["batch", 3, size, size])],
-        outputs=[Port("logits", "f32", ["batch", num_classes])],
-        original=build,
-        exportable=lambda: with_means(build()),
-        init=_init,
-    )
+    return classifier(name, "swin", build, size, num_classes, source, _init)
 
 
 SWIN_SMALL = _entry(
