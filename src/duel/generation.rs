@@ -41,6 +41,8 @@ pub struct MeasuredGeneration {
     pub start_seconds: f64,
     /// Seconds of the slices.
     pub row_seconds: f64,
+    /// The processors that the threads of the base's process could use, as the kernel lists them.
+    pub affinities: Vec<String>,
     /// Nanoseconds of each call of each slice, in rows as above, where a slice has few calls. Only the pilot asks for them.
     #[serde(skip)]
     pub calls_ns: Vec<Vec<Vec<u64>>>,
@@ -66,14 +68,21 @@ impl ArmsOfCase<'_> {
     fn attempt(&self, number: usize, slices: usize, length: Length<'_>) -> Result<Measured> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
+        let mut affinities = Vec::new();
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
         for place in self.order(number, 0) {
+            let (role, ..) = self.starts[place];
             let mut arm = LiveArm::start(self.arena, self.starts[place], displacement)?;
             match arm.wait_until_ready() {
-                Ok(ready) => call_ns = call_ns.max(ready.call_ns),
-                Err(error) => return lost(self.starts[place].0, error).map(Err),
+                Ok(ready) => {
+                    call_ns = call_ns.max(ready.call_ns);
+                    if role == Role::Base {
+                        affinities = ready.affinities.into_keys().collect();
+                    }
+                }
+                Err(error) => return lost(role, error).map(Err),
             }
             arms.push((place, arm));
         }
@@ -98,6 +107,7 @@ impl ArmsOfCase<'_> {
             rows,
             start_seconds: (started - begin).as_secs_f64(),
             row_seconds: started.elapsed().as_secs_f64(),
+            affinities,
             calls_ns,
         }))
     }

@@ -114,6 +114,7 @@ mod tests {
                 rows: calls_ns.iter().map(|row| row.iter().map(|calls| median_of(calls).unwrap()).collect()).collect(),
                 start_seconds: 1.5,
                 row_seconds: SLICES as f64 * 0.037,
+                affinities: Vec::new(),
                 calls_ns,
             }
         };
