@@ -204,9 +204,10 @@ def write(folder, network, faulty=None):
     return file
 
 
-# Faults. Each takes a copy of the model and a helper, and yields nothing: it returns False if it does not apply at this place.
+# Faults. Each takes a copy of the model and a place, and changes it there; without a place, it says how many of them there are.
 
 KINDS = {}
+NORMS = ["LayerNormalization", "BatchNormalization", "InstanceNormalization"]
 
 
 def kind(function):
@@ -248,16 +249,20 @@ class Graph:
         names += [name for node in self.nodes("Add") for name in node.input]
         return [name for name in dict.fromkeys(names) if name in self.constants and len(self.constants[name].dims) == 1]
 
-    def insert(self, after, op, name, **attributes):
-        """Puts a node behind the value, for all who read it."""
-        new = f"{after}_{name}"
+    def operands(self, *types, place=None):
+        """Names of constants that nodes of these types read, in the order of the nodes: all, or those at one place."""
+        read = [name for node in self.nodes(*types) for name in (node.input if place is None else node.input[place : place + 1])]
+        return [name for name in read if name in self.constants]
+
+    def insert(self, after, op):
+        """Puts nodes behind the value, for all who read it."""
+        new = f"{after}_changed"
         for node in self.graph.node:
             for place, read in enumerate(node.input):
                 if read == after:
                     node.input[place] = new
         at = next(place for place, node in enumerate(self.graph.node) if after in node.output) + 1
-        nodes = op(after, new)
-        for offset, node in enumerate(nodes):
+        for offset, node in enumerate(op(after, new)):
             self.graph.node.insert(at + offset, node)
 
     def add(self, name, value):
@@ -300,19 +305,22 @@ def at(items, place, act):
     act(items[place])
 
 
-def weight_fault(name, change_of):
+def constant_fault(name, names_of, change_of):
+    """`change_of` gives another value for one of these constants, and None if it cannot."""
+
     def fault(graph, place):
-        usable = [it for it in graph.weights() if change_of(graph.value(it)) is not None]
-        return at(usable, place, lambda it: graph.put(it, change_of(graph.value(it)).astype(np.float32)))
+        usable = [it for it in names_of(graph) if change_of(graph.value(it)) is not None]
+        return at(usable, place, lambda it: graph.put(it, change_of(graph.value(it)).astype(graph.value(it).dtype)))
 
     KINDS[name] = fault
+
+
+def weight_fault(name, change_of):
+    constant_fault(name, Graph.weights, change_of)
 
 
 def bias_fault(name, change_of):
-    def fault(graph, place):
-        return at(graph.biases(), place, lambda it: graph.put(it, change_of(graph.value(it)).astype(graph.value(it).dtype)))
-
-    KINDS[name] = fault
+    constant_fault(name, Graph.biases, change_of)
 
 
 def with_index(value, act):
@@ -386,6 +394,10 @@ def set_attribute(node, name, value):
     node.attribute.append(helper.make_attribute(name, value))
 
 
+def reverse(names):
+    names[:] = list(names)[::-1]
+
+
 def moved_pads(node):
     pads = attribute(node, "pads")
     if pads is None or not any(pads.ints):
@@ -413,8 +425,8 @@ attribute_fault("pool-average-for-max", ["MaxPool"], lambda node: setattr(node, 
 attribute_fault("pool-max-for-average", ["AveragePool"], lambda node: setattr(node, "op_type", "MaxPool") or [node.attribute.remove(it) for it in list(node.attribute) if it.name == "count_include_pad"] and None)
 attribute_fault("count-include-pad", ["AveragePool"], lambda node: set_attribute(node, "count_include_pad", 1) if attribute(node, "count_include_pad") is None else False)
 attribute_fault("global-max-for-average", ["GlobalAveragePool"], lambda node: setattr(node, "op_type", "GlobalMaxPool"))
-attribute_fault("epsilon-1e-3", ["LayerNormalization", "BatchNormalization", "InstanceNormalization"], lambda node: set_attribute(node, "epsilon", 1e-3))
-attribute_fault("epsilon-1e-12", ["LayerNormalization", "BatchNormalization", "InstanceNormalization"], lambda node: set_attribute(node, "epsilon", 1e-12))
+attribute_fault("epsilon-1e-3", NORMS, lambda node: set_attribute(node, "epsilon", 1e-3))
+attribute_fault("epsilon-1e-12", NORMS, lambda node: set_attribute(node, "epsilon", 1e-12))
 attribute_fault("softmax-other-axis", ["Softmax", "LogSoftmax"], lambda node: set_attribute(node, "axis", -2))
 attribute_fault("leaky-relu-slope", ["LeakyRelu"], lambda node: set_attribute(node, "alpha", 0.01))
 attribute_fault("resize-nearest-for-linear", ["Resize"], lambda node: set_attribute(node, "mode", "nearest"))
@@ -424,6 +436,9 @@ attribute_fault("recurrence-not-linear-before-reset", ["GRU"], lambda node: set_
 attribute_fault("recurrence-reversed", ["GRU"], lambda node: set_attribute(node, "direction", "reverse"))
 attribute_fault("recurrence-clipped", ["LSTM", "GRU"], lambda node: set_attribute(node, "clip", 0.5))
 attribute_fault("recurrence-relu-for-tanh", ["GRU"], lambda node: set_attribute(node, "activations", ["Sigmoid", "Relu"]))
+attribute_fault("mean-for-max", ["ReduceMean"], lambda node: setattr(node, "op_type", "ReduceMax"))
+attribute_fault("operands-of-sub-swapped", ["Sub"], lambda node: reverse(node.input))
+attribute_fault("order-of-split-reversed", ["Split"], lambda node: reverse(node.output))
 
 
 def operator_fault(name, types, other, **attributes):
@@ -445,11 +460,6 @@ operator_fault("softsign-for-tanh", ["Tanh"], "Softsign")
 operator_fault("sub-for-add", ["Add"], "Sub")
 operator_fault("max-for-add", ["Add"], "Max")
 operator_fault("mul-for-div", ["Div"], "Mul")
-
-
-@kind
-def operands_of_sub_swapped(graph, place):
-    return at(graph.nodes("Sub"), place, lambda node: node.input.extend([node.input[0]]) or node.input.pop(0))
 
 
 @kind
@@ -478,41 +488,28 @@ def residual_dropped(graph, place):
     return at(adds, place, act)
 
 
-@kind
-def mask_dropped(graph, place):
-    masks = [node for node in graph.nodes("Add") for name in node.input if name in graph.constants and np.min(graph.value(name), initial=0) < -1e4]
-
-    def act(node):
-        name = next(name for name in node.input if name in graph.constants)
-        graph.put(name, graph.value(name) * 0)
-
-    return at(masks, place, act)
-
-
 def scalar_fault(name, types, factor):
-    def fault(graph, place):
-        names = [it for node in graph.nodes(*types) for it in node.input if it in graph.constants]
-        names = [it for it in dict.fromkeys(names) if graph.value(it).size == 1 and graph.value(it).dtype == np.float32]
-        return at(names, place, lambda it: graph.put(it, (graph.value(it) * np.float32(factor)).astype(np.float32)))
-
-    KINDS[name] = fault
+    is_scalar = lambda value: value.size == 1 and value.dtype == np.float32
+    constant_fault(name, lambda graph: dict.fromkeys(graph.operands(*types)), lambda it: it * np.float32(factor) if is_scalar(it) else None)
 
 
 scalar_fault("constant-times-1.01", ["Mul", "Div", "Pow"], 1.01)
 scalar_fault("constant-times-1.1", ["Mul", "Div"], 1.1)
 scalar_fault("constant-of-add-times-100", ["Add"], 100)
-
-
-@kind
-def scale_of_norm_dropped(graph, place):
-    names = [node.input[1] for node in graph.nodes("LayerNormalization", "BatchNormalization", "InstanceNormalization")]
-    return at([it for it in names if it in graph.constants], place, lambda it: graph.put(it, np.ones_like(graph.value(it))))
-
-
-@kind
-def variance_of_norm_unbiased(graph, place):
-    names = [node.input[4] for node in graph.nodes("BatchNormalization")]
-    return at(names, place, lambda it: graph.put(it, graph.value(it) * np.float32(1.01)))
+constant_fault("mask-dropped", lambda graph: graph.operands("Add"), lambda mask: mask * 0 if np.min(mask, initial=0) < -1e4 else None)
+constant_fault("scale-of-norm-dropped", lambda graph: graph.operands(*NORMS, place=1), np.ones_like)
+constant_fault("variance-of-norm-unbiased", lambda graph: graph.operands("BatchNormalization", place=4), lambda it: it * np.float32(1.01))
+constant_fault("table-of-gather-shifted", lambda graph: graph.operands("Gather", place=0), lambda it: np.roll(it, 1, axis=0) if it.ndim == 2 else None)
+constant_fault(
+    "index-of-gather-off-by-one",
+    lambda graph: [node.input[1] for node in graph.nodes("Gather") if node.input[1] in graph.constants and node.input[0] not in graph.constants],
+    lambda index: index + 1,
+)
+constant_fault(
+    "positions-shifted",
+    lambda graph: dict.fromkeys(graph.operands("Add")),
+    lambda it: np.roll(it, 1, axis=-2) if it.ndim >= 2 and it.shape[-2] > 1 else None,
+)
 
 
 @kind
@@ -526,49 +523,8 @@ def last_two_axes_of_transpose_swapped(graph, place):
 
 @kind
 def order_of_concat_reversed(graph, place):
-    def act(node):
-        names = list(node.input)[::-1]
-        del node.input[:]
-        node.input.extend(names)
-
-    return at([node for node in graph.nodes("Concat") if not all(name in graph.constants for name in node.input)], place, act)
-
-
-@kind
-def order_of_split_reversed(graph, place):
-    def act(node):
-        names = list(node.output)[::-1]
-        del node.output[:]
-        node.output.extend(names)
-
-    return at(graph.nodes("Split"), place, act)
-
-
-@kind
-def index_of_gather_off_by_one(graph, place):
-    nodes = [node for node in graph.nodes("Gather") if node.input[1] in graph.constants and node.input[0] not in graph.constants]
-    return at(nodes, place, lambda node: graph.put(node.input[1], graph.value(node.input[1]) + 1))
-
-
-@kind
-def table_of_gather_shifted(graph, place):
-    nodes = [node for node in graph.nodes("Gather") if node.input[0] in graph.constants and graph.value(node.input[0]).ndim == 2]
-    return at(nodes, place, lambda node: graph.put(node.input[0], np.roll(graph.value(node.input[0]), 1, axis=0)))
-
-
-@kind
-def positions_shifted(graph, place):
-    names = [name for node in graph.nodes("Add") for name in node.input if name in graph.constants and graph.value(name).ndim >= 2]
-    names = [name for name in dict.fromkeys(names) if graph.value(name).shape[-2] > 1]
-    return at(names, place, lambda it: graph.put(it, np.roll(graph.value(it), 1, axis=-2)))
-
-
-@kind
-def mean_for_max(graph, place):
-    def act(node):
-        node.op_type = "ReduceMax"
-
-    return at([node for node in graph.nodes("ReduceMean")], place, act)
+    nodes = [node for node in graph.nodes("Concat") if not all(name in graph.constants for name in node.input)]
+    return at(nodes, place, lambda node: reverse(node.input))
 
 
 def middle_fault(name, make):
@@ -577,7 +533,7 @@ def middle_fault(name, make):
     def fault(graph, place):
         values = [node.output[0] for node in graph.nodes("Conv", "MatMul", "Gemm", "LayerNormalization", "Relu", "Mul")]
         kept = {output.name for output in graph.graph.output}
-        return at([it for it in values if it not in kept], place, lambda it: graph.insert(it, lambda a, b: make(graph, a, b), "changed"))
+        return at([it for it in values if it not in kept], place, lambda it: graph.insert(it, lambda a, b: make(graph, a, b)))
 
     KINDS[name] = fault
 
