@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+from torch import nn
 
 BATCHES = (1, 2, 8)
 # From inputs, by name and in the order of the graph, to its outputs.
@@ -28,6 +29,14 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     error = float(np.abs(actual[is_other] - expected[is_other]).max(initial=0)) / scale
     # `max` would leave out what is no number.
     return math.inf if math.isnan(error) else error
+
+
+def eager(model: nn.Module, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What PyTorch gives."""
+    with torch.no_grad():
+        output = model(*(torch.from_numpy(value) for value in feed.values()))
+    # A view, such as a diagonal, would be stored with the memory that it skips.
+    return [value.contiguous().numpy() for value in (output if isinstance(output, tuple) else (output,))]
 
 
 def onnx_runner(graph: Path | bytes) -> Runner:
@@ -47,13 +56,7 @@ def torchscript_runner(archive: bytes, weights: dict[str, np.ndarray]) -> Runner
     assert parameters.keys() == weights.keys(), parameters.keys() ^ weights.keys()
     for name, parameter in parameters.items():
         parameter.data = torch.from_numpy(weights[name])
-
-    def run(feed):
-        with torch.no_grad():
-            output = module(*(torch.from_numpy(value) for value in feed.values()))
-        return [value.numpy() for value in (output if isinstance(output, tuple) else (output,))]
-
-    return run
+    return lambda feed: eager(module, feed)
 
 
 def largest_error(run: Runner, inputs: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> float:

@@ -1,6 +1,5 @@
 """Exports a generative model: a graph and an archive for each part, over one weights file."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +44,8 @@ class Exported:
 def export(entry: Generative) -> dict:
     """Writes the model's files and returns its row of the table."""
     exported = export_files(entry)
-    sizes = package.write(entry.name, exported.files)
-    kinds = {"onnx bytes": "onnx", "pt bytes": "pt", "reference bytes": "safetensors"}
-    return exported.row | {column: sizes[kind] for column, kind in kinds.items()}
+    package.write(entry.name, exported.files)
+    return exported.row
 
 
 def export_files(entry: Generative, extra: dict | None = None) -> Exported:
@@ -101,11 +99,10 @@ def export_files(entry: Generative, extra: dict | None = None) -> Exported:
         part: check.torchscript_runner(archive, {name: weights[name] for name in used[part]})
         for part, archive in archives.items()
     }
-    torchscript_error = _error(entry, runners, inputs, expected)
-    tolerance = package.tolerance(max(onnx_error, torchscript_error))
+    errors = (onnx_error, _error(entry, runners, inputs, expected))
 
     files = {
-        "model.toml": description.generative_toml(entry, parameters, tolerance, extra or {}),
+        "model.toml": description.generative_toml(entry, parameters, package.tolerance(max(errors)), extra or {}),
         "weights.toml": description.weights_toml(entry, layout, entry.seed, file.sha256),
         **{f"{part}.onnx": graph.SerializeToString(deterministic=True) for part, graph in graphs.items()},
         **{f"{part}.pt": archive for part, archive in archives.items()},
@@ -113,20 +110,9 @@ def export_files(entry: Generative, extra: dict | None = None) -> Exported:
         "config.json": published.config_json(),
     }
     logits = expected[0].logits
-    row = {
-        "model": entry.name,
-        "parameters": parameters,
-        "onnx bytes": 0,
-        "pt bytes": 0,
-        "reference bytes": 0,
-        "ORT error": f"{onnx_error:.1e}",
-        "TorchScript error": f"{torchscript_error:.1e}",
-        "spread": f"{logits.std(0).mean() / logits.std():.2f}",
-        "lead": f"{lead:.1e}",
-        "variety": f"{variety:.2f}",
-        "operators": sum((Counter(node.op_type for node in g.graph.node) for g in graphs.values()), Counter()),
-    }
-    return Exported(files, layout, weights, row)
+    spread = f"{logits.std(0).mean() / logits.std():.2f}"
+    more = {"spread": spread, "lead": f"{lead:.1e}", "variety": f"{variety:.2f}"}
+    return Exported(files, layout, weights, package.row(entry.name, parameters, files, errors, graphs.values(), **more))
 
 
 def _load(published: Published, weights: dict[str, np.ndarray]) -> None:

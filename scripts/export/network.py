@@ -1,6 +1,5 @@
 """A network with its weights as files: graph, archive, plan of the weights and reference, checked against PyTorch."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -56,7 +55,7 @@ def export(
     layout = layout_of(original)
     parameters = sum(parameter.numel() for parameter in original.parameters() if parameter.requires_grad)
     _load(original, weights)
-    expected = [eager(original, feed) for feed in inputs]
+    expected = [check.eager(original, feed) for feed in inputs]
     reference = dict(recorded)
     for length, outputs in zip(entry.sequence_lengths or [None], expected):
         suffix = f".seq{length}" if length else ""
@@ -67,7 +66,7 @@ def export(
     model = exportable().eval()
     _load(model, weights)
     for feed, outputs in zip(inputs, expected):
-        for actual, output in zip(eager(model, feed), outputs):
+        for actual, output in zip(check.eager(model, feed), outputs):
             error = check.relative_error(actual, output)
             assert error <= 1e-5, f"{name}: the rewritten module differs by {error:.1e}"
     torchscript.buffers_to_parameters(model)
@@ -94,29 +93,13 @@ def export(
         "reference.safetensors": package.reference_file(reference),
         **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
     }
-    row = {
-        "model": name,
-        "parameters": parameters,
-        "onnx bytes": len(files["model.onnx"]),
-        "pt bytes": len(archive),
-        "reference bytes": len(files["reference.safetensors"]),
-        "ORT error": f"{onnx_error:.1e}",
-        "TorchScript error": f"{torchscript_error:.1e}",
-        "spread": f"{min(value.std(0).mean() / value.std() for value in expected[0]):.2f}",
-        "operators": Counter(node.op_type for node in graph.graph.node),
-    }
-    return Network(files, layout, graph, parameters, package.tolerance(max(onnx_error, torchscript_error)), row)
+    errors = (onnx_error, torchscript_error)
+    spread = f"{min(value.std(0).mean() / value.std() for value in expected[0]):.2f}"
+    row = package.row(name, parameters, files, errors, [graph], spread=spread)
+    return Network(files, layout, graph, parameters, package.tolerance(max(errors)), row)
 
 
 def _load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:
     missing, unexpected = model.load_state_dict({n: torch.from_numpy(w) for n, w in weights.items()}, strict=False)
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     assert not missing and not unexpected, (missing, unexpected)
-
-
-def eager(model: nn.Module, feed: Feed) -> list[np.ndarray]:
-    """What PyTorch gives, which is what is right."""
-    with torch.no_grad():
-        output = model(*(torch.from_numpy(value) for value in feed.values()))
-    # A view, such as a diagonal, would be stored with the memory that it skips.
-    return [value.contiguous().numpy() for value in (output if isinstance(output, tuple) else (output,))]

@@ -2,7 +2,8 @@
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +35,30 @@ def weights_file(layout: Layout, weights: dict[str, np.ndarray]) -> Iterator[Wei
             yield WeightsFile(path, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def write(name: str, files: dict[str, str | bytes]) -> dict[str, int]:
-    """Writes the files of models/zoo/NAME; returns the bytes of each kind of file."""
+def write(name: str, files: dict[str, str | bytes]) -> None:
+    """Writes the files of models/zoo/NAME."""
     folder = MODELS / "zoo" / name
     folder.mkdir(parents=True, exist_ok=True)
-    sizes: dict[str, int] = {}
     for file, content in files.items():
-        data = content.encode() if isinstance(content, str) else content
-        (folder / file).write_bytes(data)
-        kind = file.rsplit(".", 1)[1]
-        sizes[kind] = sizes.get(kind, 0) + len(data)
-    return sizes
+        (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def row(name: str, parameters: int, files: dict, errors: tuple[float, float], graphs: Iterable, **more: str) -> dict:
+    """Of the table that is printed; the errors are those of the graphs and of the archives."""
+    sizes = Counter()
+    for file, content in files.items():
+        sizes[file.rsplit(".", 1)[1]] += len(content)
+    return {
+        "model": name,
+        "parameters": parameters,
+        "onnx bytes": sizes["onnx"],
+        "pt bytes": sizes["pt"],
+        "reference bytes": sizes["safetensors"],
+        "ORT error": f"{errors[0]:.1e}",
+        "TorchScript error": f"{errors[1]:.1e}",
+        **more,
+        "operators": Counter(node.op_type for graph in graphs for node in graph.graph.node),
+    }
 
 
 def reference_file(outputs: dict[str, np.ndarray]) -> bytes:

@@ -53,7 +53,7 @@ def _trained(
     name = f"{entry.name}.{variant.name}"
     model = variant.build()
     variant.train(model, original)
-    (logits,) = network.eager(model, {"input": train_digits.split().held_out_pictures})
+    (logits,) = check.eager(model, {"input": train_digits.split().held_out_pictures})
     weights = train_digits.tensors(model)
     exported = network.export(entry, name, model.eval(), variant.build, weights, inputs, recorded)
     package.write(f"{entry.name}/{variant.name}", exported.files)
@@ -85,7 +85,7 @@ def _quantized(
         run, kind, error, operators = check.torchscript_runner(content, {}), "pt", "TorchScript error", {}
     # Seeded inputs have values that no picture has, beyond the range of activations that was fixed with pictures.
     pictures = inputs[:1]
-    largest = check.largest_error(run, pictures, [network.eager(original, feed) for feed in pictures])
+    largest = check.largest_error(run, pictures, [check.eager(original, feed) for feed in pictures])
     assert largest <= LARGEST_ERROR, f"{name}: differs from the original by {largest:.1e}"
     (logits,) = run({"input": train_digits.split().held_out_pictures})
     file = f"{name}.{kind}"

@@ -69,19 +69,18 @@ def write(
 ) -> None:
     """`names` are those of the outputs. An `archive` is the TorchScript file that the module is."""
     module = Flat(module).eval()
-    feeds = [[value(port, sizes) for port in ports] for sizes in tried_sizes(ports)]
-    expected = [eager(module, feed) for feed in feeds]
+    feeds = [{port.name: value(port, sizes) for port in ports} for sizes in tried_sizes(ports)]
+    expected = [check.eager(module, feed) for feed in feeds]
     names = names or [f"output_{place}" for place in range(len(expected[0]))]
-    by_name = [dict(zip((port.name for port in ports), feed)) for feed in feeds]
 
     def onnx() -> str:
         export_onnx(module, feeds, ports, expected, names, folder / "model.onnx")
-        return largest_error(check.onnx_runner(folder / "model.onnx"), by_name, expected)
+        return largest_error(check.onnx_runner(folder / "model.onnx"), feeds, expected)
 
     made = attempt("ONNX", folder / "model.onnx", onnx)
-    if not made | torchscript(module, by_name, expected, folder / "model.pt", archive):
+    if not made | torchscript(module, feeds, expected, folder / "model.pt", archive):
         raise Refused("neither a graph of ONNX nor one of TorchScript can be made of it")
-    write_reference(by_name[0], names, expected[0], ports, folder, family, modality)
+    write_reference(feeds[0], names, expected[0], ports, folder, family, modality)
     state = {n: tensor.detach().clone().contiguous() for n, tensor in module.module.state_dict().items()}
     if state:
         save_file(state, folder / "weights.safetensors")
@@ -93,7 +92,7 @@ def torchscript(module: nn.Module, feeds, expected, path: Path, archive: Path | 
     def make() -> str:
         shutil.copyfile(archive, path) if archive else export_torchscript(module, feeds, path)
         loaded = Flat(torch.jit.load(path, map_location="cpu").eval())
-        return largest_error(lambda feed: eager(loaded, list(feed.values())), feeds, expected)
+        return largest_error(lambda feed: check.eager(loaded, feed), feeds, expected)
 
     return attempt("TorchScript", path, make)
 
@@ -129,12 +128,6 @@ def largest_error(run: check.Runner, feeds: list, expected: list[list[np.ndarray
     return said
 
 
-def eager(module: nn.Module, feed: list[np.ndarray]) -> list[np.ndarray]:
-    with torch.no_grad():
-        outputs = module(*(torch.from_numpy(array) for array in feed))
-    return [output.contiguous().numpy() for output in outputs]
-
-
 def open_axes(shapes: list[tuple[int, ...]], sizes: list[dict[str, int]]) -> dict[int, str]:
     """The places of a shape that change with the sizes, named after the size that they are."""
     axes = {}
@@ -157,7 +150,7 @@ def export_onnx(module: nn.Module, feeds, ports: list[Port], expected, names: li
                 warnings.simplefilter("ignore")
                 torch.onnx.export(
                     own,
-                    tuple(torch.from_numpy(array) for array in feeds[-1]),
+                    tuple(torch.from_numpy(array) for array in feeds[-1].values()),
                     path,
                     dynamo=False,
                     opset_version=opset,

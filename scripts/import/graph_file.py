@@ -87,7 +87,7 @@ def _torchscript(path: Path, given: dict[str, Port], output: Path) -> None:
         ]
         tried = _with_given(tried, given)
         try:
-            files.eager(files.Flat(module), [files.value(port, {"batch": 2, "sequence": 9}) for port in tried])
+            check.eager(files.Flat(module), {port.name: files.value(port, {"batch": 2, "sequence": 9}) for port in tried})
             ports = tried
             break
         except Exception as error:  # the module takes another shape

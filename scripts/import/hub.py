@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import architectures
+import check
 import files
 import packaged
 import pretrained
@@ -114,11 +115,11 @@ def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) ->
     """With the arguments of the first of `REWRITES` by which the model computes the same."""
     names = [port.name for port in ports]
     original = Call(model, names, outputs)
-    feed = [files.value(port, {"batch": 2, "sequence": 8}) for port in ports]
+    feed = {port.name: files.value(port, {"batch": 2, "sequence": 8}) for port in ports}
     for rewrites in REWRITES:
         try:
             call = Call(model, names, outputs, rewrites)
-            files.largest_error(lambda feed: files.eager(call, feed), [feed], [files.eager(original, feed)], 1e-5)
+            files.largest_error(lambda feed: check.eager(call, feed), [feed], [check.eager(original, feed)], 1e-5)
             return call
         except Exception:  # a model without a mask or positions, or with a mask of its own
             continue
@@ -130,10 +131,9 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path) 
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
     ports, modality = pretrained.ports_of(type(model), config)
-    example = [torch.from_numpy(files.value(port, {"batch": 2, "sequence": 8})) for port in ports]
-    names = [port.name for port in ports]
+    example = {port.name: torch.from_numpy(files.value(port, {"batch": 2, "sequence": 8})) for port in ports}
     with torch.no_grad():
-        answer = model(**dict(zip(names, example)), return_dict=True)
+        answer = model(**example, return_dict=True)
     tensors = [key for key, value in answer.items() if isinstance(value, torch.Tensor)]
     if lacks_pooler:
         tensors.remove("pooler_output")
