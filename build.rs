@@ -8,7 +8,6 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time, rooms, has_tests, fuzzing, openvino_tasks)");
     // The published package has no tests, and so nothing to which the rooms must be public.
     if Path::new("tests/integration").is_dir() {

@@ -91,8 +91,9 @@ impl LiveArm {
             match self.answers.recv_timeout(LOOK_EVERY) {
                 Ok(ArmAnswer::Failed(failure)) => bail!(failure),
                 Ok(answer) => {
-                    self.suspend()?;
-                    return Ok(answer);
+                    // Ctrl-C goes to all processes of a terminal, so that one may have ended.
+                    let ended = suspend(&self.child).context("an arm that is to stop")?;
+                    return ended.map_or(Ok(answer), |status| Err(self.ended(status)));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.child.wait()?;
@@ -114,13 +115,6 @@ impl LiveArm {
         let words = last_words(&self.log);
         let words = if words.is_empty() { words } else { format!("; its last words:\n  {words}") };
         CaseFailure::failed(format!("its process ended ({status}){words}")).into()
-    }
-
-    /// Stops the process, and returns when all its threads stand still.
-    fn suspend(&mut self) -> Result<()> {
-        // Ctrl-C goes to all processes of a terminal, so that one may have ended.
-        let ended = suspend(&self.child).context("an arm that is to stop")?;
-        ended.map_or(Ok(()), |status| Err(self.ended(status)))
     }
 }
 

@@ -268,13 +268,15 @@ impl Driver<'_> {
         Ok((folder, agreement))
     }
 
-    /// The seconds that so many cases may take together, with all that comes before.
+    /// The seconds that so many cases may take together, with all that comes before. If nobody says how long, they are 40 for one case, and
+    /// three minutes for up to twelve.
     fn seconds(&self, cases: usize) -> f64 {
         const NO_LIMIT: f64 = 1e9;
+        let cases = cases as f64;
         match (self.terms.rules.generations, self.terms.rules.minutes) {
             (Some(_), _) => NO_LIMIT,
             (None, Some(minutes)) => 60.0 * minutes,
-            (None, None) => usual_seconds(cases),
+            (None, None) => (40.0 * cases).min(180.0_f64.max(15.0 * cases)),
         }
     }
 }
@@ -293,10 +295,4 @@ fn schedule(duel: &Duel) -> Vec<(usize, usize, DuetPlan)> {
 fn processors_of(pairings: &[Pairing]) -> Vec<usize> {
     let first = pairings.iter().find_map(|pairing| pairing.starts.as_ref().ok());
     first.map(|(base, _)| base.processors.clone()).unwrap_or_default()
-}
-
-/// Seconds that a duel of so many cases may take if nobody says how long: 40 for one, and three minutes for up to twelve.
-fn usual_seconds(cases: usize) -> f64 {
-    let cases = cases as f64;
-    (40.0 * cases).min(180.0_f64.max(15.0 * cases))
 }

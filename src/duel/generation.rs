@@ -72,7 +72,7 @@ impl ArmsOfCase<'_> {
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
-        for place in self.order(number, 0) {
+        for place in order(self.seed, self.id, self.starts.len(), number, 0) {
             let (role, ..) = self.starts[place];
             let mut arm = LiveArm::start(self.arena, self.starts[place], displacement)?;
             match arm.wait_until_ready() {
@@ -92,7 +92,7 @@ impl ArmsOfCase<'_> {
         let (mut rows, mut calls_ns) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
         for row in 0..slices {
             let (mut medians, mut calls) = (vec![0.0; arms.len()], vec![Vec::new(); arms.len()]);
-            for place in self.order(number, row + 1) {
+            for place in order(self.seed, self.id, arms.len(), number, row + 1) {
                 match arms[place].1.slice(length) {
                     Ok(SliceFigures { median_ns, calls_ns, .. }) => {
                         (medians[place], calls[place]) = (median_ns, calls_ns);
@@ -110,10 +110,6 @@ impl ArmsOfCase<'_> {
             affinities,
             calls_ns,
         }))
-    }
-
-    fn order(&self, generation: usize, row: usize) -> Vec<usize> {
-        order(self.seed, self.id, self.starts.len(), generation, row)
     }
 }
 

@@ -141,19 +141,13 @@ pub fn plan_arguments(jobs: &Path, program: &Program, terms: &Terms, processors:
     for (name, value) in [&selection, &others].into_iter().filter_map(Value::as_object).flatten() {
         for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
             if !value.is_null() {
-                arguments.extend([format!("--{}", name.replace('_', "-")), text(value)]);
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                arguments.extend([format!("--{}", name.replace('_', "-")), text]);
             }
         }
     }
     arguments.extend(terms.selection.trust.iter().map(|said| format!("--trust={said}")));
     Ok(arguments)
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 fn read_plan(text: &str) -> Result<ArmPlan> {
