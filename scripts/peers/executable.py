@@ -1,4 +1,4 @@
-"""The release executable of this checkout, for the scripts that measure with it."""
+"""The release executable of this checkout, and what else the scripts that measure with it have in common."""
 
 import os
 import subprocess
@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 def inferbench_executable():
@@ -13,7 +18,7 @@ def inferbench_executable():
     executable = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "inferbench"
     if not executable.is_file():
         features = os.environ.get("INFERBENCH_FEATURES", "tch")
-        print(f"building {executable} with the features {features}", file=sys.stderr, flush=True)
+        say(f"building {executable} with the features {features}")
         subprocess.run([ROOT / "scripts/setup"], check=True)
         command = ["cargo", "build", "--locked", "--release", "--features", features, "--bin", "inferbench", "--bench", "inference"]
         subprocess.run(command, cwd=ROOT, check=True)
