@@ -26,12 +26,11 @@ pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec
     let mut candidates = by_case(candidate, filter);
     let mut pairs = Vec::with_capacity(bases.len());
     for (case, records) in &bases {
-        let with = |boundary: Boundary, timed_on| Case { boundary, timed_on, ..case.clone() };
         // The same, or else one that the base does not have.
-        let others = [TimedOn::Seeded, TimedOn::Samples]
-            .into_iter()
-            .flat_map(|timed_on| Boundary::value_variants().iter().map(move |&boundary| (boundary, timed_on)))
-            .map(|(boundary, timed_on)| with(boundary, timed_on));
+        let others = [TimedOn::Seeded, TimedOn::Samples].into_iter().flat_map(|timed_on| {
+            let with = move |&boundary: &Boundary| Case { boundary, timed_on, ..case.clone() };
+            Boundary::value_variants().iter().map(with)
+        });
         let mut cases = [case.clone()].into_iter().chain(others.filter(|other| !bases.contains_key(other)));
         let found = cases.find(|case| candidates.contains_key(case));
         // What was paired is paired once.
