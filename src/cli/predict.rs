@@ -13,7 +13,7 @@ use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::catalogue::{attempts, flags, read_toml, shell_word};
 use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
-    evaluation_text, matrix, predictions_text, schema,
+    evaluation_text, predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Sizes};
 use crate::exit_codes;
@@ -23,6 +23,7 @@ use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
+use crate::report::json;
 use crate::run_data::{Peaks, Work};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
@@ -100,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let all = arguments.ask(&paths, &lessons, &site, memory_mb)?;
     match &arguments.matrix {
         Some(file) => {
-            write_whole(file, matrix(&all).as_bytes())?;
+            write_whole(file, json(&all).as_bytes())?;
             println!("{}", file.display());
         }
         None => print!("{}", predictions_text(&all, &lessons, format)),

@@ -1,13 +1,13 @@
 //! One recommendation over backends, devices, dtypes, variants, batch sizes and machines, with what speaks against it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::prediction::in_words;
-use super::repeated::{Repeated, of_newest_files, repeated};
+use super::repeated::{Repeated, numbered, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::served::served;
 use super::variants_output::{name, quality_text, ratio};
@@ -15,7 +15,7 @@ use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_mod
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
-use crate::run_data::{Metric, Record, Work, Works};
+use crate::run_data::{Metric, Record, Work};
 
 /// What to deploy for one kind of work of a model: a phase with inputs of one shape, from one boundary to the other.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -92,6 +92,11 @@ impl Advice {
         record.model == self.model && kind(Work::of(record)).is_same(&self.work)
     }
 
+    /// The newest record of the case to deploy.
+    pub fn chosen<'a>(&self, records: &'a [Record]) -> Option<&'a Record> {
+        self.newest(records, self.case_id.as_ref()?, self.host_id.as_ref()?)
+    }
+
     /// The newest record of a case of this kind.
     pub fn newest<'a>(&self, records: &'a [Record], case_id: &str, host_id: &str) -> Option<&'a Record> {
         let is_meant = |record: &&Record| record.case_id == case_id && record.host_id == host_id;
@@ -106,15 +111,10 @@ pub fn kind(work: Work) -> Work {
 
 /// Cases by their kind of work, in the order of inputs, boundary, phase, sequence length and shape.
 pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
-    let (mut kinds, mut groups) = (Works::default(), BTreeMap::<usize, Vec<Repeated<'_>>>::new());
-    let mut in_time: Vec<(usize, Repeated<'_>)> = cases.into_iter().enumerate().collect();
-    in_time.sort_by_key(|(_, case)| case.newest.timestamp);
-    let mut numbered: Vec<(usize, usize, Repeated<'_>)> =
-        in_time.into_iter().map(|(place, case)| (place, kinds.number(kind(Work::of(case.newest))), case)).collect();
-    numbered.sort_by_key(|(place, ..)| *place);
-    numbered.into_iter().for_each(|(_, number, case)| groups.entry(number).or_default().push(case));
-    let mut found: Vec<(Work, Vec<Repeated<'_>>)> =
-        groups.into_iter().map(|(number, cases)| (kinds.all()[number].clone(), cases)).collect();
+    let newest: Vec<&Record> = cases.iter().map(|case| case.newest).collect();
+    let (kinds, numbers) = numbered(&newest, |record| kind(Work::of(record)));
+    let mut found: Vec<(Work, Vec<Repeated<'_>>)> = kinds.all().iter().map(|kind| (kind.clone(), Vec::new())).collect();
+    numbers.into_iter().zip(cases).for_each(|(number, case)| found[number].1.push(case));
     let order = |it: &Work| {
         let Case { timed_on, boundary, phase, sequence_length, .. } = it.case;
         (timed_on, boundary, phase, it.case.dims.clone(), sequence_length, it.input_shape.clone())
@@ -155,7 +155,8 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     let found = candidates(cases, metrics, options);
     let names = Names::of(&found.rows);
     let chosen = found.chosen.as_ref().ok().copied();
-    let second = chosen.and_then(|first| second(&found.rows, first, options));
+    // The first is the recommended one.
+    let second = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended).map(|(index, _)| index);
     let compared = chosen.zip(second).map(|(first, second)| compare(&found, cases, first, second, &names, options));
     let (runner_up, confidence) = compared.unzip();
     // One that is not slower may be faster.
@@ -221,11 +222,11 @@ fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
     in_words(&Vec::from_iter(alike.filter_map(|row| Some((row.record.batch_size, row.record.latency_p50_ms?)))))
 }
 
-/// The best of the rows that may be recommended, besides the first.
-fn second(rows: &[Row], first: usize, options: &Options) -> Option<usize> {
-    let others = (0..rows.len()).filter(|&index| index != first && rows[index].is_acceptable());
-    let known = others.filter_map(|index| Some((quantity(&rows[index], options)?, index)));
-    known.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, index)| index)
+/// The best of the rows that are meant, with its quantity.
+fn best(rows: &[Row], options: &Options, is_meant: impl Fn(&Row) -> bool) -> Option<(usize, f64)> {
+    let meant = rows.iter().enumerate().filter(|(_, row)| is_meant(row));
+    let known = meant.filter_map(|(index, row)| Some((index, quantity(row, options)?)));
+    known.min_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
 fn quantity(row: &Row, options: &Options) -> Option<f64> {
@@ -331,20 +332,18 @@ fn shown(value: f64, options: &Options) -> String {
 /// What was left out: by limit, by quality, and without figures.
 fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut by_limit: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        if let Some(excluded) = &row.excluded {
-            by_limit.entry(excluded.limit).or_default().push(row);
-        }
-    }
-    let best = |rows: &[&Row]| {
-        let known = rows.iter().filter_map(|row| Some((quantity(row, options)?, *row)));
-        known.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, row)| names.name(row))
+    // How many are meant, and the best of them, or one if the quantity is known of none.
+    let example = |is_meant: &dyn Fn(&Row) -> bool| {
+        let first = rows.iter().position(is_meant)?;
+        let index = best(rows, options, is_meant).map_or(first, |(index, _)| index);
+        Some((rows.iter().filter(|row| is_meant(row)).count(), &rows[index]))
     };
-    for (limit, rows) in &by_limit {
-        let example = rows.iter().find(|row| Some(names.name(row)) == best(rows)).or(rows.first());
-        let why = example.and_then(|row| Some(format!("{}: {}", names.name(row), row.excluded.as_ref()?.why)));
-        lines.push(format!("{} by {limit}, such as {}", rows.len(), why.unwrap_or_default()));
+    let limits: BTreeSet<&str> = rows.iter().filter_map(limit).collect();
+    for own in limits {
+        if let Some((count, row)) = example(&|row: &Row| limit(row) == Some(own)) {
+            let why = row.excluded.as_ref().map(|it| it.why.as_str()).unwrap_or_default();
+            lines.push(format!("{count} by {own}, such as {}: {why}", names.name(row)));
+        }
     }
     for (quality, what) in [
         (Quality::Lost, "loses too much of the answers' quality"),
@@ -352,10 +351,9 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
         (Quality::Unknown, "has answers whose quality was not measured"),
         (Quality::Wrong, "gives wrong outputs"),
     ] {
-        let of_quality: Vec<&Row> =
-            rows.iter().filter(|row| row.is_measured() && row.excluded.is_none() && row.quality == quality).collect();
-        if let Some(name) = best(&of_quality).or_else(|| of_quality.first().map(|row| names.name(row))) {
-            lines.push(format!("{}, such as {name}, which {what}", of_quality.len()));
+        let is_meant = |row: &Row| row.is_measured() && row.excluded.is_none() && row.quality == quality;
+        if let Some((count, row)) = example(&is_meant) {
+            lines.push(format!("{count}, such as {}, which {what}", names.name(row)));
         }
     }
     let failed = rows.iter().filter(|row| !row.is_measured()).count();
@@ -365,21 +363,25 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
     lines
 }
 
+/// The name of the limit that a row is beyond.
+fn limit(row: &Row) -> Option<&'static str> {
+    Some(row.excluded.as_ref()?.limit)
+}
+
 /// For each limit, the one that would have to be given up for a better case; and better cases whose quality is open.
 fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Options) -> Vec<String> {
-    let best = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
+    let least = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
     let better = |is_meant: &dyn Fn(&Row) -> bool| {
-        let rows = rows.iter().filter(|row| row.is_measured() && is_meant(row));
-        let known = rows.filter_map(|row| Some((quantity(row, options)?, row))).filter(|(own, _)| *own < 0.95 * best);
-        known.min_by(|(one, _), (other, _)| one.total_cmp(other))
+        let (index, own) = best(rows, options, |row| row.is_measured() && is_meant(row))?;
+        (own < 0.95 * least).then(|| (own, &rows[index]))
     };
     let mut lines = Vec::new();
-    for limit in ["max-p99", "max-memory", "min-rate", "max-kl", "max-perplexity"] {
+    for given in ["max-p99", "max-memory", "min-rate", "max-kl", "max-perplexity"] {
         // A case that loses more than these limits allow may be within wider ones.
-        let is_of_loss = limit == "max-kl" || limit == "max-perplexity";
+        let is_of_loss = given == "max-kl" || given == "max-perplexity";
         let is_meant = |row: &Row| {
             let is_within = row.quality.is_acceptable() || is_of_loss && row.quality == Quality::Lost;
-            is_within && row.excluded.as_ref().is_some_and(|excluded| excluded.limit == limit)
+            is_within && limit(row) == Some(given)
         };
         if let Some((own, row)) = better(&is_meant)
             && let Some(flag) = row.excluded.as_ref().and_then(|excluded| excluded.would_take.as_ref())
@@ -388,18 +390,16 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         }
     }
     let gain = |row: &Row| options.gain(options.goal, &row.record);
-    if chosen.is_some_and(|index| gain(&rows[index]) > 1.0) {
-        let untested = rows.iter().filter(|row| row.is_acceptable() && row.under_load.is_none());
-        let known = untested.filter_map(|row| Some((quantity(row, options)?, row)));
-        if let Some((own, row)) = known.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
-            let (name, own) = (names.name(row), shown(own, options));
-            lines.push(format!(
-                "a load test (`inferbench load search`) of {name}, which has {own} by calls one after the other"
-            ));
-        }
+    let is_untested = |row: &Row| row.is_acceptable() && row.under_load.is_none();
+    if chosen.is_some_and(|index| gain(&rows[index]) > 1.0)
+        && let Some((index, own)) = best(rows, options, is_untested)
+    {
+        let (name, own) = (names.name(&rows[index]), shown(own, options));
+        lines.push(format!(
+            "a load test (`inferbench load search`) of {name}, which has {own} by calls one after the other"
+        ));
     }
-    let is_unverified = |row: &Row| row.excluded.as_ref().is_some_and(|excluded| excluded.limit == "verified");
-    if let Some((own, row)) = better(&is_unverified) {
+    if let Some((own, row)) = better(&|row: &Row| limit(row) == Some("verified")) {
         lines.push(format!("outputs to compare with would allow {}: {}", names.name(row), shown(own, options)));
     }
     let is_open = |row: &Row| row.excluded.is_none() && matches!(row.quality, Quality::Open | Quality::Unknown);

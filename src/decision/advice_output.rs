@@ -1,9 +1,8 @@
 //! Recommendations as text for a terminal, Markdown, JSON and a section of a page.
 
 use super::advice::{Advice, RunnerUp};
-use super::variants_output::ratio;
+use super::variants_output::{ratio, title_of};
 use crate::compare::Verdict;
-use crate::definition::{Boundary, Phase, TimedOn};
 use crate::report::numbers::{fixed, latency, megabytes, three_digits};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
@@ -115,15 +114,6 @@ fn with_doubt(advice: &Advice) -> String {
     }
 }
 
-/// `digits · sequence length 128 · prefill`.
 fn title(advice: &Advice) -> String {
-    let parts = [
-        Some(advice.model.clone()),
-        advice.sequence_length.map(|length| format!("sequence length {length}")),
-        advice.input_shape.as_ref().map(|shape| format!("inputs {shape}")),
-        (advice.phase != Phase::Forward).then(|| advice.phase.to_string()),
-        (advice.timed_on != TimedOn::Seeded).then(|| advice.timed_on.to_string()),
-        (advice.boundary != Boundary::Compute).then(|| advice.boundary.to_string()),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    title_of(&advice.work.case, advice.input_shape.as_ref())
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::repeated::by_work_and_machine;
 use crate::compare::is_like;
 use crate::definition::Status;
 use crate::report::numbers::plural;
-use crate::run_data::{Record, Work, Works};
+use crate::run_data::Record;
 use crate::statistics::median;
 
 /// From this factor on a run was slower than usual.
@@ -49,16 +50,11 @@ impl Drift {
 pub fn drifts(records: &[Record]) -> Vec<Drift> {
     let is_measured =
         |record: &&Record| record.status == Status::Ok && record.latency_p50_ms.is_some_and(|ms| ms > 0.0);
-    let mut measured: Vec<&Record> = records.iter().filter(is_measured).collect();
-    measured.sort_by_key(|record| record.timestamp);
-    let (mut works, mut rows) = (Works::default(), BTreeMap::<(usize, &str), Vec<&Record>>::new());
-    for record in measured {
-        rows.entry((works.number(Work::of(record)), &record.host_id)).or_default().push(record);
-    }
+    let measured: Vec<&Record> = records.iter().filter(is_measured).collect();
     let logarithm = |record: &Record| record.latency_p50_ms.unwrap_or(1.0).ln();
     let mut ratios: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-    for same in rows.values() {
-        for record in same {
+    for same in by_work_and_machine(&measured) {
+        for record in &same {
             let others = same.iter().filter(|other| other.run_id != record.run_id && is_like(other, record));
             let others: Vec<f64> = others.map(|other| logarithm(other)).collect();
             if let Some(usual) = median(&others).filter(|_| others.len() >= LEAST_OTHERS) {

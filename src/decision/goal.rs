@@ -40,13 +40,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// The price of an hour of what the record was measured on: of its device on its machine, of its machine, of such a device,
-    /// or the default.
-    pub fn per_hour(&self, record: &Record) -> Option<f64> {
-        self.per_hour_of(&record.host_id, &record.device)
-    }
-
-    /// The same by the names of machine and device.
+    /// The price of an hour of a device: of this one on its machine, of its machine, of such a device, or the default.
     pub fn per_hour_of(&self, host_id: &str, device: &str) -> Option<f64> {
         let of_device = format!("{host_id}/{device}");
         let names = [of_device.as_str(), host_id, device, "default"];
@@ -87,7 +81,10 @@ impl Goal {
             Goal::Latency => record.latency_p50_ms,
             Goal::Throughput => rate(record).map(f64::recip),
             Goal::Energy => record.energy_j_per_sample,
-            Goal::Cost => prices.per_hour(record).zip(rate(record)).map(|(price, rate)| price / 3600.0 / rate * 1e6),
+            Goal::Cost => {
+                let price = prices.per_hour_of(&record.host_id, &record.device)?;
+                rate(record).map(|rate| price / 3600.0 / rate * 1e6)
+            }
             Goal::Size => record.model_size_mb,
             Goal::Memory => own_memory(record),
         };

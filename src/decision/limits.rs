@@ -163,21 +163,10 @@ fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let exponent = (value > 0.0 && value.is_finite()).then(|| value.log10().floor() as i32 - 1)?;
     let nearest = (value / 10_f64.powi(exponent)).round() as i64;
     let steps = if is_least { [1, 0, -1] } else { [-1, 0, 1] };
-    let written = |step: i64| format!("{}{unit}", decimal(nearest + step, exponent));
-    let text = steps.into_iter().map(written).find(|text| is_within(text))?;
+    // A number is written with no more digits than tell it from others.
+    let written = |step: i64| Some(format!("{}{unit}", format!("{}e{exponent}", nearest + step).parse::<f64>().ok()?));
+    let text = steps.into_iter().filter_map(written).find(|text| is_within(text))?;
     Some(format!("--{limit} {text}"))
-}
-
-/// `count · 10^exponent` without digits that nobody asked for.
-fn decimal(count: i64, exponent: i32) -> String {
-    match u32::try_from(exponent) {
-        Ok(exponent) => format!("{count}{}", "0".repeat(exponent as usize)),
-        Err(_) => {
-            let places = exponent.unsigned_abs() as usize;
-            let text = format!("{:.places$}", count as f64 / 10_f64.powi(-exponent));
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,9 @@ pub use side_by_side::{BestCase, Per, best_schema, best_table, side_by_side};
 pub use under_load::UnderLoad;
 pub use variants_output::schema;
 
-use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+
+use anyhow::{Result, bail, ensure};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -188,13 +190,10 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
 fn of_model<'a>(records: &'a [Record], model: &str) -> Result<Vec<&'a Record>> {
     let of_model: Vec<&Record> = records.iter().filter(|record| record.model == *model).collect();
     if of_model.is_empty() {
-        let mut models: Vec<&str> = records.iter().map(|record| record.model.as_str()).collect();
-        models.sort_unstable();
-        models.dedup();
-        match models.as_slice() {
-            [] => bail!("there are no records"),
-            models => bail!("none of the chosen records is of the model {model:?}; there are {}", models.join(", ")),
-        }
+        ensure!(!records.is_empty(), "there are no records");
+        let models: BTreeSet<&str> = records.iter().map(|record| record.model.as_str()).collect();
+        let models = Vec::from_iter(models).join(", ");
+        bail!("none of the chosen records is of the model {model:?}; there are {models}");
     }
     Ok(of_model)
 }

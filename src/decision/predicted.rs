@@ -58,8 +58,7 @@ pub fn add_predictions(
     let predictor = Predictor::new(lessons);
     let is_plain = |advice: &&mut Advice| advice.boundary == Boundary::Compute && advice.timed_on == TimedOn::Seeded;
     for advice in all.iter_mut().filter(is_plain) {
-        let chosen = advice.case_id.as_ref().zip(advice.host_id.as_ref());
-        let chosen = chosen.and_then(|(case_id, host_id)| advice.newest(records, case_id, host_id));
+        let chosen = advice.chosen(records);
         let measured = chosen.and_then(|record| options.quantity(options.goal, record));
         let of_advice: Vec<&Record> = records.iter().filter(|record| advice.is_about(record)).collect();
         let current: Vec<Work> = of_newest_files(&of_advice).into_iter().map(Work::of).collect();
@@ -71,8 +70,7 @@ pub fn add_predictions(
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-        let tokens = tokens_of(&of_advice);
-        advice.predicted = better(&predictor, &examples, &runtimes, &tried_of(&of_advice), measured, tokens, options);
+        advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
             let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
@@ -86,17 +84,6 @@ pub fn add_predictions(
     }
 }
 
-/// What was tried on each machine, by the ids of case and machine.
-type Tried = BTreeMap<(String, String), Vec<Work>>;
-
-fn tried_of(records: &[&Record]) -> Tried {
-    let mut tried = Tried::new();
-    for record in records {
-        tried.entry((record.case_id.clone(), record.host_id.clone())).or_default().push(Work::of(record));
-    }
-    tried
-}
-
 /// The tokens of a sample, where rates are of tokens: what is predicted is the time of a call. A sample of `decode` is one token.
 fn tokens_of(records: &[&Record]) -> f64 {
     let both = |record: &&Record| record.tokens_per_second.zip(record.throughput_ips);
@@ -104,16 +91,20 @@ fn tokens_of(records: &[&Record]) -> f64 {
     ratios.rfind(|ratio| ratio.is_finite() && *ratio > 0.0).unwrap_or(1.0)
 }
 
-/// The cases of the original that were not tried and are predicted to be better than what was measured, the best first.
+/// The cases of the original that are not among these records and are predicted to be better than what was measured, the best first.
 fn better(
     predictor: &Predictor<'_>,
     examples: &[&Example],
+    records: &[&Record],
     runtimes: &BTreeSet<(&str, &str)>,
-    tried: &Tried,
     measured: Option<f64>,
-    tokens: f64,
     options: &Options,
 ) -> Vec<PredictedCase> {
+    let tokens = tokens_of(records);
+    let mut tried: BTreeMap<(String, &str), Vec<Work>> = BTreeMap::new();
+    for record in records {
+        tried.entry((record.case_id.clone(), &record.host_id)).or_default().push(Work::of(record));
+    }
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
     for example in examples.iter().filter(|it| it.subject.work.case.variant == ORIGINAL) {
         for (backend, device) in runtimes {
@@ -122,7 +113,7 @@ fn better(
             let work = Work { case: case.clone(), artifact_sha256: None, ..known.clone() };
             let case_id = case.to_string();
             let subject = Subject { runtime: Runtime::of(&case), work, ..example.subject.clone() };
-            let of_case = tried.get(&(case_id.clone(), host_id.to_owned()));
+            let of_case = tried.get(&(case_id.clone(), host_id));
             if of_case.is_some_and(|works| works.iter().any(|work| work.is_same(&subject.work))) {
                 continue;
             }

@@ -22,17 +22,26 @@ pub struct Repeated<'a> {
 
 /// By work and machine, in the order of the records.
 pub fn repeated<'a>(records: &[&'a Record], drifted: &[Drift]) -> Vec<Repeated<'a>> {
-    let mut in_time: Vec<(usize, &Record)> = records.iter().copied().enumerate().collect();
-    in_time.sort_by_key(|(_, record)| record.timestamp);
-    let mut works = Works::default();
-    let mut numbered: Vec<(usize, usize, &Record)> =
-        in_time.into_iter().map(|(place, record)| (place, works.number(Work::of(record)), record)).collect();
-    numbered.sort_by_key(|(place, ..)| *place);
+    by_work_and_machine(records).into_iter().filter_map(|group| Repeated::new(group, drifted)).collect()
+}
+
+/// Groups of records, in the order of the records.
+pub fn by_work_and_machine<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
+    let (_, numbers) = numbered(records, Work::of);
     let mut groups: IndexMap<(usize, &str), Vec<&Record>> = IndexMap::new();
-    for (_, number, record) in numbered {
-        groups.entry((number, &record.host_id)).or_default().push(record);
+    for (&record, number) in records.iter().zip(numbers) {
+        groups.entry((number, record.host_id.as_str())).or_default().push(record);
     }
-    groups.into_values().filter_map(|group| Repeated::new(group, drifted)).collect()
+    groups.into_values().collect()
+}
+
+/// The number of each record's work. They are given in the order of time: a row of which too little is known belongs to the last one before it.
+pub fn numbered(records: &[&Record], work: impl Fn(&Record) -> Work) -> (Works, Vec<usize>) {
+    let (mut works, mut numbers) = (Works::default(), vec![0; records.len()]);
+    let mut in_time: Vec<usize> = (0..records.len()).collect();
+    in_time.sort_by_key(|&place| records[place].timestamp);
+    in_time.into_iter().for_each(|place| numbers[place] = works.number(work(records[place])));
+    (works, numbers)
 }
 
 /// The records of a model without those of files that newer ones of the same name and variant have replaced.

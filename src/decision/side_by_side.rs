@@ -67,22 +67,14 @@ pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, p
         let own: Vec<Record> = current.cloned().collect();
         let options = Options { model: model.to_owned(), ..options.clone() };
         for advice in advise(&own, metrics, &options).unwrap_or_default() {
-            let newest = advice
-                .case_id
-                .as_ref()
-                .zip(advice.host_id.as_ref())
-                .and_then(|(case_id, host_id)| advice.newest(&own, case_id, host_id));
-            let group = |record: &Record| record.case().benchmark_id().group;
-            let of_shape = |group: String| match &advice.input_shape {
-                Some(shape) => format!("{group}, inputs {shape}"),
-                None => group,
-            };
-            found.extend(newest.map(|record| BestCase {
+            let Some(record) = advice.chosen(&own) else { continue };
+            let inputs = advice.input_shape.as_ref().map(|shape| format!(", inputs {shape}")).unwrap_or_default();
+            found.push(BestCase {
                 best_of: best_of.clone(),
-                work: of_shape(group(record)),
+                work: record.case().benchmark_id().group + &inputs,
                 quantity: options.quantity(options.goal, record),
-                record: (*record).clone(),
-            }));
+                record: record.clone(),
+            });
         }
     }
     let quantity = |it: &BestCase| it.quantity.unwrap_or(f64::INFINITY);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric, likeness};
 use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, TimedOn};
+use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::metrics::{self, names};
 use crate::report::numbers::{fixed, latency, megabytes, percent, plural, three_digits};
@@ -65,14 +65,21 @@ pub fn schema() -> String {
 /// `digits · sequence length 128 · batch 1`, with the machine if there are tables of several.
 pub fn title(table: &VariantTable, variants: &Variants) -> String {
     let has_machines = variants.tables.iter().any(|other| other.host_id != table.host_id);
+    let VariantTable { phase, sequence_length, boundary, timed_on, batch_size, .. } = *table;
+    let case = Case { phase, sequence_length, boundary, timed_on, ..Case::new(&table.model, "", batch_size) };
+    let host = has_machines.then(|| format!(" · host {}", table.host_id)).unwrap_or_default();
+    format!("{} · batch {batch_size}{host}", title_of(&case, None))
+}
+
+/// `digits · sequence length 128 · prefill`: the model, and what of its work is not usual.
+pub fn title_of(case: &Case, input_shape: Option<&String>) -> String {
     let parts = [
-        Some(table.model.clone()),
-        table.sequence_length.map(|length| format!("sequence length {length}")),
-        (table.phase != Phase::Forward).then(|| table.phase.to_string()),
-        (table.timed_on != TimedOn::Seeded).then(|| table.timed_on.to_string()),
-        (table.boundary != Boundary::Compute).then(|| table.boundary.to_string()),
-        Some(format!("batch {}", table.batch_size)),
-        has_machines.then(|| format!("host {}", table.host_id)),
+        Some(case.model.clone()),
+        case.sequence_length.map(|length| format!("sequence length {length}")),
+        input_shape.map(|shape| format!("inputs {shape}")),
+        (case.phase != Phase::Forward).then(|| case.phase.to_string()),
+        (case.timed_on != TimedOn::Seeded).then(|| case.timed_on.to_string()),
+        (case.boundary != Boundary::Compute).then(|| case.boundary.to_string()),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
@@ -224,20 +231,18 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
         None => notes.push("no original was measured with right outputs: there is nothing to compare with".into()),
     }
     let loss = percent(table.accuracy_loss);
-    notes.push(match table.measure {
-        Measure::Accuracy => format!(
-            "quality is accuracy on {} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the samples \
+    let by_labels = |figure: &str| {
+        format!(
+            "quality is {figure} on {} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the samples \
              are too few to show that, lost if it loses more, unknown if its change was not measured",
             table.data_source.as_deref().unwrap_or("unnamed samples")
-        ),
+        )
+    };
+    notes.push(match table.measure {
+        Measure::Accuracy => by_labels("accuracy"),
         Measure::Metric => {
             let metric = measured.iter().find_map(|row| labelled_metric(&row.metrics));
-            format!(
-                "quality is the {} on {} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the samples \
-                 are too few to show that, lost if it loses more, unknown if its change was not measured",
-                metric.map(|metric| metrics::title(&metric.metric)).unwrap_or_default(),
-                table.data_source.as_deref().unwrap_or("unnamed samples")
-            )
+            by_labels(&format!("the {}", metric.map(|metric| metrics::title(&metric.metric)).unwrap_or_default()))
         }
         Measure::Agreement => format!(
             "there were no labelled samples, so that quality is agreement with the original and not accuracy: kept from {} and \

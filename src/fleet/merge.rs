@@ -100,19 +100,7 @@ pub fn merge(runs: Vec<Run>, on_repetition: OnRepetition) -> Result<Merged> {
             taken.insert(key, (place, record));
         }
     }
-    let present: BTreeSet<&String> = taken.keys().map(|(case_id, _)| case_id).collect();
-    let wanted = shard.parts.iter().flat_map(|part| &part.cases).chain(&shard.anchor);
-    let missing_cases = wanted.filter(|id| !present.contains(id)).cloned().collect::<Vec<String>>();
-    let is_there = |index: &usize| sources.iter().any(|source| source.shard.index == *index);
-    let missing_parts = (1..=shard.parts.len()).filter(|index| !is_there(index)).collect();
-    let mut machines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (_, record) in taken.values().filter(|(_, record)| Some(&record.case_id) != shard.anchor.as_ref()) {
-        machines.entry(&record.model).or_default().insert(&record.host_id);
-    }
-    let divided = machines.iter().filter(|(_, hosts)| hosts.len() > 1);
-    let divided_models = divided.map(|(model, _)| (*model).to_owned()).collect();
-    let merged = Merged::of(sources, taken.into_values().collect(), missing_parts, missing_cases)?;
-    Ok(Merged { divided_models, ..merged })
+    Merged::of(sources, taken.into_values().collect(), &shard)
 }
 
 impl Source {
@@ -141,21 +129,27 @@ impl Source {
 }
 
 impl Merged {
-    fn of(
-        sources: Vec<Source>,
-        taken: Vec<(usize, Record)>,
-        missing_parts: Vec<usize>,
-        missing_cases: Vec<String>,
-    ) -> Result<Self> {
-        let manifest = manifest(&sources, !missing_cases.is_empty())?;
-        let (mut metrics, mut used) = (Vec::new(), Vec::new());
-        let mut distributions = Distributions::new(BTreeMap::new());
+    /// The records that are taken, each with the place of its source.
+    fn of(sources: Vec<Source>, taken: Vec<(usize, Record)>, shard: &Shard) -> Result<Self> {
         let mut cases_of: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
         let mut machines_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut machines_of_models: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (place, record) in &taken {
             cases_of.entry(*place).or_default().insert(record.case_id.clone());
             machines_of.entry(record.case_id.clone()).or_default().insert(record.host_id.clone());
+            if Some(&record.case_id) != shard.anchor.as_ref() {
+                machines_of_models.entry(&record.model).or_default().insert(&record.host_id);
+            }
         }
+        let divided = machines_of_models.iter().filter(|(_, hosts)| hosts.len() > 1);
+        let divided_models = divided.map(|(model, _)| (*model).to_owned()).collect();
+        let wanted = shard.parts.iter().flat_map(|part| &part.cases).chain(&shard.anchor);
+        let missing_cases: Vec<String> = wanted.filter(|id| !machines_of.contains_key(*id)).cloned().collect();
+        let is_there = |index: &usize| sources.iter().any(|source| source.shard.index == *index);
+        let missing_parts = (1..=shard.parts.len()).filter(|index| !is_there(index)).collect();
+        let manifest = manifest(&sources, !missing_cases.is_empty())?;
+        let (mut metrics, mut used) = (Vec::new(), Vec::new());
+        let mut distributions = Distributions::new(BTreeMap::new());
         let has_several = |case_id: &String| machines_of.get(case_id).is_some_and(|machines| machines.len() > 1);
         for (place, source) in sources.into_iter().enumerate() {
             let cases = cases_of.remove(&place).unwrap_or_default();
@@ -184,7 +178,7 @@ impl Merged {
             metrics,
             distributions,
             sources: used,
-            divided_models: BTreeSet::new(),
+            divided_models,
             missing_parts,
             missing_cases,
         })

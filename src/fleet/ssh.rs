@@ -5,10 +5,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use walkdir::WalkDir;
 
 use crate::definition::Shard;
@@ -72,8 +72,8 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
 impl Host {
     /// `INFERBENCH_SSH` is the command to use, with its flags, in place of `ssh`.
     fn ssh(&self, command: &str) -> Command {
-        let own = variable("INFERBENCH_SSH").map(|own| own.to_string_lossy().into_owned());
-        let own = own.unwrap_or_else(|| "ssh".to_owned());
+        let own = variable("INFERBENCH_SSH").unwrap_or_else(|| "ssh".into());
+        let own = own.to_string_lossy();
         let mut words = own.split_whitespace();
         let mut ssh = Command::new(words.next().unwrap_or("ssh"));
         // Nobody is there to type a password.
@@ -116,16 +116,9 @@ impl Host {
         let mut packing = self.ssh(&format!("tar -C {parent} -cf - {name}")).stdout(Stdio::piped()).spawn()?;
         let packed = packing.stdout.take().context("ssh has no output")?;
         let unpacked = Command::new("tar").arg("-C").arg(target).args(["-xf", "-"]).stdin(packed).status()?;
-        let is_packed = ended(&mut packing)?;
-        if !(is_packed && unpacked.success()) {
-            bail!("{parent}/{name} did not come here whole");
-        }
+        ensure!(packing.wait()?.success() && unpacked.success(), "{parent}/{name} did not come here whole");
         Ok(())
     }
-}
-
-fn ended(child: &mut Child) -> Result<bool> {
-    Ok(child.wait()?.success())
 }
 
 /// Writes an archive of these files, by their names on the other side: links to them in a temporary folder, which `tar` follows.
@@ -140,7 +133,7 @@ fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
         Command::new("tar").arg("-C").arg(links.path()).args(["-chf", "-", "."]).stdout(Stdio::piped()).spawn()?;
     let mut packed = packing.stdout.take().context("tar has no output")?;
     std::io::copy(&mut packed, &mut output)?;
-    ensure!(ended(&mut packing)?, "tar could not read all files");
+    ensure!(packing.wait()?.success(), "tar could not read all files");
     Ok(())
 }
 

@@ -42,19 +42,16 @@ pub struct CallsWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     run_id: ByteArray,
     host_id: ByteArray,
-    group: Group,
+    /// Calls that are not written yet.
+    group: Vec<Call>,
 }
 
-/// Calls that are not written yet, by column.
-#[derive(Default)]
-struct Group {
-    cases: Vec<ByteArray>,
-    samples: Vec<i64>,
-    calls: Vec<i64>,
-    nanoseconds: Vec<i64>,
-    disturbed: Vec<bool>,
-    disturbed_levels: Vec<i16>,
-    host_ids: Vec<ByteArray>,
+struct Call {
+    case: ByteArray,
+    host_id: ByteArray,
+    /// Its sample, its number in the sample, and its nanoseconds.
+    numbers: [i64; 3],
+    disturbed: Option<bool>,
 }
 
 impl<W: Write + Send> CallsWriter<W> {
@@ -71,7 +68,7 @@ impl<W: Write + Send> CallsWriter<W> {
         }
         let file = SerializedFileWriter::new(output, schema(&columns())?, Arc::new(properties.build()))?;
         let (run_id, host_id) = (ByteArray::from(run_id), ByteArray::from(host_id));
-        Ok(CallsWriter { file, run_id, host_id, group: Group::default() })
+        Ok(CallsWriter { file, run_id, host_id, group: Vec::new() })
     }
 
     /// The calls that follow are of another machine.
@@ -92,41 +89,35 @@ impl<W: Write + Send> CallsWriter<W> {
         Ok(())
     }
 
-    /// Adds a call: its sample, its number in the sample, and its nanoseconds.
-    fn push(&mut self, case: &ByteArray, [sample, call, nanoseconds]: [i64; 3], mark: Option<bool>) -> Result<()> {
-        let group = &mut self.group;
-        group.cases.push(case.clone());
-        group.host_ids.push(self.host_id.clone());
-        group.samples.push(sample);
-        group.calls.push(call);
-        group.nanoseconds.push(nanoseconds);
-        group.disturbed.extend(mark);
-        group.disturbed_levels.push(i16::from(mark.is_some()));
-        if group.cases.len() == ROW_GROUP { self.write_group() } else { Ok(()) }
+    fn push(&mut self, case: &ByteArray, numbers: [i64; 3], disturbed: Option<bool>) -> Result<()> {
+        self.group.push(Call { case: case.clone(), host_id: self.host_id.clone(), numbers, disturbed });
+        if self.group.len() == ROW_GROUP { self.write_group() } else { Ok(()) }
     }
 
     /// Ends the file.
     pub fn finish(mut self) -> Result<W> {
-        if !self.group.cases.is_empty() {
+        if !self.group.is_empty() {
             self.write_group()?;
         }
         Ok(self.file.into_inner()?)
     }
 
     fn write_group(&mut self) -> Result<()> {
-        let Group { cases, samples, calls, nanoseconds, disturbed, disturbed_levels, host_ids } =
-            std::mem::take(&mut self.group);
-        let run_ids = vec![self.run_id.clone(); cases.len()];
-        let all = vec![1; cases.len()];
+        let calls = std::mem::take(&mut self.group);
+        let all = vec![1; calls.len()];
+        let texts = |of: fn(&Call) -> &ByteArray| calls.iter().map(of).cloned().collect::<Vec<_>>();
         let mut group = self.file.next_row_group()?;
-        for texts in [run_ids, cases] {
+        for texts in [vec![self.run_id.clone(); calls.len()], texts(|call| &call.case)] {
             write_column::<ByteArrayType, W>(&mut group, &texts, &all)?;
         }
-        for numbers in [samples, calls, nanoseconds] {
+        for place in 0..3 {
+            let numbers: Vec<i64> = calls.iter().map(|call| call.numbers[place]).collect();
             write_column::<Int64Type, W>(&mut group, &numbers, &all)?;
         }
-        write_column::<BoolType, W>(&mut group, &disturbed, &disturbed_levels)?;
-        write_column::<ByteArrayType, W>(&mut group, &host_ids, &all)?;
+        let disturbed: Vec<bool> = calls.iter().filter_map(|call| call.disturbed).collect();
+        let levels: Vec<i16> = calls.iter().map(|call| i16::from(call.disturbed.is_some())).collect();
+        write_column::<BoolType, W>(&mut group, &disturbed, &levels)?;
+        write_column::<ByteArrayType, W>(&mut group, &texts(|call| &call.host_id), &all)?;
         group.close()?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, ensure};
 use csv::ByteRecord;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::columns::names_of;
 use super::facts::{Measured, RunFacts};
@@ -13,10 +13,19 @@ use crate::run_data::{Metric, Record, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header, and one row per record.
 pub fn write_records(records: &[Record], output: impl Write) -> Result<()> {
+    write(records, output)
+}
+
+/// Writes `metrics.csv`: a header, and one row per metric.
+pub fn write_metrics(metrics: &[Metric], output: impl Write) -> Result<()> {
+    write(metrics, output)
+}
+
+fn write<T: Default + Serialize>(rows: &[T], output: impl Write) -> Result<()> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
-    // It is there even if there is no row.
-    writer.write_record(names_of::<Record>())?;
-    records.iter().try_for_each(|record| writer.serialize(record))?;
+    // The header is there even if there is no row.
+    writer.write_record(names_of::<T>())?;
+    rows.iter().try_for_each(|row| writer.serialize(row))?;
     Ok(writer.flush()?)
 }
 
@@ -28,20 +37,11 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
     let mut rows = Rows::open(input)?;
     let mut records = Vec::new();
     while rows.advance()? {
-        let mut record: Record = rows.read()?;
-        // Versions before 5 do not have it.
-        record.case_id = record.case().to_string();
-        records.push(record);
+        let record: Record = rows.read()?;
+        // Versions before 5 do not have the id.
+        records.push(Record { case_id: record.case().to_string(), ..record });
     }
     Ok(records)
-}
-
-/// Writes `metrics.csv`: a header, and one row per metric.
-pub fn write_metrics(metrics: &[Metric], output: impl Write) -> Result<()> {
-    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
-    writer.write_record(names_of::<Metric>())?;
-    metrics.iter().try_for_each(|metric| writer.serialize(metric))?;
-    Ok(writer.flush()?)
 }
 
 /// Reads what [`write_metrics`] wrote.
@@ -113,8 +113,7 @@ impl<R: Read> Rows<R> {
         if !self.reader.read_byte_record(&mut self.row)? {
             return Ok(false);
         }
-        let version =
-            std::str::from_utf8(&self.row[self.schema_version]).ok().and_then(|text| text.parse::<u32>().ok());
+        let version = str::from_utf8(&self.row[self.schema_version]).ok().and_then(|text| text.parse::<u32>().ok());
         let version = version.with_context(|| format!("line {}: schema_version is not a number", self.line()))?;
         ensure!(
             version <= SCHEMA_VERSION,

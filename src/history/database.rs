@@ -14,12 +14,11 @@ use fs_err as fs;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::beside::{rows_of_loads, rows_of_profiles};
 use super::calls::{CallsWriter, count_calls};
 use super::csv::{read_records, write_records};
 use super::facts::{RunFacts, Table};
-use super::loads::rows_of_loads;
 use super::parquet::write_rows;
-use super::profiles::rows_of_profiles;
 use super::query::Answer;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
 use crate::run_data::hidden;
@@ -222,31 +221,18 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
         };
         copy(Table::Results.name(), &results, "FORMAT csv, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'")?;
         let runs = Run::extract(read_records(fs::File::open(&results)?)?, path)?;
-        // Databases of older versions have none.
-        let metrics = Table::Metrics.name();
-        let tables = database.query("SELECT table_name FROM information_schema.tables")?;
-        let with_metrics = match tables.texts().any(|row| row[0] == metrics) {
-            true => database.query(&format!("SELECT DISTINCT run_id FROM {metrics}"))?.texts().flatten().collect(),
-            false => Vec::new(),
-        };
-        let named =
-            database.query("SELECT table_name FROM information_schema.columns WHERE column_name = 'host_id'")?;
-        let with_machines: Vec<String> = named.texts().flatten().collect();
+        let with_metrics = database.query(&format!("SELECT DISTINCT run_id FROM {}", Table::Metrics.name()))?;
         for run in &runs {
             let RunFacts { run_id, host_id, .. } = run.facts()?;
             let is_of_run = format!("run_id = '{}'", run_id.replace('\'', "''"));
-            let calls = run.folder().join(Table::Calls.file());
-            // A merged run has several.
+            // A merged run has several machines. Calls of older versions do not name theirs.
             let machines = run.host_ids()?.iter().map(|it| format!("'{}'", it.replace('\'', "''"))).collect::<Vec<_>>();
-            let machines = machines.join(", ");
-            let of_machine = |table: &str| match with_machines.iter().any(|name| name == table) {
-                true => format!("{table} WHERE {is_of_run} AND (host_id IS NULL OR host_id IN ({machines}))"),
-                false => format!("{table} WHERE {is_of_run}"),
-            };
-            let rows = of_machine(Table::Calls.name());
-            copy(&rows, &calls, "FORMAT parquet, COMPRESSION zstd")?;
-            if with_metrics.contains(&run_id) {
-                copy(&of_machine(metrics), &run.folder().join(METRICS), "FORMAT csv, HEADER")?;
+            let is_of_machine = format!("(host_id IS NULL OR host_id IN ({}))", machines.join(", "));
+            let rows = |table: Table| format!("{} WHERE {is_of_run} AND {is_of_machine}", table.name());
+            let calls = run.folder().join(Table::Calls.file());
+            copy(&rows(Table::Calls), &calls, "FORMAT parquet, COMPRESSION zstd")?;
+            if with_metrics.texts().any(|row| row[0] == run_id) {
+                copy(&rows(Table::Metrics), &run.folder().join(METRICS), "FORMAT csv, HEADER")?;
             }
             let manifests = database.query(&format!("SELECT host_id, manifest FROM {MANIFESTS} WHERE {is_of_run}"))?;
             for manifest in manifests.texts().filter(|row| row[0] == host_id) {

@@ -26,28 +26,26 @@
 //!
 //! Writers use [`NewRun`], [`import`], [`remove`] and [`remove_calls`]; the feature `duckdb` adds [`Database`].
 
+mod beside;
 mod calls;
 mod columns;
 mod csv;
 #[cfg(feature = "duckdb")]
 mod database;
 mod facts;
-mod loads;
 mod parquet;
-mod profiles;
 mod query;
 mod run;
 mod runs;
 mod writing;
 
+pub use beside::{DATA, PAGE, PROFILES, find_load, find_profile, read_loads, write_load, write_profile};
 pub use calls::{CallsWriter, LATENCIES};
 pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Database, write_database};
 pub(crate) use facts::names;
 pub use facts::{RunFacts, Table};
-pub use loads::{LOADS, find_load, read_loads, write_load};
-pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
 pub use query::{Answer, Condition, Figure, Question, RecordColumn, SHORT_NAMES};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;

@@ -68,28 +68,28 @@ const HALVES: u64 = 5;
 
 /// Leaves out families, batch sizes and machines in turn, and hides half of the rows from recommendations.
 pub fn evaluate(lessons: &Lessons) -> Evaluation {
-    let mut groups: Vec<(&Example, Vec<&Example>)> = Vec::new();
+    let is_like = |one: &Example, other: &Example| one.subject.runtime.is_like(&other.subject.runtime);
+    let mut groups: Vec<Vec<&Example>> = Vec::new();
     for example in &lessons.examples {
-        let is_of = |it: &&mut (&Example, Vec<&Example>)| {
-            it.0.subject.runtime.is_like(&example.subject.runtime) && it.0.site == example.site
-        };
-        match groups.iter_mut().find(is_of) {
-            Some((_, rows)) => rows.push(example),
-            None => groups.push((example, vec![example])),
+        let own = groups.iter_mut().find(|rows| is_like(rows[0], example) && rows[0].site == example.site);
+        match own {
+            Some(rows) => rows.push(example),
+            None => groups.push(vec![example]),
         }
     }
     let mut all = Vec::new();
-    for (first, rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
+    for rows in groups.iter().filter(|rows| rows.len() >= LEAST_ROWS) {
+        let first = rows[0];
         for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
             let (misses, of_sizes) = (by_phase(rows, lessons, misses), by_phase(rows, lessons, misses_of_sizes));
             all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &misses, &of_sizes));
         }
     }
-    for (number, (first, _)) in groups.iter().enumerate() {
-        let is_like = |it: &Example| it.subject.runtime.is_like(&first.subject.runtime);
-        let is_first = !groups[..number].iter().any(|(other, _)| is_like(other));
-        let has_peaks = |it: &Example| lessons.peaks.contains_key(&it.site);
-        let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
+    for (number, group) in groups.iter().enumerate() {
+        let first = group[0];
+        let is_first = !groups[..number].iter().any(|other| is_like(other[0], first));
+        let is_meant = |it: &&Example| is_like(it, first) && lessons.peaks.contains_key(&it.site);
+        let rows: Vec<&Example> = lessons.examples.iter().filter(is_meant).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
             let misses = by_phase(&rows, lessons, misses_of_machines);
             all.extend(errors(&first.subject.runtime, None, "machine", &misses, &ByPhase::new()));
@@ -117,13 +117,11 @@ fn errors(
     misses: &ByPhase,
     of_sizes: &ByPhase,
 ) -> Option<Errors> {
-    let all = misses.iter().flat_map(|(phase, misses)| misses.iter().map(move |miss| (*phase, miss)));
-    let own: Vec<&Miss> = all.filter(|(phase, miss)| miss.phase == *phase).map(|(_, miss)| miss).collect();
+    let own: Vec<&Miss> =
+        misses.iter().flat_map(|(phase, misses)| misses.iter().filter(move |miss| miss.phase == *phase)).collect();
     let found: Vec<f64> = own.iter().map(|miss| miss.error()).collect();
     let count = own.len() as f64;
-    let mut families: Vec<&str> = own.iter().map(|miss| miss.family.as_str()).collect();
-    families.sort_unstable();
-    families.dedup();
+    let families: BTreeSet<&str> = own.iter().map(|miss| miss.family.as_str()).collect();
     let is_held = |miss: &&&Miss| {
         let others = |misses: &ByPhase| {
             let of_phase = misses.get(&miss.phase).into_iter().flatten();
@@ -149,13 +147,6 @@ fn errors(
     })
 }
 
-/// The rows of one work, by what is known of them.
-#[derive(Default)]
-struct Halves<'a> {
-    seen: Vec<&'a Example>,
-    hidden: Vec<&'a Example>,
-}
-
 /// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
 /// measured rows if its whole interval is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
@@ -166,16 +157,17 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
             lessons.examples.iter().cloned().partition(|it| !it.subject.is_of_operators() && uniform(&mut state) < 0.5);
         let known = Lessons { examples: seen, peaks: lessons.peaks.clone(), ..Lessons::default() };
         let predictor = Predictor::new(&known);
-        let (mut numbers, mut works) = (Works::default(), BTreeMap::<(usize, &Site), Halves<'_>>::new());
-        for (rows, is_seen) in [(&known.examples, true), (&hidden, false)] {
+        // The rows of each work that are seen, and those that are hidden.
+        let mut works: BTreeMap<(usize, &Site), [Vec<&Example>; 2]> = BTreeMap::new();
+        let mut numbers = Works::default();
+        for (half, rows) in [&known.examples, &hidden].into_iter().enumerate() {
             for row in rows.iter().filter(|row| !row.subject.is_of_operators()) {
                 let number = numbers.number(row.subject.work.clone().on_any_runtime());
-                let halves = works.entry((number, &row.site)).or_default();
-                if is_seen { halves.seen.push(row) } else { halves.hidden.push(row) }
+                works.entry((number, &row.site)).or_default()[half].push(row);
             }
         }
-        let is_choice = |it: &&Halves<'_>| it.seen.len() + it.hidden.len() > 1 && !it.hidden.is_empty();
-        for Halves { seen, hidden } in works.values().filter(is_choice) {
+        let is_choice = |[seen, hidden]: &&[Vec<&Example>; 2]| seen.len() + hidden.len() > 1 && !hidden.is_empty();
+        for [seen, hidden] in works.values().filter(is_choice) {
             let least = |rows: &[&Example]| rows.iter().map(|row| row.ms).fold(f64::INFINITY, f64::min);
             let measured = least(seen);
             let predicted = |row: &&Example| {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::drift::{Drift, drifts, retain_usual};
+use super::super::own_memory;
 use super::super::repeated::logarithms;
 use super::families::join_near_copies;
 use super::least_squares::TERMS;
@@ -172,7 +173,6 @@ impl Example {
             matrix_products: record.matrix_products?,
             ..Cost::default()
         };
-        let memory_mb = record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"));
         Some(Example {
             subject: Subject {
                 runtime: Runtime::of(&record.case()),
@@ -185,7 +185,7 @@ impl Example {
             },
             site: Site::of(record),
             ms: record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite())?,
-            memory_mb: memory_mb.filter(|memory| *memory > 0.0),
+            memory_mb: own_memory(record).filter(|memory| *memory > 0.0),
             weight: 1.0 - record.disturbed_share.unwrap_or(0.0),
         })
     }

@@ -160,36 +160,34 @@ pub struct Rows<'a> {
 
 /// The misses if the family of each row is left out of the fit.
 pub fn misses_of_families(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    let of_others = |left_out: &Example, other: &Example| other.subject.family != left_out.subject.family;
-    of_families(misses(rows, quantity, peaks, of_others, |_, _| false))
+    misses(rows, quantity, peaks, family, |left_out, other| family(other) != family(left_out), false)
+}
+
+fn family(example: &Example) -> &str {
+    &example.subject.family
 }
 
 /// The misses if each row is predicted by rows of other families that do at most a quarter of its operations per node.
 pub fn misses_of_sizes(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let per_node = |it: &Example| it.subject.cost.flops as f64 / it.subject.cost.nodes.max(1) as f64;
     let is_smaller = |left_out: &Example, other: &Example| {
-        other.subject.family != left_out.subject.family && 4.0 * per_node(other) <= per_node(left_out)
+        family(other) != family(left_out) && 4.0 * per_node(other) <= per_node(left_out)
     };
-    of_families(misses(rows, quantity, peaks, is_smaller, |_, _| false))
+    misses(rows, quantity, peaks, family, is_smaller, false)
 }
 
 /// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
 pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    // Without work that was measured at two batch sizes there is none to leave out.
-    if !rows.own.iter().any(|one| rows.own.iter().any(|other| is_anchor(&one.subject, &one.site, other))) {
-        return Vec::new();
-    }
-    let is_other = |left_out: &Example, other: &Example| left_out != other;
-    let is_anchor = |left_out: &Example, other: &Example| is_anchor(&left_out.subject, &left_out.site, other);
-    of_families(misses(rows, quantity, peaks, is_other, is_anchor))
+    misses(rows, quantity, peaks, family, |left_out, other| left_out != other, true)
 }
 
 /// The misses if the machine of each row is left out, and its peaks are all that is known of it.
 pub fn misses_of_machines(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     // The rows of the machine with other numbers of threads are left out with it.
-    let is_elsewhere = |left_out: &Example, other: &Example| left_out.site.host_id != other.site.host_id;
-    let misses = misses(rows, quantity, peaks, is_elsewhere, |_, _| false);
-    misses.into_iter().map(|(row, miss)| Miss { unit: row.site.host_id.clone(), ..miss }).collect()
+    fn machine(example: &Example) -> &str {
+        &example.site.host_id
+    }
+    misses(rows, quantity, peaks, machine, |left_out, other| machine(other) != machine(left_out), false)
 }
 
 /// Whether the example is of the same work at another batch size in the same place.
@@ -202,36 +200,35 @@ pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
         && of_any_batch(&other.subject).is_surely_same(&of_any_batch(subject))
 }
 
-fn of_families(misses: Vec<(&Example, Miss)>) -> Vec<Miss> {
-    misses.into_iter().map(|(_, miss)| miss).collect()
-}
-
-/// The misses with the rows that they are of; their units are the families.
+/// The misses if each row is predicted by those that are seen, and if `are_anchored` with what was measured at other batch sizes; rows without
+/// such are left out then.
 fn misses<'a>(
     rows: &Rows<'a>,
     quantity: Quantity,
     peaks: &PeaksOf,
+    unit: fn(&Example) -> &str,
     is_seen: impl Fn(&Example, &Example) -> bool,
-    is_anchor: impl Fn(&Example, &Example) -> bool,
-) -> Vec<(&'a Example, Miss)> {
-    let is_of_batches = rows.own.iter().any(|one| rows.own.iter().any(|other| is_anchor(one, other)));
-    let miss = |own: &&'a Example| {
-        let seen: Vec<&Example> = rows.all.iter().copied().filter(|other| is_seen(own, other)).collect();
+    are_anchored: bool,
+) -> Vec<Miss> {
+    let miss = |own: &&Example| {
+        let seen = |rows: &[&'a Example]| -> Vec<&'a Example> {
+            rows.iter().copied().filter(|other| is_seen(own, other)).collect()
+        };
+        let is_anchor = |it: &&Example| are_anchored && is_anchor(&own.subject, &own.site, it);
+        let (all, anchors) = (seen(&rows.all), Vec::from_iter(rows.own.iter().copied().filter(is_anchor)));
         // With fewer rows than terms, nothing is known.
-        if seen.len() < TERMS {
+        if all.len() < TERMS || (are_anchored && anchors.is_empty()) {
             return None;
         }
-        let fitted = Fitted::near(&own.subject, seen.iter().copied(), quantity, peaks)?;
-        let anchors: Vec<&Example> = rows.own.iter().copied().filter(|other| is_anchor(own, other)).collect();
-        if is_of_batches && anchors.is_empty() {
-            return None;
-        }
+        let fitted = Fitted::near(&own.subject, all.into_iter(), quantity, peaks)?;
         let said = fitted.anchored(&own.subject, &own.site, &anchors);
-        let (family, phase) = (own.subject.family.clone(), own.subject.runtime.phase);
-        let logarithm = (quantity.value(own)? / said).ln();
-        let like: Vec<&Example> = rows.own.iter().copied().filter(|other| is_seen(own, other)).collect();
-        let unit = family.clone();
-        Some((*own, Miss { family, unit, phase, logarithm, beyond: beyond(&own.subject, &like) }))
+        Some(Miss {
+            family: family(own).to_owned(),
+            unit: unit(own).to_owned(),
+            phase: own.subject.runtime.phase,
+            logarithm: (quantity.value(own)? / said).ln(),
+            beyond: beyond(&own.subject, &seen(&rows.own)),
+        })
     };
     rows.own.iter().filter_map(miss).collect()
 }

@@ -10,8 +10,6 @@
 //! those that are like it count most; chains of single operators are further examples. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
 mod anchor;
-#[cfg(test)]
-mod coverage_simulation;
 mod evaluation;
 mod example;
 mod families;
@@ -26,6 +24,6 @@ mod tests;
 pub use anchor::Anchor;
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
 pub use example::{Example, Lessons, Runtime, Site, Subject};
-pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};
+pub use output::{Asked, evaluation_text, predictions_text, schema};
 pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal, command};
 pub use scaling::in_words;

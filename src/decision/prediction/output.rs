@@ -45,12 +45,7 @@ impl Asked {
     }
 }
 
-/// The predictions of a matrix as JSON.
-pub fn matrix(all: &[Asked]) -> String {
-    json(&all)
-}
-
-/// The JSON Schema of [`matrix`].
+/// The JSON Schema of [`Asked`] cases.
 pub fn schema() -> String {
     schema_of::<Vec<Asked>>("inferbench predict: latency, throughput and memory of cases")
 }
@@ -67,7 +62,7 @@ fn cell(estimate: Estimate, text: fn(f64) -> String) -> Cell {
 /// The predictions as a table, with their errors, refusals and what would help below.
 pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> String {
     if format == Format::Json {
-        return matrix(all);
+        return json(&all);
     }
     let columns = [Column::code("case"), Column::number("p50"), Column::number("samples/s"), Column::number("memory")];
     let mut table = Table::new(columns.into_iter().chain([Column::text("from").minor()])).essential(&["p50"]);
@@ -121,34 +116,23 @@ fn notes(all: &[Asked]) -> Vec<String> {
         ),
     ] {
         let errors: Vec<f64> = predicted().filter(|it| it.basis == basis).filter_map(|it| it.median_error).collect();
-        if let (Some(least), Some(most)) =
-            (errors.iter().copied().reduce(f64::min), errors.iter().copied().reduce(f64::max))
-        {
-            let errors = if percent(least) == percent(most) {
-                percent(most)
-            } else {
-                format!("{} to {}", percent(least), percent(most))
-            };
+        let end = |of: fn(f64, f64) -> f64| errors.iter().copied().reduce(of).map(percent);
+        if let Some((least, most)) = end(f64::min).zip(end(f64::max)) {
+            let errors = if least == most { most } else { format!("{least} to {most}") };
             notes.push(format!("median error of this history if {what}: {errors}"));
         }
     }
-    let anchored: IndexSet<String> = all.iter().filter_map(Asked::anchor_text).collect();
-    notes.extend(anchored);
+    notes.extend(all.iter().filter_map(Asked::anchor_text).collect::<IndexSet<String>>());
     for asked in all {
-        if let Some(refusal) = &asked.refusal {
-            notes.push(format!(
-                "{}: not predicted: {}; what would help most: {}",
-                asked.case_id, refusal.reason, refusal.would_help
-            ));
+        if let Some(Refusal { reason, would_help }) = &asked.refusal {
+            notes.push(format!("{}: not predicted: {reason}; what would help most: {would_help}", asked.case_id));
         }
     }
-    let widest = all
-        .iter()
-        .filter_map(|asked| Some((asked.prediction.as_ref()?, asked)))
-        .filter(|(it, _)| it.would_help.is_some());
+    let helped = all.iter().filter_map(|asked| asked.prediction.as_ref()).filter(|it| it.would_help.is_some());
     let ratio = |it: &Prediction| it.latency_ms.upper / it.latency_ms.lower;
-    if let Some((found, _)) = widest.max_by(|one, other| ratio(one.0).total_cmp(&ratio(other.0))) {
-        notes.push(format!("what would help most: {}", found.would_help.as_deref().unwrap_or_default()));
+    let widest = helped.max_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+    if let Some(command) = widest.and_then(|it| it.would_help.as_ref()) {
+        notes.push(format!("what would help most: {command}"));
     }
     notes.extend(scaling(all));
     notes

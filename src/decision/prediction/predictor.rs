@@ -20,6 +20,8 @@ use crate::statistics::median;
 /// Fewer families or rows than these say nothing about models that were not seen.
 const LEAST_FAMILIES: usize = 5;
 const LEAST_ROWS: usize = 15;
+/// Larger batches are not asked about.
+const MOST_SAMPLES: usize = 1 << 20;
 /// How far beyond the measured operations and bytes a case may be.
 const MOST_BEYOND: f64 = 4.0;
 /// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
@@ -101,10 +103,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// The case is beyond what the history has shown; the refusal names the measurement that would help most.
     pub fn predict(&self, subject: &Subject, site: &Site) -> Result<Prediction, Refusal> {
-        let all = self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(&subject.runtime));
-        let all: Vec<&Example> = all.collect();
-        let here = all.iter().copied().filter(|it| it.site == *site && it.subject.runtime == subject.runtime);
-        let here: Vec<&Example> = here.collect();
+        let (all, here) = self.rows_of(&subject.runtime, site);
         let is_same = |it: &&&Example| it.subject.work.is_surely_same(&subject.work);
         if let Some(measured) = here.iter().find(is_same) {
             return Ok(of_measured(measured));
@@ -154,6 +153,14 @@ impl<'a> Predictor<'a> {
         })
     }
 
+    /// The rows of the backend, device and dtype; and those of them that are of this phase and place.
+    fn rows_of(&self, runtime: &Runtime, site: &Site) -> (Vec<&'a Example>, Vec<&'a Example>) {
+        let all: Vec<&Example> =
+            self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(runtime)).collect();
+        let here = all.iter().copied().filter(|it| it.site == *site && it.subject.runtime == *runtime).collect();
+        (all, here)
+    }
+
     /// The rows to learn from: those of the same machine and threads if they are enough, or else those of all machines whose peaks are
     /// known.
     fn rows_for(
@@ -189,22 +196,12 @@ impl<'a> Predictor<'a> {
             ),
         })
     }
-}
 
-/// Larger batches are not asked about.
-const MOST_SAMPLES: usize = 1 << 20;
-
-impl Predictor<'_> {
     /// The largest batch size whose memory is predicted to stay within so many megabytes, with the upper end of its interval. The case is
     /// given at two batch sizes, between and beyond which its cost is on a line. Returns `None` if nothing can be said, or all fit.
     pub fn largest_batch(&self, one: &Subject, other: &Subject, site: &Site, megabytes: f64) -> Option<usize> {
-        let all = self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(&one.runtime));
-        let all: Vec<&Example> = all.collect();
-        let own = all.iter().copied();
-        let anchors: Vec<&Example> = own
-            .filter(|it| it.subject.work.is_surely_same(&one.work) || is_anchor(one, site, it))
-            .filter(|it| it.subject.runtime == one.runtime && it.site == *site)
-            .collect();
+        let (all, mut anchors) = self.rows_of(&one.runtime, site);
+        anchors.retain(|it| it.subject.work.is_surely_same(&one.work) || is_anchor(one, site, it));
         let (rows, basis) = self.rows_for(one, site, &all, !anchors.is_empty()).ok()?;
         let step = (other.batch_size as f64) - (one.batch_size as f64);
         let at = |batch: usize| {
@@ -229,25 +226,7 @@ impl Predictor<'_> {
         }
         Some(fitting)
     }
-}
 
-fn is_enough(rows: &[&Example]) -> bool {
-    rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
-}
-
-/// The rows for cases of a phase.
-pub fn rows_of_phase<'a>(all: &[&'a Example], phase: Phase) -> Rows<'a> {
-    let networks = networks(all);
-    let own: Vec<&Example> = networks.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
-    Rows { own: if is_enough(&own) { own } else { networks }, all: all.to_vec() }
-}
-
-/// The rows without those of chains of single operators.
-fn networks<'a>(rows: &[&'a Example]) -> Vec<&'a Example> {
-    rows.iter().copied().filter(|row| !row.subject.is_of_operators()).collect()
-}
-
-impl Predictor<'_> {
     /// The estimate of a quantity, and how far such estimates are off.
     fn estimate(
         &self,
@@ -280,6 +259,22 @@ impl Predictor<'_> {
         let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, &rows.own))).exp();
         Some((Estimate { value, lower: value / factor, upper: value * factor }, misses))
     }
+}
+
+fn is_enough(rows: &[&Example]) -> bool {
+    rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
+}
+
+/// The rows for cases of a phase.
+pub fn rows_of_phase<'a>(all: &[&'a Example], phase: Phase) -> Rows<'a> {
+    let networks = networks(all);
+    let own: Vec<&Example> = networks.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
+    Rows { own: if is_enough(&own) { own } else { networks }, all: all.to_vec() }
+}
+
+/// The rows without those of chains of single operators.
+fn networks<'a>(rows: &[&'a Example]) -> Vec<&'a Example> {
+    rows.iter().copied().filter(|row| !row.subject.is_of_operators()).collect()
 }
 
 impl Miss {

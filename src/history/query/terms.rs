@@ -1,5 +1,6 @@
 //! The terms of a question, as a user writes them: columns, figures of groups, and conditions.
 
+use std::cmp::Ordering::{self, Equal, Greater, Less};
 use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, bail, ensure};
@@ -76,10 +77,8 @@ enum Comparison {
     Equal,
     /// None of the values.
     NotEqual,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
+    /// The cell is less, equal or greater in one of these ways.
+    Ordered(&'static [Ordering]),
     /// The text has the value in it, in upper or lower case.
     Contains,
 }
@@ -87,11 +86,11 @@ enum Comparison {
 /// Longer signs are before those that they begin with.
 const SIGNS: [(&str, Comparison); 7] = [
     ("!=", Comparison::NotEqual),
-    ("<=", Comparison::AtMost),
-    (">=", Comparison::AtLeast),
+    ("<=", Comparison::Ordered(&[Less, Equal])),
+    (">=", Comparison::Ordered(&[Greater, Equal])),
     ("=", Comparison::Equal),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
+    ("<", Comparison::Ordered(&[Less])),
+    (">", Comparison::Ordered(&[Greater])),
     ("~", Comparison::Contains),
 ];
 
@@ -155,13 +154,9 @@ impl FromStr for Figure {
 
     /// `p50`, `min:p50`.
     fn from_str(text: &str) -> Result<Self> {
-        let (aggregate, name) = match text.split_once(':') {
-            Some((aggregate, name)) => {
-                let known = aggregate.parse().ok();
-                (Some(known.with_context(|| format!("{aggregate:?} is not median, min or max"))?), name)
-            }
-            None => (None, text),
-        };
+        let (word, name) = text.split_once(':').map_or((None, text), |(word, name)| (Some(word), name));
+        let known = |word: &str| word.parse().ok().with_context(|| format!("{word:?} is not median, min or max"));
+        let aggregate: Option<Aggregate> = word.map(known).transpose()?;
         let column: RecordColumn = name.parse()?;
         ensure!(
             aggregate != Some(Aggregate::Median) || column.is_number(),
@@ -208,10 +203,9 @@ impl FromStr for Condition {
 
     /// `model=resnet50,vit_b_16`, `p50<20`, `message~memory`.
     fn from_str(text: &str) -> Result<Self> {
-        let signs = || SIGNS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
-        let first = signs().map(|(place, ..)| place).min();
-        let sign = signs().find(|(place, ..)| Some(*place) == first);
-        let Some((place, sign, comparison)) = sign else {
+        let signs = SIGNS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
+        // Of those in one place, the first.
+        let Some((place, sign, comparison)) = signs.min_by_key(|(place, ..)| *place) else {
             bail!("no =, !=, <, <=, >, >= or ~ in {text:?}; write model=resnet50 or p50<20");
         };
         let column: RecordColumn = text[..place].trim().parse()?;
@@ -247,10 +241,7 @@ impl Condition {
         match self.comparison {
             Comparison::Equal => self.values.iter().any(is_equal),
             Comparison::NotEqual => !self.values.iter().any(is_equal),
-            Comparison::Less => order().is_some_and(|order| order.is_lt()),
-            Comparison::AtMost => order().is_some_and(|order| order.is_le()),
-            Comparison::Greater => order().is_some_and(|order| order.is_gt()),
-            Comparison::AtLeast => order().is_some_and(|order| order.is_ge()),
+            Comparison::Ordered(allowed) => order().is_some_and(|order| allowed.contains(&order)),
             Comparison::Contains => {
                 let cell = cell.to_lowercase();
                 self.values.iter().any(|value| cell.contains(&value.to_lowercase()))

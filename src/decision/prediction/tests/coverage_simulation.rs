@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fitted::{COVERAGE, hierarchical_quantile};
+use crate::decision::prediction::fitted::{COVERAGE, hierarchical_quantile};
 use crate::fixture::seeded::{Fill, values};
 
 /// A history: so many families, of whose misses this part is shared by all rows of a family, and so many near-copies of the first of them
