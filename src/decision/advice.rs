@@ -157,7 +157,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     let chosen = found.chosen.as_ref().ok().copied();
     // The first is the recommended one.
     let second = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended).map(|(index, _)| index);
-    let compared = chosen.zip(second).map(|(first, second)| compare(&found, cases, first, second, &names, options));
+    let compared = chosen.zip(second).map(|(first, second)| compare(&found, first, second, &names, options));
     let (runner_up, confidence) = compared.unzip();
     // One that is not slower may be faster.
     let is_open = |it: &RunnerUp| matches!(it.verdict, Some(Verdict::CannotSay | Verdict::NotSlower));
@@ -236,7 +236,6 @@ fn quantity(row: &Row, options: &Options) -> Option<f64> {
 /// The runner-up, and how sure it is that it is one.
 fn compare(
     found: &Candidates<'_>,
-    cases: &[Repeated<'_>],
     first: usize,
     second: usize,
     names: &Names,
@@ -245,7 +244,7 @@ fn compare(
     let (row, goal) = (&found.rows[second], options.goal);
     let quantities = quantity(row, options).zip(quantity(&found.rows[first], options));
     let plain = quantities.map(|(own, best)| own / best);
-    let tested = found.spread.ratio(&cases[first], &cases[second], options).filter(|_| goal.is_of_times());
+    let tested = found.spread.ratio(first, second).filter(|_| goal.is_of_times());
     let what = goal.measured_in();
     let times = match (&tested, plain) {
         (Some((interval, _)), _) => format!("{} × {what}", ratio(interval)),
@@ -253,20 +252,18 @@ fn compare(
         (None, None) => "its figure is not known".to_owned(),
     };
     let verdict = tested.map(|(_, verdict)| verdict);
-    let why = match verdict {
-        Some(Verdict::CannotSay | Verdict::NotSlower) => format!("cannot be told apart by these runs: {times}"),
-        Some(Verdict::Same) => format!("is as good within 5 %: {times}"),
-        Some(Verdict::Faster) => format!("is larger or answers worse, at {times}"),
-        Some(Verdict::Slower) | None => format!("takes {times}"),
-    };
     let runs = plural(found.spread.runs, "run", "runs");
-    let floor = percent(found.spread.floor);
-    let confidence = match verdict {
-        None => format!("the {goal} of both is known without scatter"),
+    let noise = format!("times of identical code differ by up to {} here", percent(found.spread.floor));
+    let sure = format!("95 %, by at least {runs} of each; {noise}");
+    let (why, confidence) = match verdict {
+        None => (format!("takes {times}"), format!("the {goal} of both is known without scatter")),
         Some(Verdict::CannotSay | Verdict::NotSlower) => {
-            format!("none: by at least {runs} of each, times of identical code differ by up to {floor} here")
+            let why = format!("cannot be told apart by these runs: {times}");
+            (why, format!("none: by at least {runs} of each, {noise}"))
         }
-        Some(_) => format!("95 %, by at least {runs} of each; times of identical code differ by up to {floor} here"),
+        Some(Verdict::Same) => (format!("is as good within 5 %: {times}"), sure),
+        Some(Verdict::Faster) => (format!("is larger or answers worse, at {times}"), sure),
+        Some(Verdict::Slower) => (format!("takes {times}"), sure),
     };
     let runner_up = RunnerUp {
         case_id: row.record.case_id.clone(),

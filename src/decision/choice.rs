@@ -2,21 +2,21 @@
 
 use super::repeated::{Repeated, logarithms};
 use super::{Goal, Measure, Options, Row};
-use crate::compare::{CaseRuns, Limits, Noise, RatioInterval, Verdict, estimate, floor, verdicts};
+use crate::compare::{CaseRuns, Limits, Noise, RatioEstimate, RatioInterval, Verdict, estimate, floor, verdicts};
 
 /// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
 const CONFIDENCE: f64 = 0.95;
 /// Times, sizes and memory that differ by at most this fraction are equal: nobody decides by less.
 const TOLERANCE: f64 = 0.05;
 
-/// How far the times of identical code differ, and how many runs a row has.
-#[derive(Clone, Copy)]
+/// How far the times of identical code differ, how many runs a row has, and the times of each row.
 pub struct Spread {
-    noise: Noise,
     /// The change that times of identical code show.
     pub floor: f64,
     /// At least.
     pub runs: usize,
+    /// Absent for a row that has no time.
+    times: Vec<Option<CaseRuns>>,
 }
 
 impl Spread {
@@ -31,25 +31,22 @@ impl Spread {
         let noise = Noise::of_groups(&groups, of_processes.unwrap_or(options.noise));
         let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
-        Spread { noise, floor: floor(&equal, &equal, CONFIDENCE), runs }
+        let of_case = |case: &Repeated<'_>| CaseRuns::new(&case.like, times(case, options), noise);
+        let times = cases.iter().map(|case| Some(of_case(case)).filter(CaseRuns::is_known)).collect();
+        Spread { floor: floor(&equal, &equal, CONFIDENCE), runs, times }
     }
 
-    fn runs_of(&self, case: &Repeated<'_>, options: &Options) -> Option<CaseRuns> {
-        Some(CaseRuns::new(&case.like, times(case, options), self.noise)).filter(CaseRuns::is_known)
+    /// One row's time over another's, and the verdict about the two alone. Returns `None` if one of them has no time.
+    pub fn ratio(&self, base: usize, other: usize) -> Option<(RatioInterval, Verdict)> {
+        let compared = self.compared(base, other)?;
+        let finding = verdicts(&[compared], 1.0 - CONFIDENCE).pop()?;
+        Some((compared.0.interval, finding.verdict))
     }
 
-    /// One case's time over another's, and the verdict about the two alone. Returns `None` if one of them has no time.
-    pub fn ratio(
-        &self,
-        base: &Repeated<'_>,
-        other: &Repeated<'_>,
-        options: &Options,
-    ) -> Option<(RatioInterval, Verdict)> {
-        let (base, other) = (self.runs_of(base, options)?, self.runs_of(other, options)?);
-        let limits = Limits { floor: floor(&base, &other, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
-        let estimate = estimate(&base, &other, CONFIDENCE);
-        let finding = verdicts(&[(estimate, limits)], 1.0 - CONFIDENCE).pop()?;
-        Some((estimate.interval, finding.verdict))
+    fn compared(&self, base: usize, other: usize) -> Option<(RatioEstimate, Limits)> {
+        let (base, other) = (self.times[base].as_ref()?, self.times[other].as_ref()?);
+        let limits = Limits { floor: floor(base, other, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
+        Some((estimate(base, other, CONFIDENCE), limits))
     }
 }
 
@@ -63,20 +60,14 @@ fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
 
 /// Compares the times of each row with those of the baseline, by all runs of both: the ratio, its interval, and the verdict
 /// among all rows.
-pub fn compare_times(cases: &[Repeated<'_>], rows: &mut [Row], spread: &Spread, options: &Options) {
-    let of = |case: &Repeated<'_>| spread.runs_of(case, options);
-    let base = rows.iter().zip(cases).find(|(row, _)| row.is_baseline).and_then(|(_, case)| of(case));
-    let (mut compared, mut estimates) = (Vec::new(), Vec::new());
-    for (row, case) in rows.iter_mut().zip(cases).filter(|(row, _)| row.is_candidate() && !row.is_baseline) {
-        if let Some((base, own)) = base.as_ref().zip(of(case)) {
-            let limits = Limits { floor: floor(base, &own, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
-            estimates.push((estimate(base, &own, CONFIDENCE), limits));
-            compared.push(row);
-        }
-    }
+pub fn compare_times(rows: &mut [Row], spread: &Spread) {
+    let Some(base) = rows.iter().position(|row| row.is_baseline) else { return };
+    let others = (0..rows.len()).filter(|&index| rows[index].is_candidate() && index != base);
+    let compared = others.filter_map(|index| Some((index, spread.compared(base, index)?)));
+    let (places, estimates): (Vec<usize>, Vec<(RatioEstimate, Limits)>) = compared.unzip();
     let findings = verdicts(&estimates, 1.0 - CONFIDENCE);
-    for ((row, (estimate, _)), finding) in compared.into_iter().zip(estimates).zip(findings) {
-        (row.change, row.verdict) = (Some(estimate.interval), Some(finding.verdict));
+    for ((place, (estimate, _)), finding) in places.into_iter().zip(estimates).zip(findings) {
+        (rows[place].change, rows[place].verdict) = (Some(estimate.interval), Some(finding.verdict));
     }
 }
 

@@ -79,7 +79,7 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         rows[index].is_baseline = true;
     }
     let spread = Spread::of(cases, options);
-    compare_times(cases, &mut rows, &spread, options);
+    compare_times(&mut rows, &spread);
     mark_front(&mut rows, measure);
     let chosen = choose(&rows, options, measure, spread.floor);
     if let Ok(index) = chosen {

@@ -55,10 +55,8 @@ impl Array<'_> {
             "--ntasks=1".into(),
             format!("--output={}", self.plan.join("merge.log").display()),
         ];
-        own.into_iter()
-            .chain(self.arguments.iter().cloned())
-            .chain([self.plan.join("merge").display().to_string()])
-            .collect()
+        let script = [self.plan.join("merge").display().to_string()];
+        own.into_iter().chain(self.arguments.iter().cloned()).chain(script).collect()
     }
 
     /// What the jobs have in their environment.

@@ -33,9 +33,9 @@ const READ: [&str; 3] = ["models", ".native", ".prepared"];
 pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result<()> {
     let Host { name, folder } = host;
     let executable = std::env::current_exe().context("the path of this executable")?;
-    let mut files = vec![(executable, "inferbench".to_owned())];
     let plan_file = format!("{}.toml", shard.name());
-    files.push((plan.join(&plan_file), format!("plan/{}/{plan_file}", shard.measurement())));
+    let suite = format!("plan/{}/{plan_file}", shard.measurement());
+    let mut files = vec![(executable, "inferbench".to_owned()), (plan.join(&plan_file), suite.clone())];
     for (top, path) in [(READ[0], paths.models()?), (READ[1], paths.native()), (READ[2], paths.prepared())] {
         for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name().into_iter().flatten() {
             if entry.file_type().is_file() {
@@ -46,10 +46,8 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     }
     host.copy(&files).with_context(|| format!("{name}: copying"))?;
 
-    let run = format!(
-        "cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite plan/{}/{plan_file} --resume --noplot",
-        shard.measurement()
-    );
+    let run =
+        format!("cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite {suite} --resume --noplot");
     let mut running = host.ssh(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     for line in running.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
         if !line.trim().is_empty() {

@@ -205,13 +205,8 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             if known.is_some() && has_same_files(new.path(), &target) {
                 return Ok((Imported::Unchanged, run));
             }
-            // Records alone, as of a CSV file, have neither a manifest nor metrics.
-            let is_more = |known: &RunFacts| {
-                let has_manifest = known.arguments.is_some() && facts.arguments.is_none();
-                known.cases_ok > facts.cases_ok || known.calls > facts.calls || has_manifest
-            };
-            if let Some(known) = known.filter(|known| !replace && is_more(known)) {
-                return Ok((Imported::Refused(refusal(&known, &facts)), run));
+            if let Some(reason) = known.filter(|_| !replace).and_then(|known| refusal(&known, &facts)) {
+                return Ok((Imported::Refused(reason), run));
             }
             match exchange(new.path(), &target) {
                 Ok(()) => {
@@ -227,14 +222,18 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
     bail!("{}: other runs have the id {} already", root.display(), facts.run_id)
 }
 
-fn refusal(known: &RunFacts, new: &RunFacts) -> String {
-    let has_manifest = known.arguments.is_some() && new.arguments.is_none();
-    let without = if has_manifest { ", without manifest and metrics" } else { "" };
-    format!(
-        "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}{without}; \
-         take it all the same with `--replace`",
-        known.run_id, known.cases_ok, known.calls, new.cases_ok, new.calls
-    )
+/// Why a run is kept, if the new one is less. Records alone, as of a CSV file, have neither a manifest nor metrics.
+fn refusal(known: &RunFacts, new: &RunFacts) -> Option<String> {
+    let loses_manifest = known.arguments.is_some() && new.arguments.is_none();
+    let is_more = known.cases_ok > new.cases_ok || known.calls > new.calls || loses_manifest;
+    let without = if loses_manifest { ", without manifest and metrics" } else { "" };
+    is_more.then(|| {
+        format!(
+            "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}{without}; \
+             take it all the same with `--replace`",
+            known.run_id, known.cases_ok, known.calls, new.cases_ok, new.calls
+        )
+    })
 }
 
 fn has_same_files(one: &Path, other: &Path) -> bool {

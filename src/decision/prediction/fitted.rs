@@ -65,20 +65,15 @@ pub struct Fitted<'a> {
 impl<'a> Fitted<'a> {
     /// Fits the quantity to the examples, of which those that are like the case count most (locally weighted regression; Cleveland and
     /// Devlin, JASA 83, 1988). Returns `None` if none of them has it.
-    pub fn near<'e>(
-        subject: &Subject,
-        examples: impl Iterator<Item = &'e Example>,
-        quantity: Quantity,
-        peaks: &'a PeaksOf,
-    ) -> Option<Self> {
+    pub fn near(subject: &Subject, examples: &[&Example], quantity: Quantity, peaks: &'a PeaksOf) -> Option<Self> {
         let mut least = [0.0; TERMS];
-        let observation = |example: &Example| {
+        let observation = |example: &&Example| {
             let terms = quantity.terms(&example.subject, &example.site, peaks);
             least = quantity.least(&example.subject, &example.site, peaks);
             let weight = example.weight * subject.likeness(&example.subject);
             Some(Observation { terms, value: quantity.value(example)?, weight })
         };
-        let mut observations: Vec<Observation> = examples.filter_map(observation).collect();
+        let mut observations: Vec<Observation> = examples.iter().filter_map(observation).collect();
         let mean_weight = mean(&observations.iter().map(|it| it.weight).collect::<Vec<_>>());
         if observations.is_empty() || mean_weight <= 0.0 {
             return None;
@@ -220,7 +215,7 @@ fn misses<'a>(
         if all.len() < TERMS || (are_anchored && anchors.is_empty()) {
             return None;
         }
-        let fitted = Fitted::near(&own.subject, all.into_iter(), quantity, peaks)?;
+        let fitted = Fitted::near(&own.subject, &all, quantity, peaks)?;
         let said = fitted.anchored(&own.subject, &own.site, &anchors);
         Some(Miss {
             family: family(own).to_owned(),

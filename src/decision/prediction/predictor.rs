@@ -238,7 +238,7 @@ impl<'a> Predictor<'a> {
         quantity: Quantity,
     ) -> Option<(Estimate, Vec<Miss>)> {
         let peaks = &self.lessons.peaks;
-        let fitted = Fitted::near(subject, rows.all.iter().copied(), quantity, peaks)?;
+        let fitted = Fitted::near(subject, &rows.all, quantity, peaks)?;
         let value = fitted.anchored(subject, site, anchors);
         let of_basis = || {
             let of_basis = match basis {
