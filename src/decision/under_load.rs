@@ -34,7 +34,7 @@ impl UnderLoad {
     /// are of the library, file and inputs of the record.
     pub fn of(loads: &[LoadResult], record: &Record, max_p99_ms: Option<f64>) -> Option<Self> {
         let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
-        let is_newest = |it: &&&LoadResult| !own.iter().any(|newer| is_newer(newer, it) && is_instead(newer, it));
+        let is_newest = |it: &&&LoadResult| !own.iter().any(|newer| is_instead(newer, it));
         let trials: Vec<UnderLoad> =
             own.iter().filter(|it| shows_its_rate(it)).filter(is_newest).map(|it| UnderLoad::from(*it)).collect();
         let is_within = |it: &&UnderLoad| max_p99_ms.is_none_or(|most| it.p99_ms <= most);
@@ -83,19 +83,17 @@ pub(super) fn shows_its_rate(trial: &LoadResult) -> bool {
         }
 }
 
-fn is_newer(one: &LoadResult, other: &LoadResult) -> bool {
-    one.run_id != other.run_id && (one.timestamp, &one.run_id) > (other.timestamp, &other.run_id)
-}
-
-/// Whether a newer trial stands in place of an older one: it has the same terms, or it has failed by requests at a rate that is not higher.
+/// Whether a trial is newer than another one and stands in its place: it has the same terms, or it has failed by requests at a rate that is
+/// not higher.
 fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
+    let is_newer = newer.run_id != older.run_id && (newer.timestamp, &newer.run_id) > (older.timestamp, &older.run_id);
     let sessions = |row: &LoadResult| (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
     let bounds =
         |row: &LoadResult| (row.percentile, row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.lengths.clone());
     let is_same = sessions(newer) == sessions(older) && bounds(newer) == bounds(older);
     let is_repeated = newer.is_of_search == older.is_of_search && (newer.is_of_search || newer.rate == older.rate);
     let has_failed = newer.verdict == Some(Verdict::Failed) && !newer.is_of_search && newer.rate <= older.rate;
-    is_same && newer.verdict != Some(Verdict::Invalid) && (is_repeated || has_failed)
+    is_newer && is_same && newer.verdict != Some(Verdict::Invalid) && (is_repeated || has_failed)
 }
 
 impl From<&LoadResult> for UnderLoad {

@@ -10,7 +10,7 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::FileReader;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, SchemaDescriptor};
+use parquet::schema::types::ColumnPath;
 
 use super::columns::{Column, ColumnType};
 use super::parquet::{has_column, open, read_column, schema, write_column};
@@ -71,11 +71,6 @@ impl<W: Write + Send> CallsWriter<W> {
         Ok(CallsWriter { file, run_id, host_id, group: Vec::new() })
     }
 
-    /// The calls that follow are of another machine.
-    pub fn go_to(&mut self, host_id: &str) {
-        self.host_id = ByteArray::from(host_id);
-    }
-
     /// Adds a case: nanoseconds of each call, one list per sample.
     pub fn append(&mut self, case: &str, samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Result<()> {
         let case = ByteArray::from(case);
@@ -84,6 +79,44 @@ impl<W: Write + Send> CallsWriter<W> {
             for (call, &nanoseconds) in calls.iter().enumerate() {
                 let nanoseconds = i64::try_from(nanoseconds).unwrap_or(i64::MAX);
                 self.push(&case, [sample as i64, call as i64, nanoseconds], mark.copied())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the calls of this machine in a file, of the cases that are wanted; a run without the file has none.
+    pub fn copy(&mut self, path: &Path, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
+        use Type::{BOOLEAN, BYTE_ARRAY, INT64};
+        self.host_id = ByteArray::from(host_id);
+        if !path.is_file() {
+            return Ok(());
+        }
+        let file = open(path)?;
+        let schema = file.metadata().file_metadata().schema_descr();
+        let wanted = [BYTE_ARRAY, BYTE_ARRAY, INT64, INT64, INT64, BOOLEAN];
+        let has_columns = wanted.into_iter().enumerate().all(|(number, physical)| has_column(schema, number, physical));
+        ensure!(has_columns, "{}: its columns are not those of calls", path.display());
+        for place in 0..file.num_row_groups() {
+            let group = file.get_row_group(place)?;
+            let rows = usize::try_from(group.metadata().num_rows())?;
+            let (cases, _) = read_column::<ByteArrayType>(&*group, 1, rows)?;
+            let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| read_column::<Int64Type>(&*group, number, rows));
+            let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
+            let (disturbed, levels) = read_column::<BoolType>(&*group, 5, rows)?;
+            let are_whole = [samples.len(), calls.len(), nanoseconds.len()].iter().all(|length| *length == cases.len());
+            ensure!(are_whole, "{}: a call lacks its sample, number or time", path.display());
+            let mut disturbed = disturbed.into_iter();
+            let mut known: Option<(ByteArray, bool)> = None;
+            for (row, case) in cases.iter().enumerate() {
+                let mark = if levels[row] == 1 { disturbed.next() } else { None };
+                let is_kept = match &known {
+                    Some((same, is_kept)) if same == case => *is_kept,
+                    _ => is_wanted(case.as_utf8()?),
+                };
+                known = Some((case.clone(), is_kept));
+                if is_kept {
+                    self.push(case, [samples[row], calls[row], nanoseconds[row]], mark)?;
+                }
             }
         }
         Ok(())
@@ -121,51 +154,6 @@ impl<W: Write + Send> CallsWriter<W> {
         group.close()?;
         Ok(())
     }
-}
-
-/// Adds the calls of a file, of the cases that are wanted; a run without the file has none.
-pub fn copy_calls<W: Write + Send>(
-    path: &Path,
-    output: &mut CallsWriter<W>,
-    is_wanted: &dyn Fn(&str) -> bool,
-) -> Result<()> {
-    if !path.is_file() {
-        return Ok(());
-    }
-    let file = open(path)?;
-    let wrong = || format!("{}: its columns are not those of calls", path.display());
-    ensure!(has_columns(file.metadata().file_metadata().schema_descr()), wrong());
-    for place in 0..file.num_row_groups() {
-        let group = file.get_row_group(place)?;
-        let rows = usize::try_from(group.metadata().num_rows())?;
-        let (cases, _) = read_column::<ByteArrayType>(&*group, 1, rows)?;
-        let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| read_column::<Int64Type>(&*group, number, rows));
-        let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
-        let (disturbed, levels) = read_column::<BoolType>(&*group, 5, rows)?;
-        let are_whole = [samples.len(), calls.len(), nanoseconds.len()].iter().all(|length| *length == cases.len());
-        ensure!(are_whole, "{}: a call lacks its sample, number or time", path.display());
-        let mut disturbed = disturbed.into_iter();
-        let mut known: Option<(ByteArray, bool)> = None;
-        for (row, case) in cases.iter().enumerate() {
-            let mark = if levels[row] == 1 { disturbed.next() } else { None };
-            let is_kept = match &known {
-                Some((same, is_kept)) if same == case => *is_kept,
-                _ => is_wanted(case.as_utf8()?),
-            };
-            known = Some((case.clone(), is_kept));
-            if is_kept {
-                output.push(case, [samples[row], calls[row], nanoseconds[row]], mark)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether a file has all columns that are read from it, in their types.
-fn has_columns(schema: &SchemaDescriptor) -> bool {
-    use Type::{BOOLEAN, BYTE_ARRAY, INT64};
-    let wanted = [BYTE_ARRAY, BYTE_ARRAY, INT64, INT64, INT64, BOOLEAN];
-    wanted.iter().enumerate().all(|(number, physical)| has_column(schema, number, *physical))
 }
 
 /// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
@@ -213,7 +201,7 @@ mod tests {
         columns.swap(1, 2);
         super::super::parquet::write_rows(&columns, &[], &file).unwrap();
         let mut copy = CallsWriter::new("r1", "h", Vec::new()).unwrap();
-        let error = copy_calls(file.path(), &mut copy, &|_| true).unwrap_err().to_string();
+        let error = copy.copy(file.path(), "h", &|_| true).unwrap_err().to_string();
         assert!(error.contains("columns are not those of calls") && error.contains(file.path().to_str().unwrap()));
     }
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use tempfile::TempDir;
 
-use super::calls::{CallsWriter, LATENCIES, copy_calls};
+use super::calls::{CallsWriter, LATENCIES};
 use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
@@ -75,8 +75,7 @@ impl NewRun {
 
     /// Adds the calls that another run, of this machine, has of some cases.
     pub fn copy_calls(&mut self, run: &Run, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
-        self.calls.go_to(host_id);
-        copy_calls(&run.folder().join(LATENCIES), &mut self.calls, is_wanted)
+        self.calls.copy(&run.folder().join(LATENCIES), host_id, is_wanted)
     }
 
     /// Writes the rest, and puts the run into the history. One that the history has more of is refused, unless `replace`.

@@ -37,13 +37,6 @@ pub struct Asked {
     pub refusal: Option<Refusal>,
 }
 
-impl Asked {
-    fn anchor_text(&self) -> Option<String> {
-        let on = format!("{} on {} in {}", self.backend, self.device, self.dtype);
-        Some(self.anchor.as_ref()?.text(&on))
-    }
-}
-
 /// The JSON Schema of [`Asked`] cases.
 pub fn schema() -> String {
     schema_of::<Vec<Asked>>("inferbench predict: latency, throughput and memory of cases")
@@ -121,7 +114,9 @@ fn notes(all: &[Asked]) -> Vec<String> {
             notes.push(format!("median error of this history if {what}: {errors}"));
         }
     }
-    notes.extend(all.iter().filter_map(Asked::anchor_text).collect::<IndexSet<String>>());
+    let runtime = |it: &Asked| format!("{} on {} in {}", it.backend, it.device, it.dtype);
+    let anchors = all.iter().filter_map(|it| Some(it.anchor.as_ref()?.text(&runtime(it))));
+    notes.extend(anchors.collect::<IndexSet<String>>());
     for asked in all {
         if let Some(Refusal { reason, would_help }) = &asked.refusal {
             notes.push(format!("{}: not predicted: {reason}; what would help most: {would_help}", asked.case_id));
