@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::repeated::{Repeated, numbered, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
-use super::served::served;
+use super::under_load::served;
 use super::variants_output::{name, quality_text, ratio};
 use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};

@@ -22,7 +22,6 @@ pub mod prediction;
 mod quality;
 mod repeated;
 mod rows;
-mod served;
 mod side_by_side;
 #[cfg(test)]
 mod tests;
