@@ -152,10 +152,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     let found = candidates(cases, metrics, options);
     let names = Names::of(&found.rows);
     let chosen = found.chosen.as_ref().ok().copied();
-    // The first is the recommended one.
-    let second = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended).map(|(index, _)| index);
-    let compared = chosen.zip(second).map(|(first, second)| compare(&found, first, second, &names, options));
-    let (runner_up, confidence) = compared.unzip();
+    let (runner_up, confidence) = compare(&found, &names, options).unzip();
     // One that is not slower may be faster.
     let is_open = |it: &RunnerUp| matches!(it.verdict, Some(Verdict::CannotSay | Verdict::NotSlower));
     Advice {
@@ -220,14 +217,10 @@ fn quantity(row: &Row, options: &Options) -> Option<f64> {
     options.quantity(options.goal, &row.record)
 }
 
-/// The runner-up, and how sure it is that it is one.
-fn compare(
-    found: &Candidates<'_>,
-    first: usize,
-    second: usize,
-    names: &Names,
-    options: &Options,
-) -> (RunnerUp, String) {
+/// The runner-up, and how sure it is that it is one. Returns `None` without a second case that may be recommended.
+fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(RunnerUp, String)> {
+    let first = *found.chosen.as_ref().ok()?;
+    let (second, _) = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended)?;
     let (row, goal) = (&found.rows[second], options.goal);
     let quantities = quantity(row, options).zip(quantity(&found.rows[first], options));
     let plain = quantities.map(|(own, best)| own / best);
@@ -261,7 +254,7 @@ fn compare(
         verdict,
         why,
     };
-    (runner_up, confidence)
+    Some((runner_up, confidence))
 }
 
 fn deployed(row: &Row, names: &Names) -> Deployed {
