@@ -4,6 +4,7 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::quality::Loss;
 use super::{Quality, UnderLoad, own_memory};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::{Metric, Record};
@@ -55,19 +56,13 @@ pub struct Losses {
     perplexity: Option<Loss>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Loss {
-    value: f64,
-    upper: Option<f64>,
-}
-
 impl Losses {
     /// Those of the original itself are none.
     pub fn of(metrics: &[Metric], is_original: bool) -> Self {
         let of = |name: &str, none: f64| {
             let metric = metrics.iter().find(|metric| metric.metric == name);
-            let measured = metric.map(|it| Loss { value: none + it.value, upper: it.upper.map(|upper| none + upper) });
-            measured.or(is_original.then_some(Loss { value: none, upper: Some(none) }))
+            let measured = metric.map(|it| (none + it.value, it.upper.map(|upper| none + upper)));
+            measured.or(is_original.then_some((none, Some(none))))
         };
         Losses { kl: of("kl_divergence", 0.0), perplexity: of("perplexity_change", 1.0) }
     }
@@ -118,8 +113,8 @@ impl Limits {
         };
         // The upper bound has to be within the limit, too.
         let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
-            let excluded = above(limit, name, loss.map(|it| it.value), most, text, unit)?;
-            let would_take = loss.and_then(|it| flag(limit, it.upper?, unit));
+            let excluded = above(limit, name, loss.map(|(value, _)| value), most, text, unit)?;
+            let would_take = loss.and_then(|(_, upper)| flag(limit, upper?, unit));
             Some(Excluded { would_take, ..excluded })
         };
         unverified()
@@ -133,17 +128,9 @@ impl Limits {
     /// What is known of a row's quality by the limits of its losses. Returns `None` if there is no such limit.
     pub fn quality(&self, losses: Losses) -> Option<Quality> {
         let limits = [(self.max_kl, losses.kl), (self.max_perplexity, losses.perplexity)];
-        let mut asked = limits.into_iter().filter_map(|(most, loss)| Some((most?, loss))).peekable();
-        asked.peek()?;
-        let qualities = asked.map(|(most, loss)| match loss {
-            None => Quality::Unknown,
-            Some(Loss { value, .. }) if value > most => Quality::Lost,
-            Some(Loss { upper: Some(upper), .. }) if upper <= most => Quality::Kept,
-            Some(_) => Quality::Open,
-        });
-        let order = [Quality::Lost, Quality::Unknown, Quality::Open, Quality::Kept];
-        let rank = |quality: &Quality| order.iter().position(|it| it == quality);
-        qualities.min_by_key(rank)
+        let asked = limits.into_iter().filter_map(|(most, loss)| Some(Quality::of_loss(loss, most?)));
+        let found: Vec<Quality> = asked.collect();
+        [Quality::Lost, Quality::Unknown, Quality::Open, Quality::Kept].into_iter().find(|it| found.contains(it))
     }
 }
 

@@ -53,7 +53,20 @@ pub enum Quality {
     Wrong,
 }
 
+/// What was lost, and the most that it may be, if that is known.
+pub type Loss = (f64, Option<f64>);
+
 impl Quality {
+    /// What a loss says if so much is allowed.
+    pub fn of_loss(loss: Option<Loss>, allowed: f64) -> Self {
+        match loss {
+            None => Quality::Unknown,
+            Some((_, Some(most))) if most <= allowed => Quality::Kept,
+            Some((lost, _)) if lost <= allowed => Quality::Open,
+            Some(_) => Quality::Lost,
+        }
+    }
+
     pub fn is_acceptable(self) -> bool {
         matches!(self, Quality::Original | Quality::Kept)
     }
@@ -121,13 +134,7 @@ impl Measure {
         if is_original {
             return Quality::Original;
         }
-        let is_allowed = |lost: f64| lost <= loss + ROUNDING;
-        let of_loss = |lost: Option<(f64, Option<f64>)>| match lost {
-            None => Quality::Unknown,
-            Some((_, Some(most))) if is_allowed(most) => Quality::Kept,
-            Some((lost, _)) if is_allowed(lost) => Quality::Open,
-            Some(_) => Quality::Lost,
-        };
+        let of_loss = |lost: Option<Loss>| Quality::of_loss(lost, loss + ROUNDING);
         match self {
             Measure::Accuracy => {
                 let most = record.accuracy_change_lower.map(|lower| -lower);
