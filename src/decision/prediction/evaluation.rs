@@ -6,9 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site};
-use super::fitted::{
-    Miss, PeaksOf, Quantity, Rows, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
-};
+use super::fitted::{LeftOut, Miss, Quantity, Widths};
 use super::predictor::{Estimate, Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::run_data::Works;
@@ -80,8 +78,8 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     let mut all = Vec::new();
     for rows in groups.iter().filter(|rows| rows.len() >= LEAST_ROWS) {
         let first = rows[0];
-        for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
-            let (misses, of_sizes) = (by_phase(rows, lessons, misses), by_phase(rows, lessons, misses_of_sizes));
+        for left_out in [LeftOut::Family, LeftOut::Batch] {
+            let [misses, of_sizes] = [left_out, LeftOut::Sizes].map(|it| by_phase(rows, lessons, it));
             all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &misses, &of_sizes));
         }
     }
@@ -91,29 +89,27 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
         let is_meant = |it: &&Example| is_like(it, first) && lessons.peaks.contains_key(&it.site);
         let rows: Vec<&Example> = lessons.examples.iter().filter(is_meant).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
-            let misses = by_phase(&rows, lessons, misses_of_machines);
-            all.extend(errors(&first.subject.runtime, None, "machine", &misses, &ByPhase::new()));
+            let misses = by_phase(&rows, lessons, LeftOut::Machine);
+            all.extend(errors(&first.subject.runtime, None, LeftOut::Machine, &misses, &ByPhase::new()));
         }
     }
     Evaluation { errors: all, recommendations: loss(lessons) }
 }
 
-type MissesOf = fn(&Rows<'_>, Quantity, &PeaksOf) -> Vec<Miss>;
-
 type ByPhase = BTreeMap<Phase, Vec<Miss>>;
 
 /// The misses of which the intervals of each phase are made: those of the rows that a prediction of that phase is learned from, which are of
 /// all phases where one has too few of its own.
-fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> ByPhase {
+fn by_phase(rows: &[&Example], lessons: &Lessons, left_out: LeftOut) -> ByPhase {
     let phases: BTreeSet<Phase> = rows.iter().map(|row| row.subject.runtime.phase).collect();
-    let of_phase = |phase: Phase| (phase, misses_of(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks));
-    phases.into_iter().map(of_phase).collect()
+    let misses = |phase: Phase| left_out.misses(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks);
+    phases.into_iter().map(|phase| (phase, misses(phase))).collect()
 }
 
 fn errors(
     runtime: &Runtime,
     site: Option<&Site>,
-    left_out: &'static str,
+    left_out: LeftOut,
     misses: &ByPhase,
     of_sizes: &ByPhase,
 ) -> Option<Errors> {
@@ -136,7 +132,7 @@ fn errors(
         dtype: runtime.dtype.to_string(),
         host_id: site.map(|site| site.host_id.clone()),
         threads: site.and_then(|site| site.threads),
-        left_out,
+        left_out: left_out.into(),
         rows: own.len(),
         families: families.len(),
         median_error: median(&found)?,
@@ -215,7 +211,7 @@ mod tests {
         let misses = ByPhase::from([(Phase::Forward, forward.to_vec()), (Phase::Prefill, of_all)]);
         let runtime =
             Runtime { backend: "tract".into(), device: "cpu".into(), dtype: Dtype::F32, phase: Phase::Forward };
-        let found = errors(&runtime, None, "family", &misses, &ByPhase::new()).unwrap();
+        let found = errors(&runtime, None, LeftOut::Family, &misses, &ByPhase::new()).unwrap();
         assert_eq!((found.rows, found.families, found.coverage), (6, 6, 1.0));
     }
 }

@@ -153,36 +153,57 @@ pub struct Rows<'a> {
     pub all: Vec<&'a Example>,
 }
 
-/// The misses if the family of each row is left out of the fit.
-pub fn misses_of_families(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    misses(rows, quantity, peaks, family, |left_out, other| family(other) != family(left_out), false)
+/// What is left out to see how far predictions are off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum LeftOut {
+    /// The family of each row.
+    Family,
+    /// Its family, and all rows but those that do at most a quarter of its operations per node.
+    Sizes,
+    /// The row itself, which is predicted by the other batch sizes of the same work. Rows without such have no miss.
+    Batch,
+    /// Its machine, with all its numbers of threads: its peaks are all that is known of it.
+    Machine,
 }
 
-fn family(example: &Example) -> &str {
-    &example.subject.family
-}
-
-/// The misses if each row is predicted by rows of other families that do at most a quarter of its operations per node.
-pub fn misses_of_sizes(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    let per_node = |it: &Example| it.subject.cost.flops as f64 / it.subject.cost.nodes.max(1) as f64;
-    let is_smaller = |left_out: &Example, other: &Example| {
-        family(other) != family(left_out) && 4.0 * per_node(other) <= per_node(left_out)
-    };
-    misses(rows, quantity, peaks, family, is_smaller, false)
-}
-
-/// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
-pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    misses(rows, quantity, peaks, family, |left_out, other| left_out != other, true)
-}
-
-/// The misses if the machine of each row is left out, and its peaks are all that is known of it.
-pub fn misses_of_machines(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
-    // The rows of the machine with other numbers of threads are left out with it.
-    fn machine(example: &Example) -> &str {
-        &example.site.host_id
+impl LeftOut {
+    /// The misses of the rows.
+    pub fn misses(self, rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+        rows.own.iter().filter_map(|own| self.miss(own, rows, quantity, peaks)).collect()
     }
-    misses(rows, quantity, peaks, machine, |left_out, other| machine(other) != machine(left_out), false)
+
+    fn is_seen(self, left_out: &Example, other: &Example) -> bool {
+        let per_node = |it: &Example| it.subject.cost.flops as f64 / it.subject.cost.nodes.max(1) as f64;
+        let is_of_another_family = other.subject.family != left_out.subject.family;
+        match self {
+            LeftOut::Family => is_of_another_family,
+            LeftOut::Sizes => is_of_another_family && 4.0 * per_node(other) <= per_node(left_out),
+            LeftOut::Batch => other != left_out,
+            LeftOut::Machine => other.site.host_id != left_out.site.host_id,
+        }
+    }
+
+    fn miss(self, own: &Example, rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Option<Miss> {
+        let is_anchor = |it: &&Example| self == LeftOut::Batch && is_anchor(&own.subject, &own.site, it);
+        let anchors: Vec<&Example> = rows.own.iter().copied().filter(is_anchor).collect();
+        let is_seen = |it: &&Example| self.is_seen(own, it);
+        let seen: Vec<&Example> = rows.all.iter().copied().filter(is_seen).collect();
+        // With fewer rows than terms, nothing is known.
+        if seen.len() < TERMS || (self == LeftOut::Batch && anchors.is_empty()) {
+            return None;
+        }
+        let said = Fitted::near(&own.subject, &seen, quantity, peaks)?.anchored(&own.subject, &own.site, &anchors);
+        let like: Vec<&Example> = rows.own.iter().copied().filter(is_seen).collect();
+        let unit = if self == LeftOut::Machine { &own.site.host_id } else { &own.subject.family };
+        Some(Miss {
+            family: own.subject.family.clone(),
+            unit: unit.clone(),
+            phase: own.subject.runtime.phase,
+            logarithm: (quantity.value(own)? / said).ln(),
+            beyond: beyond(&own.subject, &like),
+        })
+    }
 }
 
 /// Whether the example is of the same work at another batch size in the same place.
@@ -193,39 +214,6 @@ pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
         && other.subject.runtime == subject.runtime
         && other.subject.work.model_sha256 == subject.work.model_sha256
         && of_any_batch(&other.subject).is_surely_same(&of_any_batch(subject))
-}
-
-/// The misses if each row is predicted by those that are seen, and if `are_anchored` with what was measured at other batch sizes; rows without
-/// such are left out then.
-fn misses<'a>(
-    rows: &Rows<'a>,
-    quantity: Quantity,
-    peaks: &PeaksOf,
-    unit: fn(&Example) -> &str,
-    is_seen: impl Fn(&Example, &Example) -> bool,
-    are_anchored: bool,
-) -> Vec<Miss> {
-    let miss = |own: &&Example| {
-        let seen = |rows: &[&'a Example]| -> Vec<&'a Example> {
-            rows.iter().copied().filter(|other| is_seen(own, other)).collect()
-        };
-        let is_anchor = |it: &&Example| are_anchored && is_anchor(&own.subject, &own.site, it);
-        let (all, anchors) = (seen(&rows.all), Vec::from_iter(rows.own.iter().copied().filter(is_anchor)));
-        // With fewer rows than terms, nothing is known.
-        if all.len() < TERMS || (are_anchored && anchors.is_empty()) {
-            return None;
-        }
-        let fitted = Fitted::near(&own.subject, &all, quantity, peaks)?;
-        let said = fitted.anchored(&own.subject, &own.site, &anchors);
-        Some(Miss {
-            family: family(own).to_owned(),
-            unit: unit(own).to_owned(),
-            phase: own.subject.runtime.phase,
-            logarithm: (quantity.value(own)? / said).ln(),
-            beyond: beyond(&own.subject, &seen(&rows.own)),
-        })
-    };
-    rows.own.iter().filter_map(miss).collect()
 }
 
 /// The share of the cases that an interval is to hold.

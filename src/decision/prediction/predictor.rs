@@ -7,10 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Subject};
-use super::fitted::{
-    Fitted, Miss, Quantity, Rows, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
-    misses_of_sizes,
-};
+use super::fitted::{Fitted, LeftOut, Miss, Quantity, Rows, Widths, beyond, is_anchor};
 use crate::catalogue::shell_word;
 use crate::definition::Phase;
 use crate::profile::Kind;
@@ -241,19 +238,19 @@ impl<'a> Predictor<'a> {
         let fitted = Fitted::near(subject, &rows.all, quantity, peaks)?;
         let value = fitted.anchored(subject, site, anchors);
         let of_basis = || {
-            let of_basis = match basis {
-                Basis::OtherBatches => misses_of_batches(rows, quantity, peaks),
+            let left_out = match basis {
+                Basis::OtherBatches => LeftOut::Batch,
                 // The rows of several machines show what a machine that is left out is predicted like.
-                Basis::OtherMachines => misses_of_machines(rows, quantity, peaks),
-                Basis::OtherModels | Basis::Measured => misses_of_families(rows, quantity, peaks),
+                Basis::OtherMachines => LeftOut::Machine,
+                Basis::OtherModels | Basis::Measured => LeftOut::Family,
             };
-            [of_basis, misses_of_sizes(rows, quantity, peaks)]
+            [left_out, LeftOut::Sizes].map(|it| it.misses(rows, quantity, peaks))
         };
         let key = (subject.runtime.clone(), site.clone(), basis, quantity);
         let [mut misses, of_sizes] = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
         let mut power = 1.0;
         if misses.is_empty() {
-            misses = misses_of_families(rows, quantity, peaks);
+            misses = LeftOut::Family.misses(rows, quantity, peaks);
             power = if basis == Basis::OtherMachines { WIDER } else { 1.0 };
         }
         let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, &rows.own))).exp();

@@ -5,7 +5,7 @@ mod coverage_simulation;
 use std::collections::BTreeMap;
 
 use super::example::{Example, Lessons, Site};
-use super::fitted::{Quantity, Rows, misses_of_batches, misses_of_families, misses_of_machines};
+use super::fitted::{LeftOut, Quantity, Rows};
 use super::predictor::{Basis, Predictor};
 use crate::catalogue::OPERATORS;
 use crate::decision::{Goal, Limits, Options, add_predictions, advise};
@@ -149,8 +149,8 @@ fn rows_miss_together_with_their_family_or_with_their_machine() {
     let units = |misses: Vec<super::fitted::Miss>| {
         misses.into_iter().map(|miss| miss.unit).collect::<std::collections::BTreeSet<_>>().len()
     };
-    assert_eq!(units(misses_of_families(&rows, Quantity::Time, &lessons.peaks)), 10);
-    assert_eq!(units(misses_of_machines(&rows, Quantity::Time, &lessons.peaks)), 2);
+    assert_eq!(units(LeftOut::Family.misses(&rows, Quantity::Time, &lessons.peaks)), 10);
+    assert_eq!(units(LeftOut::Machine.misses(&rows, Quantity::Time, &lessons.peaks)), 2);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_machine_is_left_out_with_all_its_numbers_of_threads() {
     let examples = [with(1), with(2)].concat();
     let all: Vec<&Example> = examples.iter().collect();
     let rows = Rows { own: all.clone(), all };
-    assert!(misses_of_machines(&rows, Quantity::Time, &of(&[]).peaks).is_empty());
+    assert!(LeftOut::Machine.misses(&rows, Quantity::Time, &of(&[]).peaks).is_empty());
 }
 
 /// Five families, whose bytes grow with their operations, with this many rows each.
@@ -182,7 +182,7 @@ fn no_batch_size_is_left_out_where_nothing_has_two() {
     let misses = |records: &[Record]| {
         let lessons = of(records);
         let all: Vec<&Example> = lessons.examples.iter().collect();
-        misses_of_batches(&Rows { own: all.clone(), all }, Quantity::Time, &lessons.peaks).len()
+        LeftOut::Batch.misses(&Rows { own: all.clone(), all }, Quantity::Time, &lessons.peaks).len()
     };
     let mut records = networks(4);
     assert_eq!(misses(&records), 0);
@@ -288,5 +288,5 @@ fn chains_are_no_family_and_their_operators_count_as_seen() {
     let lessons = of(&all);
     let rows: Vec<&Example> = lessons.examples.iter().collect();
     let rows = super::predictor::rows_of_phase(&rows, crate::definition::Phase::Forward);
-    assert!(misses_of_families(&rows, Quantity::Time, &lessons.peaks).iter().all(|miss| miss.family != OPERATORS));
+    assert!(LeftOut::Family.misses(&rows, Quantity::Time, &lessons.peaks).iter().all(|miss| miss.family != OPERATORS));
 }
