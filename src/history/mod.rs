@@ -46,7 +46,7 @@ pub use csv::{read_records, write_metrics, write_records, write_throughput};
 pub use database::{Database, write_database};
 pub(crate) use facts::names;
 pub use facts::{RunFacts, Table};
-pub use query::{Answer, Condition, Figure, Question, RecordColumn, SHORT_NAMES};
+pub use query::{Answer, Question, SHORT_NAMES};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;
 pub use writing::{Imported, NewRun, THROUGHPUT, import, records_as_parquet, remove, remove_calls};

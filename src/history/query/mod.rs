@@ -37,7 +37,7 @@ const WORK: [&str; 14] = [
     "host_id",
 ];
 
-/// What is asked of the records.
+/// The flags that ask the records. Without groups and without an aggregate, each row is shown.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Question {
     /// Take rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`, `<=`, `>`, `>=`, or
