@@ -1,5 +1,6 @@
 //! What a case must keep to be recommended at all.
 
+use anyhow::Result;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::{Metric, Record};
 use crate::selection::values;
 
-/// Bounds that a recommended case is within.
+/// Bounds that a recommended case is within, as flags.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
@@ -33,7 +34,7 @@ pub struct Limits {
     pub is_verified_only: bool,
 }
 
-fn milliseconds(text: &str) -> anyhow::Result<f64> {
+fn milliseconds(text: &str) -> Result<f64> {
     Ok(1e3 * values::duration(text)?)
 }
 
