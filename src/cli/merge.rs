@@ -9,7 +9,7 @@ use super::convert::Converted;
 use super::machines::fleet_of;
 use crate::decision::Prices;
 use crate::exit_codes;
-use crate::fleet::{Merged, OnRepetition, find_parts, merge, publish};
+use crate::fleet::{Merged, find_parts, merge, publish};
 use crate::history::RESULTS;
 use crate::paths::Paths;
 use crate::report::fleet::Fleet;
@@ -49,8 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 
 /// Merges the parts and shows the run. Returns the exit code and the records.
 pub fn merge_parts(arguments: &Arguments) -> Result<(u8, Vec<Record>)> {
-    let on_repetition = if arguments.newest { OnRepetition::TakeNewest } else { OnRepetition::Refuse };
-    let mut merged = merge(find_parts(&arguments.folders)?, on_repetition)?;
+    let mut merged = merge(find_parts(&arguments.folders)?, arguments.newest)?;
     say_what_is_missing(&merged);
     if !merged.missing_cases.is_empty() && !arguments.partial {
         eprintln!("nothing was merged; `--partial` merges what is there");

@@ -212,14 +212,9 @@ fn command_that_decides(
     history: &History,
     paths: &Paths,
 ) -> Result<Option<String>> {
-    let (Some(first), Some(second)) = (&advice.case_id, advice.runner_up.as_ref().filter(|_| advice.is_undecided))
-    else {
-        return Ok(None);
-    };
-    let newest = |case_id: &str, host_id: &str| advice.newest(records, case_id, host_id);
-    let found =
-        newest(first, advice.host_id.as_deref().unwrap_or_default()).zip(newest(&second.case_id, &second.host_id));
-    let Some((first, second)) = found else { return Ok(None) };
+    let second = advice.runner_up.as_ref().filter(|_| advice.is_undecided);
+    let second = second.and_then(|it| advice.newest(records, &it.case_id, &it.host_id));
+    let Some((first, second)) = advice.chosen(records).zip(second) else { return Ok(None) };
     if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
         return Ok(Some(format!(
             "inferbench load search --model {} --backend {} --p99 {}ms",

@@ -11,13 +11,6 @@ use crate::definition::{Shard, Status};
 use crate::history::{History, Imported, NewRun, RESULTS, Run, remove};
 use crate::run_data::{Distributions, Manifest, Metric, Record, RunPart};
 
-/// How a case is treated that two parts have measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnRepetition {
-    Refuse,
-    TakeNewest,
-}
-
 /// Parts as one run, which is not in a history yet.
 pub struct Merged {
     pub manifest: Manifest,
@@ -60,11 +53,11 @@ pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Puts runs of parts together.
+/// Puts runs of parts together. Of a case that two parts have measured, the later row is taken if `takes_newest`.
 ///
 /// # Errors
 /// A run is no part, parts are of different measurements (the message names what differs), or two parts have measured the same case.
-pub fn merge(runs: Vec<Run>, on_repetition: OnRepetition) -> Result<Merged> {
+pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
     let mut sources = runs.into_iter().map(Source::read).collect::<Result<Vec<_>>>()?;
     // Of one part, the newest run is the last.
     sources.sort_by_key(|source| (source.shard.index, source.manifest.started));
@@ -83,7 +76,7 @@ pub fn merge(runs: Vec<Run>, on_repetition: OnRepetition) -> Result<Merged> {
             if let Some((other, known)) = taken.get(&key) {
                 let is_of_one_part = sources[*other].shard.index == source.shard.index;
                 ensure!(
-                    is_anchor || is_of_one_part || on_repetition == OnRepetition::TakeNewest,
+                    is_anchor || is_of_one_part || takes_newest,
                     "{} was measured by part {} ({}) and by part {} ({}); `--newest` takes the later one",
                     record.case_id,
                     sources[*other].shard.index,

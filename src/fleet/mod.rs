@@ -10,6 +10,6 @@ mod merge;
 mod slurm;
 mod ssh;
 
-pub use merge::{Merged, OnRepetition, find_parts, merge, publish};
+pub use merge::{Merged, find_parts, merge, publish};
 pub use slurm::{Array, submit};
 pub use ssh::{Host, measure};
