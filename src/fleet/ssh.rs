@@ -13,6 +13,7 @@ use walkdir::WalkDir;
 
 use crate::definition::Shard;
 use crate::fixture::sha256_of_file;
+use crate::machine::files;
 use crate::paths::{Paths, variable};
 
 /// A machine that can be reached by ssh, and the folder for inferbench there, relative to the user's home.
@@ -125,23 +126,14 @@ fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
     for (path, name) in files {
         let link = links.path().join(name);
         fs_err::create_dir_all(link.parent().unwrap_or(links.path()))?;
-        link_to(&std::path::absolute(path)?, &link)?;
+        let file = std::path::absolute(path)?;
+        // Not every system lets each user make links.
+        files::link(&file, &link).or_else(|_| fs_err::copy(&file, &link).map(drop))?;
     }
     let mut packing =
         Command::new("tar").arg("-C").arg(links.path()).args(["-chf", "-", "."]).stdout(Stdio::piped()).spawn()?;
     let mut packed = packing.stdout.take().context("tar has no output")?;
     std::io::copy(&mut packed, &mut output)?;
     ensure!(packing.wait()?.success(), "tar could not read all files");
-    Ok(())
-}
-
-#[cfg(unix)]
-fn link_to(file: &Path, link: &Path) -> Result<()> {
-    Ok(fs_err::os::unix::fs::symlink(file, link)?)
-}
-
-#[cfg(not(unix))]
-fn link_to(file: &Path, link: &Path) -> Result<()> {
-    fs_err::copy(file, link)?;
     Ok(())
 }
