@@ -109,10 +109,8 @@ impl<'a> Fitted<'a> {
             (Some((low, of_low)), Some((high, of_high))) if high > low => {
                 of_low + (of_high - of_low) * (at - low) / (high - low)
             }
-            (Some((measured, factor)), None) | (None, Some((measured, factor))) if *measured != at => {
-                KEPT_BEYOND * factor
-            }
-            (Some((_, factor)), _) | (None, Some((_, factor))) => *factor,
+            (Some((_, factor)), Some(_)) => *factor,
+            (Some((_, factor)), None) | (None, Some((_, factor))) => KEPT_BEYOND * factor,
             (None, None) => 0.0,
         };
         self.plain(subject, site) * factor.exp()
