@@ -18,7 +18,7 @@ pub fn path_of(word: &str) -> PathBuf {
 fn named(word: &str) -> (Option<String>, PathBuf) {
     // The function of a Python file has one name.
     let word = word.strip_suffix(":make").filter(|file| file.ends_with(".py")).unwrap_or(word);
-    match word.split_once('=') {
+    match word.split_once('=').filter(|_| !Path::new(word).exists()) {
         Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
         _ => (None, PathBuf::from(word)),
     }

@@ -14,6 +14,7 @@ use crate::definition::Status;
 use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
 use crate::paths::Paths;
+use crate::report::fleet::Fleet;
 use crate::report::profile::newest_pages;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, RunFolder};
@@ -88,8 +89,10 @@ impl Converted {
         let fleet = fleet_of(std::slice::from_ref(&self.reported), &Prices::default(), paths);
         let mut payload = payload(std::slice::from_ref(&self.reported), fleet.as_ref(), paths, &history);
         payload.link_profiles(&newest_pages(reports, self.run.folder()));
-        let advice = advice_about(&self.reported.records, &self.reported.metrics, paths);
-        let page = html::render(&payload, &section(&advice))?;
+        // As in `report`, a recommendation is about all machines.
+        let is_about_all = fleet.as_ref().is_none_or(Fleet::shows_each_kind);
+        let advice = |reported: &ReportedRun| section(&advice_about(&reported.records, &reported.metrics, paths));
+        let page = html::render(&payload, &if is_about_all { advice(&self.reported) } else { String::new() })?;
         write_whole(&files[0], page.as_bytes())?;
         // After the page, to which it has a link.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;

@@ -107,16 +107,21 @@ fn find<T: DeserializeOwned>(root: &Path, name: &str, data: &str) -> Result<Opti
 /// The rows of all profiles of a history.
 #[cfg(feature = "duckdb")]
 pub(super) fn rows_of_profiles(root: &Path) -> Result<Vec<Row>> {
-    let folders = folders_with(&root.join(PROFILES), DATA).into_iter();
-    Ok(folders.map(|folder| profile_rows(&read_json(&folder.join(DATA))?)).collect::<Result<Vec<_>>>()?.concat())
+    let folders = folders_with(&root.join(PROFILES), DATA);
+    rows_of_readable(folders.iter().map(|folder| read_json(&folder.join(DATA))), profile_rows)
 }
 
 /// The rows of all load tests of a history.
 #[cfg(feature = "duckdb")]
 pub(super) fn rows_of_loads(root: &Path) -> Result<Vec<Row>> {
-    let named = |load: Result<LoadRun>| load.map_err(|why| eprintln!("left out: {why:#}")).ok();
-    let rows = read_loads(root).into_iter().filter_map(named).map(|load| load_rows(&load));
-    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+    rows_of_readable(read_loads(root).into_iter(), load_rows)
+}
+
+/// The rows of what can be read. What cannot be read is named on the error stream, and hides nothing else.
+#[cfg(feature = "duckdb")]
+fn rows_of_readable<T>(all: impl Iterator<Item = Result<T>>, rows: fn(&T) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
+    let readable = all.filter_map(|one| one.map_err(|why| eprintln!("left out: {why:#}")).ok());
+    Ok(readable.map(|one| rows(&one)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn profile_rows(profile: &Profile) -> Result<Vec<Row>> {

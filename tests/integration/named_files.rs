@@ -45,6 +45,16 @@ fn a_file_runs_where_it_lies_with_usual_sizes_and_with_those_of_flags() {
 }
 
 #[test]
+fn a_file_may_have_an_equals_sign_in_its_name() {
+    let workplace = workplace(&["candle"]);
+    workplace.add_model("open_length.onnx", "epoch=9.onnx");
+    for (word, name) in [("epoch=9.onnx", "epoch-9"), ("mine=epoch=9.onnx", "mine")] {
+        run(&workplace, &[word]).with_code(0);
+        assert_eq!(workplace.records()[0].model, name);
+    }
+}
+
+#[test]
 fn the_flags_are_keys_of_a_suite_too() {
     let workplace = workplace(&["candle"]);
     workplace.add_model("open_length.onnx", "net.onnx");

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::left_out;
+use super::chromium;
 
 /// A page that was opened. Its browser ends with it.
 pub struct Browser {
@@ -25,18 +25,16 @@ pub struct Browser {
 impl Browser {
     /// Starts a browser with an empty page; none, with the reason printed, where there is no Chromium.
     pub fn start() -> Option<Self> {
-        let is_there = Command::new("chromium").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !is_there.is_ok_and(|status| status.success()) {
-            left_out("there is no Chromium here; on Debian: apt-get install chromium");
-            return None;
-        }
+        let chromium = chromium::command()?;
         let folder = tempfile::tempdir().unwrap();
         let [to, from] = ["to", "from"].map(|name| folder.path().join(name));
         assert!(Command::new("mkfifo").args([&to, &from]).status().unwrap().success());
-        let start = "exec chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
+        let start = "exec \"$4\" --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
             --disable-component-update --disable-sync --remote-debugging-pipe --user-data-dir=\"$1\" about:blank 3<\"$2\" 4>\"$3\"";
         let mut command = Command::new("sh");
         command.args(["-c", start, "sh"]).arg(folder.path().join("profile")).args([&to, &from]);
+        command.arg(chromium.get_program());
+        command.envs(chromium.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap();
         let to = File::options().write(true).open(to).unwrap();
         let from = BufReader::new(File::open(from).unwrap());

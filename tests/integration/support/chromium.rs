@@ -1,11 +1,11 @@
 //! A browser without a window, where there is one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::left_out;
+use super::{checkout, left_out};
 
 /// Keeps what a page complains about.
 const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
@@ -25,19 +25,34 @@ pub fn read(page: &str, script: &str, folder: &Path, hash: &str) -> Option<Value
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// Opens a file, and gives what became of the page; none, with the reason printed, where there is no Chromium.
-pub fn dump(page: &Path, hash: &str) -> Option<String> {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let is_there = |name: &&&str| {
-        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+/// Starts the Chromium of this machine, or else that of `scripts/setup browser`; none, with the reason printed, where there is neither.
+pub fn command() -> Option<Command> {
+    let of_setup = checkout().join(".native/browser");
+    let start = |program: PathBuf| {
+        let mut command = Command::new(&program);
+        if program.starts_with(&of_setup) {
+            // Libraries that a machine without another browser may lack.
+            command.env("LD_LIBRARY_PATH", of_setup.join("lib"));
+        }
+        command
+    };
+    let is_there = |program: &PathBuf| {
+        let found = start(program.clone()).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         found.is_ok_and(|status| status.success())
     };
-    let Some(name) = names.iter().find(is_there) else {
-        left_out("there is no Chromium here; on Debian: apt-get install chromium");
-        return None;
-    };
+    let names = ["chromium", "chromium-browser", "google-chrome"].map(PathBuf::from);
+    let found = names.into_iter().chain([of_setup.join("chromium")]).find(is_there);
+    if found.is_none() {
+        left_out("there is no Chromium here; get it with `scripts/setup browser`");
+    }
+    found.map(start)
+}
+
+/// Opens a file, and gives what became of the page; none, with the reason printed, where there is no Chromium.
+pub fn dump(page: &Path, hash: &str) -> Option<String> {
+    let mut command = command()?;
     let profile = tempfile::tempdir().unwrap();
-    let output = Command::new(name)
+    let output = command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
         .args(["--disable-component-update", "--disable-sync", "--dump-dom"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
@@ -45,6 +60,6 @@ pub fn dump(page: &Path, hash: &str) -> Option<String> {
         .stderr(Stdio::null())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{name} ended with {}", output.status);
+    assert!(output.status.success(), "{} ended with {}", command.get_program().display(), output.status);
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
