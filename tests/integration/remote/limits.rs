@@ -34,6 +34,7 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "10/s", "--input", "z:f32[batch,2]"], "no input z"),
         (&["--rate", "10/s", "digits"], "no cases to choose"),
         (&["--rate", "10/s", "--backend", "ort"], "leave --backend out"),
+        (&["--rate", "10/s", "--tg", "16"], "leave --tg out"),
         (&["--rate", "10/s", "--ttft", "1s"], "--output-tokens"),
         (&["--rate", "10/s", "--ttft", "1s", "--output-tokens", "4"], "token by token"),
         (&["--protocol", "completions", "--no-stream", "--rate", "10/s", "--ttft", "1s"], "token by token"),
