@@ -6,6 +6,7 @@ use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::prediction::in_words;
 use super::repeated::{Repeated, numbered, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::under_load::served;
@@ -48,6 +49,8 @@ pub struct Advice {
     pub served: Vec<String>,
     /// Changes of a limit or a measurement that would lead to another recommendation, one per line.
     pub would_change: Vec<String>,
+    /// What larger batches bring there; absent if one batch size was measured.
+    pub batch_sizes: Option<String>,
     /// The largest batch that is predicted to fit into the memory, in words.
     pub largest_batch: Option<String>,
     /// Cases that were not measured and may be better, the best first.
@@ -171,6 +174,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         host_id: chosen.map(|index| found.rows[index].record.host_id.clone()),
         deploy: chosen.map(|index| deployed(&found.rows[index], &names)),
         under_load: chosen.and_then(|index| found.rows[index].under_load.clone()),
+        batch_sizes: chosen.and_then(|index| batch_sizes(&found.rows, index)),
         largest_batch: None,
         predicted: Vec::new(),
         is_undecided: runner_up.as_ref().is_some_and(is_open),
@@ -204,6 +208,15 @@ impl Names {
         let host = self.has_machines.then(|| format!("host {host_id}"));
         [Some(name(row)), batch, host].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Describes how the latency grows with the batch size, from the rows that differ from this one in nothing else.
+fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
+    let all_but_batch = |row: &Row| Case { batch_size: 0, ..row.record.case() };
+    let own = &rows[index];
+    let alike = rows.iter().filter(|row| row.is_measured() && row.record.host_id == own.record.host_id);
+    let alike = alike.filter(|row| all_but_batch(row) == all_but_batch(own));
+    in_words(&Vec::from_iter(alike.filter_map(|row| Some((row.record.batch_size, row.record.latency_p50_ms?)))))
 }
 
 /// The best of the rows that are meant, with its quantity.

@@ -23,6 +23,7 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
     let parts = [("runner-up", runner_up), ("confidence", advice.confidence.clone())];
     let of = |name: &'static str, lines: &[String]| lines.iter().map(|line| (name, line.clone())).collect::<Vec<_>>();
     let mut lines: Vec<(&str, String)> = parts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+    lines.extend(advice.batch_sizes.clone().map(|text| ("batch sizes", text)));
     lines.extend(advice.largest_batch.clone().map(|text| ("largest batch", text)));
     lines.extend(advice.predicted.iter().map(|it| ("predicted", it.text())));
     lines.extend(of("excluded", &advice.excluded));

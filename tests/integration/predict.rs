@@ -121,6 +121,7 @@ fn a_model_that_was_not_measured_is_predicted_with_its_error() {
         "the interval that is to hold 80 % of such cases",
         "median error of this history if a family is left out: ",
         "what would help most: inferbench run --model digits --backend ort --device cpu --dtype f32 --batch-sizes 1",
+        "digits/ort-cpu-f32: batch 16 has the best time per sample",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

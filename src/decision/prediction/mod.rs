@@ -17,6 +17,7 @@ mod fitted;
 mod least_squares;
 mod output;
 mod predictor;
+mod scaling;
 #[cfg(test)]
 mod tests;
 
@@ -25,3 +26,4 @@ pub use evaluation::{Errors, Evaluation, Loss, evaluate};
 pub use example::{Example, Lessons, Runtime, Site, Subject};
 pub use output::{Asked, evaluation_text, predictions_text, schema};
 pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal, command};
+pub use scaling::in_words;

@@ -9,6 +9,7 @@ use super::anchor::Anchor;
 use super::evaluation::Evaluation;
 use super::example::{Lessons, MOST_DISTURBED};
 use super::predictor::{Basis, Estimate, Prediction, Refusal};
+use super::scaling::in_words;
 use crate::definition::Dtype;
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
 use crate::report::table::{Cell, Column, Table, wrapped};
@@ -128,20 +129,26 @@ fn notes(all: &[Asked]) -> Vec<String> {
     if let Some(command) = widest.and_then(|it| it.would_help.as_ref()) {
         notes.push(format!("what would help most: {command}"));
     }
-    notes.extend(largest_batches(all));
+    notes.extend(scaling(all));
     notes
 }
 
-/// The largest batch that fits, for the cases that differ in nothing else.
-fn largest_batches(all: &[Asked]) -> Vec<String> {
-    let mut largest: IndexMap<&str, usize> = IndexMap::new();
+/// What larger batches bring, and the largest that fits, for the cases that differ in nothing else.
+fn scaling(all: &[Asked]) -> Vec<String> {
+    let mut groups: IndexMap<&str, Vec<&Asked>> = IndexMap::new();
     for asked in all.iter().filter(|asked| asked.prediction.is_some()) {
-        let Some(batch) = asked.largest_batch else { continue };
         let name = asked.case_id.rsplit_once('/').map_or(asked.case_id.as_str(), |(name, _)| name);
-        largest.entry(name).and_modify(|least| *least = batch.min(*least)).or_insert(batch);
+        groups.entry(name).or_default().push(asked);
     }
-    let fits = "is the largest that is predicted to fit into the memory";
-    largest.into_iter().map(|(name, batch)| format!("{name}: batch {batch} {fits}")).collect()
+    let text = |(name, group): (&str, Vec<&Asked>)| {
+        let time = |it: &&Asked| Some((it.batch_size, it.prediction.as_ref()?.latency_ms.value));
+        let scaling = in_words(&group.iter().filter_map(time).collect::<Vec<_>>());
+        let largest = group.iter().filter_map(|it| it.largest_batch).min();
+        let largest = largest.map(|it| format!("batch {it} is the largest that is predicted to fit into the memory"));
+        let texts: Vec<String> = scaling.into_iter().chain(largest).collect();
+        (!texts.is_empty()).then(|| format!("{name}: {}", texts.join("; ")))
+    };
+    groups.into_iter().filter_map(text).collect()
 }
 
 /// What the history could not teach.
