@@ -16,7 +16,7 @@ pub struct UrlArguments {
     #[arg(long, value_name = "ADDRESS")]
     pub url: Option<String>,
     /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI),
-    /// template [default: what the address or the server says]
+    /// inferbench, template [default: what the address or the server says]
     #[arg(long, value_name = "NAME", requires = "url")]
     protocol: Option<String>,
     /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows

@@ -1,6 +1,7 @@
 //! How a server is spoken to: which requests it gets, and what a right answer is.
 
 mod grpc;
+mod measurement;
 mod openai;
 mod template;
 mod tensors;
@@ -42,6 +43,8 @@ pub enum ProtocolName {
     Completions,
     /// OpenAI's embeddings
     Embeddings,
+    /// A measurement by `inferbench serve`
+    Inferbench,
     /// Any other: `--template` says how
     Template,
 }
@@ -176,7 +179,10 @@ pub fn describe(
         Some(protocol) => protocol,
         None if wishes.template.is_some() => ProtocolName::Template,
         None => by_asking(connection, target)?.with_context(|| {
-            format!("{} answers neither /v2 nor /v1/models: say what it speaks by `--protocol`", target.shown())
+            format!(
+                "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: say what it speaks by `--protocol`",
+                target.shown()
+            )
         })?,
     };
     ensure!(
@@ -190,17 +196,19 @@ pub fn describe(
         ProtocolName::Chat | ProtocolName::Completions | ProtocolName::Embeddings => {
             openai::describe(connection, target, wishes, protocol)
         }
+        ProtocolName::Inferbench => measurement::describe(connection, target, wishes),
         ProtocolName::Template => template::describe(target, wishes),
     }
 }
 
 /// The path says it, if it is the whole path of a request: by its end, or by what stands before the name of a model.
 fn by_path(path: &str) -> Option<ProtocolName> {
-    const PARTS: [(&str, ProtocolName); 4] = [
+    const PARTS: [(&str, ProtocolName); 5] = [
         ("/chat/completions", ProtocolName::Chat),
         ("/completions", ProtocolName::Completions),
         ("/embeddings", ProtocolName::Embeddings),
         ("/v2/models/", ProtocolName::V2),
+        ("/api/v1/benchmark/", ProtocolName::Inferbench),
     ];
     let has = |part: &str| if part.ends_with('/') { path.contains(part) } else { path.ends_with(part) };
     PARTS.into_iter().find(|(part, _)| has(part)).map(|(_, protocol)| protocol)
@@ -208,7 +216,11 @@ fn by_path(path: &str) -> Option<ProtocolName> {
 
 fn by_asking(connection: &mut Connection, target: &Target) -> Result<Option<ProtocolName>, Fault> {
     let base = base_of(&target.path, &["/v1", "/v2"]);
-    for (path, protocol) in [("/v2", ProtocolName::V2), ("/v1/models", ProtocolName::Chat)] {
+    for (path, protocol) in [
+        ("/v2", ProtocolName::V2),
+        ("/v1/models", ProtocolName::Chat),
+        ("/api/v1/openapi.json", ProtocolName::Inferbench),
+    ] {
         if get_json(connection, &format!("{base}{path}"))?.is_some() {
             return Ok(Some(protocol));
         }
@@ -330,6 +342,7 @@ mod tests {
         assert_eq!(by_path("/v1/chat/completions"), Some(ProtocolName::Chat));
         assert_eq!(by_path("/v1/completions"), Some(ProtocolName::Completions));
         assert_eq!(by_path("/x/v2/models/digits/infer"), Some(ProtocolName::V2));
+        assert_eq!(by_path("/api/v1/benchmark/digits"), Some(ProtocolName::Inferbench));
         assert_eq!(by_path("/v1"), None);
         let bases = ["", "/v1", "/x/v1/models", "/x", "/v2/models/a"].map(|path| base_of(path, &["/v1", "/v2"]));
         assert_eq!(bases, ["", "", "/x", "/x", ""]);
