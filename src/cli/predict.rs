@@ -15,7 +15,7 @@ use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Sizes};
+use crate::definition::{Case, Dtype, Model, Sizes, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
@@ -39,7 +39,9 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
         inferbench predict --path net=file.onnx --backend ort,tch\n  inferbench predict bert-base --backend tch --seq-len 64,256\n  \
         inferbench predict resnet50 --machine server.toml --backend ort\n  \
         inferbench predict --path net=file.onnx --backend ort --anchor\n  inferbench predict --suite small --matrix out.json\n  \
-        inferbench predict --evaluate"
+        inferbench predict --evaluate",
+    // A backend of the history may be of an environment that is not here.
+    mut_arg("backend", |backend| backend.value_parser(usual_backend))
 )]
 pub struct Arguments {
     /// Names and files of models

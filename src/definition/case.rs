@@ -179,6 +179,11 @@ impl Cost {
         self.by_figure(self, |figure, _| figure.checked_mul(calls))
     }
 
+    /// The products of two matrices, if they were counted, which manifests of older versions did not.
+    pub fn counted_products(self) -> Option<u64> {
+        (self.matrix_products > 0 || self.flops == self.convolution_flops).then_some(self.matrix_products)
+    }
+
     fn by_figure(self, other: Self, of: impl Fn(u64, u64) -> Option<u64>) -> Option<Self> {
         Some(Cost {
             flops: of(self.flops, other.flops)?,

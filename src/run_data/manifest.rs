@@ -130,6 +130,7 @@ pub struct ManifestCase {
     /// The samples that are timed, in a case that times some.
     pub timed_samples: Option<String>,
     /// Why it cannot run, if that was known before the run.
+    #[serde(alias = "shortfall")]
     pub failure: Option<CaseFailure>,
 }
 

@@ -310,7 +310,7 @@ impl Record {
         self.convolution_flops = counted.map(|cost| cost.convolution_flops);
         self.graph_nodes = counted.map(|cost| cost.nodes);
         self.node_bytes = counted.map(|cost| cost.node_bytes);
-        self.matrix_products = counted.map(|cost| cost.matrix_products);
+        self.matrix_products = counted.and_then(Cost::counted_products);
         self.arithmetic_intensity = cost.filter(|_| self.dtype == Dtype::F32).and_then(Cost::intensity);
     }
 

@@ -56,12 +56,14 @@ pub(super) struct Queue {
     ended: Condvar,
 }
 
+/// The requests that were answered, by their numbers.
+pub(super) type Numbered = Vec<(usize, Served)>;
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
     stream: Option<Stream>,
-    /// The requests that were answered, by their numbers.
-    finished: Vec<(usize, Served)>,
+    finished: Numbered,
     token_gaps_ns: Vec<u64>,
     streamed: Option<Trial>,
     refill: Option<Refill>,
@@ -228,7 +230,7 @@ impl Queue {
         &self,
         requests: usize,
         deadline: Option<Instant>,
-    ) -> Result<(Vec<(usize, Served)>, Vec<u64>), CaseFailure> {
+    ) -> Result<(Numbered, Vec<u64>), CaseFailure> {
         let mut state = self.lock();
         loop {
             if let Some(failure) = state.failure.clone() {
