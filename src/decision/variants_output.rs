@@ -67,7 +67,7 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
     let has_machines = variants.tables.iter().any(|other| other.host_id != table.host_id);
     let VariantTable { phase, sequence_length, boundary, timed_on, batch_size, .. } = *table;
     let case = Case { phase, sequence_length, boundary, timed_on, ..Case::new(&table.model, "", batch_size) };
-    let host = has_machines.then(|| format!(" · host {}", table.host_id)).unwrap_or_default();
+    let host = if has_machines { format!(" · host {}", table.host_id) } else { String::new() };
     format!("{} · batch {batch_size}{host}", title_of(&case, None))
 }
 

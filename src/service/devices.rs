@@ -78,9 +78,10 @@ impl Found {
     }
 
     /// The devices that some of these backends have here.
-    pub fn available(&self, backends: &[impl AsRef<str>]) -> BTreeSet<String> {
+    pub fn available(&self, backends: &[impl AsRef<str>]) -> Vec<String> {
         let is_there = |it: &&Device| it.available && backends.iter().any(|name| name.as_ref() == it.backend);
-        self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect()
+        let names: BTreeSet<String> = self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect();
+        Vec::from_iter(names)
     }
 
     /// Why a backend does not have a device here.

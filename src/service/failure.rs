@@ -1,7 +1,5 @@
 //! A request that cannot be answered: the status of HTTP, and a message with what would mend it.
 
-use std::collections::BTreeSet;
-
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +20,7 @@ pub struct Failure {
     pub message: String,
     /// The devices that are here, where another one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub available_devices: Option<BTreeSet<String>>,
+    pub available_devices: Option<Vec<String>>,
     /// Names like the one that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<String>,

@@ -133,6 +133,8 @@ impl Segment {
         let mut counts = 1..=graph.node.len();
         match counts.find(|&count| evaluate(&alone(count), inputs.clone()).is_err()) {
             Some(count) => about(&graph.node[count - 1], &error),
+            // All are computed, and one does not give an output that is asked for.
+            None if graph.node.len() == 1 => about(&graph.node[0], &error),
             None => error,
         }
     }
@@ -283,5 +285,9 @@ mod tests {
         assert_eq!(refused("Shrink"), "Shrink: unsupported op_type Shrink");
         let form = refused("MaxPool");
         assert!(form.starts_with("MaxPool: not supported by candle-onnx in this form: "), "{form}");
+        let outputs = vec!["y".into(), "mask".into()];
+        let masked = NodeProto { outputs, ..NodeProto::new("Dropout", &["shape"], "y") };
+        let failure = constants(vec![masked], vec![shape.clone()]).unwrap_err();
+        assert_eq!(failure.status, crate::definition::Status::Unsupported, "{failure}");
     }
 }
