@@ -40,11 +40,11 @@ def value(port: Port, sizes: dict[str, int]) -> np.ndarray:
     return flat.astype(NUMPY[port.dtype]).reshape(shape)
 
 
-def tried_sizes(ports: list[Port]) -> list[dict[str, int]]:
+def tried_sizes(ports: list[Port], length: int = LENGTH) -> list[dict[str, int]]:
     """Those of the reference, and others, if some are open."""
     others = [{"batch": 2, "sequence": 9}, {"batch": 3, "sequence": 14}]
     has_open = any(isinstance(size, str) for port in ports for size in port.shape)
-    return [{"batch": SAMPLES, "sequence": LENGTH}, *(others if has_open else [])]
+    return [{"batch": SAMPLES, "sequence": length}, *(others if has_open else [])]
 
 
 class Flat(nn.Module):
@@ -66,15 +66,17 @@ def write(
     family: str | None = None,
     modality: str | None = None,
     archive: Path | None = None,
+    length: int = LENGTH,
 ) -> None:
-    """`names` are those of the outputs. An `archive` is the TorchScript file that the module is."""
+    """`names` are those of the outputs. An `archive` is the TorchScript file that the module is. Texts of the reference have `length`."""
     module = Flat(module).eval()
-    feeds = [{port.name: value(port, sizes) for port in ports} for sizes in tried_sizes(ports)]
+    tried = tried_sizes(ports, length)
+    feeds = [{port.name: value(port, sizes) for port in ports} for sizes in tried]
     expected = [check.eager(module, feed) for feed in feeds]
     names = names or [f"output_{place}" for place in range(len(expected[0]))]
 
     def onnx() -> str:
-        export_onnx(module, feeds, ports, expected, names, folder / "model.onnx")
+        export_onnx(module, tried, feeds, ports, expected, names, folder / "model.onnx")
         return largest_error(check.onnx_runner(folder / "model.onnx"), feeds, expected)
 
     made = attempt("ONNX", folder / "model.onnx", onnx)
@@ -138,10 +140,10 @@ def open_axes(shapes: list[tuple[int, ...]], sizes: list[dict[str, int]]) -> dic
     return axes
 
 
-def export_onnx(module: nn.Module, feeds, ports: list[Port], expected, names: list[str], path: Path) -> None:
+def export_onnx(module: nn.Module, tried, feeds, ports: list[Port], expected, names: list[str], path: Path) -> None:
     axes = {port.name: {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)} for port in ports}
     for place, name in enumerate(names):
-        axes[name] = open_axes([outputs[place].shape for outputs in expected], tried_sizes(ports))
+        axes[name] = open_axes([outputs[place].shape for outputs in expected], tried)
     # A script is not traced; its outputs must be tensors already.
     own = module.module if isinstance(module.module, torch.jit.ScriptModule) else module
     for opset in OPSETS:

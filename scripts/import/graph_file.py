@@ -1,5 +1,7 @@
 """Imports a file that has a graph: of torch.export, TorchScript or ONNX."""
 
+import pickle
+import zipfile
 from pathlib import Path
 
 import check
@@ -33,8 +35,23 @@ def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
     return [given.get(port.name, port) for port in ports]
 
 
+def _load_program(path: Path):
+    """torch.export.load by itself would run the code of a pickle that holds more than tensors, and load native code."""
+    with zipfile.ZipFile(path) as archive:
+        if any("/data/aotinductor/" in f"/{name}" for name in archive.namelist()):
+            raise Refused(f"{path} is a package of AOTInductor, which is native code: name what torch.export.save writes")
+    read = torch.load
+    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": True})
+    try:
+        return torch.export.load(path)
+    except pickle.UnpicklingError:
+        raise Refused(f"{path} has a pickle that holds more than tensors, and reading it would run its code") from None
+    finally:
+        torch.load = read
+
+
 def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
-    program = torch.export.load(path)
+    program = _load_program(path)
     user_inputs = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in user_inputs]
     symbols: dict[str, str] = {}

@@ -142,4 +142,8 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path) 
     ][:1]
     if not chosen:
         raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
-    files.write(exportable(model, ports, chosen), ports, chosen, output, family=config.model_type, modality=modality)
+    # Some have positions for shorter texts only.
+    longest = getattr(config, "max_position_embeddings", None) or files.LENGTH
+    length = min(files.LENGTH, longest) if longest > 0 else files.LENGTH
+    call = exportable(model, ports, chosen)
+    files.write(call, ports, chosen, output, family=config.model_type, modality=modality, length=length)

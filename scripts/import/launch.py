@@ -11,10 +11,17 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import source
 from source import say
+
+try:
+    import fcntl
+except ImportError:
+    # Windows has other locks.
+    fcntl = None
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
@@ -40,10 +47,39 @@ def has_cpu_index() -> bool:
         return False
 
 
+def has_packages() -> bool:
+    """Whether its Python is still there, and of the release that the packages were installed for."""
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    try:
+        return subprocess.run([str(PYTHON), "-I", "-c", look], stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+@contextmanager
+def alone():
+    """Waits until no other import makes the environment."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    with open(CACHE / ".import.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another import that makes {ENVIRONMENT}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def prepare_environment() -> None:
     stamp = ENVIRONMENT / "requirements"
     wanted = REQUIREMENTS.read_text() + (HERE.parent / "export" / "requirements.txt").read_text()
-    if stamp.is_file() and stamp.read_text() == wanted:
+
+    def is_ready() -> bool:
+        return stamp.is_file() and stamp.read_text() == wanted and has_packages()
+
+    if is_ready():
         return
     if sys.version_info < (3, 11):
         fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; name another by `--python`")
@@ -51,9 +87,22 @@ def prepare_environment() -> None:
     down, disk = (0.4, 1.6) if is_small else (2.7, 5.3)
     size = f"{down} GB to download, {disk} GB on disk"
     say(f"PyTorch, transformers and what they need go into {ENVIRONMENT}: {size}, once")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    if (free := shutil.disk_usage(CACHE).free / 1e9) < disk + down:
-        fail(f"{CACHE} has {free:.1f} GB free, and {disk + down:.1f} GB are needed; XDG_CACHE_HOME names another place")
+    with alone():
+        # Another import may have made it meanwhile.
+        if not is_ready():
+            install(stamp, wanted, is_small, disk + down)
+
+
+def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
+    own = ENVIRONMENT / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    if not (own.is_dir() and PYTHON.exists()):
+        # What another Python has begun, or one that has gone, cannot be gone on with.
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    needed = gigabytes - sum(file.lstat().st_size for file in ENVIRONMENT.rglob("*")) / 1e9
+    if (free := shutil.disk_usage(CACHE).free / 1e9) < needed:
+        fail(f"{CACHE} has {free:.1f} GB free, and {needed:.1f} GB are needed; XDG_CACHE_HOME names another place")
+    # The workers of PyTorch take an environment with it for a whole one.
+    stamp.unlink(missing_ok=True)
     if subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], stdout=sys.stderr).returncode != 0:
         fail("Python could not make the environment (Debian: apt-get install python3-venv)")
     torch = [line for line in wanted.splitlines() if line.startswith("torch")]

@@ -277,6 +277,13 @@ fn every_chapter_is_in_the_table_of_the_guide() {
     }
 }
 
+#[test]
+fn a_pull_request_is_compared_with_the_base_that_it_is_merged_into() {
+    let chapter = fs::read_to_string(checkout().join("src/guide/paired_benchmarks.md")).unwrap();
+    // Its own commit lacks what has become faster in the base meanwhile, and would be called slower.
+    assert!(chapter.contains("          base: HEAD^1\n") && !chapter.contains("pull_request.head.sha"));
+}
+
 /// The names of the form `INFERBENCH_…` in the string literals of a file, and in those of the files below a folder.
 fn variables_in(path: &Path) -> BTreeSet<String> {
     if path.is_dir() {

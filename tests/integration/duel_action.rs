@@ -6,23 +6,40 @@ use std::os::unix::fs::PermissionsExt;
 use crate::support::{Run, Workplace, checkout};
 
 #[test]
-fn a_comment_that_may_not_be_written_is_a_warning() {
+fn a_comment_of_the_duel_is_replaced_and_no_other_and_one_that_may_not_be_written_is_a_warning() {
     let workplace = Workplace::new(&[], &["null"], &[1]);
-    workplace.write("gh", "#!/bin/sh\necho \"$@\" >>asked\n[ -e allowed ]\n");
+    let answers = "case $* in *--jq*) cat listed;; *) cat >written; [ -e allowed ];; esac";
+    workplace.write("gh", format!("#!/bin/sh\necho \"$@\" >>asked\n{answers}\n"));
+    workplace.write("listed", "");
     fs::set_permissions(workplace.path("gh"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", workplace.path("").display(), std::env::var("PATH").unwrap());
     let comment = || {
         let mut command = workplace.command(&checkout().join(".github/actions/duel/comment"), &[]);
-        command.env("PATH", &path).env("NUMBER", "7").finish().with_code(0).stdout
+        command.env("PATH", &path).env("NUMBER", "7").env("GITHUB_REPOSITORY", "my/net");
+        command.finish().with_code(0).stdout
     };
+    let read = |name: &str| fs::read_to_string(workplace.path(name)).unwrap();
     // A duel that could not begin has written nothing.
     assert_eq!(comment(), "");
     workplace.write("duel.md", "### inferbench");
     assert!(comment().starts_with("::warning::"));
     workplace.write("allowed", "");
     assert_eq!(comment(), "");
-    let asked = fs::read_to_string(workplace.path("asked")).unwrap();
-    assert!(asked.lines().count() == 2 && asked.starts_with("pr comment 7 --body-file duel.md "), "{asked}");
+    let written = read("written");
+    let (mark, text) = written.split_once('\n').unwrap();
+    assert!(mark.starts_with("<!-- inferbench duel ") && text == "### inferbench\n", "{written}");
+    let asked = read("asked");
+    assert!(asked.ends_with("--method POST repos/my/net/issues/7/comments --field body=@-\n"), "{asked}");
+    assert!(asked.contains(&format!("startswith(\"{mark}\")")), "{asked}");
+    // The newest of its own comments, whoever has written one after it.
+    workplace.write("listed", "41\n42\n");
+    assert_eq!(comment(), "");
+    let asked = read("asked");
+    assert!(asked.ends_with("--method PATCH repos/my/net/issues/comments/42 --field body=@-\n"), "{asked}");
+    // A verdict on other commits does not stay.
+    fs::remove_file(workplace.path("duel.md")).unwrap();
+    assert_eq!(comment(), "");
+    assert!(read("written").starts_with(&format!("{mark}\n### inferbench: no result")), "{}", read("written"));
 }
 
 #[test]
@@ -32,4 +49,12 @@ fn the_action_gets_onnx_runtime_for_the_folder_of_the_duel_and_not_for_its_own()
     let (step, _) = step.split_once("- name: ").unwrap();
     assert!(step.contains("working-directory: ${{ inputs.working-directory }}"), "{step}");
     assert!(step.contains(r#"run: '"$INFERBENCH" setup ort'"#), "{step}");
+}
+
+#[test]
+fn the_action_finds_what_it_has_built_whatever_target_folder_the_workflow_has() {
+    let action = fs::read_to_string(checkout().join(".github/actions/duel/action.yml")).unwrap();
+    let build = action.lines().find(|line| line.contains("cargo build")).unwrap();
+    assert!(build.ends_with(" --target-dir target"), "{build}");
+    assert!(action.contains("INFERBENCH=$PWD/target/release/inferbench"), "{action}");
 }

@@ -171,6 +171,9 @@ const READER: &str = "addEventListener('load', () => {
     seen.milliseconds = Math.round(performance.now() - start);
     seen.filtered = document.querySelectorAll('#fleet tbody tr').length;
     seen.opened = Math.round(performance.timing.loadEventStart - performance.timing.navigationStart);
+    const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule.media?.mediaText === 'print');
+    document.head.append(make('style', {}, rules.flatMap((rule) => [...rule.cssRules].map((own) => own.cssText)).join(' ')));
+    seen.heightOnPaper = getComputedStyle(document.querySelector('#fleet .tall')).maxHeight;
     seen.errors = window.errors;
     document.body.replaceChildren(make('pre', { id: 'seen' }, JSON.stringify(seen)));
 });";
@@ -186,6 +189,7 @@ fn a_browser_shows_the_best_machine_of_each_case() {
         (&24.into(), &24.into(), &4.into(), &4.into())
     );
     assert!(seen["columns"][3].as_str().unwrap().ends_with("differs"), "{seen}");
+    assert_eq!(seen["heightOnPaper"], "none", "{seen}");
     assert!(seen["lines"].to_string().contains("is not equal to"), "{seen}");
     assert!(seen["first"] != seen["price"] && seen["filtered"].as_u64().unwrap() < 24, "{seen}");
 }

@@ -184,6 +184,35 @@ fn states_of_which_another_than_the_mean_is_taken_are_not_averaged() {
     made.args(["-c", POOLINGS]).args(folders).current_dir(workplace.path("")).finish().with_code(0);
 }
 
+/// An environment whose Python has gone, with the stamp of a whole one, and a Python that makes no other.
+const WITHOUT_ITS_PYTHON: &str = r#"
+import sys
+from types import SimpleNamespace
+sys.path[:0] = sys.argv[1:]
+import launch
+stamp = launch.ENVIRONMENT / "requirements"
+launch.PYTHON.parent.mkdir(parents=True)
+launch.PYTHON.symlink_to("/nowhere/python3")
+stamp.write_text(launch.REQUIREMENTS.read_text() + (launch.HERE.parent / "export" / "requirements.txt").read_text())
+launch.has_cpu_index = lambda: True
+launch.shutil.disk_usage = lambda place: SimpleNamespace(free=1e12)
+launch.sys.executable = "false"
+try:
+    launch.prepare_environment()
+except SystemExit:
+    assert not stamp.exists() and not launch.PYTHON.is_symlink()
+else:
+    raise AssertionError("it is taken for whole")
+"#;
+
+#[test]
+fn an_environment_whose_python_has_gone_is_made_anew() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let mut made = Command::new("python3");
+    made.args(["-c", WITHOUT_ITS_PYTHON]).arg(checkout().join("scripts/import"));
+    made.env("XDG_CACHE_HOME", workplace.path("cache")).finish().with_code(0).saying(&["go into", "GB on disk"]);
+}
+
 /// A checkpoint of sentence-transformers in small: BERT, the mean of its states, with length 1.
 const CHECKPOINT: &str = r#"
 import json, pathlib, torch
@@ -255,6 +284,37 @@ fn a_graph_whose_outputs_are_no_numbers_is_not_taken_for_the_original() {
     Command::new(python).args(["-c", NO_NUMBERS]).args(folders).finish().with_code(0);
 }
 
+/// A `.pt2` whose example inputs are code.
+const PICKLED: &str = r#"
+import io, os, torch, zipfile
+class Code:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+torch.export.save(torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),)), "net.pt2")
+pickled = io.BytesIO()
+torch.save(Code(), pickled)
+source = zipfile.ZipFile("net.pt2")
+with zipfile.ZipFile("pickled.pt2", "w", zipfile.ZIP_STORED) as made:
+    for entry in source.namelist():
+        own = pickled.getvalue() if entry.endswith("sample_inputs/model.pt") else source.read(entry)
+        made.writestr(entry.replace("net/", "pickled/", 1), own)
+with zipfile.ZipFile("native.pt2", "w") as made:
+    made.writestr("native/archive_format", "pt2")
+    made.writestr("native/data/aotinductor/model/net.so", "")
+"#;
+
+#[test]
+fn an_exported_program_is_imported_without_running_its_code() {
+    let Some(python) = environment() else { return };
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    Command::new(python).args(["-c", PICKLED]).current_dir(workplace.path("")).finish().with_code(0);
+    let refused = |file: &str| workplace.inferbench(&["import", file]).finish().with_code(2);
+    refused("pickled.pt2").saying(&["pickled.pt2 has a pickle that holds more than tensors"]);
+    refused("native.pt2").saying(&["native.pt2 is a package of AOTInductor"]);
+    assert!(!workplace.path("ran").exists());
+    workplace.inferbench(&["import", "net.pt2"]).finish().with_code(0);
+}
+
 /// A checkpoint of a language model in small.
 const DECODER: &str = r#"
 import torch
@@ -283,4 +343,22 @@ fn an_imported_language_model_has_its_forms_as_gguf() {
         }
     }
     assert_eq!(workplace.record("net-q8_0-seq32-decode/candle-cpu-i8/1").status, Status::Ok);
+}
+
+/// A checkpoint of a model that classifies tokens, with positions for short texts only.
+const SHORT: &str = r#"
+import torch
+from transformers import BertConfig, BertForTokenClassification
+torch.manual_seed(1)
+BertForTokenClassification(BertConfig(vocab_size=131, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=64, max_position_embeddings=64)).save_pretrained("net")
+"#;
+
+#[test]
+fn a_model_of_short_texts_has_a_reference_of_the_longest_text_that_it_takes() {
+    let Some(python) = environment() else { return };
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    Command::new(python).args(["-c", SHORT]).current_dir(workplace.path("")).finish().with_code(0);
+    workplace.inferbench(&["import", "net/"]).finish().with_code(0);
+    assert!(workplace.path("models/exported/net/model.npz").is_file());
 }

@@ -247,15 +247,32 @@ fn the_python_module_has_the_records_of_a_run_in_which_a_case_failed() {
     fs::write(elsewhere.path("site/bin/inferbench"), program).unwrap();
     fs::set_permissions(elsewhere.path("site/bin/inferbench"), fs::Permissions::from_mode(0o755)).unwrap();
     let script = "import inferbench\n\
+        try:\n    inferbench.run('net.onnx', frame='table')\n\
+        except ValueError:\n    print('refused')\n\
         dim = {'height': [64, 96], 'width': 32}\n\
         records = inferbench.run('net.onnx', input=['x:f32[1,3]', 'y:f32[2]'], dim=dim, frame='list', quiet=True)\n\
         print([record['status'] for record in records])";
     let mut python = Command::new("python3");
     python.args(["-c", script]).current_dir(elsewhere.path("work")).env("PYTHONPATH", elsewhere.path("site"));
-    assert_eq!(python.finish().with_code(0).stdout.trim(), "['ok', 'failed']");
+    assert_eq!(python.finish().with_code(0).stdout.trim(), "refused\n['ok', 'failed']");
     let said = fs::read_to_string(elsewhere.path("work/said")).unwrap();
     let flags = "run net.onnx --input=x:f32[1,3] --input=y:f32[2] --dim=height=64,96 --dim=width=32\n";
     assert!(said.starts_with(flags), "{said}");
+}
+
+#[test]
+fn setup_that_was_interrupted_ends_with_the_code_of_interruptions() {
+    let folder = tempfile::tempdir().unwrap();
+    // Ctrl-C comes when the script looks at the machine.
+    let script = "import platform, runpy, sys\n\
+        def stop():\n    raise KeyboardInterrupt\n\
+        platform.system, path = stop, sys.argv.pop()\n\
+        sys.argv.append('ort')\n\
+        runpy.run_path(path, run_name='__main__')";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(checkout().join("scripts/setup"));
+    python.env("INFERBENCH_NATIVE", folder.path()).env_remove("INFERBENCH_SETUP");
+    python.finish().with_code(130).saying(&["interrupted; run `scripts/setup` again to go on"]);
 }
 
 #[test]

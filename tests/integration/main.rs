@@ -1,6 +1,7 @@
 //! The tests of the package through its commands, in one executable: with every backend linked, each takes a hundred
 //! megabytes. `cargo test --test integration duel::` runs those of one module.
 
+mod bench_script;
 mod blocks;
 mod boundaries;
 mod compare;

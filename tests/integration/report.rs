@@ -428,6 +428,7 @@ fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
     );
     assert_eq!(seen["errors"], serde_json::json!([]), "{seen}");
     assert_eq!(seen["empty"], serde_json::json!([]), "{seen}");
+    assert_eq!(seen["onPaper"], serde_json::json!([true, false]), "{seen}");
     assert_eq!(seen["chosen"], serde_json::json!([false, true]), "{seen}");
     // The link chose f32; then the first backend was switched off.
     assert_eq!(seen["atFirst"], "500 of 1000 cases", "{seen}");
@@ -440,5 +441,7 @@ fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
     );
     assert!(seen["csv"][1].as_str().unwrap().starts_with("resnet50/tch-cpu-f32/1,resnet50,tch,cpu,f32,"), "{seen}");
     assert_eq!(seen["isSorted"], true, "{seen}");
+    assert_eq!(seen["hasFocus"], serde_json::json!([true, true]), "{seen}");
+    assert_eq!(seen["label"], "Copy as CSV", "{seen}");
     assert!(seen["drawn"].as_u64().unwrap() > 40, "{seen}");
 }

@@ -162,6 +162,8 @@ mod tests {
         for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0) {
             assert_eq!(written(ms), latency(ms));
         }
+        let written: String = drawing.context.with(|ctx| evaluate(&ctx, "threeDigits(1234567)")).unwrap();
+        assert_eq!(written, "1.23e6");
     }
 
     #[test]
@@ -249,6 +251,11 @@ mod tests {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert!(!svg.contains("NaN") && !svg.contains("undefined"), "{svg}");
+        // Of the one size that filters leave, bars are titled with it.
+        let script = "isSelected = [true, false]; \
+                      kinds.batches.panels(charts.find((chart) => chart.at)).map((panel) => panel.title).join()";
+        let title: String = drawing(records[..2].to_vec()).context.with(|ctx| evaluate(&ctx, script)).unwrap();
+        assert_eq!(title, "m · batch 1 · height 10 × width 10");
     }
 
     #[test]

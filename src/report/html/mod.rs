@@ -84,4 +84,16 @@ mod tests {
             assert!(!text.contains("</script") && !text.contains("<!--"));
         }
     }
+
+    /// The matrix says why there is no figure.
+    #[cfg(feature = "charts")]
+    #[test]
+    fn machines_on_which_nothing_ran_have_a_quantity_to_show() {
+        const PAYLOAD: &str = "const payload = { fleet: { cases: [{ cells: [{ status: 'failed' }] }] } };";
+        const SCRIPT: &str = "fleetQuantities.map((quantity) => quantity.name).join()";
+        let source = [NUMBERS, PAYLOAD, include_str!("page/fleet.js"), SCRIPT].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, "p50");
+    }
 }

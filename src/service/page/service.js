@@ -121,12 +121,16 @@ async function follow(id) {
     const run = await ask(`/api/v1/runs/${encodeURIComponent(id)}`);
     job = run.job ?? { state: run.state, finished_cases: run.facts.cases, cases: run.facts.cases };
   } catch (error) {
+    if (followed !== id) return;
     byId("state").textContent = error.message;
     byId("progress").hidden = byId("cancel").hidden = true;
     return;
   }
+  // Another run may have been chosen before the answer came.
+  if (followed !== id) return;
   showState(job);
   if (IS_OVER.includes(job.state)) return showResult(id);
+  stream?.close();
   stream = new EventSource(`/api/v1/runs/${encodeURIComponent(id)}/events`);
   const on = (kind, take) => stream.addEventListener(kind, (event) => take(JSON.parse(event.data)));
   on("planned", ({ cases }) => { job.cases = cases.length; cases.forEach(caseRow); showState(job); });
@@ -196,20 +200,24 @@ byId("compare").addEventListener("click", () => {
   location.hash = `compare=${base},${candidate}`;
 });
 
+let lastComparison = null;
+
 async function showComparison(base, candidate) {
+  const own = (lastComparison = {});
   byId("comparison").hidden = false;
   byId("comparison-title").textContent = `${candidate} against ${base}`;
   byId("compared").replaceChildren();
   byId("comparison-said").textContent = "";
   try {
     const { cases } = await ask(`/api/v1/compare?base=${encodeURIComponent(base)}&candidate=${encodeURIComponent(candidate)}`);
+    if (lastComparison !== own) return;
     byId("compared").replaceChildren(...cases.map(({ id, latency }) => make("tr", {},
       make("td", {}, id), make("td", { class: "number" }, milliseconds(latency?.base_ms)), make("td", { class: "number" }, milliseconds(latency?.candidate_ms)),
       make("td", { class: "number" }, latency ? `${signedPercent(latency.interval.ratio)} (${signedPercent(latency.interval.lower)} to ${signedPercent(latency.interval.upper)})` : ""),
       make("td", { class: latency?.verdict ?? "" }, latency?.verdict ?? ""))));
     if (cases.length === 0) byId("comparison-said").textContent = "The two runs have no case in common that can be compared.";
   } catch (error) {
-    byId("comparison-said").textContent = error.message;
+    if (lastComparison === own) byId("comparison-said").textContent = error.message;
   }
 }
 

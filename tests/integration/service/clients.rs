@@ -70,6 +70,25 @@ fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
     let verdict = browser.value("document.querySelector('#compared tr td:last-child').textContent");
     assert!(["same", "faster", "slower", "cannot-say"].contains(&verdict.as_str().unwrap()), "{verdict}");
 
+    // An answer that comes late does not take the place of what was asked for since.
+    let is_late = browser.value(
+        "(async () => {
+            const [plain, sleep] = [ask, (ms) => new Promise((wake) => setTimeout(wake, ms))];
+            ask = async (path) => {
+                await sleep(path.includes('late') ? 200 : 0);
+                return { cases: [{ id: path }], items: [], job: { state: 'failed', message: path } };
+            };
+            showComparison('late', 'x');
+            showComparison('soon', 'x');
+            follow('late');
+            follow('soon');
+            await sleep(400);
+            ask = plain;
+            return ['#compared', '#state'].map((place) => /late/.test(document.querySelector(place).textContent));
+        })()",
+    );
+    assert_eq!(is_late, json!([false, false]));
+
     browser.value(&choose("tenn_eeg", "64", 5000));
     browser.press("Enter", 13, "\r");
     wait(&mut browser, &format!("({row}).startsWith('tenn_eeg/candle-cpu-f32/64measuring')"));

@@ -1,9 +1,11 @@
 //! The Python that PyTorch is in, and what it lacks.
 
+use std::process::Command;
+
 use inferbench::definition::Status;
 
 use super::{NET, module_with};
-use crate::support::{Run, Workplace};
+use crate::support::{Run, Workplace, checkout};
 use crate::workers::{environment, has_environment};
 
 #[test]
@@ -80,6 +82,26 @@ fn a_pytorch_that_is_too_old_is_refused_by_its_version() {
     let mut command = workplace.inferbench(&["run", "--noplot"]);
     let refused = command.env("INFERBENCH_TORCH_PYTHON", workplace.path("python")).finish().with_code(3);
     refused.saying(&["PyTorch 2.3.1+cpu is too old: 2.4 or later is needed"]);
+}
+
+/// Specifications of nested values as newer and older releases of PyTorch have them.
+const SPECIFICATIONS: &str = r#"
+import sys
+sys.path[:0] = sys.argv[1:]
+import files
+from types import SimpleNamespace
+assert files.children_of(SimpleNamespace(children=lambda: [1, 2])) == [1, 2]
+assert files.children_of(SimpleNamespace(children_specs=[1, 2])) == [1, 2]
+"#;
+
+#[test]
+fn programs_of_older_releases_say_which_inputs_they_take() {
+    if !has_environment("torch") {
+        return;
+    }
+    let folders = ["python", "torch"].map(|of| checkout().join("src/backend/outside").join(of));
+    let mut python = Command::new(environment("torch").join("bin/python"));
+    python.args(["-c", SPECIFICATIONS]).args(folders).finish().with_code(0);
 }
 
 #[test]

@@ -131,6 +131,27 @@ fn a_mean_over_a_window_with_gaps_leaves_the_gaps_out() {
     means.args(["-c", MEANS]).args(folders).env("JAX_PLATFORMS", "cpu").finish().with_code(0);
 }
 
+/// A split whose outputs alone say into how many parts, as it may be before operator set 18.
+const PARTS: &str = r#"
+import sys
+sys.path[:0] = sys.argv[1:]
+import numpy, onnx
+from graph import Graph
+node = Graph._node(None, onnx.helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1))
+parts = Graph._apply(node, numpy, [numpy.arange(6).reshape(1, 6)])
+assert [part.tolist() for part in parts] == [[[0, 1]], [[2, 3]], [[4, 5]]], parts
+"#;
+
+#[test]
+fn a_split_without_sizes_has_as_many_equal_parts_as_outputs() {
+    if !has_environment("jax") {
+        return;
+    }
+    let folders = ["python", "jax"].map(|of| crate::support::checkout().join("src/backend/outside").join(of));
+    let mut parts = Command::new(environment("jax").join("bin/python"));
+    parts.args(["-c", PARTS]).args(folders).env("JAX_PLATFORMS", "cpu").finish().with_code(0);
+}
+
 #[test]
 fn what_jax_cannot_compile_is_unsupported_by_name() {
     if !has_environment("jax") {

@@ -96,8 +96,16 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
     return process.returncode, output, last[0].removeprefix("inferbench: ")
 
 
-def _framed(records: list[dict[str, Any]], frame: str | None) -> Any:
-    chosen = frame or next((name for name in ("pandas", "polars") if importlib.util.find_spec(name)), "list")
+def _chosen(frame: str | None) -> str:
+    """The form of the records. One that cannot be made is refused before anything is measured for it."""
+    if frame not in (None, "pandas", "polars", "list"):
+        raise ValueError(f"frame is {frame!r}, and not 'pandas', 'polars' or 'list'")
+    if frame in ("pandas", "polars") and not importlib.util.find_spec(frame):
+        raise ModuleNotFoundError(f"frame is {frame!r}, and {frame} is not installed", name=frame)
+    return frame or next((name for name in ("pandas", "polars") if importlib.util.find_spec(name)), "list")
+
+
+def _framed(records: list[dict[str, Any]], chosen: str) -> Any:
     if chosen == "pandas":
         import pandas
 
@@ -106,9 +114,7 @@ def _framed(records: list[dict[str, Any]], frame: str | None) -> Any:
         import polars
 
         return polars.DataFrame(records, infer_schema_length=None)
-    if chosen == "list":
-        return records
-    raise ValueError(f"frame is {frame!r}, and not 'pandas', 'polars' or 'list'")
+    return records
 
 
 def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool = False, **settings: Any) -> Any:
@@ -121,15 +127,15 @@ def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool =
     `"pandas"`, `"polars"` or `"list"`. Raises `InferbenchError` if nothing was measured. A case that failed has a record, whose
     `status` is not `ok`.
     """
-    flags = _flags(settings)
+    chosen, flags = _chosen(frame), _flags(settings)
     code, output, last = _start(["run", *map(os.fspath, models), *flags], quiet)
     if code not in HAS_RECORDS:
         raise InferbenchError(last, code)
     files = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("CSV ")]
     if not files:
         # Such as a dry run.
-        return _framed([], frame)
+        return _framed([], chosen)
     code, output, last = _start(["report", "--format", "json", str(Path(files[-1]).parent)], True)
     if code not in HAS_RECORDS:
         raise InferbenchError(last, code)
-    return _framed(json.loads(output), frame)
+    return _framed(json.loads(output), chosen)

@@ -84,6 +84,9 @@ class Graph:
             raise Refused("unsupported", f"no operator {node.op_type} with graphs inside here")
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        if operator == "Split":
+            # Before operator set 18, only its outputs say into how many equal parts it splits.
+            attributes.setdefault("num_outputs", len(node.output))
         return Node(operator, node.name, list(node.input), list(node.output), attributes)
 
     def _array(self, tensor):

@@ -165,7 +165,7 @@ def exported(path):
             text = str(why).splitlines()[0] if str(why) else type(why).__name__
             raise (refused or [Refused("failed", f"{shown} is not what torch.export.save writes: {text}")])[0] from why
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    positional, named = program.call_spec.in_spec.children() if program.call_spec.in_spec else ((), ())
+    positional, named = children_of(program.call_spec.in_spec) if program.call_spec.in_spec else ((), ())
     names = list(program.graph_signature.user_inputs)
     if any(name not in nodes or not isinstance(nodes[name].meta["val"], torch.Tensor) for name in names):
         raise Refused("unsupported", f"{shown} has an input that is no tensor")
@@ -182,6 +182,11 @@ def exported(path):
         raise Refused("unsupported", f"{shown} drops values by chance ({operator}), as a module in training mode does: export it after `.eval()`")
     notes = [TRUSTED] if IS_TRUSTED else check_code(program, list(getattr(named, "context", None) or ()), shown)
     return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def children_of(spec):
+    """What a specification of nested values has inside; older releases have another name for it."""
+    return spec.children() if hasattr(spec, "children") else spec.children_specs
 
 
 def dropping(program):

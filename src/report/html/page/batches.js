@@ -6,7 +6,7 @@ kinds.batches = {
       const sizes = [...new Set(points.map((point) => point[chart.at ?? "batch_size"]))].sort((a, b) => a - b);
       const isBars = sizes.length === 1;
       return {
-        title: isBars ? `${title} · batch ${sizes[0]}` : title,
+        title: isBars ? `${title} · ${points[0].said ?? `batch ${sizes[0]}`}` : title,
         height: isBars ? barsHeight(points) : 220,
         draw: (width) => (isBars ? bars(chart, points, width) : lines(chart, points, sizes, width)),
       };

@@ -9,7 +9,8 @@ function csv(columns, rows) {
 }
 
 async function copy(text, button) {
-  const label = button.textContent;
+  // The one that a click just before has changed comes back, too.
+  const label = (button.dataset.label ??= button.textContent);
   let isDone = true;
   try {
     await navigator.clipboard.writeText(text);

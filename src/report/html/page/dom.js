@@ -11,6 +11,14 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+// Replaces what is in a node. The focus goes to what comes in the place of the part that had it, so that keys go on where they were.
+function putAnew(node, ...children) {
+  const parts = () => [...node.querySelectorAll("button, input, select, summary")];
+  const place = parts().indexOf(document.activeElement);
+  node.replaceChildren(...children);
+  parts()[place]?.focus();
+}
+
 function swatch(colour, shape = "") {
   const node = make("span", { class: `swatch ${shape}` });
   node.style.background = colour;

@@ -4,9 +4,10 @@ function filterBar(onChange) {
   const bar = document.getElementById("filters");
   const redraw = () => {
     const open = bar.querySelector("details[open]")?.dataset.field;
-    bar.replaceChildren(...shownFields.map((field) => (field.name === "backend" ? chips(field) : choice(field, open === field.name))));
     const count = isSelected.filter(Boolean).length;
-    bar.append(
+    putAnew(
+      bar,
+      ...shownFields.map((field) => (field.name === "backend" ? chips(field) : choice(field, open === field.name))),
       make("span", { class: "count", role: "status" }, `${count} of ${cases.length} cases`),
       make("button", { type: "button", onclick: () => { chosen.clear(); select(); history.replaceState(null, "", "#"); changed(); } }, "Reset"),
       make("button", { type: "button", onclick: (event) => copy(location.href, event.currentTarget) }, "Copy link"),

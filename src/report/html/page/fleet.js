@@ -2,11 +2,12 @@
 
 const fleet = payload.fleet;
 
+// The first one also where nothing was measured: its cells say why.
 const fleetQuantities = !fleet ? [] : [
   { name: "p50", of: (cell) => cell.latency_p50_ms, text: milliseconds },
   { name: "kWh per million samples", of: (cell) => cell.kwh_per_million, text: threeDigits },
   { name: `${fleet.currency || "price"} per million samples or tokens`, of: (cell) => cell.price_per_million, text: threeDigits },
-].filter(({ of }) => fleet.cases.some((row) => row.cells.some((cell) => of(cell) !== undefined)));
+].filter(({ of }, index) => index === 0 || fleet.cases.some((row) => row.cells.some((cell) => of(cell) !== undefined)));
 
 const showsRow = (row) => [...chosen].every(([name, values]) => name === "machine" || values.has(row[name]));
 // Of many machines, the columns are kinds, and the filter is about the machines that stand for them.
@@ -33,7 +34,7 @@ function matrixSection() {
   const rows = () => fleet.cases.filter(showsRow);
   const update = () => {
     const [shown, found] = [places(), rows()];
-    switches.replaceChildren(...(fleetQuantities.length < 2 ? [] : fleetQuantities).map((one) => make("button", {
+    putAnew(switches, ...(fleetQuantities.length < 2 ? [] : fleetQuantities).map((one) => make("button", {
       type: "button", class: "chip", "aria-pressed": String(one === quantity), onclick: () => { quantity = one; update(); },
     }, one.name)));
     head.replaceChildren(make("th", { scope: "col" }, "case"), ...shown.map((place) => header(fleet.columns[place])));

@@ -2,7 +2,7 @@
 
 function threeDigits(value) {
   const magnitude = Math.abs(value);
-  if (magnitude >= 1e6) return value.toExponential(1).replace("e+", "e");
+  if (magnitude >= 1e6) return value.toExponential(2).replace("e+", "e");
   if (magnitude >= 1000) return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
   if (magnitude >= 100) return value.toFixed(0);
   if (magnitude >= 10) return value.toFixed(1);

@@ -52,7 +52,7 @@ function tableSection() {
   const update = () => {
     const found = rows();
     const shown = showsAll ? found : found.slice(0, MOST_ROWS);
-    head.replaceChildren(...shownColumns().map(header));
+    putAnew(head, ...shownColumns().map(header));
     body.replaceChildren(...shown.map((one) => make("tr", { class: one.ratio_to_best === 1 ? "best" : "" },
       ...shownColumns().map((column) => make("td", { class: classOf(column) }, textOf(column, one))))));
     more.textContent = `Show all ${found.length} rows`;

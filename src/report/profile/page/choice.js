@@ -36,7 +36,8 @@ function caseChooser(onChange) {
   const none = make("option", { value: "" }, "nothing");
   const second = select((value) => choose(chosen.index, value === "" ? null : Number(value)), none, ...ids.map(option(chosen.against)));
   const swap = make("button", { type: "button", onclick: () => { choose(chosen.against, chosen.index); onChange(); } }, "Swap");
-  document.getElementById("filters").replaceChildren(
+  putAnew(
+    document.getElementById("filters"),
     make("label", {}, chosen.against === null ? "Case" : "A", first), make("label", {}, chosen.against === null ? "compared with" : "B", second),
     ...(chosen.against === null ? [] : [swap]));
 }

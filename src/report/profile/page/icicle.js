@@ -11,7 +11,8 @@ function icicle(root, shown, name) {
 
   const isAbove = (node) => { for (let at = state.zoomed; at; at = at.parent) if (at === node) return true; return false; };
   const isBelow = (node) => { for (let at = node; at; at = at.parent) if (at === state.zoomed) return true; return false; };
-  const isFound = (node) => state.query !== "" && node.path.toLowerCase().includes(state.query);
+  // The whole call has the name of its case, which is no module and no operator.
+  const isFound = (node) => node !== root && state.query !== "" && node.path.toLowerCase().includes(state.query);
 
   function fill(node) {
     if (shown[0].is_stacks) return node.name.startsWith("[") ? [kindColour("outside"), 0.3] : [kindColour("module"), 0.55];

@@ -29,7 +29,7 @@ function tableSection(id, title, caption, given, rows) {
   const update = () => {
     const all = found();
     const shown = showsAll ? all : all.slice(0, MOST_ROWS);
-    head.replaceChildren(...columns.map(header));
+    putAnew(head, ...columns.map(header));
     body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((column) => cell(column, row)))));
     status.textContent = all.length === rows.length ? "" : `${all.length} of ${rows.length} rows`;
     more.textContent = `Show all ${all.length} rows`;
