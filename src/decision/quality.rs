@@ -57,7 +57,7 @@ pub enum Quality {
 pub type Loss = (f64, Option<f64>);
 
 impl Quality {
-    /// What a loss says if so much is allowed.
+    /// Judges a loss, with its upper bound if that is known, by the largest loss that is allowed.
     pub fn of_loss(loss: Option<Loss>, allowed: f64) -> Self {
         match loss {
             None => Quality::Unknown,

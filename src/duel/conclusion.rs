@@ -11,7 +11,7 @@ fn measured(entries: &[Entry], case: usize) -> impl Iterator<Item = &MeasuredGen
     entries.iter().filter(move |entry| entry.case == case).filter_map(|entry| entry.result.as_ref().ok())
 }
 
-/// What the generations of a case have measured.
+/// The measurements of a case, one for each generation.
 pub fn generations_of(entries: &[Entry], case: usize) -> Vec<Generation> {
     measured(entries, case).map(Generation::from).collect()
 }

@@ -26,7 +26,7 @@ pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usiz
     calls.plain_by_position_ns.iter().enumerate().map_while(position).collect()
 }
 
-/// Whether the innermost module of the operator is one of attention.
+/// Whether the operator belongs to an attention module. Only the innermost module around it counts.
 fn is_in_attention(row: &ProfileRow) -> bool {
     let innermost = row.module.as_deref().and_then(|module| module.rsplit('.').next()).unwrap_or_default();
     ATTENTION.iter().any(|name| innermost.contains(name))

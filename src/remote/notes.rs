@@ -17,7 +17,7 @@ use crate::statistics::SortedCalls;
 /// What a server may ask to wait for, at most.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// What the connections have noted in a trial.
+/// Counts and times that all connections of a trial collect together.
 #[derive(Default)]
 pub struct Notes {
     connects_ns: Vec<u64>,

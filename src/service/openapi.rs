@@ -101,7 +101,7 @@ impl Api {
         errors: &[(u16, &str)],
     ) {
         let answer = content(&self.schemas.subschema_for::<T>());
-        // What starts or cancels a job is only accepted at first.
+        // A request that starts or cancels a job is answered with 202 (accepted), before the job has started or ended.
         let code = if method == "get" { "200" } else { "202" };
         let mut responses = Map::new();
         responses.insert(code.to_owned(), json!({ "description": "The answer.", "content": answer }));

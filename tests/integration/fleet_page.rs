@@ -197,7 +197,7 @@ fn a_browser_shows_the_best_machine_of_each_case() {
 /// The figures of the guide: `cargo test --release --test integration fleet_page::a_large_fleet -- --ignored --nocapture`, with
 /// `MACHINES`, `CASES`, `RUNS` and `PAGE` (a file for the page) in the environment.
 #[test]
-#[ignore = "it takes minutes and gigabytes"]
+#[ignore = "prints the figures of the guide, which takes minutes and gigabytes"]
 fn a_large_fleet_has_a_page_that_opens() {
     let number = |name: &str, otherwise| std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap());
     let (machines, cases, runs) = (number("MACHINES", 1000), number("CASES", 1000), number("RUNS", 1));

@@ -151,7 +151,7 @@ pub struct Rows<'a> {
     pub all: Vec<&'a Example>,
 }
 
-/// What is left out to see how far predictions are off.
+/// The rows that a fit is made without, so that its predictions of them show how large its errors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum LeftOut {

@@ -136,7 +136,7 @@ impl Supervisor {
 /// Tells the failure of a case from an error that ends everything.
 ///
 /// # Errors
-/// Those that are of no case.
+/// Every error that is not the failure of one case.
 pub fn of_case<T>(result: Result<T>) -> Result<Result<T, CaseFailure>> {
     result.map(Ok).or_else(|error| error.downcast().map(Err))
 }
