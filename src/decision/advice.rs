@@ -297,7 +297,7 @@ fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Optio
         record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms))),
         rate,
         own_memory(record).map(|memory| format!("memory {}", megabytes(memory))),
-        record.model_size_mb.map(megabytes),
+        record.model_size_mb.map(|size| format!("size {}", megabytes(size))),
         quality_text(row, found.measure),
         row.under_load.as_ref().map(UnderLoad::text),
     ];

@@ -160,7 +160,8 @@ pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String
     let record = &row.record;
     let quality = quality_text(row, measure);
     let latency = record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms)));
-    let figures = listed([latency, record.model_size_mb.map(megabytes), quality]);
+    let size = record.model_size_mb.map(|size| format!("size {}", megabytes(size)));
+    let figures = listed([latency, size, quality]);
     let Some(baseline) = rows.iter().find(|row| row.is_baseline && !row.is_recommended) else {
         return format!("Keep {}: {figures}; no row of kept quality is shown to be better in {goal}.", name(row));
     };

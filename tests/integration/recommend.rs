@@ -56,7 +56,7 @@ fn advice(workplace: &Workplace, arguments: &[&str]) -> Value {
 fn one_sentence_names_the_case_and_the_rest_says_why() {
     let text = with(&rows()).inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
     for part in [
-        "\nFor latency, deploy the original on ort, batch 1: p50 2.00 ms, 500 samples/s, memory 70.0 MB, 10.0 MB.\n",
+        "\nFor latency, deploy the original on ort, batch 1: p50 2.00 ms, 500 samples/s, memory 70.0 MB, size 10.0 MB.\n",
         "runner-up     the original on tch, batch 1: takes 2.00 (",
         "confidence    95 %",
         "batch sizes   batch 8 has the best time per sample, 1.13 ms, 43.8 % less than batch 1; a doubled batch takes 1.65 times",

@@ -128,7 +128,7 @@ fn the_table_ends_with_what_to_ship() {
     assert!(text.contains("\n  distilled on tch: unsupported: no <TorchScript> file | of it\n"), "{text}");
     assert!(text.contains("\ndigits · batch 8\n"), "{text}");
     assert!(line(" int8-dynamic ").contains("open") && line(" distilled ").contains("lost"), "{text}");
-    assert!(text.contains("\nShip int8-static on ort: p50 1.25 ms, 3.00 MB, "), "{text}");
+    assert!(text.contains("\nShip int8-static on ort: p50 1.25 ms, size 3.00 MB, "), "{text}");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("Ship int8-static on ort: ")), "{text}");
 }
 
