@@ -230,7 +230,7 @@ fn quantity(row: &Row, options: &Options) -> Option<f64> {
     options.quantity(options.goal, &row.record)
 }
 
-/// The runner-up, and how sure it is that it is one. Returns `None` without a second case that may be recommended.
+/// The runner-up, and the confidence with which it is one. Returns `None` without a second case that may be recommended.
 fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(RunnerUp, String)> {
     let first = *found.chosen.as_ref().ok()?;
     let (second, _) = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended)?;

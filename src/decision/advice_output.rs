@@ -53,7 +53,7 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
 pub fn table(all: &[Advice]) -> Table {
     let texts = [Column::text("model"), Column::text("deploy").essential(), Column::number("p50").essential()];
     let others = [Column::number("throughput").minor(), Column::number("memory").minor(), Column::text("runner-up")];
-    let of_two = [Column::number("its p50 ÷ best"), Column::text("how sure").essential()];
+    let of_two = [Column::number("its p50 ÷ best"), Column::text("confidence").essential()];
     let mut table = Table::new(texts.into_iter().chain(others).chain(of_two));
     for advice in all.iter().filter(|advice| advice.considered > 1) {
         let Some(deploy) = &advice.deploy else { continue };
@@ -68,7 +68,7 @@ pub fn table(all: &[Advice]) -> Table {
             deploy.memory_mb.map(megabytes).into(),
             second.map(|it| it.name.clone()).into(),
             second.and_then(times).into(),
-            second.map(how_sure).into(),
+            second.map(confidence).into(),
         ];
         table.row(cells).sentence(format!("{}: {}", title(advice), with_doubt(advice)));
     }
@@ -80,8 +80,8 @@ fn times(second: &RunnerUp) -> Option<String> {
     second.interval.as_ref().map(ratio).or(second.ratio.map(|ratio| fixed(ratio, 2)))
 }
 
-/// How sure it is that the first is better than the runner-up.
-fn how_sure(second: &RunnerUp) -> String {
+/// The confidence with which the first is better than the runner-up.
+fn confidence(second: &RunnerUp) -> String {
     match second.verdict {
         Some(Verdict::CannotSay | Verdict::NotSlower) => "undecided",
         Some(Verdict::Same) => "95 %: both are as fast",

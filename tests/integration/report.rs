@@ -412,6 +412,23 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
     assert!(curves.iter().all(|curve| curve["quantiles"].as_array().unwrap().len() > 15), "{curves:?}");
 }
 
+/// Says how far the table of what to deploy goes beyond its section in a frame of 1100 pixels.
+const MEASURE: &str = "addEventListener('load', () => { const inner = document.querySelector('iframe').contentDocument; \
+    const table = inner.querySelector('#deploy .scroll'); \
+    const seen = { beyond: table.scrollWidth - table.clientWidth, last: table.querySelector('th:last-child').textContent }; \
+    const pre = document.createElement('pre'); pre.id = 'seen'; pre.textContent = JSON.stringify(seen); document.body.replaceChildren(pre); });";
+
+#[test]
+fn no_column_of_what_to_deploy_is_cut_off_in_a_window_of_1100_pixels() {
+    let workplace = with_runs(3, 40);
+    let page = page(&workplace, &[]).replace('&', "&amp;").replace('"', "&quot;");
+    let frame = format!(
+        "<html><head></head><body><iframe style=\"width: 1100px; height: 800px; border: 0\" srcdoc=\"{page}\"></iframe></body></html>"
+    );
+    let Some(seen) = chromium::read(&frame, MEASURE, &workplace.path(""), "") else { return };
+    assert_eq!(seen, serde_json::json!({ "beyond": 0, "last": "confidence" }));
+}
+
 /// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
 const READER: &str = include_str!("../data/report_reader.js");
 

@@ -96,11 +96,12 @@ fn what_to_deploy_is_a_row_with_its_sentence_below() {
     let table = advice_table(&all);
     let markdown = table.markdown();
     let lines: Vec<&str> = markdown.lines().collect();
-    assert_eq!(lines[0], "| model | deploy | p50 | throughput | memory | runner-up | its p50 ÷ best | how sure |");
+    assert_eq!(lines[0], "| model | deploy | p50 | throughput | memory | runner-up | its p50 ÷ best | confidence |");
     let row = "| m | **the original on ort** | 2.00 ms | 500 samples/s | 110 MB | the original on tch | 1.50 (";
     assert!(lines[2].starts_with(row) && lines[2].ends_with(" | 95 % |"), "{markdown}");
     assert!(lines[3].contains("6634 tokens/s") && lines[3].ends_with(" | undecided |"), "{markdown}");
     assert!(lines[5].starts_with("- m: For latency, deploy the original on ort: p50 2.00 ms"), "{markdown}");
+    assert!(section(&all).contains("<th>confidence</th></tr></thead>"), "{}", section(&all));
     assert!(section(&all).contains("<tr title=\"m: For latency, deploy the original on ort: p50 2.00 ms"));
     assert!(table.terminal().contains("\n  n: For latency, deploy the original on ort: "), "{}", table.terminal());
 }
