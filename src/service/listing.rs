@@ -22,10 +22,11 @@ use super::models::Listed;
 use super::past::age;
 use super::queue::since;
 use super::runs::Run;
-use crate::history::{History, records_as_parquet, write_records};
+use crate::history::{History, PAGE, PROFILES, records_as_parquet, write_records};
 use crate::paths::Paths;
 use crate::report::index::REPORT;
 use crate::run_data::Record;
+use crate::run_data::files::folders_with;
 
 /// Rows of a page where nothing is said, and at most. At least, it is one.
 const ROWS: usize = 100;
@@ -158,12 +159,29 @@ pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>)
         let page = find(&context.paths, &id)?.map(|run| run.pages().join(REPORT)).filter(|page| page.is_file());
         Ok(page.map(fs_err::read).transpose()?)
     };
-    let page = blocking(reading).await?.ok_or_else(no_run)?;
+    Ok(page_of_history(blocking(reading).await?.ok_or_else(no_run)?))
+}
+
+/// `GET /api/v1/runs/profiles/{profile}/profile.html`: the page of a profile. A report, which is one folder below those of the profiles, has
+/// links to `../profiles/…`, and this is where they lead from the path of the report.
+pub async fn profile(State(context): State<Arc<Context>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let reading = move || {
+        // The name is looked up among those that there are.
+        let folders = folders_with(&context.paths.reports().join(PROFILES), PAGE);
+        let folder = folders.iter().find(|folder| folder.file_name().is_some_and(|its| its == name.as_str()));
+        Ok(folder.map(|folder| fs_err::read(folder.join(PAGE))).transpose()?)
+    };
+    let missing = || Failure::not_found("there is no profile of that name; `inferbench profile` makes one");
+    Ok(page_of_history(blocking(reading).await?.ok_or_else(missing)?))
+}
+
+/// A page that a measurement has left in the history. Its own policy stands in it, too: it is one file with its program inside, and requests
+/// nothing.
+fn page_of_history(page: Vec<u8>) -> Response {
     let mut response = bytes(page, "text/html; charset=utf-8");
-    // Its own policy stands in it, too: it is one file with its program inside, and requests nothing.
     let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'";
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    Ok(response)
+    response
 }
 
 /// The parameters of the list of records: lists of names are separated by commas.

@@ -59,6 +59,10 @@ fn document() -> Value {
         "Server-sent events `planned`, `case`, `left` and `state`, from the beginning or after `Last-Event-ID`.";
     api.add::<String>("get", "/runs/{id}/events", summary, id(), &missing);
     api.add::<String>("get", "/runs/{id}/report", "The page with charts of a run.", id(), &missing);
+    let profile = vec![path_parameter("profile", "The name of a profile.")];
+    let missing = [(404, "There is no such profile.")];
+    let summary = "The page of a profile, to which reports have links.";
+    api.add::<String>("get", "/runs/profiles/{profile}/profile.html", summary, profile, &missing);
     let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
     let errors = [(406, "None of the three is accepted."), busy];
     api.add::<Page<Record>>("get", "/records", summary, query_parameters::<RecordsQuery>(), &errors);

@@ -26,6 +26,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/api/v1/runs/{id}", get(listing::run).delete(runs::cancel))
         .route("/api/v1/runs/{id}/events", get(runs::events))
         .route("/api/v1/runs/{id}/report", get(listing::report))
+        .route("/api/v1/runs/profiles/{profile}/profile.html", get(listing::profile))
         .route("/api/v1/records", get(listing::records))
         .route("/api/v1/devices", get(listing::devices))
         .route("/api/v1/models", get(listing::models))

@@ -87,6 +87,32 @@ fn a_job_tells_its_cases_as_they_come_and_leaves_records_in_three_forms() {
 }
 
 #[test]
+fn the_link_of_a_report_leads_to_the_page_of_the_profile() {
+    let workplace = workplace();
+    let folder = workplace.path("target-reports/profiles/20260101T000000Z a");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("profile.json"), r#"{"cases": [{"case_id": "digits/candle-cpu-f32/1"}]}"#).unwrap();
+    fs::write(folder.join("profile.html"), "where the time goes").unwrap();
+    let server = Server::start(&workplace, &[]);
+    let id = server.submit(SHORT_JOB);
+    server.wait_until(&id, "done");
+    let report = server.get(&format!("/api/v1/runs/{id}/report"));
+    let text = String::from_utf8_lossy(&report.body);
+    let mut links = text.split("\"../").filter_map(|rest| rest.split_once("#digits%2Fcandle-cpu-f32%2F1\""));
+    let (link, _) = links.next().unwrap_or_else(|| panic!("no link to the profile in {text}"));
+    assert_eq!(link, "profiles/20260101T000000Z%20a/profile.html");
+    // A browser resolves `..` against the path of the report.
+    let page = server.get(&format!("/api/v1/runs/{link}"));
+    assert_eq!((page.code, page.body.as_slice()), (200, b"where the time goes".as_slice()), "{page:?}");
+    for header in ["content-type", "content-security-policy"] {
+        assert_eq!(page.headers[header], report.headers[header]);
+    }
+    assert!(page.headers["content-security-policy"].contains("script-src 'unsafe-inline'"), "{page:?}");
+    let missing = server.get("/api/v1/runs/profiles/20260102T000000Z/profile.html");
+    assert!(missing.error(404).contains("no profile of that name"));
+}
+
+#[test]
 fn a_job_is_cancelled_and_keeps_the_cases_that_are_finished() {
     let workplace = workplace();
     let server = Server::start(&workplace, &[]);

@@ -58,6 +58,7 @@ fn hostile_requests() -> Vec<String> {
     for name in names {
         requests.push(head("GET", &format!("/api/v1/benchmark/{name}"), ""));
         requests.push(head("GET", &format!("/api/v1/runs/{name}/report"), ""));
+        requests.push(head("GET", &format!("/api/v1/runs/profiles/{name}/profile.html"), ""));
         requests.push(head("DELETE", &format!("/api/v1/runs/{name}"), ""));
     }
     requests.push(head("GET", &format!("/api/v1/benchmark/{}", "a".repeat(5000)), ""));
