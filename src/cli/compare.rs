@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     write_or_print(arguments.output.as_deref(), &text)?;
     let pages = newest_pages(&paths.reports(), Path::new(""));
     for case in found.slower() {
-        if let Some(page) = pages.get(&case.id) {
+        if let Some(page) = pages.get(&case.case.to_string()) {
             eprintln!("profile of {}: {page}", case.id);
         }
     }

@@ -126,6 +126,7 @@ pub struct SideSummary {
 /// A case on both sides, or on one.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedCase {
+    /// The id of the case. If it is compared machine by machine, as the anchor of merged runs is, ` on ` and the machine follow.
     pub id: String,
     pub case: Case,
     /// Absent if one of the sides has no right measurement.
@@ -258,8 +259,11 @@ pub fn compare(
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
     let mut disturbed_runs = 0;
     let mut has_pair = false;
-    for pair in pair(base, candidate, &options.filter) {
-        let id = pair.case.to_string();
+    // If machines may differ, the runs of all machines are compared together.
+    let is_of_any_machine = options.allowed.contains(&Condition::Host);
+    let pairs = pair(base, candidate, &options.filter).into_iter();
+    for pair in pairs.flat_map(|pair| if is_of_any_machine { vec![pair] } else { pair.by_machine() }) {
+        let id = pair.id();
         let case = |changes| ComparedCase {
             id: id.clone(),
             case: pair.case.clone(),
@@ -269,6 +273,12 @@ pub fn compare(
             records: Default::default(),
         };
         if pair.base.is_empty() || pair.candidate.is_empty() {
+            if pair.host_id.is_some() {
+                // The case itself is not gone: both sides have it on another machine.
+                let side = if pair.base.is_empty() { candidate } else { base };
+                notes.push(format!("{id}: not compared: of the two sides, only {} has this machine", side.name));
+                continue;
+            }
             let change = of_one_side(&pair, candidate, options);
             // Also if no case is left that both sides have.
             has_pair |= change.effect == Effect::Regression;

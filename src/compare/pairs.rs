@@ -15,6 +15,8 @@ use crate::run_data::Record;
 #[derive(Debug)]
 pub struct Pair<'a> {
     pub case: Case,
+    /// The machine of the records, if the case is compared machine by machine.
+    pub host_id: Option<&'a str>,
     pub base: Vec<&'a Record>,
     pub candidate: Vec<&'a Record>,
 }
@@ -35,10 +37,10 @@ pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec
         let found = cases.find(|case| candidates.contains_key(case));
         // What was paired is paired once.
         let candidate = found.and_then(|case| candidates.get_mut(&case)).map(std::mem::take).unwrap_or_default();
-        pairs.push(Pair { case: case.clone(), base: records.clone(), candidate });
+        pairs.push(Pair { case: case.clone(), host_id: None, base: records.clone(), candidate });
     }
     let only_there = candidates.into_iter().filter(|(_, records)| !records.is_empty());
-    pairs.extend(only_there.map(|(case, candidate)| Pair { case, base: Vec::new(), candidate }));
+    pairs.extend(only_there.map(|(case, candidate)| Pair { case, host_id: None, base: Vec::new(), candidate }));
     pairs
 }
 
@@ -52,7 +54,43 @@ fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Re
     groups
 }
 
-impl Pair<'_> {
+/// Whether one run among these records has several machines. Of a case, it has them if the run was merged and the case is its anchor, which
+/// every machine has measured.
+fn is_of_merged_run(records: &[&Record]) -> bool {
+    let is_elsewhere = |one: &Record, other: &Record| one.run_id == other.run_id && one.host_id != other.host_id;
+    records.iter().any(|one| records.iter().any(|other| is_elsewhere(one, other)))
+}
+
+impl<'a> Pair<'a> {
+    /// The case on each machine, if a side has a merged run and the sides have a machine in common: the rows of an anchor are no
+    /// repetitions of one another, and each is compared with that of the same machine. Otherwise, this is the pair as it is.
+    pub fn by_machine(self) -> Vec<Self> {
+        let hosts = |records: &[&'a Record]| -> BTreeSet<&'a str> {
+            records.iter().copied().map(|record| record.host_id.as_str()).collect()
+        };
+        let (base, candidate) = (hosts(&self.base), hosts(&self.candidate));
+        let is_merged = is_of_merged_run(&self.base) || is_of_merged_run(&self.candidate);
+        if !is_merged || base.is_disjoint(&candidate) {
+            return vec![self];
+        }
+        let on = |host_id: &'a str| {
+            let own = |records: &[&'a Record]| -> Vec<&'a Record> {
+                records.iter().copied().filter(|record| record.host_id == host_id).collect()
+            };
+            let (base, candidate) = (own(&self.base), own(&self.candidate));
+            Pair { case: self.case.clone(), host_id: Some(host_id), base, candidate }
+        };
+        base.union(&candidate).copied().map(on).collect()
+    }
+
+    /// The id of the case, and the machine if it is compared machine by machine: `m/ort-cpu-f32/1 on 1a2b3c4d`.
+    pub fn id(&self) -> String {
+        match self.host_id {
+            Some(host_id) => format!("{} on {host_id}", self.case),
+            None => self.case.to_string(),
+        }
+    }
+
     /// The run whose measurement both sides have, as a baseline that was saved by the latest run has.
     pub fn shared_run(&self) -> Option<&str> {
         let is_same = |one: &Record, other: &Record| {
@@ -126,6 +164,42 @@ mod tests {
         let only_compute = side(vec![with_boundary("a", Boundary::Compute)]);
         let pairs = pair(&only_compute, &other, &CaseFilter::default());
         assert_eq!(pairs[0].differences()[0].condition, Condition::Boundary);
+    }
+
+    #[test]
+    fn the_anchor_of_merged_runs_is_paired_machine_by_machine() {
+        let on = |run_id: &str, host_id: &str| Record {
+            host_id: host_id.into(),
+            ..with_boundary(run_id, Boundary::Compute)
+        };
+        let paired = |base: &[(&str, &str)], candidate: &[(&str, &str)]| {
+            let [base, candidate] =
+                [base, candidate].map(|rows| side(rows.iter().map(|&(run_id, host_id)| on(run_id, host_id)).collect()));
+            let pairs = pair(&base, &candidate, &CaseFilter::default()).into_iter().flat_map(Pair::by_machine);
+            let shown = |pair: Pair<'_>| {
+                let machine = pair.host_id.unwrap_or("all").to_owned();
+                assert_eq!(pair.id().ends_with(&format!(" on {machine}")), pair.host_id.is_some());
+                (machine, pair.base.len(), pair.candidate.len(), pair.differences().len())
+            };
+            pairs.map(shown).collect::<Vec<_>>()
+        };
+        let of = |machine: &str, base: usize, candidate: usize, differences: usize| {
+            (machine.to_owned(), base, candidate, differences)
+        };
+        let merged = [("m1", "a"), ("m1", "b")];
+        // A side may have several merged runs.
+        let several = [("m2", "a"), ("m2", "b"), ("m3", "b")];
+        assert_eq!(paired(&merged, &several), [of("a", 1, 1, 0), of("b", 1, 2, 0)]);
+        // A machine that one side lacks has a pair of its own.
+        assert_eq!(
+            paired(&merged, &[("m2", "b"), ("m2", "c")]),
+            [of("a", 1, 0, 0), of("b", 1, 1, 0), of("c", 0, 1, 0)]
+        );
+        assert_eq!(paired(&[("r", "a")], &merged), [of("a", 1, 1, 0), of("b", 0, 1, 0)]);
+        // Other machines are refused as those of any other runs are.
+        assert_eq!(paired(&merged, &[("m2", "c"), ("m2", "d")]), [of("all", 2, 2, 1)]);
+        assert_eq!(paired(&[("r", "a"), ("s", "b")], &[("t", "a"), ("u", "b")]), [of("all", 2, 2, 1)]);
+        assert_eq!(paired(&merged, &[]), [of("all", 2, 0, 1)]);
     }
 
     #[test]

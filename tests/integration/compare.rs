@@ -266,6 +266,31 @@ fn other_hosts_libraries_and_boundaries_are_refused_unless_allowed() {
 }
 
 #[test]
+fn the_anchor_of_merged_runs_is_compared_on_each_machine_that_both_have() {
+    let workplace = with_history();
+    let on = |run_id: &str, host_id: &str, ms| Record { host_id: host_id.into(), ..record(run_id, 1, ms) };
+    store(&workplace, "merged", &[on("merged", "host-a", 2.0), on("merged", "host-b", 3.0)]);
+    store(&workplace, "later", &[on("later", "host-a", 2.2), on("later", "host-b", 3.0)]);
+    let compared = |candidate: &str, more: &[&str], code| {
+        workplace.inferbench(&[&["compare", "merged", candidate], more].concat()).finish().with_code(code)
+    };
+    let found = json(&compared("later", &["--format", "json"], 1));
+    let ids: Vec<&str> = found["cases"].as_array().unwrap().iter().map(|case| case["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["m/ort-cpu-f32/1 on host-a", "m/ort-cpu-f32/1 on host-b"]);
+    // Nothing is known of the other host's noise.
+    assert_eq!(verdicts(&found), ["slower", "cannot-say"]);
+    assert_eq!(found["refused"], serde_json::json!([]));
+    shows(&compared("later", &[], 1), &["`inferbench profile 'm/ort-cpu-f32/1'`"]);
+
+    store(&workplace, "alone", &[on("alone", "host-a", 2.0)]);
+    let alone = "m/ort-cpu-f32/1 on host-b: not compared: of the two sides, only merged has this machine";
+    shows(&compared("alone", &[], 0), &[alone, "no regression: 1 same"]);
+    store(&workplace, "elsewhere", &[on("elsewhere", "host-c", 2.0), on("elsewhere", "host-d", 3.0)]);
+    let refused = compared("elsewhere", &[], 3);
+    shows(&refused, &["m/ort-cpu-f32/1: refused: host: host-a and host-b ↔ host-c and host-d"]);
+}
+
+#[test]
 fn what_does_not_run_or_is_wrong_or_larger_is_a_regression() {
     let workplace = with_history();
     let good = || record("candidate", 8, 9.0);

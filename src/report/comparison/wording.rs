@@ -233,7 +233,7 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
         );
     }
     if let Some(slower) = comparison.slower().next() {
-        lines.push(format!("`inferbench profile '{}'` shows where the time of a slower case goes", slower.id));
+        lines.push(format!("`inferbench profile '{}'` shows where the time of a slower case goes", slower.case));
     }
     if comparison.disturbed_runs > 0 {
         let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
