@@ -191,6 +191,8 @@ impl Driver<'_> {
         let comparisons = pairings.iter().map(|pairing| pairing.candidate_starts().count()).sum();
         let fewest = fewest_generations(comparisons);
         let rules = &self.terms.rules;
+        let too_few = rules.generations.and_then(|asked| foresight::too_few(usize::from(asked), comparisons));
+        too_few.iter().for_each(|text| self.say(text));
         let asked = rules.slice_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
         let mut pilots = Vec::new();
         for pairing in pairings {

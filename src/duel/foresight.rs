@@ -3,7 +3,7 @@
 
 use super::driver::PLANNED;
 use super::pilot::Pilot;
-use crate::compare::{CaseOutcome, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width};
+use crate::compare::{CaseOutcome, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width, fewest_generations};
 use crate::report::numbers::short_percent;
 
 /// Longer duels are not advised.
@@ -33,6 +33,18 @@ fn calls(plan: &DuetPlan) -> String {
         0 => one_or_more(plan.slice.counted),
         dropped => format!("{} after {dropped} that fill the caches", one_or_more(plan.slice.counted)),
     }
+}
+
+/// What the user's number of generations cannot show in a duel of so many comparisons, and the number that could. Returns `None` if the
+/// generations are enough.
+pub fn too_few(generations: usize, comparisons: usize) -> Option<String> {
+    let fewest = fewest_generations(comparisons);
+    (generations < fewest).then(|| {
+        format!(
+            "{generations} generations cannot show a change of one alone of {comparisons} comparisons, however large it is: that \
+             needs at least {fewest}: `--generations {fewest}`"
+        )
+    })
 }
 
 /// What it takes to decide the cases that are planned for less: `± 0.6 % needs about 3 min: --minutes 3`. Returns `None` if the
@@ -112,6 +124,15 @@ mod tests {
         assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2 min: `--minutes 2`");
         assert_eq!(advice(&[planned(0.002, 34.0)]), None);
         assert!(advice(&[planned(0.3, 34.0)]).unwrap().contains("out of reach"));
+    }
+
+    #[test]
+    fn too_few_generations_for_so_many_comparisons_are_said_with_the_number_that_is_enough() {
+        assert_eq!([too_few(12, 1), too_few(12, 20), too_few(13, 24), too_few(40, 24)], [None, None, None, None]);
+        let said = too_few(12, 24).unwrap();
+        assert!(said.starts_with("12 generations cannot show a change of one alone of 24 comparisons"), "{said}");
+        assert!(said.ends_with("that needs at least 13: `--generations 13`"), "{said}");
+        assert!(too_few(12, 41).unwrap().ends_with("`--generations 14`"));
     }
 
     #[test]
