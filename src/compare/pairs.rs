@@ -54,8 +54,7 @@ fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Re
     groups
 }
 
-/// Whether one run among these records has several machines. Of a case, it has them if the run was merged and the case is its anchor, which
-/// every machine has measured.
+/// Whether a run among these records of one case has rows of several machines: a merged run has a row of its anchor case of each machine.
 fn is_of_merged_run(records: &[&Record]) -> bool {
     let is_elsewhere = |one: &Record, other: &Record| one.run_id == other.run_id && one.host_id != other.host_id;
     records.iter().any(|one| records.iter().any(|other| is_elsewhere(one, other)))
