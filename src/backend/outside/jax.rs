@@ -61,7 +61,7 @@ impl Backend for Jax {
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        describe(&mut start(self.place, device, 1)?)?.devices[0].availability()
+        describe(&mut start(self.place, device, 1)?)?.availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {

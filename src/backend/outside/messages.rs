@@ -71,6 +71,15 @@ pub(super) struct OutsideDevice {
     pub status: Option<Status>,
 }
 
+#[cfg(any(feature = "jax", feature = "ort-web", feature = "torch"))]
+impl Description {
+    /// What a process says of the device that it was started for, or why nothing can run on it.
+    pub fn availability(&self) -> Result<String, CaseFailure> {
+        let none = || CaseFailure::unavailable(format!("{} {} describes no device", self.name, self.version));
+        self.devices.first().ok_or_else(none)?.availability()
+    }
+}
+
 impl OutsideDevice {
     /// Its description, or why nothing can run on it.
     pub fn availability(&self) -> Result<String, CaseFailure> {
@@ -206,4 +215,23 @@ pub(super) struct Progress {
     pub together: Option<u64>,
     /// In place of that of `load`.
     pub note: Option<String>,
+}
+
+#[cfg(all(test, any(feature = "jax", feature = "ort-web", feature = "torch")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_describes_no_device_has_none_that_is_available() {
+        let described = |devices: Value| {
+            let answer = json!({ "protocol": PROTOCOL, "name": "torch", "version": "2.11.0", "devices": devices });
+            let description: Description = serde_json::from_value(answer).unwrap();
+            description.availability().map_err(|failure| (failure.status, failure.message))
+        };
+        assert_eq!(described(json!([{ "device": "cpu", "detail": "eager" }])), Ok("eager".to_owned()));
+        let missing = json!([{ "device": "cuda", "missing": "no cuda here" }, { "device": "cpu" }]);
+        assert_eq!(described(missing), Err((Status::Unavailable, "no cuda here".to_owned())));
+        let none = "torch 2.11.0 describes no device".to_owned();
+        assert_eq!(described(json!([])), Err((Status::Unavailable, none)));
+    }
 }

@@ -108,8 +108,7 @@ impl Backend for OrtWeb {
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        let description = describe(&mut open(device, 1, Vec::new())?)?;
-        description.devices[0].availability()
+        describe(&mut open(device, 1, Vec::new())?)?.availability()
     }
 
     fn needs_one_shape(&self, device: &str) -> bool {

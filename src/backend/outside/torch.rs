@@ -146,7 +146,7 @@ impl Backend for Torch {
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        describe(&mut self.start(device, 1, false, None)?)?.devices[0].availability()
+        describe(&mut self.start(device, 1, false, None)?)?.availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
