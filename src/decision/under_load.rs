@@ -99,15 +99,20 @@ fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
     is_newer && is_same && newer.verdict != Some(Verdict::Invalid) && (is_repeated || has_failed)
 }
 
+/// The p99 that a trial is judged by, as [`UnderLoad`] describes it.
+fn p99_ms(trial: &LoadResult) -> f64 {
+    let is_for_p99 = trial.percentile >= 0.99;
+    let of_search = trial.bound_ms.filter(|_| trial.is_highest);
+    let shown = trial.latency_upper_ms.filter(|_| trial.verdict != Some(Verdict::Undecided)).or(of_search);
+    shown.filter(|_| is_for_p99).unwrap_or(trial.latency_p99_ms)
+}
+
 impl From<&LoadResult> for UnderLoad {
     fn from(trial: &LoadResult) -> Self {
-        let is_for_p99 = trial.percentile >= 0.99;
-        let of_search = trial.bound_ms.filter(|_| trial.is_highest);
-        let shown = trial.latency_upper_ms.filter(|_| trial.verdict != Some(Verdict::Undecided)).or(of_search);
         UnderLoad {
             run_id: trial.run_id.clone(),
             samples_per_s: trial.samples_per_s,
-            p99_ms: shown.filter(|_| is_for_p99).unwrap_or(trial.latency_p99_ms),
+            p99_ms: p99_ms(trial),
             memory_mb: trial.memory_mb,
             instances: trial.instances,
             threads: trial.threads,
@@ -139,10 +144,10 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
     let newest = own().map(|row| (row.timestamp, &row.run_id)).max()?;
     let of_newest = || own().filter(|row| (row.timestamp, &row.run_id) == newest);
     let (most, least) = (options.limits.max_p99_ms, options.limits.min_rate);
-    let within = of_newest().filter(|row| most.is_none_or(|most| row.latency_p99_ms <= most));
+    let within = of_newest().filter(|row| most.is_none_or(|most| p99_ms(row) <= most));
     let best = within.max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
-    let row = best.or_else(|| of_newest().min_by(|one, other| one.latency_p99_ms.total_cmp(&other.latency_p99_ms)))?;
-    let is_slow = most.is_some_and(|most| row.latency_p99_ms > most);
+    let row = best.or_else(|| of_newest().min_by(|one, other| p99_ms(one).total_cmp(&p99_ms(other))))?;
+    let is_slow = most.is_some_and(|most| p99_ms(row) > most);
     let beyond = match least.filter(|least| row.samples_per_s < *least) {
         _ if is_slow => ", which is above the limit",
         Some(_) => ", which is below the rate that is asked for",
@@ -152,7 +157,7 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
     Some(format!(
         "{case_id}: {server} answers {} samples/s with p99 {}{beyond} (load test {})",
         three_digits(row.samples_per_s),
-        latency(row.latency_p99_ms),
+        latency(p99_ms(row)),
         row.run_id
     ))
 }
@@ -263,5 +268,29 @@ mod tests {
         assert!(of(Some(20.0), Some(400.0))[0].contains("below the rate"));
         assert!(of(Some(1.0), None)[0].contains("p99 5.00 ms, which is above the limit"));
         assert!(served(&loads, &Case::new("other", "ort", 1), &Options::new("other")).is_empty());
+    }
+
+    #[test]
+    fn a_server_keeps_a_limit_by_the_same_p99_as_a_case_of_this_program() {
+        let row = |rate: f64, upper: Option<f64>| LoadResult {
+            case_id: "digits/http-mlserver-f32/1".into(),
+            model: "digits".into(),
+            url: Some("http://127.0.0.1:1".into()),
+            latency_upper_ms: upper,
+            ..trial("20260101T000000Z", rate, Verdict::Passed)
+        };
+        let of = |loads: &[LoadResult]| {
+            let mut options = Options::new("digits");
+            options.limits.max_p99_ms = Some(20.0);
+            served(loads, &Case::new("digits", "ort", 1), &options).remove(0)
+        };
+        // All of them had a p99 of 10 ms.
+        let loads = [row(300.0, Some(15.0)), row(500.0, Some(25.0))];
+        assert!(of(&loads).contains("answers 300 samples/s with p99 15.0 ms (load test"), "{}", of(&loads));
+        assert!(of(&loads[1..]).contains("p99 25.0 ms, which is above the limit"), "{}", of(&loads[1..]));
+        assert!(of(&[row(500.0, None)]).contains("p99 10.0 ms (load test"));
+        for load in &loads {
+            assert_eq!(Some(UnderLoad::from(load).p99_ms), load.latency_upper_ms);
+        }
     }
 }
