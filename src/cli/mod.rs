@@ -246,6 +246,8 @@ mod tests {
                 let what = format!("{} {}", command.get_name(), argument.get_id());
                 assert!(names.insert(argument.get_id().as_str()), "{what}");
                 assert!(argument.get_long().is_none_or(|flag| flags.insert(flag)), "{what}");
+                // It ends the test if there is no such flag beside this one.
+                command.get_arg_conflicts_with(argument);
             }
             command.get_subcommands().for_each(check);
         }
