@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{Args, Parser};
+use clap::{Arg, Args, Parser};
 
 use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
@@ -38,7 +38,8 @@ const SEARCH: &str = "search";
         inferbench load --model llama-small --prompt-tokens lognormal:32,0.5 --output-tokens 16 --rate 5/s --ttft 200ms --tpot 50ms\n  \
         inferbench load --url http://127.0.0.1:8080 --model digits --rate 300/s --p99 20ms\n  \
         inferbench load 20260101T120000Z 20260102T120000Z\n  \
-        inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3"
+        inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3",
+    mut_args(without_numbers_of_calls)
 )]
 pub struct Arguments {
     /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or one or two earlier
@@ -67,6 +68,20 @@ pub struct Arguments {
     /// Write to this file instead of the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+/// Refuses a flag of [`EffortArguments`] that says how many calls are timed, since a load test has terms of its own. The variable of such a
+/// flag is meant for `cargo bench`, and is not read. Other flags stay as they are.
+fn without_numbers_of_calls(flag: Arg) -> Arg {
+    match flag.get_id().as_str() {
+        "iterations" | "processes" => flag.env(None::<&str>).hide(true).value_parser(refused::<usize>),
+        "until_percentile" | "until_interval" => flag.env(None::<&str>).hide(true).value_parser(refused::<f64>),
+        _ => flag,
+    }
+}
+
+fn refused<T>(_: &str) -> Result<T> {
+    bail!("a load test is as long as `--duration` and `--queries` say, and `--searches` repeats a search: leave it out")
 }
 
 /// A bench executable of load tests: a command line of its own.
@@ -197,6 +212,8 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -250,6 +267,25 @@ mod tests {
         }
         for status in [Status::Unsupported, Status::Unavailable, Status::OutOfMemory] {
             assert_eq!(exit_code(&[served(Verdict::Passed), without(status)], false, false), exit_codes::OK);
+        }
+    }
+
+    #[test]
+    fn numbers_of_timed_calls_are_refused_and_their_variables_are_not_read() {
+        for flag in ["--iterations", "--processes", "--until-percentile", "--until-interval"] {
+            let error = Bench::try_parse_from(["serving", "--rate", "300/s", flag, "50"]).err().unwrap().to_string();
+            let begins = format!("error: invalid value '50' for '{flag} <");
+            assert!(error.starts_with(&begins) && error.contains("say, and `--searches` repeats"), "{error}");
+        }
+        let taken = Bench::try_parse_from(["serving", "--warmup", "3", "--budget", "2", "--threads", "1"]);
+        assert_eq!(taken.unwrap().arguments.effort.warmup, Some(3));
+        let command = Bench::command();
+        let variable = |flag: &Arg| Some(flag.get_env()?.to_string_lossy().into_owned());
+        let variables: Vec<String> = command.get_arguments().filter_map(variable).collect();
+        let is_read = |name: &str| variables.iter().any(|own| own == name);
+        assert!(is_read("INFERBENCH_WARMUP") && is_read("INFERBENCH_MODEL"), "{variables:?}");
+        for name in ["ITERATIONS", "PROCESSES", "UNTIL_PERCENTILE", "UNTIL_INTERVAL"] {
+            assert!(!is_read(&format!("INFERBENCH_{name}")), "{name}");
         }
     }
 

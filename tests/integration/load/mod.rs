@@ -390,8 +390,13 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--rate", "3", "--ttft", "20ms"], "say their number, such as `--output-tokens 16`"),
         (&["--rate", "3", "--output-tokens", "3", "--max-batch", "2"], "leave `--max-batch`"),
         (&["--rate", "3", "--prompt-tokens", "normal:3"], "write a number of tokens, or lognormal:32,0.5"),
+        (&["--rate", "3", "--iterations", "20"], "a load test is as long as `--duration` and `--queries` say"),
     ] {
         let arguments: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         workplace.inferbench(&arguments).finish().with_code(2).saying(&[message]);
     }
+    // Variables that people export for `cargo bench` are not refused.
+    let mut exported = workplace.inferbench(&["load", "digits"]);
+    exported.env("INFERBENCH_ITERATIONS", "20").env("INFERBENCH_PROCESSES", "3");
+    exported.finish().with_code(2).saying(&["the server scenario needs a rate"]);
 }
