@@ -1,10 +1,9 @@
 """Imports a file that has a graph: of torch.export, TorchScript or ONNX."""
 
-import pickle
-import zipfile
 from pathlib import Path
 
 import check
+import exported_program
 import files
 import onnx
 import onnx.version_converter
@@ -36,18 +35,12 @@ def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
 
 
 def _load_program(path: Path):
-    """torch.export.load by itself would run the code of a pickle that holds more than tensors, and load native code."""
-    with zipfile.ZipFile(path) as archive:
-        if any("/data/aotinductor/" in f"/{name}" for name in archive.namelist()):
-            raise Refused(f"{path} is a package of AOTInductor, which is native code: name what torch.export.save writes")
-    read = torch.load
-    torch.load = lambda *arguments, **named: read(*arguments, **{**named, "weights_only": True})
-    try:
-        return torch.export.load(path)
-    except pickle.UnpicklingError:
-        raise Refused(f"{path} has a pickle that holds more than tensors, and reading it would run its code") from None
-    finally:
-        torch.load = read
+    if exported_program.is_package(path, str(path)):
+        raise Refused(f"{path} is a package of AOTInductor, which is native code: name what torch.export.save writes")
+    program, remarks = exported_program.load(path, str(path))
+    for remark in remarks:
+        say(f"{path}: {remark}")
+    return program
 
 
 def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:

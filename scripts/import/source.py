@@ -1,8 +1,12 @@
 """What a source is, and whether it is whole, by Python's own library alone: before anything is downloaded for it."""
 
+# The worker of PyTorch, which may have an older Python, looks at sources, too.
+from __future__ import annotations
+
 import argparse
 import json
 import math
+import os
 import re
 import sys
 import zipfile
@@ -12,6 +16,8 @@ from pathlib import Path
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # The longest header that safetensors itself reads.
 LONGEST_HEADER = 100_000_000
+# How many times as large as an archive its content may be: of what PyTorch writes, only code is compressed.
+MOST_UNPACKED = 100
 ELEMENT_BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
 TYPES = ("f32", "f64", "i32", "i64", "u8", "bool")
 
@@ -87,8 +93,7 @@ def _kind_of_file(path: Path) -> str:
         check_safetensors(path)
         return "state dict"
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+        names = archive_names(path, str(path))
         if any(name.endswith(("archive_format", "serialized_exported_program.json")) for name in names):
             return "exported program"
         if any(name.endswith("constants.pkl") for name in names):
@@ -102,6 +107,22 @@ def _kind_of_file(path: Path) -> str:
         f"{path} is nothing that can be imported: there are a folder with config.json, an ONNX file, a TorchScript file, a "
         "`.pt2` of torch.export, and a state dict in `.safetensors`, `.pt`, `.pth` or `.bin`"
     )
+
+
+def archive_names(file, shown: str) -> list[str]:
+    """The names of the files in a ZIP archive, which is a path or an open file and is called `shown` in messages.
+
+    Refuses an archive that would fill the memory when it is read, and one with a name that leads out of it.
+    """
+    with zipfile.ZipFile(file) as archive:
+        entries, size = archive.infolist(), archive.fp.seek(0, os.SEEK_END)
+    for name in (entry.filename for entry in entries):
+        if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name):
+            raise Refused(f"{shown} has a file whose name leads out of it: {name[:80]!r}")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > MOST_UNPACKED * size:
+        raise Refused(f"{shown} has {size} bytes, and {unpacked} when it is unpacked, which is more than PyTorch compresses: save it again")
+    return [entry.filename for entry in entries]
 
 
 def check_folder(folder: Path) -> None:

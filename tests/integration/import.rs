@@ -96,6 +96,28 @@ fn other_sources_are_refused_by_what_they_are() {
     import(&workplace, &["net.onnx", "--input", "x:f33[1]"]).with_code(2).saying(&["as in `x:f32[batch,3,224,224]`"]);
 }
 
+/// Archives as PyTorch writes none: one that would fill the memory, and others with a name that leads out of them.
+const CRAFTED: &str = r#"
+import zipfile
+with zipfile.ZipFile("bomb.pt2", "w", zipfile.ZIP_DEFLATED) as made:
+    made.writestr("bomb/archive_format", "pt2")
+    made.writestr("bomb/data/weights/weight_0", bytes(1 << 20))
+for place, name in enumerate(["../net.json", "/net.json", "net/..\\net.json"]):
+    with zipfile.ZipFile(f"outside{place}.pt2", "w") as made:
+        made.writestr("net/archive_format", "pt2")
+        made.writestr(name, "{}")
+"#;
+
+#[test]
+fn an_archive_that_would_fill_the_memory_or_leads_out_of_itself_is_refused() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    Command::new("python3").args(["-c", CRAFTED]).current_dir(workplace.path("")).finish().with_code(0);
+    refused(&workplace, &["bomb.pt2"], &["bomb.pt2 has ", " bytes, and 1048579 when it is unpacked"]);
+    for file in ["outside0.pt2", "outside1.pt2", "outside2.pt2"] {
+        refused(&workplace, &[file], &[&format!("{file} has a file whose name leads out of it: ")]);
+    }
+}
+
 #[test]
 fn a_python_that_is_not_there_and_a_cache_without_room_are_said() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
@@ -284,20 +306,34 @@ fn a_graph_whose_outputs_are_no_numbers_is_not_taken_for_the_original() {
     Command::new(python).args(["-c", NO_NUMBERS]).args(folders).finish().with_code(0);
 }
 
-/// A `.pt2` whose example inputs are code.
-const PICKLED: &str = r#"
-import io, os, torch, zipfile
+/// A `.pt2`, and others whose example inputs, names, guards or native parts are code, or whose example inputs would fill the memory.
+const PROGRAMS: &str = r#"
+import io, json, os, torch, zipfile
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 4)
+    def forward(self, x):
+        return self.fc(x)
 class Code:
     def __reduce__(self):
         return os.mkdir, ("ran",)
-torch.export.save(torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),)), "net.pt2")
-pickled = io.BytesIO()
+torch.export.save(torch.export.export(Net().eval(), (torch.randn(2, 8),)), "net.pt2")
+pickled, bomb = io.BytesIO(), io.BytesIO()
 torch.save(Code(), pickled)
+with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as made:
+    made.writestr("archive/data/0", bytes(1 << 20))
 source = zipfile.ZipFile("net.pt2")
-with zipfile.ZipFile("pickled.pt2", "w", zipfile.ZIP_STORED) as made:
-    for entry in source.namelist():
-        own = pickled.getvalue() if entry.endswith("sample_inputs/model.pt") else source.read(entry)
-        made.writestr(entry.replace("net/", "pickled/", 1), own)
+for name, end, change in [
+    ("pickled", "sample_inputs/model.pt", lambda _: pickled.getvalue()),
+    ("nested", "sample_inputs/model.pt", lambda _: bomb.getvalue()),
+    ("named", "model.json", lambda text: text.replace(b'"name": "x"', b'"name": "x=open(chr(114), chr(119))"')),
+    ("guarded", "model.json", lambda text: json.dumps(json.loads(text) | {"guards_code": ["open(chr(114), chr(119)) is None"]}).encode()),
+]:
+    with zipfile.ZipFile(name + ".pt2", "w", zipfile.ZIP_STORED) as made:
+        for entry in source.namelist():
+            text = source.read(entry)
+            made.writestr(entry.replace("net/", name + "/", 1), change(text) if entry.endswith(end) else text)
 with zipfile.ZipFile("native.pt2", "w") as made:
     made.writestr("native/archive_format", "pt2")
     made.writestr("native/data/aotinductor/model/net.so", "")
@@ -307,11 +343,15 @@ with zipfile.ZipFile("native.pt2", "w") as made:
 fn an_exported_program_is_imported_without_running_its_code() {
     let Some(python) = environment() else { return };
     let workplace = Workplace::new(&[], &["candle"], &[1]);
-    Command::new(python).args(["-c", PICKLED]).current_dir(workplace.path("")).finish().with_code(0);
+    Command::new(python).args(["-c", PROGRAMS]).current_dir(workplace.path("")).finish().with_code(0);
     let refused = |file: &str| workplace.inferbench(&["import", file]).finish().with_code(2);
-    refused("pickled.pt2").saying(&["pickled.pt2 has a pickle that holds more than tensors"]);
+    refused("pickled.pt2").saying(&["pickled.pt2 has a pickle that would run code when it is read"]);
+    refused("nested.pt2").saying(&["a file in nested.pt2 has ", "when it is unpacked"]);
+    refused("named.pt2").saying(&["named.pt2 has a name that is no word, 'x=open(chr(114)"]);
     refused("native.pt2").saying(&["native.pt2 is a package of AOTInductor"]);
-    assert!(!workplace.path("ran").exists());
+    let guarded = workplace.inferbench(&["import", "guarded.pt2"]).finish().with_code(0);
+    guarded.saying(&["guarded.pt2: without 1 of the export's guards"]);
+    assert!(!workplace.path("ran").exists() && !workplace.path("r").exists());
     workplace.inferbench(&["import", "net.pt2"]).finish().with_code(0);
 }
 

@@ -38,7 +38,7 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     assert!(!workplace.path("ran").exists());
 }
 
-/// A `.pt2`, and others whose sizes, names, guards or pickles are code.
+/// A `.pt2`, others whose sizes, names, guards or pickles are code, and others that would fill the memory.
 const ARCHIVES: &str = r#"import io, json, os, torch, zipfile
 
 class Net(torch.nn.Module):
@@ -55,14 +55,18 @@ class Code:
 
 batch = torch.export.Dim('b', min=1, max=64)
 torch.export.save(torch.export.export(Net().eval(), (torch.randn(2, 8),), dynamic_shapes=({0: batch},)), 'net.pt2')
-pickled = io.BytesIO()
+pickled, nested = io.BytesIO(), io.BytesIO()
 torch.save(Code(), pickled)
+for place, name in [('bomb.pt2', 'bomb/data/weights/weight_0'), (nested, 'archive/data/0')]:
+    with zipfile.ZipFile(place, 'w', zipfile.ZIP_DEFLATED) as made:
+        made.writestr(name, bytes(1 << 20))
 source = zipfile.ZipFile('net.pt2')
 for name, end, change in [
     ('sizes', 'model.json', lambda text: text.replace(b'"Mul(Integer(2),', b'"open(chr(114), chr(119)) and Mul(Integer(2),')),
     ('named', 'model.json', lambda text: text.replace(b'"name": "x"', b'"name": "x=open(chr(114), chr(119))"')),
     ('guarded', 'model.json', lambda text: json.dumps(json.loads(text) | {'guards_code': ['open(chr(114), chr(119)) is None']}).encode()),
     ('pickled', 'sample_inputs/model.pt', lambda _: pickled.getvalue()),
+    ('nested', 'sample_inputs/model.pt', lambda _: nested.getvalue()),
 ]:
     with zipfile.ZipFile(name + '.pt2', 'w', zipfile.ZIP_STORED) as made:
         for entry in source.namelist():
@@ -91,6 +95,8 @@ fn an_exported_program_is_right_and_runs_no_code() {
         ("sizes.pt2", "sizes.pt2 has a size that is no formula, \"open(chr(114)"),
         ("named.pt2", "named.pt2 has a name that is no word, 'x=open(chr(114)"),
         ("pickled.pt2", "pickled.pt2 has a pickle that would run code when it is read"),
+        ("bomb.pt2", " bytes, and 1048576 when it is unpacked"),
+        ("nested.pt2", "a file in nested.pt2 has "),
     ] {
         workplace.inferbench(&["run", file]).finish().with_code(2).saying(&[message]);
     }

@@ -1,22 +1,15 @@
 """Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
 a folder as a model hub has it."""
 
-import ast
-import builtins
-import contextlib
 import importlib.util
 import inspect
-import json
 import os
 import pathlib
-import pickle
 import re
 import sys
 import traceback
-import warnings
 import zipfile
 
-import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, treespec_loads
@@ -36,13 +29,6 @@ DTYPES = {
     torch.uint8: "u8",
     torch.bool: "bool",
 }
-# Keys of a program of torch.export whose texts are names in the Python code that is made of it.
-NAMES = (
-    *("name", "as_name", "fqn", "forward_arg_names", "parameter_name", "buffer_name"),
-    *("tensor_constant_name", "custom_obj_name", "user_input_name"),
-)
-# A size of an input in the guards of such a program: `L['x'].size()[0]`.
-SIZE = re.compile(r"L(\[('\w*'|\d+)\])+(\.(size|stride)\(\)\[\d+\]|\.storage_offset\(\))")
 # The Python file that was loaded.
 OWN = []
 # Whether the file may run code when it is read.
@@ -153,19 +139,19 @@ def names_of(module, count=None):
 
 
 def exported(path):
-    """A program of torch.export. What is pickled in it may be tensors only, unless it is trusted."""
+    """A program of torch.export, of which no code is run unless it is trusted."""
     shown = os.path.basename(path)
-    if is_package(path):
+    networks.scripts()
+    with networks.scripts_refusals():
+        import exported_program
+
+        is_package = exported_program.is_package(path, shown)
+        if not is_package:
+            program, notes = exported_program.load(path, shown, "; `--trust` allows it", IS_TRUSTED)
+    if is_package:
         return package(path)
-    with without_code(shown) as refused, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            program = torch.export.load(path)
-        except Exception as why:
-            text = str(why).splitlines()[0] if str(why) else type(why).__name__
-            raise (refused or [Refused("failed", f"{shown} is not what torch.export.save writes: {text}")])[0] from why
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    positional, named = children_of(program.call_spec.in_spec) if program.call_spec.in_spec else ((), ())
+    positional, named = exported_program.arguments_of(program)
     names = list(program.graph_signature.user_inputs)
     if any(name not in nodes or not isinstance(nodes[name].meta["val"], torch.Tensor) for name in names):
         raise Refused("unsupported", f"{shown} has an input that is no tensor")
@@ -180,13 +166,8 @@ def exported(path):
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
     if operator := dropping(program):
         raise Refused("unsupported", f"{shown} drops values by chance ({operator}), as a module in training mode does: export it after `.eval()`")
-    notes = [TRUSTED] if IS_TRUSTED else check_code(program, list(getattr(named, "context", None) or ()), shown)
+    notes = [TRUSTED] if IS_TRUSTED else notes
     return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
-
-
-def children_of(spec):
-    """What a specification of nested values has inside; older releases have another name for it."""
-    return spec.children() if hasattr(spec, "children") else spec.children_specs
 
 
 def dropping(program):
@@ -198,95 +179,6 @@ def dropping(program):
         if given.get("train") is True and (given.get("p") or given.get("dropout")):
             return schema.name
     return None
-
-
-def check_code(program, keys, shown):
-    """Leaves only formulas of what a module of the program would be made to run as code beside its operators; returns what the record says
-    of that. `keys` are the names of inputs that are given by name."""
-    if wrong := [key for key in keys if not is_word(key)]:
-        raise not_a_word(shown, wrong[0])
-    # Older releases have none.
-    guards = getattr(program, "_guards_code", None) or []
-    plain = [guard for guard in guards if is_formula(SIZE.sub("size", guard))]
-    if len(plain) == len(guards):
-        return []
-    program._guards_code = plain
-    return [f"without {len(guards) - len(plain)} of the export's guards, which are no formulas of sizes"]
-
-
-def is_word(name):
-    return isinstance(name, str) and re.fullmatch(r"[\w.\-]*", name) is not None
-
-
-def not_a_word(shown, name):
-    return Refused("failed", f"{shown} has a name that is no word, {str(name)[:80]!r}, which would run as code; `--trust` allows it")
-
-
-def names_in(value):
-    """The texts of a part of a program that are names in its code."""
-    for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
-        yield from names_in(part)
-    for key in NAMES if isinstance(value, dict) else ():
-        found = value.get(key)
-        yield from (name for name in (found if isinstance(found, list) else [found]) if isinstance(name, str))
-
-
-def is_formula(text):
-    """Whether a text has numbers, symbols, operators and calls of functions that are not Python's own."""
-    plain = (ast.Expression, ast.Call, ast.keyword, ast.Load, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-    try:
-        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
-    except SyntaxError:
-        return False
-    words = [node.id if isinstance(node, ast.Name) else str(node.value) for node in nodes if isinstance(node, (ast.Name, ast.Constant))]
-    names = [node.id for node in nodes if isinstance(node, ast.Name)]
-    are_plain = all(isinstance(node, (*plain, ast.Name, ast.Constant)) for node in nodes)
-    return are_plain and all(re.fullmatch(r"[\w.]+", word) and "__" not in word for word in words) and not any(hasattr(builtins, name) for name in names)
-
-
-@contextlib.contextmanager
-def without_code(shown):
-    """Lets torch.export read tensors only, formulas of sizes, whose texts are given to `eval`, and names that are words, which it writes as
-    they are into the code that it makes of a graph and runs; unless the file is trusted. Gives the refusals, which torch.export may turn
-    into other errors."""
-    read, parse, decode, refused = torch.load, sympy.sympify, json.loads, []
-
-    def tensors(*arguments, **named):
-        try:
-            return read(*arguments, **{**named, "weights_only": True})
-        except pickle.UnpicklingError:
-            refused.append(Refused("failed", f"{shown} has a pickle that would run code when it is read; only tensors are read from it, unless `--trust` allows it"))
-            raise
-
-    def formula(text, *arguments, **named):
-        if isinstance(text, str) and not is_formula(text):
-            refused.append(Refused("failed", f"{shown} has a size that is no formula, {text[:80]!r}, which would run as code; `--trust` allows it"))
-            raise refused[-1]
-        return parse(text, *arguments, **named)
-
-    def words(*arguments, **named):
-        found = decode(*arguments, **named)
-        for name in names_in(found):
-            if not is_word(name):
-                refused.append(not_a_word(shown, name))
-                raise refused[-1]
-        return found
-
-    if not IS_TRUSTED:
-        torch.load, sympy.sympify, json.loads = tensors, formula, words
-    try:
-        yield refused
-    finally:
-        torch.load, sympy.sympify, json.loads = read, parse, decode
-
-
-def is_package(path):
-    """Whether a `.pt2` has native code, which torch.export.load would load, too."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any("/data/aotinductor/" in f"/{name}" for name in archive.namelist())
-    except zipfile.BadZipFile:
-        return False
 
 
 def package(path):

@@ -1,0 +1,162 @@
+"""Reads a `.pt2` of torch.export without running code of it, for the importer and for the worker of PyTorch.
+
+torch.export gives the pickles of the file to `torch.load` and its sizes to `eval`, and writes its names and guards as they are into the Python
+code that it makes of a graph and runs.
+"""
+
+# A worker may have an older Python than the importer.
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import json
+import pickle
+import re
+import warnings
+import zipfile
+
+import source
+import sympy
+import torch
+from source import Refused
+
+# Keys of a program of torch.export whose texts are names in the Python code that is made of it.
+NAMES = (
+    *("name", "as_name", "fqn", "forward_arg_names", "parameter_name", "buffer_name"),
+    *("tensor_constant_name", "custom_obj_name", "user_input_name"),
+)
+# A size of an input in the guards of such a program: `L['x'].size()[0]`.
+SIZE = re.compile(r"L(\[('\w*'|\d+)\])+(\.(size|stride)\(\)\[\d+\]|\.storage_offset\(\))")
+# What a formula consists of, besides names and numbers.
+OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+PLAIN = (ast.Expression, ast.Call, ast.keyword, ast.Load, ast.Name, ast.Constant, *OPERATORS)
+
+
+def is_package(path, shown: str) -> bool:
+    """Whether a `.pt2` has native code of AOTInductor, which torch.export.load would load, too."""
+    try:
+        return any("/data/aotinductor/" in f"/{name}" for name in source.archive_names(path, shown))
+    except zipfile.BadZipFile:
+        return False
+
+
+def load(path, shown: str, advice: str = "", is_trusted: bool = False):
+    """The program, and remarks about what was left out of it. `shown` is its name in messages.
+
+    Unless it is trusted, a program is refused if reading it would run code; `advice` says what to do about that. No package may be given.
+    """
+    guard = contextlib.nullcontext([]) if is_trusted else without_code(shown, advice)
+    with guard as refused, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.load(path)
+        except MemoryError:
+            raise
+        except Exception as why:
+            other = Refused(f"{shown} is not what torch.export.save writes: {source.first_line(why)}")
+            raise (refused or [other])[0] from why
+    return program, [] if is_trusted else without_guards_of_code(program, shown, advice)
+
+
+def arguments_of(program):
+    """The specifications of the arguments by place and by name. Older releases have another name for what is inside of one."""
+    spec = program.call_spec.in_spec
+    if not spec:
+        return (), ()
+    return spec.children() if hasattr(spec, "children") else spec.children_specs
+
+
+@contextlib.contextmanager
+def without_code(shown: str, advice: str):
+    """Lets torch.export read tensors only, formulas of sizes, and names that are words. Gives the refusals, which torch.export may turn
+    into other errors."""
+    read, parse, decode, refused = torch.load, sympy.sympify, json.loads, []
+
+    def refuse(why: Refused) -> Refused:
+        refused.append(why)
+        return why
+
+    def tensors(file, *arguments, **named):
+        try:
+            check_inside(file, shown)
+            return read(file, *arguments, **{**named, "weights_only": True})
+        except pickle.UnpicklingError:
+            raise refuse(Refused(f"{shown} has a pickle that would run code when it is read, and only tensors are read from it{advice}")) from None
+        except Refused as why:
+            raise refuse(why) from None
+
+    def formula(text, *arguments, **named):
+        if isinstance(text, str) and not is_formula(text):
+            raise refuse(Refused(f"{shown} has a size that is no formula, {text[:80]!r}, which would run as code{advice}"))
+        return parse(text, *arguments, **named)
+
+    def words(*arguments, **named):
+        found = decode(*arguments, **named)
+        for name in names_in(found):
+            if not is_word(name):
+                raise refuse(not_a_word(shown, name, advice))
+        return found
+
+    torch.load, sympy.sympify, json.loads = tensors, formula, words
+    try:
+        yield refused
+    finally:
+        torch.load, sympy.sympify, json.loads = read, parse, decode
+
+
+def check_inside(file, shown: str) -> None:
+    """Refuses what is inside as the whole would be: a pickle is an archive itself, which torch.export gives as an open file."""
+    place = file.tell()
+    try:
+        source.archive_names(file, f"a file in {shown}")
+    except zipfile.BadZipFile:
+        # `torch.load` says what is wrong with it.
+        pass
+    file.seek(place)
+
+
+def without_guards_of_code(program, shown: str, advice: str) -> list[str]:
+    """Leaves only formulas of what a module of the program would be made to run as code beside its operators; returns remarks about it."""
+    _, named = arguments_of(program)
+    # The names of inputs that are given by name.
+    for key in getattr(named, "context", None) or ():
+        if not is_word(key):
+            raise not_a_word(shown, key, advice)
+    # Older releases have none.
+    guards = getattr(program, "_guards_code", None) or []
+    plain = [guard for guard in guards if is_formula(SIZE.sub("size", guard))]
+    if len(plain) == len(guards):
+        return []
+    program._guards_code = plain
+    return [f"without {len(guards) - len(plain)} of the export's guards, which are no formulas of sizes"]
+
+
+def is_word(name) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w.\-]*", name) is not None
+
+
+def not_a_word(shown: str, name, advice: str) -> Refused:
+    return Refused(f"{shown} has a name that is no word, {str(name)[:80]!r}, which would run as code{advice}")
+
+
+def names_in(value):
+    """The texts of a part of a program that are names in its code."""
+    for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from names_in(part)
+    for key in NAMES if isinstance(value, dict) else ():
+        found = value.get(key)
+        yield from (name for name in (found if isinstance(found, list) else [found]) if isinstance(name, str))
+
+
+def is_formula(text: str) -> bool:
+    """Whether a text has numbers, symbols, operators and calls of functions that are not Python's own."""
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    words = names + [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    if not all(isinstance(node, PLAIN) for node in nodes) or any(hasattr(builtins, name) for name in names):
+        return False
+    return all(re.fullmatch(r"[\w.]+", word) and "__" not in word for word in words)
