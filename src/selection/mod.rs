@@ -6,6 +6,8 @@
 mod arguments;
 mod plan;
 pub mod values;
+mod variables;
 
-pub use arguments::{EffortArguments, Selection, Trust, parse_with_variables};
+pub use arguments::{EffortArguments, Selection, Trust};
 pub use plan::{Capabilities, PlannedCase, plan};
+pub use variables::parse_with_variables;
