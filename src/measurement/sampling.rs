@@ -87,8 +87,12 @@ impl Sampling {
     /// The measurement time that makes Criterion choose `calls_per_sample`, for calls of `call_ns`.
     ///
     /// Criterion divides the time by the samples and by the time of its own warm-up call, and rounds up. Half a call
-    /// less than the wanted number keeps the rounding right for calls that are up to half a call faster or slower.
+    /// less than the wanted number keeps the rounding right for calls that are up to half a call faster or slower. The
+    /// shortest time that there is makes it one call, however long Criterion's own took.
     pub fn measurement_time(self, call_ns: u64) -> Duration {
+        if self.calls_per_sample <= 1 {
+            return Duration::from_nanos(1);
+        }
         let calls = self.samples as f64 * (self.calls_per_sample as f64 - 0.5);
         Duration::from_nanos(((calls * call_ns as f64) as u64).max(1))
     }
@@ -200,5 +204,9 @@ mod tests {
         for criterions_estimate in [960.0, 1000.0, 1040.0] {
             assert_eq!((per_sample / criterions_estimate).ceil(), 10.0);
         }
+        // Of slow calls, one that is three times as fast as those before does not double the others.
+        let slow = Sampling { samples: 10, calls_per_sample: 1, stop: StopReason::Iterations };
+        let per_sample = slow.measurement_time(10_000_000_000).as_nanos() as f64 / 10.0;
+        assert_eq!((per_sample / 3e9).ceil(), 1.0);
     }
 }

@@ -112,7 +112,8 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case, even if they take longer than the budget; they may take up to half of the timeout [default: the suite's]
+    /// Calls to measure per case, 10 at the least, even if they take longer than the budget; they may take up to half of the timeout
+    /// [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one
