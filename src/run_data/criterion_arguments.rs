@@ -33,10 +33,10 @@ pub struct CriterionArguments {
     #[arg(short, long, value_name = "NAME", value_parser = new_baseline_name, conflicts_with_all = ["baseline", "baseline_lenient"])]
     pub save_baseline: Option<String>,
     /// Compare with the results of that name; each case must have some
-    #[arg(short, long, value_name = "NAME", value_parser = baseline_name, conflicts_with = "baseline_lenient")]
+    #[arg(short, long, value_name = "NAME", value_parser = earlier_baseline_name, conflicts_with = "baseline_lenient")]
     pub baseline: Option<String>,
     /// Compare with the results of that name where there are some
-    #[arg(long, value_name = "NAME", value_parser = baseline_name)]
+    #[arg(long, value_name = "NAME", value_parser = earlier_baseline_name)]
     pub baseline_lenient: Option<String>,
     /// Do not keep the results
     #[arg(long, conflicts_with_all = ["save_baseline", "baseline", "baseline_lenient"])]
@@ -162,6 +162,14 @@ fn new_baseline_name(name: &str) -> Result<String, String> {
     baseline_name(name)
 }
 
+/// A baseline to compare with must not be what the run itself replaces.
+fn earlier_baseline_name(name: &str) -> Result<String, String> {
+    if name == "new" {
+        return Err("a run replaces it, and would be compared with itself; `--save-baseline NAME` keeps one".into());
+    }
+    baseline_name(name)
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if number.is_finite() && number > 0.0 { Ok(number) } else { Err("not above 0".into()) }
@@ -205,6 +213,9 @@ mod tests {
     fn a_baseline_stays_in_criterions_tree() {
         for bad in ["", "../../x", "a/b", "new", "report", ".hidden"] {
             assert!(CriterionArguments::try_parse_from(["--save-baseline", bad]).is_err(), "{bad:?}");
+        }
+        for flag in ["--baseline", "--baseline-lenient"] {
+            assert!(CriterionArguments::try_parse_from([flag, "new"]).is_err(), "{flag}");
         }
         assert_eq!(parse(&["--save-baseline", "v1.0_Main"]).save_baseline.as_deref(), Some("v1.0_Main"));
     }
