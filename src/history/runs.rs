@@ -103,7 +103,10 @@ impl History {
 fn runs_of(root: &Path) -> Result<Vec<Run>> {
     if root.is_file() {
         return match root.extension().and_then(|extension| extension.to_str()) {
-            _ if root.ends_with(RESULTS) => Ok(vec![Run::in_folder(root.parent().unwrap_or(Path::new(".")))]),
+            _ if root.ends_with(RESULTS) => {
+                let folder = root.parent().filter(|folder| !folder.as_os_str().is_empty());
+                Ok(vec![Run::in_folder(folder.unwrap_or(Path::new(".")))])
+            }
             Some("duckdb") => super::runs_of_database(root),
             _ => Run::in_csv(root),
         };

@@ -181,7 +181,7 @@ pub(super) fn hidden_folder(root: &Path) -> Result<TempDir> {
     hidden(0o777).tempdir_in(root).with_context(|| root.display().to_string())
 }
 
-/// Renames a whole folder to where its run belongs: its id or, where another machine has a run of that id, id and host.
+/// Renames a whole folder to where its run belongs: its id or, where another run has that id, id and host.
 fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
     let facts = Run::in_folder(new.path()).facts()?;
     for name in [facts.run_id.clone(), format!("{}-{}", facts.run_id, facts.host_id)] {
@@ -198,7 +198,9 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             }
             // A run that cannot be read is worth less than any.
             let known = run.facts().ok();
-            if known.as_ref().is_some_and(|known| (&known.run_id, &known.host_id) != (&facts.run_id, &facts.host_id)) {
+            // Two runs with target folders of their own may have begun in one second.
+            let identity = |of: &RunFacts| (of.run_id.clone(), of.host_id.clone(), of.timestamp);
+            if known.as_ref().is_some_and(|known| identity(known) != identity(&facts)) {
                 break;
             }
             if known.is_some() && has_same_files(new.path(), &target) {

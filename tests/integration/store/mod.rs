@@ -220,6 +220,25 @@ fn two_machines_may_have_a_run_of_one_id() {
 }
 
 #[test]
+fn two_runs_of_one_second_are_both_kept() {
+    let workplace = measured();
+    import(&workplace, &[]).finish().with_code(0);
+    workplace.inferbench(&["store", "export", "all.csv"]).finish().with_code(0);
+    let text = fs::read_to_string(workplace.path("all.csv")).unwrap().replace("T00:00:00Z", "T00:00:00.5Z");
+    workplace.write("all.csv", text);
+    import(&workplace, &["all.csv", "--replace"]).finish().with_code(0).saying(&["added"]);
+    assert_eq!(ids(&workplace, "other"), [RUN, RUN]);
+}
+
+#[test]
+fn the_results_in_the_current_folder_are_those_of_a_run() {
+    let workplace = measured();
+    let other = workplace.path("other").display().to_string();
+    let mut command = workplace.inferbench(&["store", "import", "results.csv", "--history", &other]);
+    command.current_dir(workplace.path("target-reports").join(RUN)).finish().with_code(0).saying(&["added"]);
+}
+
+#[test]
 fn what_was_imported_is_reported_and_compared_like_the_rest() {
     let workplace = measured();
     add_runs(&workplace, [2], 10);
