@@ -1,7 +1,7 @@
 //! The manifest that a run begins with, and whether a run that was stopped can go on: it has to be of the same cases, files and
 //! samples, on the same machine, by the same build.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -122,6 +122,8 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
     if last.is_complete() && failed.is_empty() && !can_run_now {
         return Ok((folder, last));
     }
+    // Before anything is opened again: a process that is killed after that must not leave a run that says it is complete.
+    folder.write_manifest(&Manifest { finished: None, ..last.clone() })?;
     for id in &failed {
         eprintln!("measuring again what failed: {id}");
         folder.append(&Event::Reopened { id: (*id).to_owned() })?;
@@ -133,13 +135,26 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
 ///
 /// # Errors
 /// It was to do something else; the message says what differs.
-pub fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> Result<(RunFolder, Manifest)> {
+fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     check_same(&stopped, planned)?;
     let (finished, count) = (folder.read_outcomes().finished.len(), stopped.cases.len());
     eprintln!("resuming run {}: {finished} of {count} cases are finished", stopped.run_id);
     let known = stopped.cases.into_iter().zip(&planned.cases);
     let cases = known.map(|(before, now)| if before.failure.is_some() { now.clone() } else { before });
     Ok((folder, Manifest { finished: None, is_interrupted: false, cases: cases.collect(), ..stopped }))
+}
+
+/// A run of a part of a suite as one that goes on, without the cases that other machines have finished since.
+///
+/// # Errors
+/// It was to do something else; the message says what differs.
+pub fn resumed_part(
+    (folder, mut stopped): (RunFolder, Manifest),
+    planned: &Manifest,
+    finished_elsewhere: &BTreeSet<String>,
+) -> Result<(RunFolder, Manifest)> {
+    stopped.cases.retain(|known| !finished_elsewhere.contains(&known.case.to_string()));
+    resumed((folder, stopped), planned)
 }
 
 fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
@@ -194,6 +209,7 @@ fn other_files(stopped: &Manifest, planned: &Manifest) -> Option<String> {
 mod tests {
     use super::*;
     use crate::definition::TokenTests;
+    use crate::run_data::Outcome;
 
     fn manifest(tg: Option<usize>, failure: Option<CaseFailure>) -> Manifest {
         let tokens = TokenTests { tg, ..TokenTests::default() };
@@ -218,5 +234,30 @@ mod tests {
         let said = "cases that can run (m/ort-cpu-f32/1 cannot now: unavailable: no library)";
         assert_eq!(difference(&could, &cannot).as_deref(), Some(said));
         assert_eq!(difference(&cannot, &could), None);
+    }
+    #[test]
+    fn a_complete_run_is_open_before_what_has_failed_in_it_is_opened_again() {
+        let runs = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(runs.path().join("r"));
+        let complete = Manifest { finished: Some(Timestamp::UNIX_EPOCH), ..manifest(None, None) };
+        folder.write_manifest(&complete).unwrap();
+        let mut row = complete.row(&complete.cases[0]);
+        row.fail(CaseFailure::failed("killed"));
+        folder.append(&Event::Finished(Box::new(Outcome::new(row)))).unwrap();
+        last_run(runs.path(), &manifest(None, None)).unwrap();
+        // What a kill before the first case would leave.
+        assert!(folder.read_outcomes().finished.is_empty());
+        assert!(!folder.read_manifest().unwrap().is_complete());
+    }
+
+    #[test]
+    fn a_part_goes_on_without_the_cases_that_another_machine_has_finished_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut stopped, left) = (manifest(None, None), manifest(None, None));
+        stopped.cases.push(ManifestCase::new(Case::new("m", "tch", 1), "tch"));
+        let run = || (RunFolder::new(folder.path().to_owned()), stopped.clone());
+        assert!(resumed_part(run(), &left, &BTreeSet::new()).is_err());
+        let finished = BTreeSet::from(["m/tch-cpu-f32/1".to_owned()]);
+        assert_eq!(resumed_part(run(), &left, &finished).unwrap().1.cases.len(), 1);
     }
 }

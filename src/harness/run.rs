@@ -11,7 +11,7 @@ use super::asked_cases::NO_CASE;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes_and_ranges;
 use super::lock::{keep_others_out, wait_for_other_parts};
-use super::manifest::{last_run, manifest_cases, new_manifest, resumed};
+use super::manifest::{last_run, manifest_cases, new_manifest, resumed_part};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::shard;
@@ -23,7 +23,7 @@ use crate::fixture;
 use crate::measurement::calibration::CalibrationWatch;
 use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, Manifest, Mode, RunFolder};
+use crate::run_data::{CriterionArguments, Event, Manifest, Mode, Outcome, RunFolder};
 use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
@@ -110,7 +110,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         (true, Some(_)) => match RunFolder::of_machine(&runs, &planned.machine.host_id) {
             None => new(planned),
             Some(known) if known.1.is_complete() => known,
-            Some(stopped) => resumed(stopped, &planned)?,
+            Some(stopped) => resumed_part(stopped, &planned, &finished)?,
         },
     };
     if manifest.is_complete() {
@@ -146,9 +146,13 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         is_silent: request.is_silent,
         debug: request.effort.debug,
     };
+    let files = if is_reported { hashes(&supervisor.groups) } else { BTreeMap::new() };
     let ended = supervisor.run();
     manifest.is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
     ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) })?;
+    if is_reported {
+        fail_changed(&files, &supervisor.groups, &folder)?;
+    }
     if request.effort.debug {
         eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
     }
@@ -240,6 +244,33 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
         if checked.insert(what) {
             fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why:#}", model.name))?;
         }
+    }
+    Ok(())
+}
+
+/// SHA-256 of the files of each case, by its id, where they can be read.
+fn hashes(groups: &[Vec<WorkItem>]) -> BTreeMap<String, String> {
+    // Most cases have the files of others.
+    let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let hash = |item: &WorkItem| {
+        let files = known.entry(format!("{:?}", item.artifacts));
+        Some((item.id(), files.or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()?))
+    };
+    groups.iter().flatten().filter_map(hash).collect()
+}
+
+/// Takes their figures from the cases whose files have other hashes than before the first case.
+fn fail_changed(before: &BTreeMap<String, String>, groups: &[Vec<WorkItem>], folder: &RunFolder) -> Result<()> {
+    let outcomes = folder.read_outcomes();
+    for (id, hash) in hashes(groups) {
+        let is_changed = before.get(&id).is_some_and(|before| *before != hash);
+        let Some(row) = outcomes.row(&id).filter(|row| is_changed && row.status.is_measured()) else { continue };
+        let why = CaseFailure::failed("its files have changed during the run, and its calls may be of either");
+        eprintln!("  {id}: {why}");
+        let mut row = row.clone();
+        row.fail(why);
+        folder.append(&Event::Finished(Box::new(Outcome::new(row.clone()))))?;
+        folder.append(&Event::Observed { row: Box::new(row), watch_seconds: None })?;
     }
     Ok(())
 }

@@ -132,11 +132,14 @@ impl Outcomes {
             Event::Reopened { id } => {
                 self.lost.remove(&id);
                 self.evaluated.retain(|it, failure| *it != id || failure.is_none());
-                // Nothing else is known of a case that has failed.
+                // Nothing is kept of a case that has failed.
                 if self.finished.get(&id).is_some_and(|outcome| outcome.row.status.is_failure()) {
                     self.finished.remove(&id);
                     self.observed.remove(&id);
                     self.seconds.remove(&id);
+                    self.further.remove(&id);
+                    self.watched.remove(&id);
+                    self.evaluated.remove(&id);
                 }
             }
             Event::Evaluating { id } => self.unevaluated = Some(id),

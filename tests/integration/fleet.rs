@@ -232,6 +232,15 @@ fn what_a_killed_machine_has_measured_of_a_part_is_kept_if_another_one_goes_on()
 }
 
 #[test]
+fn a_part_in_a_new_order_is_the_same_part() {
+    let workplace = Workplace::new(&MODELS[..1], &["candle"], &[1]);
+    let arguments = ["run", "--shard", "1/1", "--shuffle", "--noplot", "--resume"];
+    let run = || workplace.inferbench(&[&arguments[..], &EFFORT[..]].concat()).finish().with_code(0);
+    run();
+    run().saying(&["this part is finished"]);
+}
+
+#[test]
 fn a_part_of_other_files_is_refused_by_the_name_of_the_model() {
     let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1]);
     divide(&workplace, "2", &[]);

@@ -194,6 +194,29 @@ fn stop_the_latest(workplace: &Workplace) {
     folder.write_manifest(&Manifest { is_interrupted: true, ..manifest }).unwrap();
 }
 
+/// The graph `two_inputs.onnx` with another operator.
+fn with_relu(graph: &[u8]) -> Vec<u8> {
+    let mut changed = graph.to_vec();
+    let place = changed.windows(4).position(|bytes| bytes == b"Tanh").unwrap();
+    changed[place..place + 4].copy_from_slice(b"Relu");
+    changed
+}
+
+#[test]
+fn a_case_whose_file_is_replaced_while_it_is_measured_has_no_figures() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
+    workplace.write("net.onnx", &whole);
+    let log = workplace.path("log.txt");
+    let arguments = ["run", "--noplot", "--path", "net.onnx", "--iterations", "300000"];
+    let mut running = workplace.inferbench(&arguments).start(&log);
+    wait_for("the samples of net", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
+    workplace.write("net.onnx", with_relu(&whole));
+    assert_eq!(running.wait().code(), Some(3));
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("failed: its files have changed during the run"), "{said}");
+}
+
 #[test]
 fn a_run_of_another_file_is_not_resumed() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
@@ -208,10 +231,7 @@ fn a_run_of_another_file_is_not_resumed() {
     let other = run("b/net.onnx").arg("--resume").finish().with_code(2);
     other.saying(&["had other models: it cannot be resumed"]);
 
-    let mut changed = whole.clone();
-    let place = changed.windows(4).position(|bytes| bytes == b"Tanh").unwrap();
-    changed[place..place + 4].copy_from_slice(b"Relu");
-    workplace.write("a/net.onnx", &changed);
+    workplace.write("a/net.onnx", with_relu(&whole));
     let other = run("a/net.onnx").arg("--resume").finish().with_code(2);
     other.saying(&["had other files of net (they have changed since): it cannot be resumed"]);
 
