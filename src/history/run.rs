@@ -239,7 +239,7 @@ impl Run {
 }
 
 /// Whether the id is that of a run that was merged of parts, such as `20260101T000000Z-small-1a2b3c4d-of-4`.
-fn is_merged(run_id: &str) -> bool {
+pub(super) fn is_merged(run_id: &str) -> bool {
     let words: Vec<&str> = run_id.rsplit('-').collect();
     matches!(words.as_slice(), [count, "of", hash, _, _, ..] if count.parse::<usize>().is_ok() && hash.len() == 8)
 }

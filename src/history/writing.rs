@@ -17,7 +17,7 @@ use super::calls::{CallsWriter, LATENCIES};
 use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
-use super::run::{MANIFEST, METRICS, RESULTS, Run};
+use super::run::{MANIFEST, METRICS, RESULTS, Run, is_merged};
 use crate::machine::files;
 use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Metric, Record, hidden, write_whole};
 
@@ -198,8 +198,9 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             }
             // A run that cannot be read is worth less than any.
             let known = run.facts().ok();
-            // Two runs with target folders of their own may have begun in one second.
-            let identity = |of: &RunFacts| (of.run_id.clone(), of.host_id.clone(), of.timestamp);
+            // Two runs with target folders of their own may have begun in one second. The rows of a merged run have several times.
+            let began = |of: &RunFacts| (!is_merged(&of.run_id)).then_some(of.timestamp);
+            let identity = |of: &RunFacts| (of.run_id.clone(), of.host_id.clone(), began(of));
             if known.as_ref().is_some_and(|known| identity(known) != identity(&facts)) {
                 break;
             }
