@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         let machine = Machine::read();
         let threads = arguments.threads.map_or(machine.logical_processors, usize::from);
         let _lock = keep_others_out(&paths)?;
-        list_peaks(&calibrate(&paths, &machine, threads)?)
+        list_peaks(&calibrate(&paths, &machine, threads))
     } else {
         list_devices()
     };

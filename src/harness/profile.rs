@@ -24,11 +24,11 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool) -> Result<Pro
     let cases = AskedCases::select(paths, request)?;
     let effort = cases.effort.clone();
     let (machine, threads) = (Machine::read(), effort.effective_threads());
-    let peaks = peaks_of(paths, &machine, threads).inspect_err(|error| eprintln!("no roofline: {error}")).ok();
+    let peaks = peaks_of(paths, &machine, threads);
     let run_id = unused_name(&paths.profiles(), Timestamp::now());
     let mut profile = Profile { run_id, host_id: machine.host_id, threads, ..Profile::default() };
-    let answers = cases
-        .ask_each(paths, "profiling", |item| profile_of(&profile.run_id, item, &effort, peaks.as_ref(), has_stacks))?;
+    let answers =
+        cases.ask_each(paths, "profiling", |item| profile_of(&profile.run_id, item, &effort, &peaks, has_stacks))?;
     for (case, answer) in answers {
         match answer {
             Ok(found) => profile.cases.push(found),
@@ -41,17 +41,11 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool) -> Result<Pro
     Ok(profile)
 }
 
-fn profile_of(
-    run_id: &str,
-    item: WorkItem,
-    effort: &Effort,
-    peaks: Option<&Peaks>,
-    has_stacks: bool,
-) -> Result<CaseProfile> {
+fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_stacks: bool) -> Result<CaseProfile> {
     let work = vec![item.clone()];
     let calls: ProfiledCalls = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)??;
     // They are the processor's.
-    let peaks = peaks.filter(|_| item.case.device == "cpu");
+    let peaks = Some(peaks).filter(|_| item.case.device == "cpu");
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
     let stacks: Option<Result<CpuStacks, CaseFailure>> =

@@ -122,9 +122,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         return Ok(FinishedRun { folder: Some(folder), was_complete: part.is_none(), exit_code, part });
     }
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
-        // A run without them is still a run.
-        let peaks = peaks_of(paths, &manifest.machine, manifest.threads);
-        manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
+        manifest.peaks = Some(peaks_of(paths, &manifest.machine, manifest.threads));
     }
     let begun = (request.calibrates || part.is_some()).then(|| CalibrationWatch::begin(&manifest, request.selftest));
     manifest.calibrations.extend(begun.as_ref().map(|watch| watch.so_far().clone()));

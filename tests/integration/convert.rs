@@ -122,6 +122,16 @@ fn a_large_product_comes_near_the_roofline() {
 }
 
 #[test]
+fn peaks_that_cannot_be_kept_are_those_of_their_run() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    // No file can be made below a file.
+    workplace.write("file", "");
+    let mut run = workplace.inferbench(&["run", "--noplot"]);
+    run.env("INFERBENCH_PEAKS", workplace.path("file/peaks.json")).finish().with_code(0).saying(&["are not kept"]);
+    assert!(workplace.record("digits/candle-cpu-f32/1").roofline_percent.is_some());
+}
+
+#[test]
 fn a_case_that_a_later_run_measured_is_stale() {
     let workplace = measured();
     let first = workplace.latest_run().read_manifest().unwrap().run_id;
