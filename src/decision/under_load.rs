@@ -126,13 +126,12 @@ impl From<&LoadResult> for UnderLoad {
 pub fn served(loads: &[LoadResult], case: &Case, options: &Options) -> Vec<String> {
     let is_meant = |row: &&LoadResult| {
         let is_same = (row.model.as_str(), row.phase) == (case.model.as_str(), case.phase);
-        row.url.is_some()
-            && is_same
-            && row.scenario == Scenario::Server
-            && row.status == Status::Ok
-            && shows_its_rate(row)
+        row.url.is_some() && is_same && row.scenario == Scenario::Server && row.status == Status::Ok
     };
-    let rows: Vec<&LoadResult> = loads.iter().filter(is_meant).collect();
+    let all: Vec<&LoadResult> = loads.iter().filter(is_meant).collect();
+    let is_of_server = |one: &LoadResult, other: &LoadResult| (&one.case_id, &one.url) == (&other.case_id, &other.url);
+    let is_newest = |row: &&&LoadResult| !all.iter().any(|newer| is_of_server(newer, row) && is_instead(newer, row));
+    let rows: Vec<&LoadResult> = all.iter().filter(|row| shows_its_rate(row)).filter(is_newest).copied().collect();
     let mut servers: Vec<(&str, usize)> = rows.iter().map(|row| (row.case_id.as_str(), row.batch_size)).collect();
     servers.sort_unstable();
     servers.dedup();
@@ -292,5 +291,16 @@ mod tests {
         for load in &loads {
             assert_eq!(Some(UnderLoad::from(load).p99_ms), load.latency_upper_ms);
         }
+        // A newer test in which a lower rate fails contradicts the older one.
+        let failed = |run_id: &str, rate| LoadResult {
+            run_id: run_id.into(),
+            verdict: Some(Verdict::Failed),
+            ..row(rate, None)
+        };
+        let lines = |newer: LoadResult| {
+            served(&[row(300.0, None), newer], &Case::new("digits", "ort", 1), &Options::new("digits")).len()
+        };
+        let newer = [failed("20260102T000000Z", 200.0), failed("20260102T000000Z", 400.0)].map(lines);
+        assert_eq!(newer, [0, 1]);
     }
 }
