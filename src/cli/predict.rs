@@ -65,7 +65,7 @@ pub struct Arguments {
     #[arg(
         long,
         conflicts_with_all = ["models", "model", "suite", "path", "variant", "input", "dim", "backend", "device", "dtype"],
-        conflicts_with_all = ["batch_sizes", "seq_lens", "phase", "host", "machine", "matrix"]
+        conflicts_with_all = ["batch_sizes", "seq_lens", "phase", "host", "machine", "matrix", "pp", "tg", "torch_mode"]
     )]
     evaluate: bool,
     #[command(flatten)]
@@ -309,5 +309,6 @@ mod tests {
         let parsed = |flags: &[&str]| Cli::try_parse_from([&["inferbench", "predict", "--evaluate"], flags].concat());
         assert!(parsed(&["--format", "json"]).is_ok());
         assert!(parsed(&["--backend", "ort"]).is_err() && parsed(&["--host", "aaaa1111"]).is_err());
+        assert!(parsed(&["--pp", "8"]).is_err() && parsed(&["--tg", "8"]).is_err());
     }
 }

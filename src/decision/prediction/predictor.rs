@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::example::{Example, Lessons, Runtime, Site, Subject};
 use super::fitted::{Fitted, LeftOut, Miss, Quantity, Rows, Widths, beyond, is_anchor};
 use crate::catalogue::shell_word;
-use crate::definition::Phase;
+use crate::definition::{ORIGINAL, Phase};
 use crate::profile::Kind;
 use crate::run_data::Work;
 use crate::statistics::median;
@@ -335,7 +335,8 @@ pub fn command(runtime: &Runtime, work: &Work, batch_size: usize) -> String {
     let dims =
         if case.dims.0.is_empty() { String::new() } else { format!(" --dim {}", shell_word(&case.dims.to_string())) };
     let (model, backend, device, dtype) = (&case.model, &runtime.backend, &runtime.device, runtime.dtype);
+    let variant = if case.variant == ORIGINAL { String::new() } else { format!(" --variant {}", case.variant) };
     format!(
-        "inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{dims}{length}"
+        "inferbench run --model {model}{variant} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{dims}{length}"
     )
 }
