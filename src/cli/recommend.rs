@@ -15,7 +15,7 @@ use crate::decision::{
     Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
     drifts, render, side_by_side,
 };
-use crate::definition::{Case, Suite, SuiteModel, Sweep};
+use crate::definition::{Case, DataSource, ORIGINAL, Suite, SuiteModel, Sweep, TimedOn};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
@@ -104,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (every, metrics) = read(&history, arguments.last)?;
     let records: Vec<Record> =
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
+    ensure!(!records.is_empty(), "no case passes the filters; without filters all cases of the history count");
     let prices = arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default();
     ensure!(
         arguments.goal != Goal::Cost || prices.per_hour.values().all(|price| *price > 0.0),
@@ -217,8 +218,9 @@ fn command_that_decides(
     let Some((first, second)) = advice.chosen(records).zip(second) else { return Ok(None) };
     if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
         return Ok(Some(format!(
-            "inferbench load search --model {} --backend {} --p99 {}ms",
+            "inferbench load search --model {}{} --backend {} --p99 {}ms",
             first.model,
+            narrowed(first, second),
             both(&first.backend, &second.backend),
             load.p99_ms.ceil(),
         )));
@@ -226,8 +228,9 @@ fn command_that_decides(
     let is_same_work = first.batch_size == second.batch_size && first.host_id == second.host_id;
     if !is_same_work {
         return Ok(Some(format!(
-            "inferbench run --model {} --backend {} --batch-sizes {} --processes 5",
+            "inferbench run --model {}{} --backend {} --batch-sizes {} --processes 5",
             first.model,
+            narrowed(first, second),
             both(&first.backend, &second.backend),
             both(first.batch_size, second.batch_size),
         )));
@@ -249,6 +252,19 @@ fn both<T: PartialEq + ToString>(one: T, other: T) -> String {
     if one == other { one.to_string() } else { format!("{},{}", one.to_string(), other.to_string()) }
 }
 
+/// The flags that choose what is not usual in two cases of one kind of work.
+fn narrowed(one: &Record, other: &Record) -> String {
+    let words = [
+        ("--variant", both(&one.variant, &other.variant), ORIGINAL),
+        ("--device", both(&one.device, &other.device), "cpu"),
+        ("--dtype", both(one.dtype, other.dtype), "f32"),
+        ("--dim", one.case().dims.to_string(), ""),
+        ("--seq-lens", one.sequence_length.map(|length| length.to_string()).unwrap_or_default(), ""),
+    ];
+    let of_word = |(flag, word, usual): (&str, String, &str)| (word != usual).then(|| format!(" {flag} {word}"));
+    words.into_iter().filter_map(of_word).collect()
+}
+
 /// A suite with nothing but the case. The run's own suite knows where the model's file is.
 fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
     let known = manifest.map(|manifest| manifest.suite);
@@ -263,11 +279,16 @@ fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
     for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
         *path = std::path::absolute(&*path)?;
     }
-    model.data_source = None;
+    // Only what is timed on samples needs them.
+    let here = std::env::current_dir()?;
+    let timed =
+        |it: Option<DataSource>| it.filter(|_| case.timed_on == TimedOn::Samples).map(|it| it.relative_to(&here));
+    model.data_source = timed(model.data_source);
     model.dims = Sweep::default();
     suite.models = vec![model];
     suite.include_found = false;
-    suite.data_source = None;
+    suite.data_source = timed(suite.data_source);
+    suite.time_on = case.timed_on;
     suite.backends = vec![case.backend.clone()];
     suite.devices = vec![case.device.clone()];
     if !suite.dtypes.is_empty() {
@@ -286,9 +307,23 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::definition::Dtype;
     use crate::history::write_records;
     use crate::report::tests::record;
     use crate::run_data::{RunFolder, RunPart};
+
+    #[test]
+    fn the_command_that_decides_is_of_the_two_cases() {
+        let (one, other) = (record("m", "ort", 1, None), record("m", "ort", 8, None));
+        assert_eq!(narrowed(&one, &other), "");
+        let int8 = Record { variant: "int8".into(), dtype: Dtype::I8, sequence_length: Some(32), ..other };
+        let of_both = " --variant int8,original --dtype i8,f32 --seq-lens 32";
+        assert_eq!(narrowed(&int8, &Record { sequence_length: Some(32), ..one }), of_both);
+        let suite = Suite { data_source: Some(DataSource::Text("a.txt".into())), ..Suite::new("m", Vec::new()) };
+        let manifest = Manifest::begun("run".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
+        let text = |timed_on| suite_of(&Case { timed_on, ..Case::new("m", "ort", 1) }, Some(manifest.clone())).unwrap();
+        assert!(text(TimedOn::Samples).contains("a.txt") && !text(TimedOn::Seeded).contains("a.txt"));
+    }
 
     #[test]
     fn each_machine_of_a_merged_run_has_its_memory_and_its_peaks() {
