@@ -14,7 +14,7 @@ use super::variants_output::{name, quality_text, ratio};
 use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
-use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
+use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits, three_digits_of_any};
 use crate::run_data::{Metric, Record, Work};
 
 /// What to deploy for one kind of work of a model: a phase with inputs of one shape, from one boundary to the other.
@@ -60,6 +60,9 @@ pub struct Advice {
     /// What all of its cases have in common.
     #[serde(skip)]
     pub work: Work,
+    /// The record of the case to deploy with the times of all runs that count.
+    #[serde(skip)]
+    pub(super) pooled: Option<Record>,
 }
 
 /// A case to deploy, and its figures as far as they are known.
@@ -185,6 +188,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         served: served(&options.loads, &work.case, options),
         would_change: would_change(&found.rows, chosen, &names, options),
         work,
+        pooled: chosen.map(|index| found.rows[index].record.clone()),
     }
 }
 
@@ -244,7 +248,9 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
         (None, Some(plain)) => format!("{} × {what}", three_digits(plain)),
         (None, None) => "its figure is not known".to_owned(),
     };
-    let verdict = tested.map(|(_, verdict)| verdict);
+    // The choice has not found it to be faster, among all rows.
+    let is_open = |it: Verdict| it == Verdict::Faster && found.rows[first].is_baseline;
+    let verdict = tested.map(|(_, it)| if is_open(it) { Verdict::CannotSay } else { it });
     let runs = plural(found.spread.runs, "run", "runs");
     let noise = format!("times of identical code differ by up to {} here", percent(found.spread.floor));
     let sure = format!("95 %, by at least {runs} of each; {noise}");
@@ -312,7 +318,7 @@ fn shown(value: f64, options: &Options) -> String {
         Goal::Throughput => format!("{} per second", three_digits(1.0 / value)),
         Goal::Energy => format!("{} per sample", joules(value)),
         Goal::Cost => {
-            let unit = format!("{value:.4} {}", options.prices.currency);
+            let unit = format!("{} {}", three_digits_of_any(value), options.prices.currency);
             format!("{} per million", unit.trim_end())
         }
         Goal::Size | Goal::Memory => megabytes(value),
@@ -346,9 +352,11 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
             lines.push(format!("{count}, such as {}, which {what}", names.name(row)));
         }
     }
-    let failed = rows.iter().filter(|row| !row.is_measured()).count();
-    if failed > 0 {
-        lines.push(format!("{failed} without figures: failed, unsupported or unavailable"));
+    let failed: Vec<String> =
+        rows.iter().filter(|row| !row.is_measured()).map(|row| row.record.status.to_string()).collect();
+    if !failed.is_empty() {
+        let kinds: BTreeSet<&str> = failed.iter().map(String::as_str).collect();
+        lines.push(format!("{} without figures: {}", failed.len(), Vec::from_iter(kinds).join(", ")));
     }
     lines
 }
@@ -361,8 +369,10 @@ fn limit(row: &Row) -> Option<&'static str> {
 /// For each limit, the one that would have to be given up for a better case; and better cases whose quality is open.
 fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Options) -> Vec<String> {
     let least = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
+    // What is beyond two limits is not allowed by another value of one of them.
+    let is_near = |row: &Row| row.is_measured() && row.excluded.as_ref().is_none_or(|excluded| excluded.is_only);
     let better = |is_meant: &dyn Fn(&Row) -> bool| {
-        let (index, own) = best(rows, options, |row| row.is_measured() && is_meant(row))?;
+        let (index, own) = best(rows, options, |row| is_near(row) && is_meant(row))?;
         (own < 0.95 * least).then(|| (own, &rows[index]))
     };
     let mut lines = Vec::new();
@@ -389,12 +399,16 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
             "a load test (`inferbench load search`) of {name}, which has {own} by calls one after the other"
         ));
     }
-    if let Some((own, row)) = better(&|row: &Row| limit(row) == Some("verified")) {
+    let is_unverified = |row: &Row| limit(row) == Some("verified") && row.quality.is_acceptable();
+    if let Some((own, row)) = better(&is_unverified) {
         lines.push(format!("outputs to compare with would allow {}: {}", names.name(row), shown(own, options)));
     }
     let is_open = |row: &Row| row.excluded.is_none() && matches!(row.quality, Quality::Open | Quality::Unknown);
     if let Some((own, row)) = better(&is_open) {
-        let how = "labelled samples that show its accuracy (`--data-source`) would allow";
+        let how = match options.limits.max_kl.or(options.limits.max_perplexity) {
+            Some(_) => "more samples that show how little it loses (`--text`) would allow",
+            None => "labelled samples that show its accuracy (`--data-source`) would allow",
+        };
         lines.push(format!("{how} {}: {}", names.name(row), shown(own, options)));
     }
     lines

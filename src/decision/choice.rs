@@ -76,7 +76,7 @@ pub fn goal_of_times(options: &Options) -> Goal {
     if options.goal.is_of_times() { options.goal } else { Goal::Latency }
 }
 
-/// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the best one
+/// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the smallest one
 /// that is as good and smaller; or else of the baseline. Rows that are level with the best are told apart by their size, then
 /// by their answers, then by their time.
 ///
@@ -103,10 +103,11 @@ pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> 
         |index| is_better(Goal::Size, index) && ratio(goal, index).is_some_and(|ratio| ratio <= level(goal));
     let candidates = || (0..rows.len()).filter(|&it| rows[it].is_acceptable());
     let mut left: Vec<usize> = candidates().filter(|&index| is_better(goal, index)).collect();
-    if left.is_empty() {
+    let is_shown = !left.is_empty();
+    if !is_shown {
         left = candidates().filter(|&index| is_smaller(index)).collect();
     }
-    for goal in [goal, Goal::Size] {
+    for goal in [goal, Goal::Size].into_iter().skip(usize::from(!is_shown)) {
         if let Some(least) = left.iter().filter_map(|&index| cost(goal, index)).reduce(f64::min) {
             left.retain(|&index| cost(goal, index).is_some_and(|own| own <= least * level(goal)));
         }

@@ -45,8 +45,11 @@ pub struct Excluded {
     pub limit: &'static str,
     /// `p99 31.0 ms is above 20.0 ms`.
     pub why: String,
-    /// The limit with which the row would be allowed, as it is written on the command line.
+    /// The limit with which the row would be within this one, as it is written on the command line.
     pub would_take: Option<String>,
+    /// Whether the row is within all other limits.
+    #[serde(skip)]
+    pub is_only: bool,
 }
 
 /// What a row has lost against the original, as its metrics say it.
@@ -92,11 +95,11 @@ impl Limits {
         let above = |limit, name: &str, value: Option<f64>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let most = most.filter(|most| !value.is_some_and(|value| value <= *most))?;
             let why = match value {
-                Some(value) => format!("{name}{how} {} is above {}", text(value), text(most)),
+                Some(value) => format!("{name} {} is above {}", text(value), text(most)),
                 None => format!("{name} is not known"),
             };
             let would_take = value.and_then(|value| flag(limit, value, unit));
-            Some(Excluded { limit, why, would_take })
+            Some(Excluded { limit, why, would_take, is_only: true })
         };
         let too_few = || {
             let least = self.min_rate.filter(|least| !rate.is_some_and(|rate| rate >= *least))?;
@@ -105,12 +108,12 @@ impl Limits {
                 None => "its rate is not known".to_owned(),
             };
             let would_take = rate.and_then(|rate| flag("min-rate", rate, "/s"));
-            Some(Excluded { limit: "min-rate", why, would_take })
+            Some(Excluded { limit: "min-rate", why, would_take, is_only: true })
         };
         let unverified = || {
             let is_excluded = self.is_verified_only && record.verified != Some(true);
             let why = "its outputs were compared with nothing".to_owned();
-            is_excluded.then_some(Excluded { limit: "verified", why, would_take: None })
+            is_excluded.then_some(Excluded { limit: "verified", why, would_take: None, is_only: true })
         };
         // The upper bound has to be within the limit, too.
         let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
@@ -118,12 +121,17 @@ impl Limits {
             let would_take = loss.and_then(|(_, upper)| flag(limit, upper?, unit));
             Some(Excluded { would_take, ..excluded })
         };
-        unverified()
-            .or_else(|| above("max-p99", "p99", p99, self.max_p99_ms, latency, "ms"))
-            .or_else(|| above("max-memory", "memory", memory, self.max_memory_mb, megabytes, "MB"))
-            .or_else(too_few)
-            .or_else(|| lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""))
-            .or_else(|| lost("max-perplexity", "the perplexity", losses.perplexity, self.max_perplexity, factor, "x"))
+        let all = [
+            unverified(),
+            above("max-p99", &format!("p99{how}"), p99, self.max_p99_ms, latency, "ms"),
+            above("max-memory", &format!("memory{how}"), memory, self.max_memory_mb, megabytes, "MB"),
+            too_few(),
+            lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""),
+            lost("max-perplexity", "the perplexity", losses.perplexity, self.max_perplexity, factor, "x"),
+        ];
+        let mut beyond = all.into_iter().flatten();
+        let first = beyond.next()?;
+        Some(Excluded { is_only: beyond.next().is_none(), ..first })
     }
 
     /// What is known of a row's quality by the limits of its losses. Returns `None` if there is no such limit.
@@ -190,6 +198,11 @@ mod tests {
         let unverified = Record { verified: None, ..slow.clone() };
         let limits = Limits { is_verified_only: true, ..Limits::default() };
         assert_eq!(limits.excluding(&unverified, Losses::default(), None).unwrap().limit, "verified");
+        let is_only = |max_p99_ms, min_rate| {
+            let limits = Limits { max_p99_ms: Some(max_p99_ms), min_rate: Some(min_rate), ..Limits::default() };
+            limits.excluding(&slow, Losses::default(), None).unwrap().is_only
+        };
+        assert_eq!([is_only(20.0, 70.0), is_only(20.0, 100.0), is_only(40.0, 100.0)], [true, false, true]);
     }
 
     #[test]

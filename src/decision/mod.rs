@@ -118,7 +118,7 @@ pub struct VariantTable {
 /// A variant on a backend and device, in a dtype: all columns of its record, and how they compare.
 ///
 /// If there are several runs, the record is that of the newest run that evaluated the answers with the samples of the table;
-/// `latency_p50_ms`, `throughput_ips` and `tokens_per_second` are geometric means.
+/// `latency_p50_ms`, `throughput_ips`, `tokens_per_second` and `energy_j_per_sample` are geometric means.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     #[serde(flatten)]
@@ -133,7 +133,7 @@ pub struct Row {
     /// The limit that it is beyond.
     pub excluded: Option<Excluded>,
     pub differences: Option<Differences>,
-    /// Its time over that of the baseline, with a 95 % interval.
+    /// Its time over that of the baseline, with a 95 % interval; for the goals `throughput` and `energy`, its time or energy per sample.
     pub change: Option<RatioInterval>,
     /// Whether it is faster than the baseline, after control of the false-discovery rate over the rows.
     pub verdict: Option<Verdict>,

@@ -59,7 +59,7 @@ pub fn add_predictions(
     let is_plain = |advice: &&mut Advice| advice.boundary == Boundary::Compute && advice.timed_on == TimedOn::Seeded;
     for advice in all.iter_mut().filter(is_plain) {
         let chosen = advice.chosen(records);
-        let measured = chosen.and_then(|record| options.quantity(options.goal, record));
+        let measured = advice.pooled.as_ref().and_then(|record| options.quantity(options.goal, record));
         let of_advice: Vec<&Record> = records.iter().filter(|record| advice.is_about(record)).collect();
         let current: Vec<Work> = of_newest_files(&of_advice).into_iter().map(Work::of).collect();
         // The rows of the model's present files.

@@ -105,6 +105,7 @@ impl<'a> Repeated<'a> {
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
+            record.energy_j_per_sample = mean(|record| record.energy_j_per_sample);
         }
         record
     }

@@ -55,7 +55,7 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         let under_load = UnderLoad::of(&options.loads, record, options.limits.max_p99_ms);
-        let losses = Losses::of(of_decoding(record, metrics, all_metrics).as_ref(), is_original);
+        let losses = Losses::of(of_decoding(case, record, metrics, all_metrics).as_ref(), is_original);
         let excluded = options.limits.excluding(record, losses, under_load.as_ref());
         let judged = measure.evaluate(record, metrics, is_original, options.accuracy_loss);
         let is_settled = matches!(judged, Quality::Original | Quality::Wrong);
@@ -88,23 +88,27 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
     Candidates { rows, measure, samples, spread, chosen }
 }
 
-/// The metrics of a row; of one that reads prompts, those of the same model's decoding, by which its answers are evaluated.
-fn of_decoding<'a>(record: &Record, own: &'a [Metric], all: &[Metric]) -> Cow<'a, [Metric]> {
+/// The metrics of a row; of one that reads prompts, those of the same model's decoding in its runs, by which its answers are evaluated.
+fn of_decoding<'a>(case: &Repeated<'_>, record: &Record, own: &'a [Metric], all: &[Metric]) -> Cow<'a, [Metric]> {
     if record.phase != Phase::Prefill || !own.is_empty() {
         return own.into();
     }
-    let decoding = Case { phase: Phase::Decode, ..record.case() }.to_string();
-    all.iter().filter(|metric| metric.case_id == decoding).cloned().collect::<Vec<Metric>>().into()
+    let case_id = Case { phase: Phase::Decode, ..record.case() }.to_string();
+    let decoding = |run: &&Record| Metric::all_of(all, &Record { case_id: case_id.clone(), ..Record::clone(run) });
+    case.like.iter().rev().flat_map(decoding).cloned().collect::<Vec<Metric>>().into()
 }
 
 /// The row that others must be shown to be better than: the best original, or else, if none is within the limits, the best row
-/// of kept quality. It is the fastest one for goals that do not follow from times.
+/// of kept quality. It is the fastest one for goals that do not follow from times, of those whose figure is known.
 fn baseline(rows: &[Row], options: &Options) -> Option<usize> {
     let goal = goal_of_times(options);
     let quantity = |index: &usize| options.quantity(goal, &rows[*index].record).unwrap_or(f64::INFINITY);
+    let is_unknown = |index: &usize| options.quantity(options.goal, &rows[*index].record).is_none();
     let best_of = |is_meant: fn(&Row) -> bool| {
         let meant = (0..rows.len()).filter(|&index| rows[index].is_acceptable() && is_meant(&rows[index]));
-        meant.min_by(|one, other| quantity(one).total_cmp(&quantity(other)))
+        meant.min_by(|one, other| {
+            is_unknown(one).cmp(&is_unknown(other)).then(quantity(one).total_cmp(&quantity(other)))
+        })
     };
     let of_limits = || best_of(|_| true).filter(|_| rows.iter().any(|row| row.excluded.is_some()));
     best_of(|row| row.quality == Quality::Original).or_else(of_limits)

@@ -48,7 +48,7 @@ pub struct BestCase {
     pub work: String,
     /// What is smallest in the best of all: the milliseconds, the reciprocal of the rate, the joules, the price, or the megabytes.
     pub quantity: Option<f64>,
-    /// The newest record of the case.
+    /// The record of the case, with the times of all runs that count.
     pub record: Record,
 }
 
@@ -67,7 +67,7 @@ pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, p
         let own: Vec<Record> = current.cloned().collect();
         let options = Options { model: model.to_owned(), ..options.clone() };
         for advice in advise(&own, metrics, &options).unwrap_or_default() {
-            let Some(record) = advice.chosen(&own) else { continue };
+            let Some(record) = &advice.pooled else { continue };
             let inputs = advice.input_shape.as_ref().map(|shape| format!(", inputs {shape}")).unwrap_or_default();
             found.push(BestCase {
                 best_of: best_of.clone(),

@@ -15,7 +15,7 @@ use crate::report::numbers::{fixed, latency, megabytes, percent, plural, three_d
 use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
-use crate::run_data::{Metric, Record};
+use crate::run_data::{Metric, Record, Work};
 
 impl Variants {
     /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
@@ -62,13 +62,17 @@ pub fn schema() -> String {
     schema_of::<Document<'_>>("inferbench report --variants: the variants of a model")
 }
 
-/// `digits · sequence length 128 · batch 1`, with the machine if there are tables of several.
+/// `digits · sequence length 128 · batch 1`, with the machine and the shapes of a sample if there are tables of several.
 pub fn title(table: &VariantTable, variants: &Variants) -> String {
     let has_machines = variants.tables.iter().any(|other| other.host_id != table.host_id);
     let VariantTable { phase, sequence_length, boundary, timed_on, batch_size, .. } = *table;
     let case = Case { phase, sequence_length, boundary, timed_on, ..Case::new(&table.model, "", batch_size) };
     let host = if has_machines { format!(" · host {}", table.host_id) } else { String::new() };
-    format!("{} · batch {batch_size}{host}", title_of(&case, None))
+    let kind = |it: &VariantTable| (it.phase, it.sequence_length, it.boundary, it.timed_on);
+    let shape = |it: &VariantTable| it.rows.iter().find_map(|row| Work::of(&row.record).sample_shape());
+    let is_other = |other: &VariantTable| kind(other) == kind(table) && shape(other) != shape(table);
+    let inputs = shape(table).filter(|_| variants.tables.iter().any(is_other));
+    format!("{} · batch {batch_size}{host}", title_of(&case, inputs.as_ref()))
 }
 
 /// `digits · sequence length 128 · prefill`: the model, and what of its work is not usual.
@@ -113,9 +117,10 @@ pub fn table(shown: &VariantTable) -> Table {
     let mut metrics = names(measured.iter().flat_map(|row| &row.metrics));
     metrics.retain(|name| *name != "cosine");
     let of_metrics = metrics.iter().map(|name| Column::number(metrics::title(name)));
-    let own = [Column::number("time ÷ original"), Column::text("verdict"), Column::text("quality")];
+    let change = if shown.goal == Goal::Energy { "energy ÷ original" } else { "time ÷ original" };
+    let own = [Column::number(change), Column::text("verdict"), Column::text("quality")];
     let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own))
-        .essential(&["time ÷ original", "verdict"]);
+        .essential(&[change, "verdict"]);
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -166,8 +171,9 @@ pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String
         return format!("Keep {}: {figures}; no row of kept quality is shown to be better in {goal}.", name(row));
     };
     let sizes = record.model_size_mb.zip(baseline.record.model_size_mb);
+    let of_times = if goal.is_of_times() { goal } else { Goal::Latency };
     let against = listed([
-        row.change.as_ref().map(|change| format!("{} × the time", ratio(change))),
+        row.change.as_ref().map(|change| format!("{} × {}", ratio(change), of_times.measured_in())),
         sizes.map(|(own, base)| format!("{} × the size", three_digits(own / base))),
         match measure {
             Measure::Metric => labelled_change(&row.metrics).map(named),

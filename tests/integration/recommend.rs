@@ -77,6 +77,9 @@ fn a_limit_leaves_cases_out_and_says_what_it_would_take() {
     assert_eq!(limited["case_id"], "digits/ort-cpu-f32/1");
     let change = limited["would_change"].to_string();
     assert!(change.contains("--max-p99 20ms would allow the original on ort, batch 8"), "{change}");
+    // It is above the limit of memory, too.
+    let both = advice(&workplace, &["--goal", "throughput", "--max-p99", "15ms", "--max-memory", "0.1GB"]);
+    assert!(!both["would_change"].to_string().contains("--max-p99"), "{both}");
     let excluded = limited["excluded"].to_string();
     assert!(excluded.contains("2 by max-p99") && excluded.contains("p99 19.8 ms is above 15.0 ms"), "{excluded}");
     assert_eq!(advice(&workplace, &["--min-rate", "600/s"])["case_id"], "digits/ort-cpu-f32/8");
@@ -95,7 +98,7 @@ fn prices_of_machines_decide_the_cost() {
     let cheapest = advice(&workplace, &["--goal", "cost", "--price", "prices.toml"]);
     assert_eq!((&cheapest["host_id"], &cheapest["case_id"]), (&"aaaa1111".into(), &"digits/ort-cpu-f32/8".into()));
     let sentence = cheapest["sentence"].as_str().unwrap();
-    assert!(sentence.contains("host aaaa1111: 0.1125 EUR per million, "), "{sentence}");
+    assert!(sentence.contains("host aaaa1111: 0.11 EUR per million, "), "{sentence}");
     workplace.inferbench(&["recommend", "digits", "--goal", "cost"]).finish().with_code(2).saying(&["--price"]);
     // Otherwise the machine that costs nothing would be left out, and the dear one deployed.
     workplace.write("prices.toml", "per_hour = { default = 0.0, bbbb2222 = 3.6 }\n");

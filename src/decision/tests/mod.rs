@@ -158,6 +158,22 @@ fn the_original_stays_unless_a_row_is_better_or_as_fast_and_smaller() {
 }
 
 #[test]
+fn of_rows_that_are_about_as_fast_as_the_original_the_smallest_is_chosen() {
+    let two = vec![measured("one", "ort", 5.0, 1.92, SAME), measured("two", "ort", 2.0, 2.08, SAME)];
+    assert_eq!(chosen(Goal::Latency, two), "two");
+}
+
+#[test]
+fn a_runner_up_that_is_not_found_among_many_rows_is_not_called_faster() {
+    let alike = (0..20).map(|place| measured(&format!("v{place}"), "ort", 10.0, 2.0, SAME));
+    let records: Vec<Record> = alike.chain([original(), measured("fast", "ort", 10.0, 1.86, SAME)]).collect();
+    let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().remove(0);
+    let second = found.runner_up.as_ref().unwrap();
+    assert_eq!((found.case_id.as_deref(), second.name.as_str()), (Some("m/ort-cpu-f32/1"), "fast on ort"));
+    assert!(found.is_undecided && second.why.starts_with("cannot be told apart"), "{second:?}");
+}
+
+#[test]
 fn only_rows_of_kept_quality_are_recommended() {
     let fast = |change| vec![measured("fast", "ort", 1.0, 0.5, change)];
     assert_eq!(chosen(Goal::Latency, fast((-0.4, -1.6, 0.8))), "original");
@@ -195,6 +211,10 @@ fn memory_of_a_process_that_others_have_used_is_no_cost() {
     let unknown = chosen(shared, shared);
     assert_eq!(unknown.case_id, None);
     assert_eq!(unknown.sentence, "Nothing is recommended: the memory of the original is not known.");
+    let slower = kind(own, 100.0, measured("original", "tch", 10.0, 3.0, SAME));
+    let int8 = kind(shared, 50.0, measured("int8", "ort", 10.0, 2.0, SAME));
+    let table = with(vec![kind(shared, 90.0, original()), slower, int8], |options| options.goal = Goal::Memory);
+    assert_eq!(table.recommendation.case_id.as_deref(), Some("m/tch-cpu-f32/1"));
 }
 
 #[test]

@@ -73,13 +73,10 @@ fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_lef
     let best: Vec<_> = found.iter().map(|it| (it.input_shape.as_deref(), it.case_id.as_deref())).collect();
     let expected = [(Some("Nx3x256x256"), Some("m/ort-cpu-f32/1")), (Some("Nx3x32x32"), Some("m/tch-cpu-f32/1"))];
     assert_eq!(best, expected);
-    assert_eq!(
-        compare(&[&records[..], &[in_run(2, at(1, measured("int8", "ort", 3.0, 1.0, SAME)))]].concat(), &[], &options)
-            .unwrap()
-            .tables
-            .len(),
-        2
-    );
+    let int8 = in_run(2, at(1, measured("int8", "ort", 3.0, 1.0, SAME)));
+    let variants = compare(&[&records[..], &[int8]].concat(), &[], &options).unwrap();
+    let titles: Vec<String> = variants.tables.iter().map(|it| variants_output::title(it, &variants)).collect();
+    assert_eq!(titles, ["m · inputs Nx3x256x256 · batch 1", "m · inputs Nx3x32x32 · batch 1"]);
     // tch was measured with the file of before only.
     let replaced = [&records[..2], &[with_file("ort", 3, 3.0, "1x3x32x32", "b")]].concat();
     let found = advise(&replaced, &[], &options).unwrap();
@@ -94,13 +91,54 @@ fn a_run_that_was_slower_than_usual_is_named_and_not_pooled_with_others() {
     let row = |month, ms| with_file("ort", month, ms, "1x8", "a");
     let drifted = vec![Drift { run_id: "run3".into(), host_id: "h".into(), factor: 1.5, cases: 4 }];
     let options = Options { noise: QUIET, drifted, ..Options::new("m") };
-    let found = advise(&[row(1, 2.0), row(2, 2.0), row(3, 3.0)], &[], &options).unwrap();
+    let records = [row(1, 2.0), row(2, 2.0), row(3, 3.0)];
+    let found = advise(&records, &[], &options).unwrap();
     assert!(found[0].sentence.contains("p50 2.00 ms"), "{}", found[0].sentence);
     assert!(
         found[0].excluded[0].starts_with("run run3 on host h was 50 % slower than usual"),
         "{:?}",
         found[0].excluded
     );
+    let best = side_by_side(&records, &[], &options, Per::Backend);
+    assert!((best[0].quantity.unwrap() - 2.0).abs() < 1e-9, "{best:?}");
+}
+
+#[test]
+fn a_prompt_is_judged_by_the_decoding_of_its_own_runs() {
+    let row = |variant: &str, ms: f64| {
+        let known = in_run(2, unlabelled(variant, "ort", 10.0, ms, (1.0, 1.0)));
+        Record { phase: Phase::Prefill, sequence_length: Some(32), ..known }
+    };
+    let case_id = Case { phase: Phase::Decode, ..row("int8", 1.0).case() }.to_string();
+    let metric = |run_id: &str, value: f64| Metric {
+        run_id: run_id.into(),
+        case_id: case_id.clone(),
+        metric: "kl_divergence".into(),
+        value,
+        upper: Some(value),
+        ..Metric::default()
+    };
+    let limits = Limits { max_kl: Some(0.02), ..Limits::default() };
+    let options = Options { noise: QUIET, limits, ..Options::new("m") };
+    let chosen = |metrics: &[Metric]| {
+        let found = advise(&[row("original", 2.0), row("int8", 1.0)], metrics, &options).unwrap();
+        found[0].case_id.clone().unwrap()
+    };
+    assert_eq!(chosen(&[metric("run1", 0.001)]), "m/ort-cpu-f32/1");
+    assert_eq!(chosen(&[metric("run1", 0.5), metric("run2", 0.001)]), "m-int8/ort-cpu-f32/1");
+}
+
+#[test]
+fn energy_is_a_mean_over_the_runs_and_is_no_time() {
+    let row = |variant: &str, month: u32, joules: f64| Record {
+        energy_j_per_sample: Some(joules),
+        ..at_commit("c0ffee", in_run(month, measured(variant, "ort", 10.0, 2.0, SAME)))
+    };
+    let records = vec![row("original", 1, 2.0), row("original", 2, 2.0), row("int8", 1, 0.5), row("int8", 2, 0.52)];
+    let table = with(records, |options| options.goal = Goal::Energy);
+    let int8 = table.rows.iter().find(|row| row.is_recommended).unwrap();
+    assert!((int8.record.energy_j_per_sample.unwrap() / 0.26_f64.sqrt() - 1.0).abs() < 1e-9);
+    assert!(table.recommendation.sentence.contains(") × the energy"), "{}", table.recommendation.sentence);
 }
 
 #[test]
