@@ -15,7 +15,7 @@ use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Sizes, usual_backend};
+use crate::definition::{Case, Dtype, Model, Sizes, SuiteModel, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
@@ -190,9 +190,8 @@ impl Arguments {
         let (mut all, mut said) = (Vec::new(), BTreeSet::new());
         let mut anchors: BTreeMap<(String, String, Dtype), Anchor> = BTreeMap::new();
         for PlannedCase { case, definition, .. } in cases {
-            let file =
-                suite.models.iter().find(|model| model.name == case.model).and_then(|model| model.path.as_deref());
-            let by_file = |command: String| self.by_file(command, &case, file);
+            let files = files_of(&suite.models, &case);
+            let by_file = |command: String| self.by_file(command, &case, &files);
             let model = definition.map_err(|why| anyhow!("{}: {why}", case.model))?;
             let model = with_usual_sizes(model, &case, &mut said);
             let subject = subject(&case, &model).map_err(|why| Refusal {
@@ -242,12 +241,14 @@ impl Arguments {
         Ok(all)
     }
 
-    /// The command that measures a model, with its file if it was given as one, since its name alone is known to this command only.
-    fn by_file(&self, command: String, case: &Case, file: Option<&Path>) -> String {
-        let Some(file) = file else { return command };
+    /// The command that measures a model, with its files if it was given by them, since its name alone is known to this command only.
+    fn by_file(&self, command: String, case: &Case, files: &str) -> String {
+        if files.is_empty() {
+            return command;
+        }
         let model = &case.model;
         let inputs = self.selection.input.iter().map(|input| ("--input", input.clone()));
-        let path = ("--path", format!("{model}={}", file.display()));
+        let path = ("--path", files.to_owned());
         let words = std::iter::once(path).chain(inputs);
         let words: Vec<String> = words.map(|(flag, word)| format!("{flag} {}", shell_word(&word))).collect();
         command.replacen(&format!("--model {model}"), &words.join(" "), 1)
@@ -280,6 +281,18 @@ impl Arguments {
     }
 }
 
+/// The file of a model and that of the case's variant, as `--path` takes them: `net=net.onnx,int8=net-int8.onnx`.
+fn files_of(models: &[SuiteModel], case: &Case) -> String {
+    let is_own = |it: &&SuiteModel| it.name == case.model && it.variant.as_ref().is_none_or(|it| *it == case.variant);
+    let mut own: Vec<&SuiteModel> = models.iter().filter(is_own).collect();
+    own.sort_by_key(|it| it.variant.is_some());
+    let word = |it: &SuiteModel| {
+        let path = it.path.as_ref()?;
+        Some(format!("{}={}", it.variant.as_ref().unwrap_or(&it.name), path.display()))
+    };
+    own.into_iter().filter_map(word).collect::<Vec<String>>().join(",")
+}
+
 fn described(file: &Path) -> Result<(Site, Peaks)> {
     let Described { gflops_per_second, gb_per_second, cores } = read_toml(file)?;
     let is_speed = |speed: f64| speed.is_finite() && speed > 0.0;
@@ -302,7 +315,22 @@ fn described(file: &Path) -> Result<(Site, Peaks)> {
 mod tests {
     use clap::Parser;
 
+    use super::*;
     use crate::cli::Cli;
+
+    #[test]
+    fn a_variant_is_measured_by_its_own_file_beside_the_original() {
+        let file = |variant: Option<&str>, path: &str| SuiteModel {
+            variant: variant.map(str::to_owned),
+            path: Some(path.into()),
+            ..SuiteModel::from("net")
+        };
+        let models = [file(Some("int8"), "net-int8.onnx"), file(None, "net.onnx"), file(Some("f16"), "net-f16.onnx")];
+        let case = Case { variant: "int8".into(), ..Case::new("net", "ort", 1) };
+        assert_eq!(files_of(&models, &case), "net=net.onnx,int8=net-int8.onnx");
+        assert_eq!(files_of(&models, &Case::new("net", "ort", 1)), "net=net.onnx");
+        assert_eq!(files_of(&[SuiteModel::from("net")], &case), "");
+    }
 
     #[test]
     fn an_evaluation_is_of_the_whole_history() {

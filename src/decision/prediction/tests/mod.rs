@@ -91,6 +91,14 @@ fn a_case_is_measured_only_if_its_file_and_shape_are_those_of_the_row() {
 }
 
 #[test]
+fn the_command_that_measures_a_variant_names_it() {
+    let row = Record { variant: "int8".into(), ..row("net", 32, 1, 1.0) };
+    let subject = of(&[row]).examples.remove(0).subject;
+    let command = super::command(&subject.runtime, &subject.work, 4);
+    assert!(command.starts_with("inferbench run --model net --variant int8 --backend ort "), "{command}");
+}
+
+#[test]
 fn rows_with_another_number_of_threads_are_rows_of_another_place() {
     let alone = Record { threads: Some(2), ..row("net", 32, 2, 0.02) };
     let lessons = of(&[row("net", 32, 1, 0.035), alone]);
