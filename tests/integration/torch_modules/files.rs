@@ -244,6 +244,19 @@ fn a_python_file_is_a_model_whose_modules_are_profiled() {
     assert!(sums.all(|row| row.flops.is_none() && row.bytes.is_none()), "{rows:#?}");
 }
 
+#[test]
+fn a_module_beside_a_python_file_may_be_called_as_one_of_the_worker() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[1]);
+    workplace.write("networks.py", NET);
+    workplace.write("net.py", "from networks import make\n");
+    workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/torch-cpu-f32/1");
+    assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+}
+
 /// Modules that return tensors in tuples, and tensors of as many rows as the values of the inputs say.
 const TUPLES: &str = "import torch
 from typing import NamedTuple

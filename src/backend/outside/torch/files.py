@@ -31,6 +31,8 @@ DTYPES = {
 }
 # The Python file that was loaded.
 OWN = []
+# The modules of this worker, which know each other once they are loaded.
+WORKER = ("frames", "serving", "networks", "files", "modes", "profiles", "sessions", "serve")
 # Whether the file may run code when it is read.
 IS_TRUSTED = "TORCH_WORKER_TRUST" in os.environ
 TRUSTED = "a pickle that `--trust` allowed to run code when it was read"
@@ -123,8 +125,10 @@ def made(path):
 
 
 def own_code_of(path):
-    """Lets the modules beside a file be imported."""
+    """Lets the modules beside a file be imported, also those of the names of the worker's."""
     OWN[:] = [os.path.abspath(path)]
+    for name in WORKER:
+        sys.modules.pop(name, None)
     sys.path.insert(0, os.path.dirname(OWN[0]))
 
 
