@@ -210,6 +210,24 @@ fn the_record_has_a_dtype_only_if_all_products_were_seen_in_it() {
 }
 
 #[test]
+fn complex_weights_stay_complex() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[2]);
+    let turn = "self.register_buffer('turn', torch.tensor([1 + 2j, 1, 1j, 0]))";
+    let net = module_with(turn, "return torch.view_as_real(self.fc(x) * self.turn)");
+    std::fs::write(workplace.path("net.py"), net).unwrap();
+    let program = "import net, safetensors.torch, torch\ntorch.manual_seed(0)\nmodule, (x,) = net.make()\n\
+                   found = {'input.x': x, 'output.output_0': module(x).detach()}\n\
+                   safetensors.torch.save_file(found, 'net.safetensors')";
+    make(&workplace, program);
+    workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/torch-cpu-f32/2");
+    assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{:?}", record.message);
+}
+
+#[test]
 fn devices_of_pytorch_are_known_and_only_those_that_its_profiler_times_are_profiled() {
     if !has_environment("torch") {
         return;

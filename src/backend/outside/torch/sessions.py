@@ -44,7 +44,8 @@ class Session:
         # TorchScript's modules have this only for each of their parameters.
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        module = module.eval().to(self.device, self.dtype)
+        # `to` would also make complex numbers real, and take a part of them.
+        module = module.eval().to(self.device)._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own)
         if self.is_channels_last:
             if not any(parameter.ndim == 4 for parameter in module.parameters()):
                 raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
