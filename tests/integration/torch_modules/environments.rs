@@ -89,10 +89,10 @@ fn a_pytorch_that_is_too_old_is_refused_by_its_version() {
 const SPECIFICATIONS: &str = r#"
 import sys
 sys.path[:0] = sys.argv[1:]
-import files
+from exported_program import arguments_of
 from types import SimpleNamespace
-assert files.children_of(SimpleNamespace(children=lambda: [1, 2])) == [1, 2]
-assert files.children_of(SimpleNamespace(children_specs=[1, 2])) == [1, 2]
+for spec in [SimpleNamespace(children=lambda: [1, 2]), SimpleNamespace(children_specs=[1, 2])]:
+    assert arguments_of(SimpleNamespace(call_spec=SimpleNamespace(in_spec=spec))) == [1, 2]
 "#;
 
 #[test]
@@ -100,9 +100,8 @@ fn programs_of_older_releases_say_which_inputs_they_take() {
     if !has_environment("torch") {
         return;
     }
-    let folders = ["python", "torch"].map(|of| checkout().join("src/backend/outside").join(of));
     let mut python = Command::new(environment("torch").join("bin/python"));
-    python.args(["-c", SPECIFICATIONS]).args(folders).finish().with_code(0);
+    python.args(["-c", SPECIFICATIONS]).arg(checkout().join("scripts/import")).finish().with_code(0);
 }
 
 #[test]
