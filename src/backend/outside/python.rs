@@ -82,8 +82,8 @@ try:
         sys.modules[name] = types.ModuleType(name)
         exec(compile(text, file, 'exec'), sys.modules[name].__dict__)
 except ImportError as why:
-    text = str(why).splitlines()[0]
-    if isinstance(why, ModuleNotFoundError):
+    text = ' '.join(str(why).split())[:300] or 'a package cannot be imported'
+    if isinstance(why, ModuleNotFoundError) and why.name:
         package = why.name.partition('.')[0]
         text = f'{sys.executable} lacks the package {package}: install it by `{sys.executable} -m pip install {package}`'
     answer = json.dumps({'error': {'status': 'unavailable', 'message': text}}).encode()

@@ -396,6 +396,7 @@ fn what_is_no_module_is_said_in_a_sentence() {
         assert!(says.contains("late.py, line 15, in forward (`raise ValueError('no such layer')`)"), "{says}");
     }
     refused("three.py", "def make(): return 3\n", "`make` of three.py returns int, and not a torch.nn.Module");
+    refused("asks.py", "def make(): return input()\n", "in make (`def make(): return input()`): EOFError");
     refused("none.py", "", "none.py has no function `make`");
     let nothing = "import torch\ndef make(): return torch.nn.Linear(8, 4), None\n";
     refused("nothing.py", nothing, "`make` of nothing.py gives its inputs as NoneType");

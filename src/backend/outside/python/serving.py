@@ -1,6 +1,8 @@
 """Answers the requests of inferbench until there are no more. A worker says how it loads, and what its library's errors mean."""
 
 import gc
+import os
+import sys
 import time
 import traceback
 
@@ -97,11 +99,14 @@ def failure_of(worker, why):
         return "out-of-memory", text
     if isinstance(why, NotImplementedError):
         return "unsupported", text
-    traceback.print_exception(why)
+    # Before Python 3.10, the error alone is not enough.
+    traceback.print_exception(type(why), why, why.__traceback__)
     return "failed", f"{type(why).__name__}: {text}"
 
 
 def serve(worker):
+    # Code of a model that reads the standard input would take requests.
+    sys.stdin = open(os.devnull)
     session = None
     while frame := read_frame():
         request, tensors = frame
