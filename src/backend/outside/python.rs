@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::OutsideProcess;
-use crate::backend::installed::{Environment, Search, environment_of, places_of_packages};
+use crate::backend::installed::{Environment, Origin, Search, environment_of, places_of_packages};
 use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
 use crate::paths::{Paths, cache};
@@ -44,17 +44,20 @@ impl Library {
         let is_whole = |folder: &PathBuf| folder.join("requirements").is_file();
         let of_setup = || Some(own.iter().map(|own| cache().join(own)).find(is_whole)?.join("bin/python"));
         let search = Search { key, variable: Some(variable), environment: place };
-        let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
-        found.map(|found| found.path).ok_or_else(|| {
-            CaseFailure::unavailable(match place {
-                Some(place) => format!("{name} is not in {}: install {packages} there", place.display()),
-                None => format!(
-                    "{name} is not here; get it with `{}`, or by `pip install {packages}` in an active environment, or set {variable} \
-                     to a Python that has it",
-                    Paths::find().setup_command(key)
-                ),
-            })
-        })
+        let found = search.find(in_environment, of_setup);
+        if let Some(found) = found.as_ref().filter(|found| found.path.is_file()) {
+            return Ok(found.path.clone());
+        }
+        let named = found.filter(|found| matches!(found.origin, Origin::Variable(_))).map(|found| found.path);
+        Err(CaseFailure::unavailable(match (place, named) {
+            (Some(place), _) => format!("{name} is not in {}: install {packages} there", place.display()),
+            (None, Some(path)) => format!("{name}: {variable} is {path:?}, which is no file: it names a Python"),
+            (None, None) => format!(
+                "{name} is not here; get it with `{}`, or by `pip install {packages}` in an active environment, or set {variable} \
+                 to a Python that has it",
+                Paths::find().setup_command(key)
+            ),
+        }))
     }
 
     /// The devices that it may know.
