@@ -5,7 +5,7 @@ use std::process::Command;
 use inferbench::definition::Status;
 use inferbench::run_data::Profile;
 
-use super::{NET, make};
+use super::{NET, make, module_with};
 use crate::support::{Run, Workplace};
 use crate::torch_environments::duel;
 use crate::workers::has_environment;
@@ -254,6 +254,40 @@ fn a_module_beside_a_python_file_may_be_called_as_one_of_the_worker() {
     workplace.write("net.py", "from networks import make\n");
     workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
     let record = workplace.record("net/torch-cpu-f32/1");
+    assert_eq!(record.status, Status::Ok, "{:?}", record.message);
+}
+
+#[test]
+fn inputs_that_each_call_changes_are_refused() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[1]);
+    let run = |forward: &str| {
+        workplace.write("net.py", module_with("pass", forward));
+        workplace.inferbench(&["run", "net.py", "--noplot", "--allow-failed"]).finish();
+        let record = workplace.record("net/torch-cpu-f32/1");
+        (record.status, record.message.unwrap())
+    };
+    let (status, says) = run("return self.fc(x.mul_(2))");
+    assert!(status == Status::Unsupported && says.contains("the module changes its inputs in place"), "{says}");
+    // Another time, nothing changes.
+    let (status, says) = run("return self.fc(x.relu_())");
+    assert_eq!(status, Status::Ok, "{says}");
+}
+
+#[test]
+fn a_dictionary_of_inputs_has_those_of_a_graph_beside_it_by_position() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[2]);
+    workplace.add_model("numbered.onnx", "net.onnx");
+    let net = "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        return torch.tanh(x), -y\n\n\
+               def make():\n    return Net().eval(), {'x': torch.randn(2, 3), 'y': torch.randn(2, 3)}\n";
+    workplace.write("net.py", net);
+    workplace.inferbench(&["run", "net.py", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/torch-cpu-f32/2");
     assert_eq!(record.status, Status::Ok, "{:?}", record.message);
 }
 

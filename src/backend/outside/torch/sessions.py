@@ -3,6 +3,7 @@
 import copy
 import functools
 import time
+import zlib
 
 import numpy as np
 import torch
@@ -196,7 +197,8 @@ class Forward(Session):
         super().__init__(request)
         if "static-cache" in SETTINGS:
             raise Refused("unsupported", "a static cache is for the phases prefill and decode")
-        self.taken, self.by_name, self.is_unpacked = taken, False, False
+        # The names of the model's inputs, and of the module's arguments if it is called by these.
+        self.taken, self.arguments, self.is_unpacked = taken, None, False
 
     def of(self, module):
         self.module, self.run = module, self.compiled(module)
@@ -207,7 +209,7 @@ class Forward(Session):
         return self.module
 
     def call_module(self, inputs):
-        return self.run(**dict(zip(self.taken, inputs))) if self.by_name else self.run(*inputs)
+        return self.run(**dict(zip(self.arguments, inputs))) if self.arguments else self.run(*inputs)
 
     def inputs(self, tensors):
         missing = [name for name in self.taken if name not in tensors]
@@ -217,6 +219,7 @@ class Forward(Session):
 
     def bind(self, binding, tensors):
         self.bound[binding] = self.inputs(tensors)
+        given = self.checksums(binding)
         try:
             self.first(binding)
         except RuntimeError as why:
@@ -226,8 +229,20 @@ class Forward(Session):
             raise Refused("failed", message) from why
         if self.is_unpacked:
             remove_unpacked()
+        self.check_inputs(binding, given)
         self.prove(lambda: self.call(binding))
         end_compilers()
+
+    def checksums(self, binding):
+        return [zlib.crc32(array(tensor)) for tensor in self.bound[binding]]
+
+    def check_inputs(self, binding, given):
+        """Refuses a module that has changed its inputs, if its next call changes them again."""
+        if (changed := self.checksums(binding)) == given:
+            return
+        self.call(binding)
+        if self.checksums(binding) != changed:
+            raise Refused("unsupported", "the module changes its inputs in place, so that each call computes something else: let `forward` copy them")
 
     def computed(self, inputs):
         result = self.call_module(inputs)
@@ -275,7 +290,12 @@ def of_file(request, path):
     if idle and not loaded.can_change_dtype:
         raise Refused("unsupported", f"the setting {idle[0]} has no effect on a `.pt2`, whose operators are those of its export")
     session = Forward(request, [given["name"] for given in request["inputs"]])
-    session.by_name, session.files, session.notes = loaded.by_name, loaded.files, loaded.notes
+    session.files, session.notes = loaded.files, loaded.notes
+    if loaded.by_name:
+        names = [name for name, *_ in loaded.examples]
+        # A graph beside the file may have other names for the same inputs.
+        is_renamed = set(names) != set(session.taken) and len(names) == len(session.taken)
+        session.arguments = names if is_renamed else session.taken
     if loaded.names:
         session.mode = Eager()
         session.module, session.run = torch.nn.Module(), loaded.module
