@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::messages::{Progress, load};
-use super::process::OutsideProcess;
+use super::process::{OutsideProcess, within};
 use super::program::{Program, describe};
 use super::session::OutsideSession;
 use crate::backend::interface::{LoadRequest, Session, Turn};
@@ -18,6 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 /// The same of a model, for which it may have to load its libraries.
 const LOAD: Duration = Duration::from_secs(60);
+/// How long it may take to load a model, and to do each thing with it.
+const WORK: Duration = Duration::from_secs(600);
+/// What messages call it.
+const NAME: &str = "the program";
 /// Calls whose times are asked for together.
 const CALLS: usize = 40;
 /// How long clocks are compared.
@@ -37,7 +41,7 @@ pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>])
         checks.push(Check { what, found: found.map_err(|failure| failure.to_string()) });
         is_right
     };
-    let program = Program::new("the program", command);
+    let program = Program::new(NAME, command);
     let is_program = note("describes itself", described(&program))
         && note("answers an unknown verb with an error, and goes on", unknown_verb(&program))
         && note("refuses a device that it does not have", unknown_device(&program, request))
@@ -46,15 +50,22 @@ pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>])
     if !is_program {
         return checks;
     }
-    match program.start().and_then(|process| OutsideSession::load(process, request)) {
+    let loaded = program.start().and_then(|process| {
+        let id = process.id();
+        Ok((id, within(WORK, id, NAME, || OutsideSession::load(process, request))?))
+    });
+    match loaded {
         Err(failure) => drop(note("loads a model", Err(failure))),
-        Ok(mut session) => {
-            let session = &mut session;
-            let _ = note("loads a model", Ok(format!("on {}", session.placement().effective_device)))
-                && note("gives the same outputs each time, and others for other inputs", outputs(session, ring))
-                && note("replaces a batch", replaced(session, ring))
-                && note("times calls", timed(session))
-                && note("has a clock that goes as fast as inferbench's", clock(session));
+        Ok((id, mut session)) => {
+            let is_loaded = note("loads a model", Ok(format!("on {}", session.placement().effective_device)));
+            let mut tried = |what, does: fn(&mut OutsideSession, &[Vec<HostTensor>]) -> Result<String, CaseFailure>| {
+                note(what, within(WORK, id, NAME, || does(&mut session, ring)))
+            };
+            let _ = is_loaded
+                && tried("gives the same outputs each time, and others for other inputs", outputs)
+                && tried("replaces a batch", replaced)
+                && tried("times calls", |session, _| timed(session))
+                && tried("has a clock that goes as fast as inferbench's", |session, _| clock(session));
         }
     }
     checks

@@ -176,25 +176,8 @@ impl OutsideProcess {
         limit: Duration,
         request: &impl Serialize,
     ) -> Result<T, CaseFailure> {
-        let (is_answered, waiting) = mpsc::channel::<()>();
-        let answer = thread::scope(|scope| {
-            let id = self.child.id();
-            let watchdog = scope.spawn(move || {
-                let is_late = waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
-                if is_late {
-                    kill_group(id);
-                }
-                is_late
-            });
-            let answer = self.ask(request, &[]);
-            drop(is_answered);
-            if watchdog.join().unwrap_or(false) {
-                let seconds = limit.as_secs();
-                return Err(CaseFailure::failed(format!("{} did not answer within {seconds} s", self.name)));
-            }
-            answer
-        });
-        answer.map(|(answer, _)| answer)
+        let (id, name) = (self.child.id(), self.name.clone());
+        within(limit, id, &name, || self.ask(request, &[]).map(|(answer, _)| answer))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -253,6 +236,34 @@ impl OutsideProcess {
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         last.trim().chars().take(LAST_CHARACTERS).collect()
     }
+}
+
+/// Asks a process for something, and ends it if that takes longer.
+///
+/// # Errors
+/// What the process answers as an error; it did not answer in time.
+pub(super) fn within<T>(
+    limit: Duration,
+    id: u32,
+    name: &str,
+    ask: impl FnOnce() -> Result<T, CaseFailure>,
+) -> Result<T, CaseFailure> {
+    let (is_answered, waiting) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let watchdog = scope.spawn(move || {
+            let is_late = waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if is_late {
+                kill_group(id);
+            }
+            is_late
+        });
+        let answer = ask();
+        drop(is_answered);
+        if watchdog.join().unwrap_or(false) {
+            return Err(CaseFailure::failed(format!("{name} did not answer within {} s", limit.as_secs())));
+        }
+        answer
+    })
 }
 
 impl Drop for OutsideProcess {
