@@ -131,6 +131,39 @@ fn a_mean_over_a_window_with_gaps_leaves_the_gaps_out() {
     means.args(["-c", MEANS]).args(folders).env("JAX_PLATFORMS", "cpu").finish().with_code(0);
 }
 
+/// Operators in training mode, and a root of whole numbers.
+const OPERATORS: &str = r#"
+import sys
+sys.path[:0] = sys.argv[1:]
+import numpy, operators, sessions
+x = numpy.array([[4, 9]])
+assert operators.OPERATORS["Pow"](numpy, {}, x, numpy.array(0.5)).tolist() == [[2, 3]]
+assert operators.OPERATORS["Dropout"](numpy, {}, x, None, numpy.array(False)) is x
+for name, attributes, others in [
+    ("Dropout", {}, (None, numpy.array(True))),
+    ("BatchNormalization", {"training_mode": 1}, [x[0]] * 4),
+]:
+    try:
+        operators.OPERATORS[name](numpy, attributes, x, *others)
+    except operators.Refused as why:
+        assert "it is in training mode" in str(why), why
+    else:
+        raise AssertionError(name)
+program = "%a = bf16[2]{0} parameter(0)\n%b = bf16[2]{0} parameter(1)\n"
+assert not sessions.has_products(program, "bf16")
+assert sessions.has_products(program + "%c = f32[] dot(%a, %b)", "bf16")
+"#;
+
+#[test]
+fn operators_in_training_mode_are_refused_and_products_are_seen() {
+    if !has_environment("jax") {
+        return;
+    }
+    let folders = ["python", "jax"].map(|of| crate::support::checkout().join("src/backend/outside").join(of));
+    let mut operators = Command::new(environment("jax").join("bin/python"));
+    operators.args(["-c", OPERATORS]).args(folders).env("JAX_PLATFORMS", "cpu").finish().with_code(0);
+}
+
 /// A split whose outputs alone say into how many parts, as it may be before operator set 18.
 const PARTS: &str = r#"
 import sys

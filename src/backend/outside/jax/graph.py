@@ -105,7 +105,7 @@ class Graph:
         made_by = {node.outputs[0]: node for node in self.nodes}
         for node in [node for node in self.nodes if node.operator == "BatchNormalization"]:
             before = made_by.get(node.inputs[0])
-            if before is None or before.operator != "Conv" or uses[node.inputs[0]] != 1:
+            if before is None or before.operator != "Conv" or uses[node.inputs[0]] != 1 or node.attributes.get("training_mode", 0):
                 continue
             names = [*before.inputs[1:], *node.inputs[1:]]
             if any(name not in self.known for name in names if name):
@@ -163,6 +163,8 @@ class Graph:
                 result = OPERATORS[node.operator](xp, node.attributes, *inputs)
         except Refused as why:
             raise Refused(why.status, f"{node}: {why}") from None
+        except MemoryError:
+            raise
         except NotImplementedError as why:
             raise Refused("unsupported", f"{node}: {why}") from why
         except Exception as why:

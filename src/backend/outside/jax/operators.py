@@ -59,11 +59,16 @@ def dtype_of(number):
     return np.dtype(helper.tensor_dtype_to_np_dtype(number))
 
 
-@operator("Identity", "Dropout")
-def identity(xp, attributes, x, *_):
+@operator("Identity")
+def identity(xp, attributes, x):
     return x
 
 
+@operator("Dropout")
+def dropout(xp, attributes, x, ratio=None, is_training=None):
+    if is_training is not None and np.any(known(is_training)):
+        raise Refused("unsupported", "it is in training mode and drops values by chance")
+    return x
 
 
 def reduced_pairwise(function):
@@ -83,6 +88,8 @@ OPERATORS.update(Min=reduced_pairwise("minimum"), Max=reduced_pairwise("maximum"
 def power(xp, attributes, x, exponent):
     if isinstance(exponent, np.ndarray) and exponent.size == 1 and float(exponent.reshape(())) == 2.0:
         return x * x
+    if np.issubdtype(x.dtype, np.integer):
+        return xp.power(x, exponent).astype(x.dtype)
     return xp.power(x, exponent.astype(x.dtype))
 
 
@@ -284,6 +291,8 @@ def gemm(xp, attributes, x, weights, bias=None):
 
 @operator("BatchNormalization")
 def batch_normalization(xp, attributes, x, scale, bias, mean, variance):
+    if attributes.get("training_mode", 0):
+        raise Refused("unsupported", "it is in training mode")
     sizes = (1, -1) + (1,) * (x.ndim - 2)
     factor = scale / xp.sqrt(variance + np.asarray(attributes.get("epsilon", 1e-5), variance.dtype))
     return x * factor.reshape(sizes) + (bias - mean * factor).reshape(sizes)

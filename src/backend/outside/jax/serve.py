@@ -29,7 +29,6 @@ class Jax(Worker):
         kind = {"gpu": "cuda"}.get(session.device.platform, session.device.platform)
         return session, {
             "device": request["device"] if request["device"].partition(":")[0] == kind else kind,
-            "dtype": request["dtype"],
             "threads": request["threads"] if kind == "cpu" else None,
             "provider": f"XLA {kind}",
             "note": session.note,
@@ -37,7 +36,8 @@ class Jax(Worker):
         }
 
     def progress(self, session):
-        return {"trace_ms": session.compiler.trace_ms, "compile_ms": session.compiler.compile_ms}
+        compiler = session.compiler
+        return {"trace_ms": compiler.trace_ms, "compile_ms": compiler.compile_ms, "computed_dtype": compiler.computed_dtype}
 
     def profiler(self, session):
         return Profiler(session)

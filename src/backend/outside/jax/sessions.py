@@ -22,6 +22,8 @@ class Compiler:
     def __init__(self, dtype):
         self.trace_ms = self.compile_ms = 0.0
         self.dtype = dtype
+        # What is known to be computed in: of other types, what a program shows.
+        self.computed_dtype = dtype if dtype == "f32" else None
 
     def compile(self, function, arguments, donated=()):
         begin = time.perf_counter_ns()
@@ -30,19 +32,20 @@ class Compiler:
         compiled = traced.lower().compile()
         self.trace_ms += (is_traced - begin) / 1e6
         self.compile_ms += (time.perf_counter_ns() - is_traced) / 1e6
-        if self.dtype != "f32":
-            check_products(compiled.as_text(), self.dtype)
+        if self.dtype != "f32" and has_products(compiled.as_text(), self.dtype):
+            self.computed_dtype = self.dtype
         return compiled
 
 
-def check_products(program, dtype):
-    """Refuses a program whose products are computed in f32 between casts."""
+def has_products(program, dtype):
+    """Whether a program has products. It is refused if these are computed in f32 between casts."""
     types = dict(re.findall(r"%?([\w.-]+) = (\w+)\[", program))
     products = re.findall(r" (?:dot|convolution)\(([^)]*)\)", program)
     operands = [name for product in products for name in re.findall(r"%([\w.-]+)", product)]
     found = {types.get(name) for name in operands}
     if operands and dtype not in found:
         raise Refused("unsupported", f"XLA computes products of {dtype} in {', '.join(sorted(map(str, found)))} between casts here")
+    return bool(operands)
 
 
 def scope_of(part):
