@@ -83,7 +83,9 @@ impl Description {
 impl OutsideDevice {
     /// Its description, or why nothing can run on it.
     pub fn availability(&self) -> Result<String, CaseFailure> {
-        let failure = |why| CaseFailure::new(self.status.unwrap_or(Status::Unavailable), why);
+        // Without the device there are no figures.
+        let status = self.status.filter(|status| !status.is_measured()).unwrap_or(Status::Unavailable);
+        let failure = |why| CaseFailure::new(status, why);
         self.missing.clone().map_or_else(|| Ok(self.detail.clone()), |why| Err(failure(why)))
     }
 }
@@ -229,7 +231,7 @@ mod tests {
             description.availability().map_err(|failure| (failure.status, failure.message))
         };
         assert_eq!(described(json!([{ "device": "cpu", "detail": "eager" }])), Ok("eager".to_owned()));
-        let missing = json!([{ "device": "cuda", "missing": "no cuda here" }, { "device": "cpu" }]);
+        let missing = json!([{ "device": "cuda", "missing": "no cuda here", "status": "ok" }, { "device": "cpu" }]);
         assert_eq!(described(missing), Err((Status::Unavailable, "no cuda here".to_owned())));
         let none = "torch 2.11.0 describes no device".to_owned();
         assert_eq!(described(json!([])), Err((Status::Unavailable, none)));

@@ -271,7 +271,14 @@ impl Session for OutsideSession {
             named.push(("text".to_owned(), text.clone()));
         }
         let ask = json!({ "verb": "follow", "tokens": continuation.count() });
-        let mut logits = self.ask(&ask, &named)?.into_iter();
+        let logits = self.ask(&ask, &named)?;
+        if logits.len() != continuation.count() {
+            let (name, found, tokens) = (self.process.name(), logits.len(), continuation.count());
+            return Err(CaseFailure::failed(format!(
+                "an answer of {name} to `follow` has {found} tensors for {tokens} tokens"
+            )));
+        }
+        let mut logits = logits.into_iter();
         followed(continuation, |_| Ok(logits.next().map(|(_, logits)| logits)))
     }
 

@@ -24,6 +24,8 @@ class Session:
     def __init__(self, request):
         kind, _, number = request["device"].partition(":")
         self.device = torch.device(kind, int(number or 0)) if kind != "cpu" else torch.device("cpu")
+        if number and int(number) >= (count := getattr(torch, kind).device_count()):
+            raise Refused("unavailable", f"PyTorch has {plural(count, 'device')} of the kind {kind}")
         self.dtype = DTYPES.get(request["dtype"], torch.float32)
         self.autocast = None
         if "autocast" in SETTINGS:
