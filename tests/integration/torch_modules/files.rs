@@ -145,7 +145,8 @@ fn a_pickle_runs_code_only_if_it_is_trusted() {
     let workplace = Workplace::new(&[], &["torch"], &[1]);
     // The worker has a module of that name, too.
     std::fs::write(workplace.path("networks.py"), NET).unwrap();
-    let program = "import torch\nfrom networks import Net\ntorch.save(Net().conv, 'conv.pt')\ntorch.save(Net(), 'net.pt')";
+    let program =
+        "import torch\nfrom networks import Net\ntorch.save(Net().conv, 'conv.pt')\ntorch.save(Net(), 'net.pt')";
     make(&workplace, program);
     let arguments = ["run", "net.pt", "--input", "pixels:f32[batch,3,16,16];ids:i64[batch,7]<100", "--noplot"];
     let refused = workplace.inferbench(&arguments).finish().with_code(2);

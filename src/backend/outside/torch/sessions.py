@@ -48,7 +48,7 @@ class Session:
         for parameter in module.parameters():
             parameter.requires_grad_(False)
         # `to` would also make complex numbers real, and take a part of them.
-        module = module.eval().to(self.device)._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own)
+        module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
         if self.is_channels_last:
             if not any(parameter.ndim == 4 for parameter in module.parameters()):
                 raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
