@@ -118,9 +118,9 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     let mut rest = payload.as_slice();
     let mut tensors = Vec::new();
     for TensorHeader { name, dtype, shape } in described {
-        let bytes = dtype.parse().ok().map(ElementType::bytes);
-        let size = bytes
-            .and_then(|bytes| shape.iter().try_fold(bytes, |bytes: usize, &dimension| bytes.checked_mul(dimension)));
+        let unknown = || other(format!("{name} has the type {dtype:?}; there are {}", ElementType::NAMES));
+        let bytes = dtype.parse().map(ElementType::bytes).map_err(|_| unknown())?;
+        let size = shape.iter().try_fold(bytes, |bytes: usize, &dimension| bytes.checked_mul(dimension));
         let own = size.filter(|size| *size <= rest.len());
         let own =
             own.ok_or_else(|| other(format!("{name} does not fit into the {} bytes that are left", rest.len())))?;
@@ -163,10 +163,12 @@ mod tests {
         assert_eq!(said(b"Loading the model\n"), "\"Loading the mode\", and no frame");
         assert_eq!(said(b"ok\n"), "\"ok\\n\", and no frame");
         assert!(matches!(read_frame(&mut &b""[..]), Err(NoFrame::Ended(_))));
-        let header = serde_json::json!({ "tensors": [{ "name": "x", "dtype": "f32", "shape": [usize::MAX, 2] }] });
-        let text = serde_json::to_vec(&header).unwrap();
-        let bytes = [&MAGIC[..], &(text.len() as u32).to_le_bytes(), &0_u64.to_le_bytes(), &text].concat();
-        assert!(said(&bytes).ends_with("x does not fit into the 0 bytes that are left"), "{}", said(&bytes));
+        for (dtype, why) in [("f32", "x does not fit into the 0 bytes that are left"), ("float32", "u64, bool")] {
+            let header = serde_json::json!({ "tensors": [{ "name": "x", "dtype": dtype, "shape": [usize::MAX, 2] }] });
+            let text = serde_json::to_vec(&header).unwrap();
+            let bytes = [&MAGIC[..], &(text.len() as u32).to_le_bytes(), &0_u64.to_le_bytes(), &text].concat();
+            assert!(said(&bytes).ends_with(why), "{}", said(&bytes));
+        }
     }
 
     proptest! {
