@@ -1,5 +1,8 @@
 //! Modules that `torch.compile` compiles, or AOTInductor ahead of time.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use inferbench::definition::Status;
 
 use super::{NET, make};
@@ -56,6 +59,23 @@ fn without_a_c_compiler_a_compiled_case_is_unavailable() {
         let says = record.message.unwrap();
         assert!(record.status == Status::Unavailable && says.contains("no C++ compiler"), "{says}");
     }
+}
+
+#[test]
+fn code_that_does_not_compile_is_unsupported_with_the_error_of_the_compiler() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["torch-compile"], &[1]);
+    let compiler = workplace.path("compiler");
+    let program = "#!/bin/sh\ncase \"$*\" in *--version*) exec c++ --version ;; esac\n\
+        echo 'main.cpp:3:5: error: no such kernel' >&2\nexit 1\n";
+    fs::write(&compiler, program).unwrap();
+    fs::set_permissions(&compiler, Permissions::from_mode(0o755)).unwrap();
+    workplace.inferbench(&["run", "--noplot"]).env("CXX", compiler).finish().with_code(3);
+    let record = workplace.record("digits/torch-compile-cpu-f32/1");
+    let says = record.message.unwrap();
+    assert!(record.status == Status::Unsupported && says.ends_with("C++ compile error: no such kernel"), "{says}");
 }
 
 #[test]

@@ -53,11 +53,17 @@ class Torch(Worker):
             most = getattr(torch._dynamo.config, "recompile_limit", None) or torch._dynamo.config.cache_size_limit
             return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
         if isinstance(why, torch._dynamo.exc.TorchDynamoException):
-            return "unsupported", f"torch.compile: {place}{text}"
+            return "unsupported", f"torch.compile: {place}{text}{said_by_compiler(why)}"
         if place:
             return "failed", f"{place}{type(why).__name__}: {text}"
         # transformers says so of a PyTorch that is too old for it.
         return ("unavailable", text) if isinstance(why, ImportError) else None
+
+
+def said_by_compiler(why):
+    """The first error of the C++ compiler, which Inductor shows below its command."""
+    line = next((line for line in str(why).splitlines() if "error: " in line), None)
+    return "" if line is None else f": {line.split('error: ', 1)[1].strip()[:200]}"
 
 
 def described():
