@@ -131,8 +131,13 @@ fn notes(duel: &Duel) -> Vec<String> {
     let is_slower = |case: &CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
     let profile =
         duel.cases.iter().any(is_slower).then(|| "`duel --profile` shows which operators take longer".to_owned());
+    // With `--generations` there are no early looks, and no `--minutes` beside it.
+    let is_counted = duel.cases.iter().filter_map(|case| case.plan).any(|plan| !plan.may_stop_early);
+    let instead = if is_counted { " in place of `--generations`" } else { "" };
     let minutes = duel.minutes_needed.map(|minutes| {
-        format!("about {minutes} min would decide what only lacks time: the same command with `--minutes {minutes}`")
+        format!(
+            "about {minutes} min would decide what only lacks time: the same command with `--minutes {minutes}`{instead}"
+        )
     });
     duel.cases.iter().filter_map(note).chain(minutes).chain(profile).collect()
 }
@@ -317,7 +322,11 @@ mod tests {
         let text = shown(vec![case("a", Verdict::Same), case("b", Verdict::CannotSay)], Some(3.5));
         assert!(text.ends_with("\nundecided: 1 of 2 cases open\n"), "{text}");
         assert!(text.contains("b: open: a slow-down of more than 1 % is neither shown nor excluded"), "{text}");
-        assert!(text.contains("the same command with `--minutes 3.5`"), "{text}");
+        assert!(text.contains("the same command with `--minutes 3.5`") && !text.contains("in place of"), "{text}");
+        let mut counted = case("b", Verdict::CannotSay);
+        counted.plan.as_mut().unwrap().may_stop_early = false;
+        let words = shown(vec![counted], Some(3.5)).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("`--minutes 3.5` in place of `--generations`"), "{words}");
         assert!(text.contains("60 slices of 2 calls per arm"), "{text}");
         assert!(shown(vec![case("a", Verdict::NotSlower)], None).ends_with("\nno regression\n"));
         let text = shown(vec![case("a", Verdict::Slower), case("b", Verdict::CannotSay)], None);
