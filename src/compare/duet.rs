@@ -177,18 +177,20 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
         let is_null_changed = null.estimate.interval.excludes_one() && floor > tolerance;
         // The machine moves the null control's mean, too.
         let noise = null.mean_ratio.ln().abs();
-        let change_of_mean = match finding.verdict {
-            Verdict::Same => candidate.mean_ratio.ln().abs(),
-            Verdict::Faster | Verdict::NotSlower => candidate.mean_ratio.ln(),
-            Verdict::Slower | Verdict::CannotSay => 0.0,
+        let (of_mean, most_of_mean) = (candidate.mean_ratio.ln(), tolerance.ln_1p() + noise);
+        let is_mean_apart = finding.verdict.excludes_regression() && of_mean > most_of_mean;
+        let verdict = match finding.verdict {
+            _ if is_null_changed || is_mean_apart => Verdict::CannotSay,
+            // Some slices or processes are faster, which is no slow-down.
+            Verdict::Same if of_mean < -most_of_mean => Verdict::NotSlower,
+            verdict => verdict,
         };
-        let is_mean_apart = change_of_mean > tolerance.ln_1p() + noise;
         let logarithms = |role: Role| -> Vec<f64> {
             it.generations.iter().flat_map(|generation| &generation.rows).map(|row| row[role.place()]).collect()
         };
         let (base, of_candidate) = (logarithms(Role::Base), logarithms(Role::Candidate(it.candidate)));
         Some(PairedChange {
-            verdict: if is_null_changed || is_mean_apart { Verdict::CannotSay } else { finding.verdict },
+            verdict,
             change: candidate.estimate,
             null: null.estimate,
             is_null_changed,
@@ -281,6 +283,10 @@ mod tests {
         assert_near(found.mean_ratio.ln(), 0.1);
         let decided = decide(&generations, TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::CannotSay, true));
+        // Slices that are faster are no slow-down.
+        generations.iter_mut().for_each(|generation| generation.rows[0][2] = -0.3);
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
+        assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::NotSlower, false));
     }
 
     #[test]
