@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
@@ -77,8 +78,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         let is_lower = changes.iter().any(|change| change.is_lower);
         return Ok(if is_lower { exit_codes::REGRESSION_OR_WRONG } else { exit_codes::OK });
     }
-    let base = Side::find(&arguments.base, &runs, &paths)?;
-    let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
+    let side = |names: &str| {
+        let found = Side::find(names, &runs, &paths);
+        let is_load = found.is_err() && named_loads(&[names; 2], &loads, &paths).is_ok_and(|loads| loads.is_some());
+        ensure!(
+            !is_load,
+            "{names} is a load test, and the other side is none; a load test is compared with load tests"
+        );
+        found
+    };
+    let (base, candidate) = (side(&arguments.base)?, side(&arguments.candidate)?);
     let options = &arguments.options;
     let compared = &base.run_ids() | &candidate.run_ids();
     let earlier = EarlierRuns::read(&runs, &compared);
@@ -103,8 +112,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 fn named_loads(sides: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<[Vec<LoadResult>; 2]>> {
     let mut rows = [Vec::new(), Vec::new()];
     for (rows, names) in rows.iter_mut().zip(sides) {
-        for name in names.split(',') {
-            let known = loads.iter().find(|load| load.run_id == *name).cloned();
+        for name in names.split(',').map(str::trim) {
+            let known = loads.iter().find(|load| load.run_id == name).cloned();
             match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
                 Some(load) => rows.extend(load.results),
                 None => return Ok(None),
