@@ -74,14 +74,23 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     changes.extend(more("device_memory_mb", |record| record.device_memory_mb).filter(is_beyond));
     changes.extend(more("model_size_mb", |record| record.model_size_mb));
     let lost = |before: f64, after: f64| before - after;
-    changes.extend(numeric_change("accuracy", [base, candidate], |it| it.accuracy, allowance.accuracy, lost));
+    let accuracy = numeric_change("accuracy", [base, candidate], |it| it.accuracy, allowance.accuracy, lost);
+    // On other samples, another accuracy says nothing of the code.
+    let [samples, samples_after] =
+        [base, candidate].map(|side| one_value(side, |it| (it.data_source.clone(), it.accuracy_samples)));
+    let noticed = |change: Change| Change { effect: Effect::Notice, ..change };
+    changes.extend(accuracy.map(|change| if samples == samples_after { change } else { noticed(change) }));
     changes
 }
 
 /// The metrics of a case that are beyond the interval of the base's. Those of the newest run of each side are compared, if both
 /// are of the same samples.
 pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Change> {
-    let [Some(base), Some(candidate)] = sides.map(|records| records.last()) else { return Vec::new() };
+    // Sides name their runs in any order.
+    let [Some(base), Some(candidate)] = sides.map(|records| records.iter().max_by_key(|record| record.timestamp))
+    else {
+        return Vec::new();
+    };
     if base.data_source != candidate.data_source {
         return Vec::new();
     }
@@ -114,9 +123,11 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let effect = match (before, after) {
         _ if before == after => return None,
         // It was measured, and its times scatter too much: it is not worse for sure.
-        (Status::Ok, Status::Unstable) => Effect::Notice,
+        (Status::Ok | Status::Suspicious, Status::Unstable) => Effect::Notice,
         (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
         (_, Status::Ok) => Effect::Improvement,
+        // It ran, whatever its outputs were.
+        (Status::Suspicious, _) => Effect::Regression,
         _ => Effect::Notice,
     };
     let shown = |status: Status, records: &[&Record]| {
@@ -184,24 +195,32 @@ mod tests {
     fn a_metric_beyond_its_interval_is_a_change() {
         let record = |run: &str| Record { run_id: run.into(), data_source: Some("said".into()), ..empty_record() };
         let (base, candidate) = (record("a"), record("b"));
+        let metric = |run_id: &str, better, value| Metric {
+            run_id: run_id.into(),
+            case_id: base.case_id.clone(),
+            metric: "mine".into(),
+            value,
+            lower: Some(0.4),
+            upper: Some(0.6),
+            better,
+            ..Metric::default()
+        };
         let effect = |better, value| {
-            let metric = |run_id: &str, value| Metric {
-                run_id: run_id.into(),
-                case_id: base.case_id.clone(),
-                metric: "mine".into(),
-                value,
-                lower: Some(0.4),
-                upper: Some(0.6),
-                better,
-                ..Metric::default()
-            };
-            let changes = metric_changes([&[&base], &[&candidate]], [&[metric("a", 0.5)], &[metric("b", value)]]);
+            let metrics = [[metric("a", better, 0.5)], [metric("b", better, value)]];
+            let changes = metric_changes([&[&base], &[&candidate]], [&metrics[0], &metrics[1]]);
             changes.first().map(|change| change.effect)
         };
         assert_eq!(effect(Some(Better::Higher), 0.3), Some(Effect::Regression));
         assert_eq!(effect(Some(Better::Lower), 0.7), Some(Effect::Regression));
         assert_eq!(effect(Some(Better::Lower), 0.3), Some(Effect::Improvement));
         assert_eq!([effect(Some(Better::Higher), 0.45), effect(None, 0.9)], [None, None]);
+        // The newest run counts, wherever the side names it.
+        let newer = Record { timestamp: "2026-02-01T00:00:00Z".parse().unwrap(), ..record("c") };
+        let metrics = [("a", 0.5), ("b", 0.3), ("c", 0.5)];
+        let metrics = metrics.map(|(run_id, value)| metric(run_id, Some(Better::Higher), value));
+        for several in [[&candidate, &newer], [&newer, &candidate]] {
+            assert_eq!(metric_changes([&[&base], &several], [&metrics, &metrics]), []);
+        }
     }
 
     fn with_status(status: Status) -> Record {
@@ -210,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_case_that_no_longer_runs_is_a_regression() {
-        use Status::{Failed, Ok, Timeout, Unavailable, Unstable, WrongOutput};
+        use Status::{Failed, Ok, Suspicious, Timeout, Unavailable, Unstable, WrongOutput};
         for (before, after, effect) in [
             (Ok, Failed, Some(Effect::Regression)),
             (Ok, Unavailable, Some(Effect::Regression)),
@@ -219,6 +238,9 @@ mod tests {
             (WrongOutput, Ok, Some(Effect::Improvement)),
             (Failed, Timeout, Some(Effect::Notice)),
             (Ok, Unstable, Some(Effect::Notice)),
+            (Suspicious, Failed, Some(Effect::Regression)),
+            (Suspicious, Ok, Some(Effect::Improvement)),
+            (Failed, Suspicious, Some(Effect::Notice)),
             (Failed, Failed, None),
         ] {
             let expected: Vec<_> = effect.map(|effect| ("status", effect)).into_iter().collect();
@@ -268,6 +290,20 @@ mod tests {
             found(with(10.0, 0.9), with(20.0, 0.95)),
             [("model_size_mb", Effect::Regression), ("accuracy", Effect::Improvement)]
         );
+    }
+
+    #[test]
+    fn accuracy_on_other_samples_is_no_regression() {
+        let with = |accuracy, samples, source: &str| Record {
+            accuracy: Some(accuracy),
+            accuracy_samples: Some(samples),
+            data_source: Some(source.into()),
+            ..empty_record()
+        };
+        let base = || with(0.9, 1000, "held-out");
+        assert_eq!(found(base(), with(0.8, 1000, "held-out")), [("accuracy", Effect::Regression)]);
+        assert_eq!(found(base(), with(0.8, 100, "held-out")), [("accuracy", Effect::Notice)]);
+        assert_eq!(found(base(), with(0.95, 1000, "said")), [("accuracy", Effect::Notice)]);
     }
 
     #[test]

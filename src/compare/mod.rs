@@ -385,7 +385,7 @@ fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
         None => (absent("not there"), shown(&pair.candidate), false),
         Some(record) => {
             let was_asked_for = candidate.was_asked_for(&pair.case, &record.suite);
-            let did_run = worst_status(&pair.base) == Status::Ok;
+            let did_run = worst_status(&pair.base).is_measured();
             let why = if was_asked_for { "gone" } else { "not asked for" };
             (shown(&pair.base), absent(why), was_asked_for && did_run && !options.missing_is_allowed)
         }
