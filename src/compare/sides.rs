@@ -85,6 +85,7 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
         && has(&|other| other.device == case.device)
         && has(&|other| other.dtype == case.dtype)
         && has(&|other| other.phase == case.phase)
+        && has(&|other| (other.boundary, other.timed_on) == (case.boundary, case.timed_on))
         && has(&|other| other.batch_size == case.batch_size)
         && has(&|other| other.dims == case.dims)
         && has(&|other| other.sequence_length == case.sequence_length)
@@ -140,4 +141,22 @@ fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String 
         history.places(),
         list(history.runs().iter().take(5).map(|run| run.name().to_owned()).collect()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Boundary, TimedOn};
+    use crate::run_data::ManifestCase;
+
+    #[test]
+    fn a_boundary_and_inputs_that_were_not_asked_for_are_not_gone() {
+        let compute = Case::new("m", "ort", 1);
+        let end_to_end = Case { boundary: Boundary::EndToEnd, ..compute.clone() };
+        let on_samples = Case { timed_on: TimedOn::Samples, ..compute.clone() };
+        let cases = vec![ManifestCase::new(compute.clone(), "onnx")];
+        let side = Side { manifests: vec![Manifest { cases, ..Manifest::default() }], ..Side::default() };
+        let asked = [compute, end_to_end, on_samples].map(|case| side.was_asked_for(&case, "quick"));
+        assert_eq!(asked, [true, false, false]);
+    }
 }
