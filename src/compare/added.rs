@@ -30,7 +30,11 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
             Scenario::Server => row.rate.zip(local.rate).is_some_and(is_equal_rate),
             _ => row.users == local.users,
         };
+        // A case that is named is meant, whatever the shapes are called.
+        let is_same_work = local.case_id == wanted
+            || shapes(row).zip(shapes(local)).is_none_or(|(of_server, of_local)| of_server == of_local);
         is_meant
+            && is_same_work
             && is_measured
             && is_equal_load
             && local.queries > 0
@@ -38,6 +42,14 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
             && local.lengths == row.lengths
     };
     trials.iter().filter(is_near).min_by(|one, other| one.latency_p50_ms.total_cmp(&other.latency_p50_ms))
+}
+
+/// The shapes of the inputs, in the order of their texts: a server may name its inputs in another one, and with commas between them.
+fn shapes(row: &LoadResult) -> Option<Vec<&str>> {
+    let shapes = row.input_shape.as_deref()?.split([',', ' ']).filter(|shape| !shape.is_empty());
+    let mut shapes: Vec<&str> = shapes.collect();
+    shapes.sort_unstable();
+    Some(shapes)
 }
 
 #[cfg(test)]
@@ -81,6 +93,16 @@ mod tests {
         assert_eq!(of(LoadResult { rate: Some(500.0), ..served() }, None), None);
         assert_eq!(of(LoadResult { model: "gpt2".into(), ..served() }, None), None);
         assert_eq!(of(LoadResult { status: Status::WrongOutput, ..served() }, None), None);
+        // A case with shorter inputs did less work, unless it is the one that is named.
+        let with_shape = |shape: &str, row: LoadResult| LoadResult { input_shape: Some(shape.into()), ..row };
+        let of_shape = |shape: &str, wanted| {
+            let short = with_shape("1x8 1x1", trial("bert", "ort", 300.0, 1.0));
+            let mut rows = [with_shape(shape, LoadResult { model: "bert".into(), ..served() })];
+            add_local(&mut rows, &[run("shapes", vec![short])], wanted);
+            rows[0].server_adds_p50_ms
+        };
+        assert_eq!([of_shape("1x1, 1x8", None), of_shape("1x1, 1x128", None)], [Some(2.0), None]);
+        assert_eq!(of_shape("1x1, 1x128", Some("bert/ort-cpu-f32/1")), Some(2.0));
         assert_eq!(of(LoadResult { users: Some(2), scenario: Scenario::Concurrent, ..served() }, None), None);
     }
 }
