@@ -12,6 +12,7 @@
 //! from 1 is the floor below which no change is believed. Where the interval excludes a ratio of 1 and the floor is larger
 //! than the tolerance, nothing is said.
 
+use super::duet_plan::MOST_GENERATIONS;
 use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
 use crate::statistics::{SignedRank, geometric_mean, mean, median};
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,10 @@ impl PairedChange {
         /// The change is no better known than its interval.
         const SAFETY: f64 = 1.5;
         if self.verdict != Verdict::CannotSay || self.is_null_changed || self.is_mean_apart || self.is_within_layout {
+            return None;
+        }
+        // No time leads to more of them.
+        if self.generations >= MOST_GENERATIONS {
             return None;
         }
         let RatioInterval { ratio, lower, upper, .. } = self.change.interval;
@@ -328,6 +333,9 @@ mod tests {
         assert!(needed(0.01).unwrap() > equal, "nearer to the tolerance");
         assert!(needed(0.03).unwrap() < equal, "a large change is easier to show");
         assert_eq!(decide(&flat(&[0.0; 12]), TOLERANCE, true).unwrap().generations_needed(TOLERANCE), None);
+        let longest = decide(&flat(&scattered(0.0)), TOLERANCE, true).unwrap();
+        let longest = PairedChange { generations: MOST_GENERATIONS, ..longest };
+        assert_eq!(longest.generations_needed(TOLERANCE), None);
         let layout = decide(&flat(&[0.009; 12]), 0.005, false).unwrap();
         assert_eq!((layout.is_within_layout, layout.generations_needed(0.005)), (true, None));
     }

@@ -18,7 +18,7 @@ use crate::statistics::{StudentT, median, variance};
 
 /// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
 pub const FEWEST_GENERATIONS: usize = 12;
-const MOST_GENERATIONS: usize = 400;
+pub(super) const MOST_GENERATIONS: usize = 400;
 const FEWEST_SLICES: usize = 3;
 /// Of short rows, so many cost as much as starting a library that takes seconds.
 const MOST_SLICES: usize = 100;
