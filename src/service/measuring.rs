@@ -32,8 +32,12 @@ pub async fn work(context: Arc<Context>) {
     for id in &queue.left_over {
         convert_rest(&context, id).await;
     }
-    // Devices are tried before anything is measured.
-    context.devices.ready().await;
+    // Devices are tried before anything is measured, which may take minutes.
+    while timeout(LOOK_EVERY, context.devices.ready()).await.is_err() {
+        if queue.is_closing() {
+            return;
+        }
+    }
     while let Some(job) = queue.next().await {
         run(&context, &job).await;
         queue.learn(&job);

@@ -125,8 +125,11 @@ impl Queue {
         job.is_detached.store(detached, Ordering::SeqCst);
         inner.waiting.push_back(job.clone());
         inner.jobs.insert(id, job.clone());
-        while inner.jobs.len() > REMEMBERED + self.places + 1 {
-            if let Some((id, _)) = inner.jobs.shift_remove_index(0) {
+        // A job that waits or runs stays, so that it can be followed and cancelled.
+        while inner.jobs.len() > REMEMBERED + self.places + 1
+            && let Some(oldest) = inner.jobs.values().position(|job| job.state().is_over())
+        {
+            if let Some((id, _)) = inner.jobs.shift_remove_index(oldest) {
                 // What is left over is read again by the next server.
                 let _ = fs_err::remove_file(self.folder.join(format!("{id}.json")));
             }
@@ -134,8 +137,7 @@ impl Queue {
         inner.tell_places();
         drop(inner);
         if let Err(error) = self.keep(&job) {
-            job.cancel();
-            self.wake.notify_one();
+            self.cancel(&job);
             return Err(error.into());
         }
         self.wake.notify_one();
@@ -293,5 +295,43 @@ mod tests {
         assert_eq!(job.state(), State::Queued);
         drop(first);
         assert_eq!(Queue::open(&paths, 1).unwrap().left_over, [job.id()]);
+    }
+
+    fn asked(model: &str) -> Asked {
+        Asked { models: vec![model.into()], ..Asked::default() }
+    }
+
+    #[test]
+    fn a_job_that_runs_is_not_forgotten_however_many_are_cancelled_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("part"));
+        let queue = Queue::open(&paths, 1).unwrap();
+        let running = queue.submit(asked("digits"), true).unwrap();
+        let mut jobs = queue.inner();
+        jobs.running = jobs.waiting.pop_front();
+        // As if so many had come and gone.
+        for number in 0..REMEMBERED + 2 {
+            let (id, state) = (number.to_string(), State::Cancelled);
+            let status = JobStatus { id: id.clone(), state, ..JobStatus::default() };
+            jobs.jobs.insert(id, Arc::new(Job::new(status)));
+        }
+        drop(jobs);
+        let last = queue.submit(asked("tenn_eeg"), true).unwrap();
+        assert_eq!(queue.jobs().len(), REMEMBERED + 2);
+        assert!(queue.job(&running.id()).is_some() && queue.job(&last.id()).is_some() && queue.job("0").is_none());
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_written_down_takes_no_place_in_the_queue() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("part"));
+        let queue = Queue::open(&paths, 1).unwrap();
+        fs_err::remove_dir_all(&queue.folder).unwrap();
+        fs_err::write(&queue.folder, "no folder").unwrap();
+        for _ in 0..3 {
+            let failure = queue.submit(asked("digits"), true).unwrap_err();
+            assert_eq!(failure.code, axum::http::StatusCode::INTERNAL_SERVER_ERROR, "{failure:?}");
+        }
+        assert!(queue.inner().waiting.is_empty());
     }
 }
