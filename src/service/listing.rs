@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::spawn_blocking;
 
 use super::answer::{bytes, json as response};
-use super::asked::suites;
+use super::asked::{suites, value};
 use super::command::read;
 use super::context::Context;
 use super::failure::Failure;
@@ -22,6 +22,7 @@ use super::models::Listed;
 use super::past::age;
 use super::queue::since;
 use super::runs::Run;
+use crate::definition::{Dtype, usual_backend};
 use crate::history::{History, PAGE, PROFILES, records_as_parquet, write_records};
 use crate::paths::Paths;
 use crate::report::index::REPORT;
@@ -99,7 +100,8 @@ pub struct RunsQuery {
 
 /// `GET /api/v1/runs`: jobs and the runs of the history, the newest first.
 pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) -> Result<Response, Failure> {
-    let Query(asked) = asked?;
+    let Query(mut asked) = asked?;
+    asked.backend = in_words_of_records(asked.backend, backend_of);
     let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
     context.may_read()?;
     let listing = move || -> anyhow::Result<Page<Run>> {
@@ -216,6 +218,21 @@ impl RecordsQuery {
     }
 }
 
+/// A list of names that commas separate, in the words of records: `onnxruntime` is `ort`. A name that has no such word stays.
+fn in_words_of_records(list: Option<String>, word: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let words =
+        |list: String| list.split(',').map(|name| word(name).unwrap_or_else(|| name.into())).collect::<Vec<_>>();
+    list.map(|list| words(list).join(","))
+}
+
+fn backend_of(name: &str) -> Option<String> {
+    usual_backend(name).ok()
+}
+
+fn dtype_of(name: &str) -> Option<String> {
+    Some(value::<Dtype>("dtype", name).ok()?.to_string())
+}
+
 fn is_among(list: &Option<String>, value: &str) -> bool {
     list.as_ref().is_none_or(|list| list.split(',').any(|name| name == value))
 }
@@ -226,7 +243,9 @@ pub async fn records(
     headers: HeaderMap,
     asked: Asked<RecordsQuery>,
 ) -> Result<Response, Failure> {
-    let Query(asked) = asked?;
+    let Query(mut asked) = asked?;
+    asked.backend = in_words_of_records(asked.backend, backend_of);
+    asked.dtype = in_words_of_records(asked.dtype, dtype_of);
     let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
     let form = Form::accepted(&headers)?;
     context.may_read()?;
@@ -333,7 +352,15 @@ async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + 
 
 #[cfg(test)]
 mod tests {
-    use super::page;
+    use super::{backend_of, dtype_of, in_words_of_records, page};
+
+    #[test]
+    fn filters_take_the_names_that_requests_take() {
+        let of = |list: &str, word: fn(&str) -> Option<String>| in_words_of_records(Some(list.into()), word);
+        assert_eq!(of("onnxruntime,tch", backend_of).as_deref(), Some("ort,tch"));
+        assert_eq!(of("float16,F32,none", dtype_of).as_deref(), Some("f16,f32,none"));
+        assert_eq!(in_words_of_records(None, backend_of), None);
+    }
 
     #[test]
     fn a_page_beyond_the_end_is_empty() {
