@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 /// The fewest characters of a token: shorter ones can be guessed.
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     /// A host name that requests may use, besides localhost and addresses; may be repeated
-    #[arg(long = "allow-host", value_name = "NAME")]
+    #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     hosts: Vec<String>,
     /// Measurements that may wait; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -35,8 +35,21 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_iterations: usize,
     /// Seconds after which a case is stopped
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     timeout: f64,
+}
+
+/// Requests are compared with a name alone: one with a port would be that of no request.
+fn host_name(text: &str) -> Result<String> {
+    ensure!(!text.is_empty() && !text.contains([':', '/']), "write the name alone, without http:// and without a port");
+    Ok(text.to_owned())
+}
+
+/// What the runs of the server take: with another number, all of them would fail.
+fn seconds(text: &str) -> Result<f64> {
+    let number: f64 = text.parse().context("not a number of seconds")?;
+    ensure!((0.001..=365.0 * 86_400.0).contains(&number), "not from 0.001 s to a year");
+    Ok(number)
 }
 
 #[cfg(not(feature = "serve"))]
@@ -61,8 +74,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 impl Arguments {
     /// The token, which stands in no list of processes.
     fn token(&self) -> Result<Option<String>> {
-        use anyhow::{Context, ensure};
-
         let text = match &self.token {
             Some(file) => {
                 let how = "`--token` names a file that has the token in its only line";
@@ -79,5 +90,34 @@ impl Arguments {
             );
         }
         Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_name_with_a_port_and_a_time_that_no_run_takes_are_refused() {
+        let parsed = |flags: &[&str]| Command::try_parse_from([&["serve"][..], flags].concat());
+        let arguments = parsed(&["--allow-host", "bench.example.org", "--timeout", "0.5"]).ok().unwrap().arguments;
+        assert_eq!((arguments.hosts.as_slice(), arguments.timeout), (["bench.example.org".to_owned()].as_slice(), 0.5));
+        for (flag, value, why) in [
+            ("--allow-host", "bench.example.org:8000", "without a port"),
+            ("--allow-host", "http://bench.example.org", "without http://"),
+            ("--timeout", "nan", "to a year"),
+            ("--timeout", "0", "to a year"),
+        ] {
+            let error = parsed(&[flag, value]).err().unwrap().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 }
