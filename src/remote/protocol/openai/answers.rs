@@ -101,6 +101,19 @@ impl Choice {
     }
 }
 
+/// # Errors
+/// A server that gives a request up, such as one without memory for it, may send what it has with a reason that says so.
+fn check_reasons(choices: &[Choice]) -> Result<(), Fault> {
+    let mut reasons = choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
+    match reasons.find(|reason| ["abort", "error"].contains(reason)) {
+        Some(reason) => {
+            let why = format!("the server has broken the answer off: its `finish_reason` is {reason:?}");
+            Err(Fault::new(Kind::ServerError, why))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Reads server-sent events.
 #[derive(Default)]
 pub struct Stream {
@@ -135,6 +148,7 @@ impl Stream {
         if let Some(error) = event.error {
             return Err(Fault::new(Kind::ServerError, format!("the stream says: {error}")));
         }
+        check_reasons(&event.choices)?;
         if event.choices.iter().any(Choice::has_content) {
             self.tokens.push(at);
         }
@@ -198,7 +212,9 @@ fn counted(
     if let Some((usage, output)) = usage.and_then(|usage| Some((usage, usage.output()?))) {
         return Ok((Some(WholeTokens { prompt: usage.prompt(), output }), Some("usage".into())));
     }
-    Ok(counted.map(Counted::tokens).transpose()?.unzip())
+    // An answer without a text, such as a call of a tool, has its events as tokens: without any, it would keep every bound of tokens.
+    let counted = counted.map(Counted::tokens).transpose()?.filter(|(tokens, _)| tokens.output > 0);
+    Ok(counted.unzip())
 }
 
 #[derive(Deserialize)]
@@ -231,6 +247,7 @@ pub fn check_answer(body: &[u8], texts: &mut Option<Counted>) -> Result<Checked,
     if let Some(error) = answer.error {
         return Err(Fault::new(Kind::ServerError, format!("the answer says: {error}")));
     }
+    check_reasons(&answer.choices)?;
     if !answer.choices.iter().any(Choice::has_content) {
         return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
     }
@@ -279,6 +296,10 @@ mod tests {
         assert!(read(&[token, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"]).is_ok());
         assert_eq!(read(&["data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
         assert_eq!(read(&[token, "data: {\"error\":{\"message\":\"no memory\"}}\n"]).unwrap_err(), Kind::ServerError);
+        for reason in ["abort", "error"] {
+            let event = format!("data: {{\"choices\":[{{\"text\":\"\",\"finish_reason\":\"{reason}\"}}]}}\n\n");
+            assert_eq!(read(&[token, &event, "data: [DONE]\n\n"]).unwrap_err(), Kind::ServerError, "{reason}");
+        }
         assert_eq!(read(&["data: <html>\n"]).unwrap_err(), Kind::WrongType);
         assert!(read(&[token, "data: [DONE]"]).is_ok());
         let counted = |usage: &str| read(&[token, &format!("data: {{\"usage\":{usage}}}\n\ndata: [DONE]\n")]);
@@ -321,6 +342,15 @@ mod tests {
         assert_eq!(stream("null"), (2, Some(4), counter.name().to_owned()));
         let usage = r#"{"prompt_tokens":7,"completion_tokens":9}"#;
         assert_eq!(stream(usage), (7, Some(9), "usage".to_owned()));
+        // A call of a tool has no text.
+        let mut stream = Stream::new(Some(counted()));
+        let call = br#"data: {"choices":[{"delta":{"tool_calls":[{"index":0}]},"finish_reason":"tool_calls"}]}"#;
+        stream.line(call, Instant::now()).unwrap();
+        let checked = stream.check(&Seen::default()).unwrap();
+        assert_eq!(
+            (checked.tokens.len(), checked.token_count, checked.tokens_by.as_deref()),
+            (1, None, Some("events"))
+        );
         let body = br#"{"choices":[{"message":{"content":"the water"}}]}"#;
         let checked = check_answer(body, &mut Some(counted())).unwrap();
         assert_eq!((checked.whole.unwrap().output, checked.tokens_by.as_deref()), (2, Some(counter.name())));
@@ -335,6 +365,8 @@ mod tests {
         assert_eq!((whole.prompt, whole.output), (5, 2));
         assert_eq!(chat(r#"{"choices":[]}"#).unwrap_err(), Kind::WrongShape);
         assert_eq!(chat(r#"{"error":"no"}"#).unwrap_err(), Kind::ServerError);
+        let given_up = r#"{"choices":[{"message":{"content":"h"},"finish_reason":"abort"}]}"#;
+        assert_eq!(chat(given_up).unwrap_err(), Kind::ServerError);
         assert_eq!(chat("hello").unwrap_err(), Kind::WrongType);
         let embeddings = |body: &str| check_embeddings(body.as_bytes(), 1).map_err(|fault| fault.kind);
         assert!(embeddings(r#"{"data":[{"embedding":[0.1,0.2]}]}"#).is_ok());

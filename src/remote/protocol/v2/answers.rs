@@ -18,7 +18,8 @@ pub const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-co
 /// The checks that a right answer passes.
 pub struct Checks {
     outputs: Vec<TensorMetadata>,
-    batch_size: usize,
+    /// The first size of outputs that leave it open; unknown if no input is a batch.
+    batch_size: Option<usize>,
     pub right: Option<Right>,
     /// Whole answers that were right, by the place of the request: equal bytes need no second look.
     known: Mutex<Vec<Option<Vec<u8>>>>,
@@ -108,7 +109,7 @@ impl Output {
 }
 
 impl Checks {
-    pub fn new(outputs: Vec<TensorMetadata>, batch_size: usize, right: Option<Right>) -> Self {
+    pub fn new(outputs: Vec<TensorMetadata>, batch_size: Option<usize>, right: Option<Right>) -> Self {
         let known = Mutex::new(vec![None; right.as_ref().map_or(0, |right| right.inputs.len())]);
         Checks { outputs, batch_size, right, known }
     }
@@ -145,8 +146,9 @@ impl Checks {
                 return wrong(format!("there is no output {}", announced.name));
             };
             let is_like = |(place, (size, &announced)): (usize, (&usize, &i64))| {
-                let is_batch = place == 0 && announced < 0;
-                usize::try_from(announced).map_or(!is_batch || *size == self.batch_size, |announced| announced == *size)
+                let batch_size = self.batch_size.filter(|_| place == 0);
+                let wanted = usize::try_from(announced).ok().or(batch_size);
+                wanted.is_none_or(|wanted| wanted == *size)
             };
             let sizes = shape.iter().zip(&announced.shape).enumerate();
             if shape.len() != announced.shape.len() || !sizes.into_iter().all(is_like) {
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     fn checks(outputs: &str) -> Checks {
-        Checks::new(serde_json::from_str(outputs).unwrap(), 1, None)
+        Checks::new(serde_json::from_str(outputs).unwrap(), Some(1), None)
     }
 
     fn checked(checks: &Checks, body: &[u8], seen: &Seen) -> Result<(), Kind> {
@@ -223,6 +225,10 @@ mod tests {
         assert_eq!(of(&answer("[4294967296,4294967296]", "[]")), Err(Kind::WrongShape));
         assert_eq!(of(&answer("[1,3]", &format!("{}1,2,3", "[".repeat(100_000)))), Err(Kind::WrongType));
         assert_eq!(of("<html>"), Err(Kind::WrongType));
+        // Boxes of one picture: their number is no batch if no input has one.
+        let boxes = r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#;
+        let boxes = Checks::new(serde_json::from_str(boxes).unwrap(), None, None);
+        assert_eq!(checked(&boxes, answer("[2,3]", "[1,2,3,4,5,6]").as_bytes(), &Seen::default()), Ok(()));
         assert_eq!(of(r#"{"outputs":[{"name":"logits","datatype":"FP32","shape":[1,3]}]}"#), Err(Kind::WrongType));
     }
 

@@ -121,7 +121,8 @@ impl Found {
         let right = right(&model)?;
         let inputs = inputs_of(&metadata.inputs, &model.inputs, right.as_ref(), wishes)?;
         let input_shape = inputs.iter().map(|input| shape_text(&input.shape)).collect::<Vec<_>>().join(", ");
-        let checks = Checks::new(metadata.outputs, wishes.batch_size, right);
+        let batch_size = model.inputs.iter().any(TensorSpec::is_batched).then_some(wishes.batch_size);
+        let checks = Checks::new(metadata.outputs, batch_size, right);
         let v2 = V2 { path, inputs, wishes: wishes.clone(), checks: Arc::new(checks) };
         let server = Some(server.join(" ").trim().to_owned()).filter(|server| !server.is_empty());
         let (dtype, input_shape) = (model.dtype, Some(input_shape));
@@ -350,7 +351,8 @@ mod tests {
             let wishes = Wishes { batch_size: 1, texts, is_binary, ..Wishes::default() };
             let model = model_of("m", &Metadata { inputs: metadata.clone(), outputs: Vec::new() }, &wishes).unwrap();
             let inputs = inputs_of(&metadata, &model.inputs, None, &wishes).unwrap();
-            let v2 = V2 { path: String::new(), inputs, wishes, checks: Arc::new(Checks::new(Vec::new(), 1, None)) };
+            let v2 =
+                V2 { path: String::new(), inputs, wishes, checks: Arc::new(Checks::new(Vec::new(), Some(1), None)) };
             v2.body(Turn { trial: 0, number })
         };
         let (json, length) = made(false, 0);
