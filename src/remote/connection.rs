@@ -318,8 +318,8 @@ fn refusal(status: StatusCode, excuse: &[u8]) -> Fault {
 
 fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Fault> {
     let mut builder = Request::builder().method(call.method.clone());
-    let query = target.query.as_ref().filter(|_| !call.path.contains('?'));
-    let path = query.map_or_else(|| call.path.clone(), |query| format!("{}?{query}", call.path));
+    let mark = if call.path.contains('?') { '&' } else { '?' };
+    let path = target.query.as_ref().map_or_else(|| call.path.clone(), |query| format!("{}{mark}{query}", call.path));
     builder = match target.is_http2 {
         true => {
             let scheme = if target.tls.is_some() { "https" } else { "http" };
@@ -371,4 +371,18 @@ async fn speaking(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
     }
     let (sender, connection) = http1::Builder::new().max_buf_size(MOST_HEAD).handshake(stream).await.map_err(failed)?;
     Ok(Open { sender: Sender::One(sender), task: tokio::spawn(async { drop(connection.await) }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::target::Address;
+
+    #[test]
+    fn the_query_of_the_address_follows_that_of_the_path() {
+        let address = Address { url: "http://127.0.0.1:1/?key=abc".into(), ..Address::default() };
+        let target = Target::find(&address, Vec::new()).unwrap().unwrap();
+        let of = |path: &str| request(&target, &Call::get(path)).unwrap().uri().to_string();
+        assert_eq!([of("/predict"), of("/predict?v=2")], ["/predict?key=abc", "/predict?v=2&key=abc"]);
+    }
 }

@@ -46,8 +46,8 @@ pub fn check(headers: &HeaderMap) -> Result<(), Fault> {
     Err(Fault::new(kind, format!("status {status} ({name}) of gRPC {words}").trim_end().to_owned()))
 }
 
-/// A message, in which `%` and two digits stand for a byte.
-fn unescaped(words: &[u8]) -> String {
+/// A message, or a part of an address, in which `%` and two digits stand for a byte.
+pub fn unescaped(words: &[u8]) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(words.len()), words);
     while let Some((&first, after)) = rest.split_first() {
         let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::fault::{Fault, Kind};
+use super::grpc_status::unescaped;
 
 /// Headers in the order in which they are sent.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
@@ -131,8 +132,11 @@ impl Target {
         let parts = headers
             .chain(self.query.as_deref())
             .flat_map(|text| [text].into_iter().chain(text.split([' ', '&', ';', ',']).map(value_of)));
-        let is_secret = |part: &&str| part.chars().count() >= LEAST && !["Bearer", "Basic"].contains(part);
-        let mut secrets: Vec<String> = parts.filter(is_secret).map(str::to_owned).collect();
+        let is_secret = |part: &String| part.chars().count() >= LEAST && !["Bearer", "Basic"].contains(&part.as_str());
+        // A server repeats a query as it was sent, or as it has read it.
+        let read = |part: &str| unescaped(part.as_bytes());
+        let forms = |part: &str| [part.to_owned(), read(part), read(&part.replace('+', " "))];
+        let mut secrets: Vec<String> = parts.flat_map(forms).filter(is_secret).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         secrets
@@ -164,7 +168,8 @@ fn is_shown(c: &char) -> bool {
 
 /// Whether a name or an address is certainly that of this machine.
 fn is_this_machine(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn tls(host: &str, certificates: Option<&Path>, is_http2: bool) -> Result<Tls> {
@@ -250,6 +255,7 @@ mod tests {
         assert_eq!((target.shown().as_str(), target.path.as_str()), ("http://127.0.0.1:8080/prefix", "/prefix"));
         assert_eq!(find("http://localhost", &[], Vec::new()).unwrap().unwrap().addresses[0].port(), 80);
         assert!(find("http://[::1]:9", &[], Vec::new()).unwrap().is_ok());
+        assert!(find("http://LocalHost:9", &[], Vec::new()).unwrap().is_ok());
         for url in ["http://[::1]", "http://127.0.0.1:"] {
             assert_eq!(find(url, &[], Vec::new()).unwrap().unwrap().addresses[0].port(), 80, "{url}");
         }
@@ -284,6 +290,8 @@ mod tests {
         assert_eq!(of("Bearer s3cret-t0ken is wrong; key=hunter2&x=1"), "*** is wrong; ***");
         // A control character does not hide it.
         assert_eq!(of("s3cret\u{0}-t0ken, Bearer of 1"), "***, Bearer of 1");
+        let escaped = find("http://127.0.0.1:1/?key=hunter%2F2+x", &[], Vec::new()).unwrap().unwrap();
+        assert_eq!(escaped.cleaned_text("hunter%2F2+x, hunter/2+x and hunter/2 x", 60), "***, *** and ***");
         assert_eq!(of(&"ü".repeat(61)), "ü".repeat(60) + "…");
         assert_eq!(of(&"ü".repeat(60)), "ü".repeat(60));
     }

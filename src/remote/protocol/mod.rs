@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 use strum::Display;
@@ -175,9 +175,9 @@ pub fn describe(
     right: impl FnOnce(&Model) -> Result<Option<Right>>,
 ) -> Result<Described> {
     let of_scheme = target.is_grpc.then_some(ProtocolName::Grpc);
-    let protocol = match wishes.protocol.or(of_scheme).or_else(|| by_path(&target.path)) {
+    let of_template = wishes.template.is_some().then_some(ProtocolName::Template);
+    let protocol = match wishes.protocol.or(of_scheme).or(of_template).or_else(|| by_path(&target.path)) {
         Some(protocol) => protocol,
-        None if wishes.template.is_some() => ProtocolName::Template,
         None => by_asking(connection, target)?.with_context(|| {
             format!(
                 "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: say what it speaks by `--protocol`",
@@ -190,6 +190,7 @@ pub fn describe(
         "{} is an address of gRPC: begin it with http:// for the protocol {protocol}",
         target.shown()
     );
+    check_wishes(protocol, wishes)?;
     match protocol {
         ProtocolName::V2 => v2::describe(connection, target, wishes, right),
         ProtocolName::Grpc => grpc::describe(connection, target, wishes, right),
@@ -198,6 +199,25 @@ pub fn describe(
         }
         ProtocolName::Inferbench => measurement::describe(connection, target, wishes),
         ProtocolName::Template => template::describe(target, wishes),
+    }
+}
+
+/// # Errors
+/// A flag has no meaning in this protocol, and would be ignored.
+fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
+    use ProtocolName::{Chat, Completions, Embeddings, Grpc, Template, V2};
+    let flags: [(&str, bool, &[ProtocolName]); 7] = [
+        ("--binary", wishes.is_binary, &[V2, Grpc]),
+        ("--no-stream", wishes.is_whole, &[Chat, Completions]),
+        ("--tokenizer", wishes.tokenizer.is_some(), &[Chat, Completions]),
+        ("--field", !wishes.fields.is_empty(), &[Chat, Completions, Embeddings]),
+        ("--template", wishes.template.is_some(), &[Template]),
+        ("--input", !wishes.inputs.is_empty(), &[V2, Grpc]),
+        ("--seq-lens", wishes.sequence_length.is_some(), &[V2, Grpc, Template]),
+    ];
+    match flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
+        Some((flag, ..)) => bail!("{flag} means nothing in the protocol {protocol}: leave it out"),
+        None => Ok(()),
     }
 }
 
@@ -346,6 +366,21 @@ mod tests {
         assert_eq!(by_path("/v1"), None);
         let bases = ["", "/v1", "/x/v1/models", "/x", "/v2/models/a"].map(|path| base_of(path, &["/v1", "/v2"]));
         assert_eq!(bases, ["", "", "/x", "/x", ""]);
+    }
+
+    #[test]
+    fn flags_of_another_protocol_are_refused() {
+        let of = |protocol, wishes: &Wishes| check_wishes(protocol, wishes).map_err(|error| error.to_string());
+        let binary = Wishes { is_binary: true, ..Wishes::default() };
+        assert!(of(ProtocolName::V2, &binary).is_ok() && of(ProtocolName::Grpc, &binary).is_ok());
+        let error = of(ProtocolName::Chat, &binary).unwrap_err();
+        assert_eq!(error, "--binary means nothing in the protocol chat: leave it out");
+        let template = Wishes { template: Some("template.toml".into()), ..Wishes::default() };
+        assert!(of(ProtocolName::Template, &template).is_ok());
+        assert!(of(ProtocolName::Chat, &template).unwrap_err().starts_with("--template"));
+        let length = Wishes { sequence_length: Some(64), ..Wishes::default() };
+        assert!(of(ProtocolName::V2, &length).is_ok());
+        assert!(of(ProtocolName::Completions, &length).unwrap_err().starts_with("--seq-lens"));
     }
 
     #[test]
