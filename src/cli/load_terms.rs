@@ -154,6 +154,7 @@ impl TermArguments {
         }
         if own.trace.is_some() {
             (suite.rate, suite.lengths, suite.prompt_tokens, suite.output_tokens) = (None, None, None, None);
+            (suite.duration, suite.queries) = (None, None);
         } else if own.rate.or(own.concurrency.map(f64::from)).is_some() {
             suite.trace = None;
         }
@@ -217,6 +218,10 @@ impl TermArguments {
             "`--trace` is for the server scenario, and not for a search"
         );
         let arrivals = trace.map(|it| it.arrivals_ns);
+        ensure!(
+            arrivals.is_none() || duration.is_none() && queries.is_none(),
+            "a trace says how many requests there are and when they come: leave `--duration` and `--queries` out"
+        );
         ensure!(!is_search || self.rate.is_none(), "a search finds the rate: leave `--rate` out");
         ensure!(
             !is_server || is_search || self.rate.is_some() || arrivals.is_some(),
@@ -413,11 +418,27 @@ mod tests {
     #[test]
     fn a_trace_goes_before_the_arrivals_of_the_suite() {
         let text = "models = []\nbackends = ['null']\nbatch_sizes = [1]\n[load]\n";
-        for table in ["concurrency = 4", "scenario = 'single'", "rate = '5/s'"] {
+        for table in ["concurrency = 4", "scenario = 'single'", "rate = '5/s'", "duration = '5s'\nqueries = 9"] {
             let suite: Suite = toml::from_str(&format!("{text}{table}")).unwrap();
             let own = from_table(&"trace = 'trace.csv'".parse().unwrap()).unwrap();
             let asked = own.over_suite(&suite, false).unwrap();
             assert_eq!((asked.scenario(), asked.rate, asked.concurrency), (Scenario::Server, None, None), "{table}");
+            assert_eq!((asked.duration, asked.queries), (None, None), "{table}");
+        }
+    }
+
+    #[test]
+    fn a_trace_has_its_own_length() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs_err::write(file.path(), "time\n0\n1\n").unwrap();
+        let of = |flags: &str| {
+            let table = format!("trace = '{}'\n{flags}", file.path().display());
+            let terms = from_table(&table.parse().unwrap()).unwrap().terms(&Selection::default(), false);
+            terms.map(|terms| terms.queries).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(""), Ok(2));
+        for flags in ["duration = '30s'", "queries = 100"] {
+            assert!(of(flags).unwrap_err().contains("leave `--duration` and `--queries` out"), "{flags}");
         }
     }
 
