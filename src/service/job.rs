@@ -122,9 +122,9 @@ impl Job {
         self.changed.send_replace(inner.events.len());
     }
 
-    /// The events from a place on.
-    pub fn events(&self, from: usize) -> Vec<JobEvent> {
-        self.inner().events.get(from..).unwrap_or_default().to_vec()
+    /// The event at a place: to take all that follow each time would keep the server from a measurement of many cases.
+    pub fn event(&self, place: usize) -> Option<JobEvent> {
+        self.inner().events.get(place).cloned()
     }
 
     pub fn changes(&self) -> watch::Receiver<usize> {

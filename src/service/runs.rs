@@ -168,7 +168,7 @@ pub async fn events(
 ) -> Result<Response, Failure> {
     let job = found(&context, &id)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<usize>().ok());
-    if job.events(0).is_empty() {
+    if job.event(0).is_none() {
         // A job of an earlier server, of which only the end is known.
         job.update(|_| {});
     }
@@ -180,7 +180,7 @@ pub async fn events(
     let stream = stream::unfold((job, changes, next), async |(job, mut changes, next)| {
         loop {
             let is_over = job.state().is_over();
-            if let Some(event) = job.events(next).into_iter().next() {
+            if let Some(event) = job.event(next) {
                 let data = serde_json::to_string(&event.data).unwrap_or_default();
                 let event = Event::default().id(next.to_string()).event(event.kind).data(data);
                 return Some((Ok::<_, Infallible>(event), (job, changes, next + 1)));
