@@ -144,8 +144,13 @@ fn finish(
     reports: &Path,
 ) -> Result<u8> {
     put_costs(&mut run, prices);
-    eprintln!("load test   {}", write_load(reports, &run)?.display());
+    let kept = write_load(reports, &run);
+    if let Ok(folder) = &kept {
+        eprintln!("load test   {}", folder.display());
+    }
     write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
+    // What was measured is shown, also where the disk is full.
+    kept?;
     // A trial of a server that fails is not a case of this program that failed.
     let may_fail = arguments.effort.allow_failed || arguments.server.url.is_some();
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search, may_fail) })
@@ -268,6 +273,18 @@ mod tests {
         for status in [Status::Unsupported, Status::Unavailable, Status::OutOfMemory] {
             assert_eq!(exit_code(&[served(Verdict::Passed), without(status)], false, false), exit_codes::OK);
         }
+    }
+
+    #[test]
+    fn a_load_test_that_cannot_be_kept_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let [reports, output] = ["reports", "load.json"].map(|name| folder.path().join(name));
+        fs_err::write(&reports, "no folder").unwrap();
+        let flags = ["serving", "--format", "json", "--output", output.to_str().unwrap()];
+        let arguments = Bench::try_parse_from(flags).ok().unwrap().arguments;
+        let run = LoadRun { run_id: "20260101T000000Z".into(), ..LoadRun::default() };
+        assert!(finish(&arguments, run, false, None, &reports).is_err());
+        assert!(fs_err::read_to_string(&output).unwrap().contains("20260101T000000Z"));
     }
 
     #[test]
