@@ -1,7 +1,7 @@
 //! What a server adds to the latency of a model: its load tests beside those of the same model without a server.
 
 use crate::definition::Status;
-use crate::run_data::{LoadResult, LoadRun, Scenario};
+use crate::run_data::{LoadResult, LoadRun, Scenario, Verdict};
 
 /// Rates count as equal up to this ratio.
 const NEAR: f64 = 1.1;
@@ -9,7 +9,8 @@ const NEAR: f64 = 1.1;
 /// Adds to the rows of a server's load test how its latency differs from that of the newest load test of the same model here, without a
 /// server and by the same terms. `wanted` is the model or the case to compare with, if it has another name.
 pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str>) {
-    for row in rows.iter_mut().filter(|row| row.status == Status::Ok && row.url.is_some() && row.queries > 0) {
+    let is_of_server = |row: &&mut LoadResult| row.url.is_some() && has_its_load(row);
+    for row in rows.iter_mut().filter(is_of_server) {
         let local = loads.iter().rev().find_map(|load| nearest(row, &load.results, wanted));
         let Some(local) = local else { continue };
         row.local_case = Some(local.case_id.clone());
@@ -19,13 +20,18 @@ pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str
     }
 }
 
+/// Whether its figures are those of the load that was asked for.
+fn has_its_load(row: &LoadResult) -> bool {
+    row.status == Status::Ok && row.queries > 0 && row.verdict != Some(Verdict::Invalid)
+}
+
 /// The quickest case of a load test that did the same work under the same load.
 fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>) -> Option<&'a LoadResult> {
     let wanted = wanted.unwrap_or(&row.model);
     let is_equal_rate = |(one, other): (f64, f64)| (one / other).max(other / one) <= NEAR;
     let is_near = |local: &&LoadResult| {
         let is_meant = local.case_id == wanted || local.model == wanted;
-        let is_measured = local.status == Status::Ok && local.url.is_none() && local.unanswered == 0;
+        let is_measured = has_its_load(local) && local.url.is_none() && local.unanswered == 0;
         let is_equal_load = match row.scenario {
             Scenario::Server => row.rate.zip(local.rate).is_some_and(is_equal_rate),
             _ => row.users == local.users,
@@ -37,7 +43,6 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
             && is_same_work
             && is_measured
             && is_equal_load
-            && local.queries > 0
             && (local.scenario, local.batch_size, &local.host_id) == (row.scenario, row.batch_size, &row.host_id)
             && local.lengths == row.lengths
     };
@@ -103,6 +108,11 @@ mod tests {
         };
         assert_eq!([of_shape("1x1, 1x8", None), of_shape("1x1, 1x128", None)], [Some(2.0), None]);
         assert_eq!(of_shape("1x1, 1x128", Some("bert/ort-cpu-f32/1")), Some(2.0));
+        assert_eq!(of(LoadResult { verdict: Some(Verdict::Invalid), ..served() }, None), None);
+        let late = LoadResult { verdict: Some(Verdict::Invalid), ..trial("gpt2", "ort", 300.0, 0.1) };
+        let mut rows = [LoadResult { model: "gpt2".into(), ..served() }];
+        add_local(&mut rows, &[run("late", vec![late])], None);
+        assert_eq!(rows[0].local_run, None);
         assert_eq!(of(LoadResult { users: Some(2), scenario: Scenario::Concurrent, ..served() }, None), None);
     }
 }
