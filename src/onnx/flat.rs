@@ -11,7 +11,8 @@ pub(super) const DEEPEST: usize = 16;
 
 impl GraphProto {
     /// The nodes and the constants of the graph and of those inside of its nodes, as the branches of an `If`. What both branches have under one
-    /// name is there once. Constants that are written as nodes are initializers, but for single numbers, which are parts of formulas.
+    /// name is there once. Constants that are written as nodes are initializers, but for single numbers, which are parts of formulas. Of
+    /// those that are written sparsely there are names, shapes and types.
     pub(crate) fn flat(&self) -> GraphProto {
         let mut flat = GraphProto::default();
         flat.append(self, &mut HashSet::new(), DEEPEST);
@@ -21,6 +22,13 @@ impl GraphProto {
     fn append(&mut self, graph: &GraphProto, known: &mut HashSet<String>, depth: usize) {
         let new = graph.initializers.iter().filter(|tensor| known.insert(tensor.name.clone()));
         self.initializers.extend(new.cloned());
+        for sparse in &graph.sparse_initializers {
+            let Some(TensorProto { name, data_type, .. }) = &sparse.values else { continue };
+            if known.insert(name.clone()) {
+                let (name, dims, data_type) = (name.clone(), sparse.dims.clone(), *data_type);
+                self.initializers.push(TensorProto { name, dims, data_type, ..TensorProto::default() });
+            }
+        }
         for node in &graph.nodes {
             let weights = node.constant().filter(|tensor| tensor.elements().is_some_and(|count| count > 1));
             if let Some((name, tensor)) = node.outputs.first().zip(weights)

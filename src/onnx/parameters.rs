@@ -80,7 +80,15 @@ impl<'a> Uses<'a> {
         // Nodes are in topological order.
         for node in &graph.nodes {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
-            if let Some(kinds) = kinds_of_inputs(&node.op_type) {
+            if node.op_type == "GatherBlockQuantized" {
+                // A table, the places that are looked up, and scales; two numbers of four bits may be written as one byte.
+                let mut inputs = inputs();
+                let table = inputs.next().and_then(|name| graph.initializer(name));
+                let is_in_bytes = |it: &TensorProto| it.data_type == element::UINT8 && node.int("bits") != Some(8);
+                let count = |it: &TensorProto| it.elements()?.checked_mul(if is_in_bytes(it) { 2 } else { 1 });
+                uses.packed.extend(table.map(|table| (table.name.as_str(), count(table))));
+                uses.scales.extend(inputs);
+            } else if let Some(kinds) = kinds_of_inputs(&node.op_type) {
                 uses.add_quantised(node, kinds, &moved);
                 let scale = node.outputs.get(1).filter(|_| node.op_type == "DynamicQuantizeLinear");
                 dynamic_scales.extend(scale.map(String::as_str));
@@ -183,6 +191,19 @@ mod tests {
             tensor("offset", element::FLOAT16, &[8]),
         ];
         assert_eq!(counted(nodes, initializers), [("table".into(), Some(800)), ("offset".into(), Some(8))]);
+    }
+
+    #[test]
+    fn tables_in_blocks_are_counted_by_their_numbers() {
+        let count = |data_type: i32, bits: i64| {
+            let look_up = NodeProto::new("GatherBlockQuantized", &["table", "ids", "scales"], "y");
+            let nodes = vec![NodeProto { attributes: vec![AttributeProto::int("bits", bits)], ..look_up }];
+            let scales = tensor("scales", element::FLOAT, &[100, 2]);
+            counted(nodes, vec![tensor("table", data_type, &[100, 32]), scales])
+        };
+        assert_eq!(count(element::INT4, 4), [("table".into(), Some(3200))]);
+        assert_eq!(count(element::UINT8, 4), [("table".into(), Some(6400))]);
+        assert_eq!(count(element::UINT8, 8), [("table".into(), Some(3200))]);
     }
 
     #[test]

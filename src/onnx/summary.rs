@@ -66,7 +66,10 @@ impl GraphProto {
         };
         let is_quantised = self.nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
-            op_type.starts_with("QLinear") || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
+            let starts = |word: &str| op_type.starts_with(word);
+            // One of ONNX Runtime's own begins with rounding its activations, as `DynamicQuantizeLSTM`.
+            let is_own = starts("QLinear") || starts("DynamicQuantize");
+            is_own || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
         });
         match [element::FLOAT, element::FLOAT16, element::BFLOAT16].map(elements) {
             _ if is_quantised => Dtype::I8,
@@ -162,7 +165,9 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
 mod tests {
     use prost::Message;
 
-    use super::super::proto::{AttributeProto, DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto};
+    use super::super::proto::{
+        AttributeProto, DimensionProto, ModelProto, ShapeProto, SparseTensorProto, TensorProto, TensorTypeProto,
+    };
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
@@ -209,6 +214,20 @@ mod tests {
         };
         let initializers = vec![half("a"), half("b"), half("c")];
         assert_eq!(GraphProto { initializers, ..graph() }.dtype(), Dtype::F16);
+    }
+
+    #[test]
+    fn weights_that_are_written_sparsely_count_as_those_that_are_not() {
+        let values = TensorProto { name: "s".into(), dims: vec![2], data_type: 1, ..TensorProto::default() };
+        let sparse = SparseTensorProto { values: Some(values), indices: None, dims: vec![10, 10] };
+        let graph = GraphProto { sparse_initializers: vec![sparse], ..graph() };
+        assert_eq!(summarise(&graph).unwrap().parameters, 120);
+    }
+
+    #[test]
+    fn a_recurrent_network_that_rounds_its_activations_is_of_integers() {
+        let lstm = NodeProto::new("DynamicQuantizeLSTM", &["x", "w", "r"], "y");
+        assert_eq!(GraphProto { nodes: vec![lstm], ..graph() }.dtype(), Dtype::I8);
     }
 
     #[test]
