@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use zip::ZipArchive;
 
 use super::user_files::has_extension;
-use crate::definition::{DataSource, Model};
+use crate::definition::{DataSource, Model, TensorSpec};
 use crate::onnx::map_file;
 
 impl DataSource {
@@ -29,16 +29,20 @@ impl DataSource {
     }
 }
 
-/// The reference beside a graph: `NAME_output_0.pb`, `NAME.npz`, `NAME.safetensors` with outputs, or a folder `test_data_set_0`
-/// as ONNX's own tests have it.
-pub(super) fn reference_of(graph: &Path) -> Option<PathBuf> {
+/// The reference beside a graph with these outputs: `NAME_output_0.pb`, `NAME.npz`, `NAME.safetensors` with outputs, or a folder
+/// `test_data_set_0` as ONNX's own tests have it.
+pub(super) fn reference_of(graph: &Path, outputs: &[TensorSpec]) -> Option<PathBuf> {
     let folder = graph.parent()?;
     let stem = graph.file_stem()?.to_str()?;
-    let [outputs, arrays] = [format!("{stem}_output_0.pb"), format!("{stem}.npz")].map(|name| folder.join(name));
+    let [first_output, arrays] = [format!("{stem}_output_0.pb"), format!("{stem}.npz")].map(|name| folder.join(name));
     let tensors = graph.with_extension("safetensors");
-    let is_reference =
-        |path: &Path| tensor_names(path).is_some_and(|names| names.iter().any(|name| name.starts_with("output.")));
-    [outputs, arrays]
+    // Other tensors are weights.
+    let has_outputs = |names: Vec<String>| {
+        names.iter().any(|name| name.starts_with("output.") || name == "output_0")
+            || !outputs.is_empty() && outputs.iter().all(|output| names.contains(&output.name))
+    };
+    let is_reference = |path: &Path| tensor_names(path).is_some_and(has_outputs);
+    [first_output, arrays]
         .into_iter()
         .find(|path| path.is_file())
         .or_else(|| Some(tensors).filter(|path| is_reference(path)))
@@ -56,4 +60,27 @@ fn tensor_names(path: &Path) -> Option<Vec<String>> {
     let map = map_file(path).ok()?;
     let (_, header) = SafeTensors::read_metadata(&map).ok()?;
     Some(header.offset_keys())
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    #[test]
+    fn tensors_beside_a_graph_are_its_reference_if_they_are_called_as_its_outputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("net.onnx");
+        let outputs: [TensorSpec; 1] = ["logits:f32[1]".parse().unwrap()];
+        let is_reference = |name: &str| {
+            let tensors = [(name, TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap())];
+            std::fs::write(graph.with_extension("safetensors"), safetensors::serialize(tensors, None).unwrap())
+                .unwrap();
+            reference_of(&graph, &outputs).is_some()
+        };
+        assert!(["output.logits", "output_0", "logits"].into_iter().all(is_reference));
+        assert!(!is_reference("layers.0.weight"));
+    }
 }

@@ -226,7 +226,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
-    let reference = reference_of(graph);
+    let reference = reference_of(graph, &outputs);
     let model = Model {
         variant: variant.into(),
         family: sidecar.family.unwrap_or_else(|| name.into()),
@@ -317,8 +317,8 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
     Ok(unknown)
 }
 
-/// Gives the inputs of another form of a model the sizes and values of the first one's, place by place, where its own file leaves
-/// sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
+/// Gives the inputs of another form of a model the sizes and values of the first one's, by their names or else place by place, where its
+/// own file leaves sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
 pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
     let is_open = |input: &TensorSpec| {
         let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
@@ -336,8 +336,12 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
             };
             TensorSpec { name: own.name.clone(), dtype, shape, ..first.clone() }
         };
-        let inputs = model.inputs.iter().zip(&first.inputs).map(input);
-        *model = model.clone().with_inputs(inputs.collect());
+        // Another exporter may write the same inputs in another order.
+        let named = |own: &TensorSpec| first.inputs.iter().find(|input| input.name == own.name);
+        let by_name: Option<Vec<&TensorSpec>> = model.inputs.iter().map(named).collect();
+        let firsts = by_name.unwrap_or_else(|| first.inputs.iter().collect());
+        let inputs = model.inputs.iter().zip(firsts).map(input).collect();
+        *model = model.clone().with_inputs(inputs);
     }
 }
 
@@ -440,6 +444,10 @@ mod tests {
         assert_eq!(narrower, ["x:f16[batch,3,48,w]", "tokens:i32[1,n]<30522"]);
         let unknown = inherited(&["x:f32[...]", "y:f32[...]"]);
         assert_eq!(unknown, ["x:f32[batch,3,48,w]", "y:i64[batch,n]<30522"]);
+        assert_eq!(
+            inherited(&["ids:i64[batch,n]", "x:f16[batch,3,h,w]"]),
+            ["ids:i64[batch,n]<30522", "x:f16[batch,3,48,w]"]
+        );
         let whole = ["x:f16[batch,3,8,8]", "ids:i64[batch,5]"];
         assert_eq!(inherited(&whole), whole);
     }
