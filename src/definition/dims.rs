@@ -121,7 +121,14 @@ impl FromStr for Sweep {
                 format!("{text:?} is not a size; write NAME=SIZE, as in height=640, or NAME=SIZE,SIZE for several")
             })?;
             match (name, lists.last_mut()) {
-                (Some(name), _) => lists.push((name.trim().to_owned(), vec![size])),
+                (Some(name), _) => {
+                    let name = name.trim().to_owned();
+                    ensure!(
+                        lists.iter().all(|(other, _)| *other != name),
+                        "{text:?} names {name} twice; write {name}=SIZE,SIZE for several sizes"
+                    );
+                    lists.push((name, vec![size]));
+                }
                 (None, Some((_, sizes))) => sizes.push(size),
                 (None, None) => {
                     bail!("{text:?} does not say the name of a dimension; write NAME=SIZE, as in height=640")
@@ -148,6 +155,9 @@ mod tests {
         let both = ["height=1,n=5,width=3", "height=2,n=5,width=4"];
         assert_eq!(steps("height=1,2,width=3,4,n=5").unwrap(), both);
         assert_eq!(steps("unknown=7,8").unwrap(), [""]);
+        assert!(
+            steps("height=1,height=2").unwrap_err().to_string().ends_with("write height=SIZE,SIZE for several sizes")
+        );
         assert!(
             steps("a=1,2,b=1,2,3").unwrap_err().to_string().starts_with("a has 2 sizes, and another dimension has 3")
         );
