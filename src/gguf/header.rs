@@ -103,6 +103,10 @@ impl Header {
         let mut bytes = Bytes { file, at: 0, kept: None };
         ensure!(bytes.take(4)? == MAGIC, "it does not begin with the letters GGUF");
         let version = bytes.u32()?;
+        ensure!(
+            !VERSIONS.contains(&version.swap_bytes()),
+            "its numbers are big-endian, and those of little-endian files are read: convert it with `gguf_convert_endian.py`"
+        );
         ensure!(VERSIONS.contains(&version), "its version is {version}, and versions 2 and 3 are read");
         let (tensor_count, value_count) = (bytes.u64()?, bytes.u64()?);
         // A key has at least 8 bytes of length, 4 of type and 1 of value; a tensor has 8, 4, 8, 4 and 8.
@@ -433,6 +437,7 @@ mod tests {
         endless[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(refused(&endless).contains("bytes in a text, for which"));
         assert_eq!(refused(b"GGML"), "it does not begin with the letters GGUF");
+        assert!(refused(b"GGUF\0\0\0\x03").starts_with("its numbers are big-endian"));
     }
 
     #[test]
