@@ -20,6 +20,11 @@ use crate::onnx::{Source, proto};
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
 pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFailure> {
     let mut source = Source::read(path)?;
+    // candle-onnx looks at the name of an operator alone.
+    let is_of_others = |node: &&proto::NodeProto| !node.is_standard() && node.domain != "com.microsoft";
+    if let Some(proto::NodeProto { op_type, domain, .. }) = source.graph.nodes.iter().find(is_of_others) {
+        return Err(CaseFailure::unsupported(format!("candle-onnx has no operator {op_type} of the set {domain:?}")));
+    }
     let mut constants = HashMap::new();
     for initializer in &source.graph.initializers {
         constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
@@ -228,6 +233,13 @@ mod tests {
     fn the_type_of_a_constant_that_is_not_read_is_named() {
         let failure = constants(Vec::new(), vec![tensor("w", element::INT4, &[2])]).unwrap_err();
         assert_eq!(failure.message, "\"w\" has elements of the type int4, which candle-onnx does not read");
+    }
+
+    #[test]
+    fn an_operator_of_the_users_own_is_not_taken_for_that_of_the_same_name() {
+        let own = NodeProto { domain: "mine".into(), ..NodeProto::new("Softmax", &["x"], "y") };
+        let failure = constants(vec![own], Vec::new()).unwrap_err();
+        assert_eq!(failure.message, "candle-onnx has no operator Softmax of the set \"mine\"");
     }
 
     #[test]
