@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use candle_core::{D, DType, Result, Tensor, bail};
+use candle_nn::ops::{log_softmax, softmax_last_dim};
 use candle_onnx::onnx::NodeProto;
 
 use super::operator::{Operator, attribute, float, given, int, ints};
@@ -53,6 +54,10 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Resize" => spatial::resize(node),
         "ScatterElements" => scatter_elements(node),
         "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
+        // To truth values, which are 1 for all but 0: `candle-onnx` rounds to whole numbers.
+        "Cast" if int(node, "to", 0) == 9 => Operator::new("Cast", |input| input.ne(&input.zeros_like()?)),
+        "Softmax" => softmax_of_all("Softmax", attribute(node, FLATTENS_FROM)?.i),
+        "LogSoftmax" => softmax_of_all("LogSoftmax", attribute(node, FLATTENS_FROM)?.i),
         "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
         "ReduceMean" if is_given(1) => reduction(node, "ReduceMean", numbers(1, "axes")?),
         "ReduceL2" => reduction(node, "ReduceL2", numbers(1, "axes")?),
@@ -130,6 +135,19 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         }
         _ => None,
     }
+}
+
+/// Says of a `Softmax` or `LogSoftmax` of an operator set before 13 from which axis on it is over all axes together.
+pub const FLATTENS_FROM: &str = "flattens_from";
+
+/// A softmax, or its logarithm, over all axes from one on.
+fn softmax_of_all(name: &'static str, axis: i64) -> Option<Operator> {
+    Operator::new(name, move |input| {
+        let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
+        let table = input.reshape((rows, input.elem_count() / rows.max(1)))?;
+        let computed = if name == "Softmax" { softmax_last_dim(&table)? } else { log_softmax(&table, D::Minus1)? };
+        computed.reshape(input.shape())
+    })
 }
 
 /// Axes from the front, in order.
@@ -279,6 +297,33 @@ mod tests {
         assert_eq!(flat(&computed(&norm, &[("axes", &[-1])], &x)), expected);
         let nothing = with("ReduceSum", &["x"], vec![int_attribute("noop_with_empty_axes", 1)]);
         assert_eq!(computed(&nothing, &[], &x).dims(), x.dims());
+    }
+
+    #[test]
+    fn what_is_not_zero_is_true() {
+        let cast = with("Cast", &["x"], vec![int_attribute("to", 9)]);
+        let x = Tensor::new(&[0.5_f32, -1.0, 0.0, 256.0], &Device::Cpu).unwrap();
+        assert_eq!(computed(&cast, &[], &x).to_vec1::<u8>().unwrap(), [1, 1, 0, 1]);
+        assert!(of(&with("Cast", &["x"], vec![int_attribute("to", 7)]), &HashMap::new()).is_none());
+    }
+
+    #[test]
+    fn a_softmax_of_older_operator_sets_is_over_all_axes_from_one_on() {
+        let x = ramp(&[2, 3, 4]);
+        let of_axis = |operator: &str, axis: i64| {
+            let softmax = with(operator, &["x"], vec![int_attribute(FLATTENS_FROM, axis)]);
+            let y = computed(&softmax, &[], &x);
+            assert_eq!(y.dims(), [2, 3, 4]);
+            if operator == "Softmax" { y } else { y.exp().unwrap() }
+        };
+        for operator in ["Softmax", "LogSoftmax"] {
+            for (axis, rows) in [(1, 2), (-1, 6)] {
+                let sums =
+                    flat(&of_axis(operator, axis)).chunks(24 / rows).map(|row| row.iter().sum()).collect::<Vec<f32>>();
+                assert!(sums.len() == rows && sums.iter().all(|sum| (sum - 1.0).abs() < 1e-5), "{operator}: {sums:?}");
+            }
+        }
+        assert!(of(&node("Softmax", &["x"], &["y"]), &HashMap::new()).is_none());
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     if let Some(proto::NodeProto { op_type, domain, .. }) = source.graph.nodes.iter().find(is_of_others) {
         return Err(CaseFailure::unsupported(format!("candle-onnx has no operator {op_type} of the set {domain:?}")));
     }
+    if source.opset() < 13 {
+        let is_softmax = |node: &&mut proto::NodeProto| ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str());
+        for node in source.graph.nodes.iter_mut().filter(is_softmax) {
+            let axis = node.int("axis").unwrap_or(1);
+            node.attributes.push(proto::AttributeProto::int(forms::FLATTENS_FROM, axis));
+        }
+    }
     let mut constants = HashMap::new();
     for initializer in &source.graph.initializers {
         constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
