@@ -91,6 +91,19 @@ mod tests {
         assert!(page.contains("<title>Where the time goes: m/ort-cpu-f32/1</title>"));
     }
 
+    /// The page then has the failures only.
+    #[cfg(feature = "charts")]
+    #[test]
+    fn a_profile_in_which_every_case_has_failed_shows_no_case() {
+        const PAYLOAD: &str = "{ cases: [], failures: [{ case_id: 'm', message: 'killed' }] }";
+        let document =
+            format!("const document = {{ getElementById: () => ({{ textContent: JSON.stringify({PAYLOAD}) }}) }};");
+        let source = [&document, include_str!("page/choice.js"), "shownCases().length"].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: u32 = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, 0);
+    }
+
     /// The leaves of the tree of two cases are the rows of their difference.
     #[cfg(feature = "charts")]
     #[test]

@@ -7,8 +7,8 @@ const idOf = ({ case_id, run_id }) => (cases.filter((one) => one.case_id === cas
 for (const one of cases) one.name = idOf(one);
 const chosen = { index: payload.compared?.[0] ?? 0, against: payload.compared?.[1] ?? null };
 
-// One case, or two: A and B.
-const shownCases = () => [chosen.index, chosen.against].filter((index) => index !== null).map((index) => cases[index]);
+// One case, or two: A and B; none where all have failed.
+const shownCases = () => [chosen.index, chosen.against].map((index) => cases[index]).filter(Boolean);
 
 function choose(index, against) {
   chosen.index = index;
