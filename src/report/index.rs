@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::escape::html as escape;
 use super::numbers::{commit, latency, plural};
-use super::profile::{ProfileLink, profile_links};
+use super::profile::{ProfileLink, address, encoded, profile_links};
 use super::table::{Cell, Column, Table};
 use crate::history::{History, RESULTS, Run, RunFacts, names};
 
@@ -49,7 +49,7 @@ impl RunList {
 
 fn cells(run: &Run, facts: &RunFacts) -> [Cell; 11] {
     let linked = |text: &str, file: &str| match run.pages().join(file).is_file() {
-        true => Cell::from(text).link(format!("{}/{file}", run.name())),
+        true => Cell::from(text).link(format!("{}/{file}", encoded(run.name()))),
         false => Cell::from(text),
     };
     [
@@ -99,8 +99,10 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     let mut list = RunList::new(History::open(&[reports.to_owned()])?.runs().iter(), |_| true);
     list.unread.iter().for_each(|line| list.table.footnote(line));
     let link = |page: PathBuf| {
-        let path = escape(&page.display().to_string());
-        format!("Criterion's own pages, with every sample of the last measurement, are <a href=\"{path}\">{path}</a>.")
+        let (address, path) = (address(&page), escape(&page.display().to_string()));
+        format!(
+            "Criterion's own pages, with every sample of the last measurement, are <a href=\"{address}\">{path}</a>."
+        )
     };
     let page = Some(criterion.join("report/index.html")).filter(|page| page.is_file());
     let criterion = page.map(link).unwrap_or_default();

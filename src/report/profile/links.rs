@@ -46,7 +46,7 @@ pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<String, String> {
     let to_reports = match folder {
         folder if folder == reports => String::new(),
         folder if folder.parent() == Some(reports) => "../".to_owned(),
-        _ => std::path::absolute(reports).map(|path| format!("{}/", path.display())).unwrap_or_default(),
+        _ => address(reports) + "/",
     };
     let mut pages = BTreeMap::new();
     for link in profile_links(reports) {
@@ -57,8 +57,14 @@ pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<String, String> {
     pages
 }
 
+/// The absolute path of a file as an address.
+pub(in crate::report) fn address(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.display().to_string().split('/').map(encoded).collect::<Vec<_>>().join("/")
+}
+
 /// A name as a part of an address.
-fn encoded(name: &str) -> String {
+pub(in crate::report) fn encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
@@ -98,5 +104,6 @@ mod tests {
         assert_eq!(of_run, expected.map(|(case, page)| (case.to_owned(), page.to_owned())).into());
         assert!(newest_pages(reports.path(), reports.path())["n"].starts_with("profiles/"));
         assert!(profile_links(&reports.path().join("nowhere")).is_empty());
+        assert_eq!(address(Path::new("/a b/#1/50%/c")), "/a%20b/%231/50%25/c");
     }
 }

@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 
 pub use groups::grouped;
 pub use links::{ProfileLink, newest_pages, profile_links};
+pub(super) use links::{address, encoded};
 pub use page::page;
 pub use stacks::{folded, folded_stacks};
 pub use table::{Options, difference_table, position_table, table};
