@@ -200,18 +200,22 @@ impl Arguments {
 
     /// The cases of the runs for continuous integration.
     fn checks(&self, format: CheckFormat, paths: &Paths) -> Result<String> {
-        ensure!(
-            self.variants.is_none() && !self.machines.machines,
-            "junit, github and markdown-comment are forms of the cases of runs, and not of --variants or --machines"
-        );
-        let asked = self.read(paths)?;
-        Ok(records::checks(&asked.runs).render(format))
+        Ok(records::checks(&self.read_cases(paths)?).render(format))
     }
 
     /// The tests of language models.
     fn llama_bench(&self, paths: &Paths) -> Result<String> {
-        let records: Vec<Record> = self.read(paths)?.runs.into_iter().flat_map(|run| run.records).collect();
+        let records: Vec<Record> = self.read_cases(paths)?.into_iter().flat_map(|run| run.records).collect();
         llama_bench::render(&records).context("no language model was measured in these runs")
+    }
+
+    /// The runs for a form that shows nothing but their cases.
+    fn read_cases(&self, paths: &Paths) -> Result<Vec<ReportedRun>> {
+        ensure!(
+            self.variants.is_none() && !self.machines.machines,
+            "junit, github, llama-bench and markdown-comment are forms of the cases of runs, and not of --variants or --machines"
+        );
+        Ok(self.read(paths)?.runs)
     }
 
     /// The page, and the path that it is written to if no other one is named.
@@ -279,6 +283,9 @@ impl Arguments {
         }
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
+        }
+        if had_records {
+            runs.retain(|run| !run.records.is_empty());
         }
         let fleet = fleet_of(&runs, &prices, paths);
         Ok(Asked { runs, folders, fleet, history })

@@ -6,6 +6,7 @@
 //! The deviation is that between calls, where llama-bench has it between its repetitions of the whole test. Generating is measured in steps, so
 //! that a row's deviation is that of a step.
 
+use super::escape;
 use crate::definition::{Case, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
 
@@ -110,10 +111,10 @@ impl<'a> Timed<'a> {
         let form = self.record.gguf_scheme.as_deref().unwrap_or(form);
         let device = if self.record.device == "cpu" { String::new() } else { format!(" {}", self.record.device) };
         [
-            format!("{model} {form}"),
+            escape::markdown(&format!("{model} {form}")),
             self.record.model_size_mb.map(size).unwrap_or_default(),
             self.record.parameters.map(count).unwrap_or_default(),
-            format!("{backend}{device}"),
+            escape::markdown(&format!("{backend}{device}")),
             self.record.threads.map(|threads| threads.to_string()).unwrap_or_default(),
             format!("{test}{batch}{mark}"),
             rate,
@@ -172,6 +173,8 @@ mod tests {
              | llama all F32 | 2.00 GiB | 1.10 B | llama-cpp |       2 |          tg128 @ d4096 | 40.00 ± 0.80 |\n"
         );
         assert_eq!(render(&[of(Phase::Forward, 1, "q4_0")]), None);
+        let named = render(&[Record { model: "a|b".into(), ..of(Phase::Prefill, 512, "q4_0") }]).unwrap();
+        assert!(named.contains("| a\\|b q4_0 |"), "{named}");
     }
 
     #[test]

@@ -341,6 +341,29 @@ fn filters_that_leave_nothing_say_so() {
 }
 
 #[test]
+fn a_run_without_a_case_that_passes_the_filters_is_left_out() {
+    let workplace = with_runs(2, 8);
+    let first = workplace.path(&format!("target-reports/20260101T000000Z-{}/results.csv", HERE.0));
+    rewrite(&first, |records| records.retain(|record| record.backend != "tch"));
+    let of = |format: &str| {
+        workplace.inferbench(&["report", "--all", "--backend", "tch", "--format", format]).finish().with_code(0).stdout
+    };
+    let (markdown, junit) = (of("markdown"), of("junit"));
+    assert!(markdown.contains("tch") && !markdown.contains("## Run \n"), "{markdown}");
+    assert_eq!(junit.matches("<testsuite name=\"run 20260101T010000Z").count(), 1, "{junit}");
+    assert_eq!(junit.matches("<testsuite name=").count(), 1, "{junit}");
+}
+
+#[test]
+fn tests_of_llama_bench_are_no_form_of_variants_or_machines() {
+    let workplace = with_runs(1, 8);
+    for asked in [&["--variants", "resnet50"] as &[&str], &["--machines"]] {
+        let arguments = [&["report", "--format", "llama-bench"], asked].concat();
+        workplace.inferbench(&arguments).finish().with_code(2).saying(&["not of --variants or --machines"]);
+    }
+}
+
+#[test]
 fn the_index_has_all_runs_the_newest_first() {
     let workplace = with_runs(3, 8);
     fs::create_dir_all(workplace.path("target-reports/20250101T000000Z")).unwrap();
@@ -358,6 +381,10 @@ fn the_index_has_all_runs_the_newest_first() {
     workplace.write("target/criterion/report/index.html", "");
     let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion()).unwrap();
     assert!(html.contains("/target/criterion/report/index.html\">"), "{html}");
+    let reports = workplace.path("target-reports");
+    fs::rename(reports.join(format!("20260101T020000Z-{}", HERE.0)), reports.join("last run #3")).unwrap();
+    let html = inferbench::report::index::render(&reports, &workplace.criterion()).unwrap();
+    assert!(html.contains("href=\"last%20run%20%233/report.html\""), "{html}");
 }
 
 #[test]
