@@ -109,7 +109,8 @@ const LOOKS: [(&str, Look, &str); 10] = [
     (
         "memory",
         |seen| {
-            let [available, all] = [seen.available_memory_bytes?, seen.machine.memory_bytes?].map(|it| it as f64 / 1e9);
+            let all = seen.machine.usable_memory_bytes()?;
+            let [available, all] = [seen.available_memory_bytes?, all].map(|it| it as f64 / 1e9);
             judged(available < LEAST_MEMORY_SHARE * all, format!("{available:.1} of {all:.1} GB are free"))
         },
         "end what holds memory, or choose smaller batches",

@@ -46,6 +46,23 @@ fn held_back_below(root: &Path, own: &str) -> Option<u64> {
     groups_around(root, own).into_iter().filter_map(count).reduce(|sum, more| sum + more)
 }
 
+/// What the group and those around it may still take of memory, with what they would give up of files. `None` if none has a limit.
+#[cfg(target_os = "linux")]
+pub(super) fn available_bytes() -> Option<u64> {
+    available_below(Path::new(GROUPS), &own_group()?)
+}
+
+#[cfg(target_os = "linux")]
+fn available_below(root: &Path, own: &str) -> Option<u64> {
+    let number = |group: &Path, name: &str| value(group.join(name))?.parse::<u64>().ok();
+    let left = |group: PathBuf| {
+        let files = kernel_number(group.join("memory.stat"), "inactive_file").unwrap_or(0);
+        let held = number(&group, "memory.current")?.saturating_sub(files);
+        Some(number(&group, "memory.max")?.saturating_sub(held))
+    };
+    groups_around(root, own).into_iter().filter_map(left).min()
+}
+
 /// The path of this process's group of version 2, below the root.
 fn own_group() -> Option<String> {
     Some(named(&value("/proc/self/cgroup")?, "0")?.trim_start_matches('/').to_owned())
@@ -83,6 +100,23 @@ mod tests {
         write("a/b/memory.max", "1073741824\n");
         let expected = ContainerLimits { processors: Some(1.5), memory_bytes: Some(1 << 30) };
         assert_eq!(ContainerLimits::read_below(&root, "a/b"), Some(expected));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_files_hold_of_a_groups_memory_is_available() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let write = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
+        write("a/b/memory.current", "700\n");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(available_below(root.path(), "a/b"), None);
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "800\n");
+        write("a/memory.stat", "anon 500\ninactive_file 300\n");
+        assert_eq!(available_below(root.path(), "a/b"), Some(500));
+        write("a/b/memory.max", "600\n");
+        assert_eq!(available_below(root.path(), "a/b"), Some(0));
     }
 
     #[test]

@@ -9,10 +9,11 @@ fn own_memory(name: &str) -> Option<u64> {
     own_sum(|folder| kernel_number(folder.join("status"), name))
 }
 
-/// The memory that processes can get without swapping.
+/// The memory that processes can get without swapping, within the limits of their container.
 #[cfg(target_os = "linux")]
 pub fn available_bytes() -> Option<u64> {
-    kernel_number("/proc/meminfo", "MemAvailable")
+    let of_machine = kernel_number("/proc/meminfo", "MemAvailable");
+    of_machine.into_iter().chain(super::container::available_bytes()).min()
 }
 
 /// The resident set now, in bytes.

@@ -121,8 +121,7 @@ impl Machine {
     /// processor is unknown.
     pub fn kind(&self) -> Option<String> {
         let processors = format!("{} ×{}", self.cpu_model.as_deref()?, self.logical_processors);
-        let memory =
-            self.container_memory_bytes.or(self.memory_bytes).map(|bytes| format!("{} GiB", nominal_gibibytes(bytes)));
+        let memory = self.usable_memory_bytes().map(|bytes| format!("{} GiB", nominal_gibibytes(bytes)));
         let gpus = self.gpus.iter().flatten().cloned();
         Some([processors].into_iter().chain(memory).chain(gpus).collect::<Vec<_>>().join(", "))
     }
@@ -283,6 +282,17 @@ mod tests {
         assert_eq!((of(15.6), of(15.4)), (Some("A CPU ×8, 16 GiB".into()), of(15.99)));
         assert_eq!((of(251.3), of(23.47)), (Some("A CPU ×8, 256 GiB".into()), Some("A CPU ×8, 24 GiB".into())));
         assert_eq!(Machine::default().kind(), None);
+        // The limit of a container may be beyond what there is.
+        let limited = |gibibytes: u64| Machine {
+            cpu_model: Some("A CPU".into()),
+            memory_bytes: Some(16 << 30),
+            container_memory_bytes: Some(gibibytes << 30),
+            ..Machine::default()
+        };
+        assert_eq!(
+            (limited(64).kind(), limited(4).kind()),
+            (Some("A CPU ×0, 16 GiB".into()), Some("A CPU ×0, 4 GiB".into()))
+        );
     }
 
     #[test]

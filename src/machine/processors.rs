@@ -6,15 +6,19 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use super::kernel_files::{named, value};
 use super::processes::own_folders;
+
+/// Where Linux tells of processors.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// A logical processor and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processor {
     number: usize,
-    /// The package, and the number of the core in it.
+    /// The package, and the first thread of the core.
     core: (usize, usize),
 }
 
@@ -22,12 +26,13 @@ struct Processor {
 /// largest one first), different cores before second threads of a core, and the first processor, which serves most
 /// interrupts, late. Empty if the system does not tell them.
 pub fn processor_order() -> Vec<usize> {
-    order(read_topology(&allowed())).iter().map(|processor| processor.number).collect()
+    order(read_topology(Path::new(PROCESSORS), &allowed())).iter().map(|processor| processor.number).collect()
 }
 
 /// Whether two of these processors are threads of one core.
 pub fn share_a_core(numbers: &[usize]) -> bool {
-    let cores: BTreeSet<_> = read_topology(numbers).iter().map(|processor| processor.core).collect();
+    let cores: BTreeSet<_> =
+        read_topology(Path::new(PROCESSORS), numbers).iter().map(|processor| processor.core).collect();
     cores.len() < numbers.len()
 }
 
@@ -43,13 +48,15 @@ fn order(mut processors: Vec<Processor>) -> Vec<Processor> {
 }
 
 /// Reads where each processor lies; one whose place is unknown is a core of its own.
-fn read_topology(numbers: &[usize]) -> Vec<Processor> {
+fn read_topology(root: &Path, numbers: &[usize]) -> Vec<Processor> {
+    // The first number of a list such as `0-1` or `0,4`.
     let fact = |number: usize, name: &str| -> Option<usize> {
-        value(format!("/sys/devices/system/cpu/cpu{number}/topology/{name}"))?.parse().ok()
+        value(root.join(format!("cpu{number}/topology/{name}")))?.split([',', '-']).next()?.parse().ok()
     };
+    // Not by `core_id`, which on ARM begins again in each cluster of a package.
     let place = |&number: &usize| {
-        let (package, core) = (fact(number, "physical_package_id"), fact(number, "core_id"));
-        Processor { number, core: (package.unwrap_or(0), core.unwrap_or(usize::MAX - number)) }
+        let (package, thread) = (fact(number, "physical_package_id"), fact(number, "thread_siblings_list"));
+        Processor { number, core: (package.unwrap_or(0), thread.unwrap_or(number)) }
     };
     numbers.iter().map(place).collect()
 }
@@ -167,6 +174,22 @@ mod tests {
     fn threads_stay_in_one_package_while_they_fit() {
         // Package 0 has the processors 0, 1, 4 and 5.
         assert_eq!(numbers(machine(2, 2)), [5, 4, 1, 0, 7, 6, 3, 2]);
+    }
+
+    #[test]
+    fn cores_with_one_number_in_several_clusters_are_several() {
+        let root = tempfile::tempdir().unwrap();
+        for (number, core_id, threads) in [(0, "0", "0"), (1, "0", "1"), (2, "1", "2,4"), (4, "1", "2,4")] {
+            let folder = root.path().join(format!("cpu{number}/topology"));
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in [("physical_package_id", "0"), ("core_id", core_id), ("thread_siblings_list", threads)]
+            {
+                fs::write(folder.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        let cores: Vec<_> =
+            read_topology(root.path(), &[0, 1, 2, 4, 5]).iter().map(|processor| processor.core).collect();
+        assert_eq!(cores, [(0, 0), (0, 1), (0, 2), (0, 2), (0, 5)]);
     }
 
     #[cfg(target_os = "linux")]
