@@ -46,7 +46,7 @@ pub fn size(bytes: &[u8]) -> Result<[usize; 2]> {
         let reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
         return Ok([reader.info().width as usize, reader.info().height as usize]);
     }
-    let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), jpeg_options());
     decoder.decode_headers()?;
     let (width, height) = decoder.dimensions().context("it has no size")?;
     Ok([width, height])
@@ -90,12 +90,7 @@ pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
 /// Grey and inks become red, green and blue; ink is inverted in the file, as Adobe writes it and Pillow reads it. An error is
 /// also a form that the decoder lacks, such as arithmetic coding.
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
-    // The largest side that the format can say.
-    let side = usize::from(u16::MAX);
-    // Strict: a truncated file is an error, as for Pillow, and not a grey area.
-    let options = DecoderOptions::default().set_strict_mode(true).set_max_width(side).set_max_height(side);
-    let options = options.jpeg_set_out_colorspace(ColorSpace::RGB);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), jpeg_options());
     decoder.decode_headers()?;
     let (width, height) = decoder.dimensions().context("it has no size")?;
     check_size(width, height)?;
@@ -104,6 +99,14 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
     // The decoder fills in missing rows at the end, even if it is strict.
     ensure!(bytes.windows(2).rev().any(|marker| marker == [0xff, 0xd9]), "its end is missing");
     Ok(Picture { width, height, pixels })
+}
+
+fn jpeg_options() -> DecoderOptions {
+    // The largest side that the format can say.
+    let side = usize::from(u16::MAX);
+    // Strict: a truncated file is an error, as for Pillow, and not a grey area.
+    let options = DecoderOptions::default().set_strict_mode(true).set_max_width(side).set_max_height(side);
+    options.jpeg_set_out_colorspace(ColorSpace::RGB)
 }
 
 /// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow for
@@ -154,6 +157,7 @@ mod tests {
     #[test]
     fn a_jpeg_header_that_says_too_much_is_an_error() {
         assert_eq!(decode_jpeg(HEADER).unwrap_err().to_string(), "65535 x 65535 pixels are more than 178956970");
+        assert_eq!(size(HEADER).unwrap(), [65535, 65535]);
     }
 
     #[test]

@@ -203,7 +203,7 @@ const charts = [
   }]),
   {
     id: "trend", title: "Trend over runs", kind: "trend", x: "run", y: "latency, p50 (ms)", points: trendPoints,
-    caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run before that is larger than this " +
+    caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run before of more than 5 % that is larger than this " +
       "machine's noise explains (99 %): up is slower, down is faster.",
     absent: trendPoints.length ? null
       : "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.",
