@@ -3,7 +3,7 @@
 use super::advice::{Advice, RunnerUp};
 use super::variants_output::{ratio, title_of};
 use crate::compare::Verdict;
-use crate::report::numbers::{fixed, latency, megabytes, three_digits};
+use crate::report::numbers::{fixed, latency, megabytes, three_digits_of_any};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
 
@@ -57,7 +57,7 @@ pub fn table(all: &[Advice]) -> Table {
     let mut table = Table::new(texts.into_iter().chain(others).chain(of_two));
     for advice in all.iter().filter(|advice| advice.considered > 1) {
         let Some(deploy) = &advice.deploy else { continue };
-        let rate = |rate: Option<f64>, unit: &str| rate.map(|rate| format!("{} {unit}", three_digits(rate)));
+        let rate = |rate: Option<f64>, unit: &str| rate.map(|rate| format!("{} {unit}", three_digits_of_any(rate)));
         let rate = rate(deploy.tokens_per_second, "tokens/s").or(rate(deploy.samples_per_second, "samples/s"));
         let second = advice.runner_up.as_ref();
         let cells: [Cell; 8] = [

@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::numbers::{fixed, joules, latency, megabytes, percent, rounded, signed, three_digits};
+use super::numbers::{fixed, joules, latency, megabytes, percent, rounded, signed, three_digits, three_digits_of_any};
 use super::ranking::{Entry, short_message};
 use super::table::Column;
 use crate::definition::{Status, device_kind};
@@ -106,7 +106,7 @@ pub static COLUMNS: &[RecordColumn] = &[
     number("p99", "p99", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
     number("mean", "mean", |it| with(it.record.latency_mean_ms, latency)),
     number("samples", "samples/s", samples_per_second).by_default(),
-    number("tokens", "tokens/s", |it| with(it.record.tokens_per_second, three_digits)).by_default(),
+    number("tokens", "tokens/s", |it| with(it.record.tokens_per_second, three_digits_of_any)).by_default(),
     number("first-token", "first token", |it| with(it.record.first_token_ms, latency)),
     number("memory", "memory", memory).by_default(),
     number("device-memory", "device memory", |it| with(it.record.device_memory_mb, megabytes)),
@@ -195,7 +195,7 @@ fn half_interval(Entry { record, .. }: &Entry<'_>) -> RecordCell {
 
 /// Where calls read or make tokens, these are counted instead.
 fn samples_per_second(entry: &Entry<'_>) -> RecordCell {
-    with(entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none()), three_digits)
+    with(entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none()), three_digits_of_any)
 }
 
 /// A percentile; in parentheses if there were too few calls for its bound.
@@ -324,6 +324,9 @@ mod tests {
         let [latency_p50_interval_lower_ms, latency_p50_interval_upper_ms] = bounds;
         let several = Record { latency_p50_interval_lower_ms, latency_p50_interval_upper_ms, ..record };
         assert_eq!(cell("interval", &several), "± 2.0 %");
+        // A picture that takes a minute.
+        let slow = Record { throughput_ips: Some(1.0 / 60.0), tokens_per_second: None, ..several };
+        assert_eq!(cell("samples", &slow), "0.0167");
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn split(instances: usize, threads: usize, callers: Option<usize>) -> String {
 }
 
 fn per_second(rate: f64) -> String {
-    format!("{}/s", if rate < 1e4 { three_digits(rate) } else { rounded(rate as u64) })
+    format!("{}/s", if rate < 1e4 { three_digits_of_any(rate) } else { rounded(rate as u64) })
 }
 
 fn table(run: &LoadRun, has_all: bool) -> Table {
@@ -357,6 +357,7 @@ mod tests {
             results: vec![highest(1, 2, 428.0, 190.0), highest(2, 1, 482.2, 310.0), highest(1, 1, 240.0, 200.0)],
             ..LoadRun::default()
         };
+        assert_eq!([1.0 / 60.0, 482.2].map(per_second), ["0.0167/s", "482/s"]);
         let text = render(&run, Form::Table, true).unwrap();
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
