@@ -85,6 +85,23 @@ mod tests {
         }
     }
 
+    /// Compatibility is that of all machines.
+    #[cfg(feature = "charts")]
+    #[test]
+    fn a_cell_about_machines_whose_cases_are_not_shown_is_there() {
+        const PAGE: &str = "const kinds = {}; const chosen = new Map(); const isSelected = [false, true];";
+        const SCRIPT: &str = "(() => {
+            const of = () => selectedCells({ points: [{ cases: [] }, { cases: [0] }, { cases: [0, 1] }] }).length;
+            const before = of();
+            chosen.set('backend', new Set(['ort']));
+            return `${before} ${of()}`;
+        })()";
+        let source = [PAGE, include_str!("page/cells.js"), SCRIPT].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, "2 1");
+    }
+
     /// The matrix says why there is no figure.
     #[cfg(feature = "charts")]
     #[test]

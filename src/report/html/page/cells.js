@@ -28,8 +28,10 @@ kinds.cells = {
   }),
 };
 
+// A cell about machines whose cases are not shown is there unless something is chosen.
 function selectedCells(chart) {
-  return chart.points.filter((cell) => cell.cases.some((index) => isSelected[index]));
+  const isShown = ({ cases }) => (cases.length === 0 ? chosen.size === 0 : cases.some((index) => isSelected[index]));
+  return chart.points.filter(isShown);
 }
 
 // The rows or columns that some cells have, in the order of the whole chart.
