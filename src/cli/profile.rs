@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::write_or_print;
@@ -58,6 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         arguments.words.iter().map(|word| find_profile(&reports, word)).collect::<Result<_>>()?;
     let is_kept = kept.iter().any(Option::is_some);
     let (profile, compared) = if is_kept {
+        ensure!(!arguments.cpu, "`--cpu` samples stacks when a case is profiled, and not of an earlier profile");
         let found = arguments.words.iter().zip(kept).map(|(word, kept)| {
             kept.with_context(|| format!("{word}: no profile, and others of the arguments are profiles"))
         });

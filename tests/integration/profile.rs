@@ -68,6 +68,8 @@ fn what_was_profiled_is_kept_shown_again_and_written_for_other_programs() {
     }
     let again = workplace.inferbench(&["profile", name]).finish().with_code(0);
     assert_eq!(again.stdout, run.stdout);
+    let sampled = workplace.inferbench(&["profile", name, "--cpu"]).finish().with_code(2);
+    sampled.saying(&["not of an earlier profile"]);
     let by_module = workplace.inferbench(&["profile", name, "--module-depth", "1"]).finish().with_code(0);
     assert!(by_module.stdout.contains("outside operators"), "{}", by_module.stdout);
     let folded = workplace.inferbench(&["profile", name, "--format", "folded"]).finish().with_code(0);
