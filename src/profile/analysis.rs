@@ -175,7 +175,8 @@ fn with_roofline(row: ProfileRow, cost: Option<Cost>, peaks: Option<&Peaks>) -> 
     if row.share.is_none() || row.corrected_us <= 0.0 {
         return row;
     }
-    let per_second = |count: u64| count as f64 / row.corrected_us / 1e3;
+    // The time is that of a call, and the cost that of an execution, which not every call has.
+    let per_second = |count: u64| count as f64 * row.executions / row.corrected_us / 1e3;
     let (gflops, gigabytes) = (per_second(cost.flops), per_second(cost.bytes));
     let intensity = cost.intensity();
     let is_compute = |peaks: &Peaks| {
@@ -299,13 +300,16 @@ mod tests {
     fn an_operation_is_bound_by_what_it_needs_more_of() {
         let peaks =
             Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, ..Peaks::default() };
-        let row = |cost| {
-            let row = ProfileRow { corrected_us: 1000.0, share: Some(1.0), ..ProfileRow::default() };
+        let of = |executions, cost| {
+            let row = ProfileRow { corrected_us: 1000.0, executions, share: Some(1.0), ..ProfileRow::default() };
             let row = with_roofline(row, Some(cost), Some(&peaks));
             (row.bound, row.roofline_fraction, row.gflops_per_second)
         };
+        let row = |cost| of(1.0, cost);
         let product = Cost { flops: 50_000_000, bytes: 1_000_000, ..Cost::default() };
         assert_eq!(row(product), (Some(Bound::Compute), Some(0.5), Some(50.0)));
+        // Every other call executes it.
+        assert_eq!(of(0.5, product), (Some(Bound::Compute), Some(0.25), Some(25.0)));
         let sum = Cost { bytes: 4_000_000, ..Cost::default() };
         assert_eq!(row(sum), (Some(Bound::Memory), Some(0.4), None));
     }
