@@ -222,6 +222,13 @@ fn without_a_timeline_operators_follow_one_another() {
 }
 
 #[test]
+fn an_operator_that_every_other_call_executes_is_as_long_as_it_takes() {
+    let mut one = case("ort", &ENCODER[..1]);
+    one.rows[0].executions = 0.5;
+    assert_eq!(spans(&one)[0].duration_us, 2.0 * ENCODER[0].4);
+}
+
+#[test]
 fn a_difference_has_the_slower_module_on_top() {
     let profile = profile();
     let compared = Some([&profile.cases[0], &profile.cases[1]]);

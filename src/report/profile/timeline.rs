@@ -30,8 +30,9 @@ pub fn spans(case: &CaseProfile) -> Vec<Span> {
         return operators.scan(0.0, follow).collect();
     }
     let span = |(row, operator): (usize, &ProfileRow)| {
-        let duration_us = operator.raw_us / operator.executions.max(1.0);
-        Some(Span { row, start_us: operator.start_us?, duration_us })
+        // Fewer than one where only some calls execute it.
+        let executions = if operator.executions > 0.0 { operator.executions } else { 1.0 };
+        Some(Span { row, start_us: operator.start_us?, duration_us: operator.raw_us / executions })
     };
     let mut spans: Vec<Span> = operators.filter_map(span).collect();
     let thread = |span: &Span| case.rows[span.row].thread;
