@@ -98,7 +98,7 @@ mod tests {
         const PAYLOAD: &str = "{ cases: [], failures: [{ case_id: 'm', message: 'killed' }] }";
         let document =
             format!("const document = {{ getElementById: () => ({{ textContent: JSON.stringify({PAYLOAD}) }}) }};");
-        let source = [&document, include_str!("page/choice.js"), "shownCases().length"].join("\n");
+        let source = [document.as_str(), include_str!("page/choice.js"), "shownCases().length"].join("\n");
         let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
         let found: u32 = context.with(|ctx| ctx.eval(source)).unwrap();
         assert_eq!(found, 0);
