@@ -58,13 +58,13 @@ pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// The absolute path of a file as an address.
-pub(in crate::report) fn address(path: &Path) -> String {
+pub(in super::super) fn address(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string().split('/').map(encoded).collect::<Vec<_>>().join("/")
 }
 
 /// A name as a part of an address.
-pub(in crate::report) fn encoded(name: &str) -> String {
+pub(in super::super) fn encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
