@@ -20,7 +20,7 @@ pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str
     }
 }
 
-/// Whether its figures are those of the load that was asked for.
+/// Whether a trial has figures, and its requests were sent as often as they should be.
 fn has_its_load(row: &LoadResult) -> bool {
     row.status == Status::Ok && row.queries > 0 && row.verdict != Some(Verdict::Invalid)
 }

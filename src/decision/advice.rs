@@ -369,7 +369,7 @@ fn limit(row: &Row) -> Option<&'static str> {
 /// For each limit, the one that would have to be given up for a better case; and better cases whose quality is open.
 fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Options) -> Vec<String> {
     let least = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
-    // What is beyond two limits is not allowed by another value of one of them.
+    // A row that breaks two limits stays excluded if only one of them is changed.
     let is_near = |row: &Row| row.is_measured() && row.excluded.as_ref().is_none_or(|excluded| excluded.is_only);
     let better = |is_meant: &dyn Fn(&Row) -> bool| {
         let (index, own) = best(rows, options, |row| is_near(row) && is_meant(row))?;

@@ -47,7 +47,7 @@ pub struct Excluded {
     pub why: String,
     /// The limit with which the row would be within this one, as it is written on the command line.
     pub would_take: Option<String>,
-    /// Whether the row is within all other limits.
+    /// Whether this is the only limit that the row breaks.
     #[serde(skip)]
     pub is_only: bool,
 }

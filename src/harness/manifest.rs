@@ -245,7 +245,7 @@ mod tests {
         row.fail(CaseFailure::failed("killed"));
         folder.append(&Event::Finished(Box::new(Outcome::new(row)))).unwrap();
         last_run(runs.path(), &manifest(None, None)).unwrap();
-        // What a kill before the first case would leave.
+        // A process that is killed now leaves the files as they are here.
         assert!(folder.read_outcomes().finished.is_empty());
         assert!(!folder.read_manifest().unwrap().is_complete());
     }

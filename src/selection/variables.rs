@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command, Id, Parser};
 pub fn parse_with_variables<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut command = without_empty_variables(T::command());
-    // What is wrong is said when the arguments are parsed again.
+    // The second parsing below reports wrong arguments.
     if let Ok(said) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) {
         command = without_excluded_variables(command, &said);
     }

@@ -20,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 const LOAD: Duration = Duration::from_secs(60);
 /// How long it may take to load a model, and to do each thing with it.
 const WORK: Duration = Duration::from_secs(600);
-/// What messages call it.
+/// The name of the tested program in messages.
 const NAME: &str = "the program";
 /// Calls whose times are asked for together.
 const CALLS: usize = 40;
