@@ -37,8 +37,8 @@ impl Source {
         own.map_or(1, |import| import.version)
     }
 
-    /// The names of the files with external data, also of graphs inside of nodes, each once, relative to the graph. One that is not in the folder of the graph is left out,
-    /// since it may be any file of the machine, and its values are not read either.
+    /// The names of the files with external data, also of graphs inside of nodes, each once, relative to the graph. One that is not in the
+    /// folder of the graph is left out, since it may be any file of the machine, and its values are not read either.
     pub fn data_file_names(&self) -> Vec<String> {
         let flat = self.graph.flat();
         let external = flat.initializers.iter().filter(|tensor| tensor.data_location == EXTERNAL);

@@ -50,8 +50,14 @@ pub fn command() -> Option<Command> {
 
 /// Opens a file, and gives what became of the page; none, with the reason printed, where there is no Chromium.
 pub fn dump(page: &Path, hash: &str) -> Option<String> {
-    let mut command = command()?;
+    let browser = command()?;
     let profile = tempfile::tempdir().unwrap();
+    // One that starts no process for the page waits for ever.
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(browser.get_program());
+    for (name, value) in browser.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
     let output = command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
         .args(["--disable-component-update", "--disable-sync", "--dump-dom"])
@@ -60,6 +66,7 @@ pub fn dump(page: &Path, hash: &str) -> Option<String> {
         .stderr(Stdio::null())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{} ended with {}", command.get_program().display(), output.status);
+    let ended = output.status;
+    assert!(ended.success(), "{} ended with {ended}; 124 is after 300 s", browser.get_program().display());
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
