@@ -459,7 +459,10 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let mut running = start(&[]).start(&log);
     let second = || fs::read_to_string(&log).unwrap().contains("alpha: [2/4]").then_some(());
     wait_for("the second case over there", second);
-    let _ = Command::new("pkill").args(["-KILL", "-f", "inferbench run --suite plan/"]).status();
+    // Those of this test alone: another test may have a fleet at the same time.
+    let kill = r#"for process in $(pgrep -f "inferbench run --suite plan/"); do
+        [ "$(readlink "/proc/$process/cwd")" = "$0" ] && kill -KILL "$process"; done"#;
+    let _ = Command::new("sh").args(["-c", kill, &there]).status();
     assert_eq!(running.wait().code(), Some(2), "{}", fs::read_to_string(&log).unwrap());
     let said = fs::read_to_string(&log).unwrap();
     assert!(said.contains("alpha: copying") && said.contains("`--resume` goes on with it"), "{said}");
