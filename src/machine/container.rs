@@ -88,18 +88,19 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_of_all_groups_around_counts() {
-        let root = std::env::temp_dir().join(format!("inferbench-cgroup-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
         fs::create_dir_all(root.join("a/b")).unwrap();
-        assert_eq!(ContainerLimits::read_below(&root, "a/b"), None);
+        assert_eq!(ContainerLimits::read_below(root, "a/b"), None);
         let write = |path: &str, text: &str| fs::write(root.join(path), text).unwrap();
         write("cgroup.controllers", "cpu memory\n");
-        assert_eq!(ContainerLimits::read_below(&root, "a/b"), Some(ContainerLimits::default()));
+        assert_eq!(ContainerLimits::read_below(root, "a/b"), Some(ContainerLimits::default()));
         write("a/cpu.max", "150000 100000\n");
         write("a/b/cpu.max", "max 100000\n");
         write("a/memory.max", "max\n");
         write("a/b/memory.max", "1073741824\n");
         let expected = ContainerLimits { processors: Some(1.5), memory_bytes: Some(1 << 30) };
-        assert_eq!(ContainerLimits::read_below(&root, "a/b"), Some(expected));
+        assert_eq!(ContainerLimits::read_below(root, "a/b"), Some(expected));
     }
 
     #[cfg(target_os = "linux")]

@@ -171,9 +171,8 @@ mod tests {
 
     #[test]
     fn reports_quote_the_selftest_of_their_own_machine_only() {
-        let folder = std::env::temp_dir().join(format!("inferbench-selftest-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("selftest.json");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("selftest.json");
         assert!(line_about(&path, "1a").contains("unknown (run `inferbench selftest`)"));
         std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
         assert_eq!(line_about(&path, "1a"), selftest().line());
