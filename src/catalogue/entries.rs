@@ -60,6 +60,15 @@ pub(super) fn failed(error: anyhow::Error) -> CaseFailure {
     error.downcast().unwrap_or_else(|error| CaseFailure::failed(format!("{error:#}")))
 }
 
+/// The names of the packaged models.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn packaged_names(models_folder: &Path) -> Result<BTreeSet<String>> {
+    let folders = sorted_children(&models_folder.join("zoo"))?.into_iter().filter(|path| path.is_dir());
+    Ok(folders.filter_map(|folder| Some(folder.file_name()?.to_string_lossy().into_owned())).collect())
+}
+
 /// Reads all models below `models_folder`: packaged ones first, then those of users, each sorted by name.
 ///
 /// # Errors

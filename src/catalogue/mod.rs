@@ -16,7 +16,7 @@ mod suites;
 mod user_files;
 mod usual_sizes;
 
-pub use entries::{Entry, Place, find_name, read_catalogue};
+pub use entries::{Entry, Place, find_name, packaged_names, read_catalogue};
 pub use named_files::{models_of_files, models_of_paths, path_of};
 pub use operators::{OPERATORS, operators};
 pub use suite_models::{ALL, add_models_of_suite, is_chosen, is_named, table_of};

@@ -21,23 +21,32 @@ const MOST_MODELS: usize = 24;
 /// Plots and intervals are not shown.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
 
-/// Measures the anchors of a runtime.
-///
 /// # Errors
-/// The history is of another machine, has no case that can be measured again, or none of them could be measured.
-pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site) -> Result<Anchor> {
+/// The predictions are for another machine than this one.
+pub fn check_machine(site: &Site) -> Result<()> {
     let host_id = Machine::read().host_id;
     ensure!(
         site.host_id == host_id,
         "`--anchor` measures this machine, {host_id}, and the predictions are for {}: leave it out",
         site.host_id
     );
-    let backend = &runtime.backend;
+    Ok(())
+}
+
+/// The command after which a history has cases of a runtime that can be measured again.
+pub fn filled_by(runtime: &Runtime) -> String {
+    format!("inferbench run --suite operators --backend {}", runtime.backend)
+}
+
+/// Measures the anchors of a runtime.
+///
+/// # Errors
+/// The history has no case that can be measured again, or none of them could be measured.
+pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site) -> Result<Anchor> {
     let none = || {
+        let Runtime { backend, device, dtype, .. } = runtime;
         format!(
-            "`--anchor`: the history has no case of {backend} on {} in {} of this machine whose files are here and as they were; add some \
-             by `inferbench run --suite operators --backend {backend}`",
-            runtime.device, runtime.dtype
+            "the history has no case of {backend} on {device} in {dtype} of this machine whose files are here and as they were, for `--anchor`"
         )
     };
     let effort = EffortArguments {

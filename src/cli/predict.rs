@@ -15,7 +15,7 @@ use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Sizes, SuiteModel, usual_backend};
+use crate::definition::{Case, Dtype, Model, Origin, Sizes, SuiteModel, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let history = arguments.history.open(paths.reports())?;
     history.latest()?;
-    let mut lessons = lessons(&history, &read(&history, None)?.0);
+    let mut lessons = lessons(&paths, &history, &read(&history, None)?.0);
     if arguments.evaluate {
         print!("{}", evaluation_text(&evaluate(&lessons), &lessons, format));
         return Ok(exit_codes::OK);
@@ -120,7 +120,7 @@ pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<St
     }) else {
         return BTreeMap::new();
     };
-    let lessons = lessons(&history, &records);
+    let lessons = lessons(paths, &history, &records);
     let host_id = Machine::read().host_id;
     let Some(site) = lessons.examples.iter().map(|example| &example.site).find(|site| site.host_id == host_id) else {
         return BTreeMap::new();
@@ -159,6 +159,7 @@ fn subject(case: &Case, model: &Model) -> Result<Subject> {
         cost,
         operators,
         parameters: model.parameters,
+        is_packaged: matches!(model.origin, Origin::Packaged { .. }),
     })
 }
 
@@ -188,7 +189,10 @@ impl Arguments {
         let Plan { suite, cases } = self.planned(paths, lessons)?;
         let predictor = Predictor::new(lessons);
         let (mut all, mut said) = (Vec::new(), BTreeSet::new());
-        let mut anchors: BTreeMap<(String, String, Dtype), Anchor> = BTreeMap::new();
+        let mut anchors: BTreeMap<(String, String, Dtype), Result<Anchor, String>> = BTreeMap::new();
+        if self.anchor {
+            anchor::check_machine(site)?;
+        }
         for PlannedCase { case, definition, .. } in cases {
             let files = files_of(&suite.models, &case);
             let by_file = |command: String| self.by_file(command, &case, &files);
@@ -229,11 +233,16 @@ impl Arguments {
             };
             // A measured case keeps its time.
             if let Some(found) = asked.prediction.take_if(|it| self.anchor && it.basis != Basis::Measured) {
+                let runtime = Runtime::of(&case);
+                let measure = || anchor::measure(paths, lessons, &runtime, site).map_err(|why| format!("{why:#}"));
                 let key = (case.backend.clone(), case.device.clone(), case.dtype);
-                let measure = || anchor::measure(paths, lessons, &Runtime::of(&case), site);
-                let anchor = anchors.get(&key).cloned().map_or_else(measure, Ok)?;
-                anchors.insert(key, anchor.clone());
-                asked = Asked { prediction: Some(anchor.applied(found)), anchor: Some(anchor), ..asked };
+                asked = match anchors.entry(key).or_insert_with(measure).clone() {
+                    Ok(anchor) => Asked { prediction: Some(anchor.applied(found)), anchor: Some(anchor), ..asked },
+                    Err(reason) => {
+                        let would_help = anchor::filled_by(&runtime);
+                        Asked { prediction: None, refusal: Some(Refusal { reason, would_help }), ..asked }
+                    }
+                };
             }
             all.push(asked);
         }

@@ -8,7 +8,7 @@ use clap::Args;
 use indexmap::IndexMap;
 
 use super::history_arguments::HistoryArguments;
-use crate::catalogue::read_toml;
+use crate::catalogue::{packaged_names, read_toml};
 use crate::compare::{CaseFilter, Noise};
 use crate::decision::prediction::{Lessons, Site};
 use crate::decision::{
@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         return Ok(exit_codes::OK);
     }
     let mut all = advise(&records, &metrics, &options)?;
-    add_predictions(&mut all, &records, &lessons(&history, &every), &memory_of_machines(&history), &options);
+    add_predictions(&mut all, &records, &lessons(&paths, &history, &every), &memory_of_machines(&history), &options);
     let decide = all.iter().map(|advice| command_that_decides(advice, &records, &history, &paths));
     let decide = decide.collect::<Result<Vec<_>>>()?;
     print!("{}", render(&all, &decide, format));
@@ -165,13 +165,14 @@ pub fn memory_of_machines(history: &History) -> BTreeMap<String, f64> {
 }
 
 /// What the records of a history teach, with the peaks of its runs.
-pub fn lessons(history: &History, records: &[Record]) -> Lessons {
+pub fn lessons(paths: &Paths, history: &History, records: &[Record]) -> Lessons {
     let of_node = |node: Node| {
         let peaks = node.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
         Some((Site { host_id: node.machine.host_id, threads: Some(peaks.threads) }, peaks))
     };
     let peaks: Vec<(Site, Peaks)> = history.runs().iter().flat_map(nodes).filter_map(of_node).collect();
-    Lessons::of(records, &peaks)
+    let packaged = paths.models().and_then(|models| packaged_names(&models)).unwrap_or_default();
+    Lessons::of(records, &peaks, |model| packaged.contains(model))
 }
 
 /// The machines of a run: several if it was merged of parts.
@@ -356,7 +357,7 @@ mod tests {
         let history = History::open(&[root.path().to_owned()]).unwrap();
         let memory = BTreeMap::from([("h".to_owned(), 8000.0), ("i".to_owned(), 4000.0)]);
         assert_eq!(memory_of_machines(&history), memory);
-        let peaks = lessons(&history, &records).peaks;
+        let peaks = lessons(&Paths::find(), &history, &records).peaks;
         let known: Vec<(&str, f64)> =
             peaks.iter().map(|(site, peaks)| (site.host_id.as_str(), peaks.product_gflops_per_second)).collect();
         assert_eq!(known, [("h", 100.0), ("i", 200.0)]);

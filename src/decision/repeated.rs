@@ -81,7 +81,7 @@ impl<'a> Repeated<'a> {
     }
 
     /// The record that says most about the answers to these samples, with the times of all runs: geometric means, since those
-    /// of processes differ by factors.
+    /// of processes differ by factors. The memory is that of the run that took most.
     pub fn pooled(&self, samples: Option<&str>) -> Record {
         let evaluated = self.like.iter().filter(|record| record.data_source.as_deref() == samples);
         let mut record = match evaluated.max_by_key(|record| knowledge(record)) {
@@ -103,9 +103,14 @@ impl<'a> Repeated<'a> {
                 (!logarithms.is_empty()).then(|| geometric_mean(&logarithms))
             };
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
+            record.latency_p99_ms = mean(|record| record.latency_p99_ms);
+            record.latency_p99_upper_ms = mean(|record| record.latency_p99_upper_ms);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
             record.energy_j_per_sample = mean(|record| record.energy_j_per_sample);
+            // A peak is reached by one of them.
+            let of_kind = self.like.iter().filter(|other| other.memory_kind == record.memory_kind);
+            record.memory_mb = of_kind.filter_map(|other| other.memory_mb).reduce(f64::max);
         }
         record
     }

@@ -367,7 +367,8 @@ fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
     }
     // A history of this machine in which digits took a thousandth of what it takes.
     let of_digits = of_digits("ort", 1, 1e-5);
-    let rows: Vec<Record> = history().into_iter().chain([of_digits]).collect();
+    let candle = (0..6).flat_map(|model| [1, 4, 16].map(|batch| row(model, "candle", batch)));
+    let rows: Vec<Record> = history().into_iter().chain([of_digits]).chain(candle).collect();
     let of_host = |host_id: &str| {
         let row = |row: &Record| Record { host_id: host_id.to_owned(), threads: Some(1), ..row.clone() };
         with(&rows.iter().map(row).collect::<Vec<_>>())
@@ -387,16 +388,15 @@ fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
     let text = workplace.inferbench(&arguments).finish().with_code(0).stdout;
     let drift = "ort on cpu in f32 takes";
     assert!(text.contains(drift) && text.contains("times as long now as in the history, by 1 case (digits/"), "{text}");
-    // The files of the other rows are nowhere.
-    let rows = history().into_iter().map(|row| Record { host_id: Machine::read().host_id, ..row });
-    with(&rows.collect::<Vec<_>>())
-        .inferbench(&["predict", "digits", "--batch", "4", "--anchor"])
-        .finish()
-        .with_code(2)
-        .saying(&[
-            "the history has no case of ort on cpu in f32 of this machine",
-            "inferbench run --suite operators --backend ort",
-        ]);
+    // The files of the other rows are nowhere: a backend that has no others is refused, and the next one is predicted.
+    let both = ["predict", "digits", "--backend", "candle,ort", "--batch", "4", "--anchor", "--format", "json"];
+    let all: Vec<Value> = serde_json::from_str(&workplace.inferbench(&both).finish().with_code(0).stdout).unwrap();
+    let of = |backend: &str| all.iter().find(|it| it["backend"] == backend).unwrap();
+    assert!(of("ort")["anchor"]["factor"].is_f64() && of("candle")["prediction"].is_null(), "{all:?}");
+    let refusal = &of("candle")["refusal"];
+    let why = "the history has no case of candle on cpu in f32 of this machine";
+    assert!(refusal["reason"].as_str().unwrap().starts_with(why), "{refusal}");
+    assert_eq!(refusal["would_help"], "inferbench run --suite operators --backend candle");
     of_host("aaaa1111")
         .inferbench(&arguments)
         .finish()

@@ -217,3 +217,21 @@ QWEN3_SMALL = entry_of(
     [32],
     seed=2,
 )
+QWEN3_06B = entry_of(
+    "qwen3-0.6b",
+    Qwen3ForCausalLM,
+    Qwen3Config(
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=40960,
+        rope_parameters=rope(1000000.0),
+        tie_word_embeddings=True,
+    ),
+    "configuration of Qwen/Qwen3-0.6B",
+    [32, 128],
+    seed=11,
+)

@@ -210,3 +210,7 @@ def _entry(name: str, size: int, tokens: int, context: int, source: str, **optio
 DIFFUSION_TINY = _entry(
     "diffusion-tiny", 16, 8, 32, "3 sizes of width 16 to 48", widths=[16, 32, 48], heads=4, groups=8, blocks=1
 )
+STABLE_DIFFUSION = _entry(
+    "stable-diffusion-v1-5", 64, 77, 768, "configuration of the U-Net of stable-diffusion-v1-5/stable-diffusion-v1-5",
+    widths=[320, 640, 1280, 1280], heads=8, groups=32, blocks=2,
+)

@@ -37,10 +37,14 @@ const LIBRARY: Library = Library {
     own: &["jax"],
 };
 
+/// Variables that begin so change what JAX and XLA do: the settings of a case are those of its name alone.
+const OF_COMPILERS: [&str; 3] = ["JAX_", "LIBTPU_INIT_ARGS", "XLA_"];
+
 /// Starts Python for a device with so many threads: XLA reads the number when it is loaded.
 fn start(place: Option<&Path>, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
     python::start("jax", LIBRARY.python(place)?, &MODULES, |command| {
         let threads = threads.to_string();
+        python::remove_variables(command, &OF_COMPILERS);
         command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
         command.env("NPROC", &threads).env("PJRT_NPROC", &threads);
         // A call would otherwise wait for the memory of the whole GPU, and its compilation be read from an earlier run.

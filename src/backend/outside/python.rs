@@ -93,6 +93,15 @@ except ImportError as why:
     os.write(output, struct.pack('<4sIQ', b'IFB1', len(answer), 0) + answer)
     sys.stdin.buffer.read()";
 
+/// Keeps variables whose names begin so from a process.
+pub(super) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
+    for (name, _) in std::env::vars_os() {
+        if beginnings.iter().any(|beginning| name.to_string_lossy().starts_with(beginning)) {
+            command.env_remove(name);
+        }
+    }
+}
+
 /// Starts a Python with these modules, in the order in which they import each other; the last one runs the program.
 pub(super) fn start(
     name: &str,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -13,6 +14,7 @@ use super::python::{self, FRAMES, Library, Module, SERVING};
 use super::session::OutsideSession;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
+use crate::backend::installed::{environment_of, file_beginning};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{
     CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
@@ -60,6 +62,9 @@ const LIBRARY: Library = Library {
     own: &["torch", "import"],
 };
 
+/// How long a file's function may take to make its module.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// Variables that begin so change what Dynamo and Inductor do: the settings of a case are those of its name alone.
 const OF_COMPILERS: [&str; 3] = ["TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"];
 
@@ -84,11 +89,7 @@ impl Torch {
         let folder = tempfile::Builder::new().prefix("inferbench-torch-").tempdir();
         let folder = folder.map_err(|error| wrong(error.into()))?;
         let mut process = python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
-            for (name, _) in std::env::vars_os() {
-                if OF_COMPILERS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
-                    command.env_remove(name);
-                }
-            }
+            python::remove_variables(command, &OF_COMPILERS);
             // What Inductor writes goes with the process.
             command.env("TMPDIR", folder.path()).env_remove(KERNELS);
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
@@ -136,13 +137,39 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
     let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false, Some(file))?;
     let ask = json!({ "verb": "inputs", "file": file.display().to_string() });
-    let (Inputs { inputs }, _) = process.ask(&ask, &[])?;
+    let Inputs { inputs } = process.ask_within(PATIENCE, &ask)?;
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
+}
+
+/// Whether a PyTorch was built without a kind of device, as the names of its libraries show. To start it and ask takes seconds.
+fn is_built_without(kind: &str, python: &Path) -> bool {
+    let Some(libraries) = environment_of(python).package("torch/lib") else { return false };
+    let has =
+        |name: &str| ["lib", ""].iter().any(|prefix| file_beginning(&libraries, &format!("{prefix}{name}.")).is_some());
+    // Not every package has its libraries there.
+    has("torch_cpu")
+        && match kind {
+            "cuda" => !has("torch_cuda") && !has("torch_hip"),
+            "mps" => !cfg!(target_os = "macos"),
+            "xpu" => !has("torch_xpu"),
+            _ => false,
+        }
 }
 
 impl Backend for Torch {
     fn devices(&self) -> Vec<DeviceReport> {
-        LIBRARY.devices(self.place, ["cpu", "cuda", "mps", "xpu"])
+        let python = LIBRARY.python(self.place);
+        let built_without = |kind: &str| python.as_ref().is_ok_and(|python| is_built_without(kind, python));
+        let report = |report: DeviceReport| {
+            let kind = report.device.clone();
+            if !built_without(&kind) {
+                return report;
+            }
+            let version = self.library_version(&kind).unwrap_or_default();
+            let why = format!("{version} here has no {kind}: it was built without it");
+            DeviceReport::certain(&kind, Err(CaseFailure::unavailable(why)))
+        };
+        LIBRARY.devices(self.place, ["cpu", "cuda", "mps", "xpu"]).into_iter().map(report).collect()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {

@@ -130,7 +130,7 @@ mod tests {
             row("d", "tract", 1, 2.0),
             row("e", "ort", 1, 4.0),
         ];
-        let lessons = Lessons::of(&rows, &[]);
+        let lessons = Lessons::of(&rows, &[], |_| true);
         let example = lessons.examples.iter().find(|it| it.subject.runtime.backend == "ort").unwrap();
         let found = lessons.anchors(&example.subject.runtime, &example.site);
         let names: Vec<String> = found.iter().map(|it| it.subject.work.case.to_string()).collect();

@@ -203,6 +203,7 @@ mod tests {
             family: family.into(),
             unit: family.into(),
             phase,
+            is_packaged: true,
             logarithm,
             beyond: 0.0,
         };

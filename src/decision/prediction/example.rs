@@ -57,6 +57,8 @@ pub struct Subject {
     pub cost: Cost,
     pub operators: BTreeSet<String>,
     pub parameters: Option<u64>,
+    /// Whether it ships with inferbench. Such models were written by the same people, and are more like each other than like others.
+    pub is_packaged: bool,
 }
 
 /// A measured row.
@@ -86,9 +88,9 @@ pub struct Lessons {
 }
 
 impl Lessons {
-    /// Those of these records, with the peaks of their runs. The time of a work is the geometric mean over its undisturbed runs with
+    /// Those of these records, with the peaks of their runs and the names of packaged models. The time of a work is the geometric mean over its undisturbed runs with
     /// one version of the library. A peak that two rows exceed is raised to what both have shown.
-    pub fn of(records: &[Record], peaks: &[(Site, Peaks)]) -> Self {
+    pub fn of(records: &[Record], peaks: &[(Site, Peaks)], is_packaged: impl Fn(&str) -> bool) -> Self {
         let mut lessons = Lessons { drifted: drifts(records), ..Lessons::default() };
         for (site, found) in peaks {
             let known = lessons.peaks.entry(site.clone()).or_insert_with(|| found.clone());
@@ -115,9 +117,10 @@ impl Lessons {
             let times = logarithms(&runs, |record| record.latency_p50_ms);
             let latency_p50_ms = (!times.is_empty()).then(|| geometric_mean(&times));
             match Example::of(&Record { latency_p50_ms, ..newest.clone() }) {
-                Some(example) => {
-                    let weight = example.weight * if is_drifted { WEIGHT_OF_DRIFTED } else { 1.0 };
-                    lessons.examples.push(Example { weight, ..example });
+                Some(mut example) => {
+                    example.weight *= if is_drifted { WEIGHT_OF_DRIFTED } else { 1.0 };
+                    example.subject.is_packaged = is_packaged(&newest.model);
+                    lessons.examples.push(example);
                 }
                 None => lessons.uncounted += 1,
             }
@@ -182,6 +185,7 @@ impl Example {
                 cost,
                 operators: record.operators.iter().flat_map(|names| names.split(' ')).map(str::to_owned).collect(),
                 parameters: record.parameters,
+                is_packaged: false,
             },
             site: Site::of(record),
             ms: record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite())?,

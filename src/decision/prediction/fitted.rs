@@ -124,6 +124,7 @@ pub struct Miss {
     /// What was left out, as a whole: the rows of it miss together. It is the family, or the machine if machines are left out.
     pub unit: String,
     pub phase: Phase,
+    pub is_packaged: bool,
     pub logarithm: f64,
     /// How far the row is [`beyond`] those that it was predicted from.
     pub beyond: f64,
@@ -198,6 +199,7 @@ impl LeftOut {
             family: own.subject.family.clone(),
             unit: unit.clone(),
             phase: own.subject.runtime.phase,
+            is_packaged: own.subject.is_packaged,
             logarithm: (quantity.value(own)? / said).ln(),
             beyond: beyond(&own.subject, &like),
         })
@@ -249,7 +251,7 @@ impl Widths {
 }
 
 /// With fewer units no finite interval is known to hold [`COVERAGE`] of the cases of another one.
-const LEAST_UNITS: usize = 4;
+pub(super) const LEAST_UNITS: usize = 4;
 /// The largest miss of so few units stands for more than it is, in logarithms.
 const OF_FEW_UNITS: f64 = 2.0;
 

@@ -20,6 +20,20 @@ fn the_time_of_several_runs_is_their_geometric_mean() {
 }
 
 #[test]
+fn limits_are_of_all_runs_of_a_case_and_memory_of_the_one_that_took_most() {
+    let run = |month, p99: f64, memory: f64| Record {
+        latency_p99_ms: Some(p99),
+        latency_p99_upper_ms: Some(2.0 * p99),
+        memory_mb: Some(memory),
+        ..int8(month, 1.0)
+    };
+    let record = pooled(vec![run(1, 2.0, 70.0), run(2, 8.0, 50.0)]).record;
+    let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+    assert!(near(record.latency_p99_ms, 4.0) && near(record.latency_p99_upper_ms, 8.0), "{record:?}");
+    assert_eq!(record.memory_mb, Some(70.0));
+}
+
+#[test]
 fn only_runs_of_the_newest_program_count() {
     for other in [
         at_commit("other", int8(1, 1.0)),

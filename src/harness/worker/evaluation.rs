@@ -111,7 +111,7 @@ impl Judging<'_> {
     }
 
     fn is_of_samples(&self, output: &HostTensor) -> bool {
-        !output.is_integer() && output.shape.first() == Some(&self.batch_size)
+        !output.is_integer() && output.shape.first() == Some(&self.batch_size) && !output.shape.contains(&0)
     }
 
     /// Adds the outputs of a batch; there may be fewer samples than the batch size.

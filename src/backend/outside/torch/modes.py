@@ -8,9 +8,6 @@ import tempfile
 import time
 
 import torch
-import torch._dynamo
-import torch._inductor
-import torch._inductor.config
 
 import files
 from frames import Refused
@@ -21,15 +18,21 @@ MODE = os.environ["TORCH_WORKER_MODE"]
 SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").split(".") if setting]
 # Those that torch.compile calls modes.
 INDUCTOR = [setting for setting in SETTINGS if setting in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
-# Where Dynamo would give up and call a module as it is, the case says so. PyTorch 2.6 has another name for it, and older ones have none.
-LIMITS = [name for name in ("fail_on_recompile_limit_hit", "fail_on_cache_limit_hit") if hasattr(torch._dynamo.config, name)]
-for limit in LIMITS:
-    setattr(torch._dynamo.config, limit, True)
-# It would remember the last 64 compilations only, and these are counted.
-torch._dynamo.utils.set_compilation_metrics_limit(1 << 20)
-# Kernels that Inductor makes are seen by the profiler only if they tell it.
-torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
-torch._inductor.config.freezing = "freezing" in SETTINGS
+if MODE != "eager":
+    # They take seconds.
+    import torch._dynamo
+    import torch._inductor
+    import torch._inductor.config
+
+    # Where Dynamo would give up and call a module as it is, the case says so. PyTorch 2.6 has another name for it, and older ones have none.
+    LIMITS = [name for name in ("fail_on_recompile_limit_hit", "fail_on_cache_limit_hit") if hasattr(torch._dynamo.config, name)]
+    for limit in LIMITS:
+        setattr(torch._dynamo.config, limit, True)
+    # It would remember the last 64 compilations only, and these are counted.
+    torch._dynamo.utils.set_compilation_metrics_limit(1 << 20)
+    # Kernels that Inductor makes are seen by the profiler only if they tell it.
+    torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
+    torch._inductor.config.freezing = "freezing" in SETTINGS
 
 
 def name():
@@ -113,7 +116,7 @@ def note_products(graph):
 
 
 # Inductor reads no cache if it is set.
-if "cache" not in SETTINGS:
+if MODE != "eager" and "cache" not in SETTINGS:
     torch._inductor.config.post_grad_custom_post_pass = note_products
 
 

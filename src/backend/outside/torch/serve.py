@@ -4,7 +4,6 @@ import os
 import sys
 
 import torch
-import torch._dynamo
 
 import files
 from modes import MODE, SETTINGS, name
@@ -48,11 +47,13 @@ class Torch(Worker):
         if isinstance(why, torch.cuda.OutOfMemoryError) or "can't allocate memory" in text:
             return "out-of-memory", text
         place = f"{place}: " if (place := files.place_of(why)) else ""
+        # An eager module may use it, too.
+        dynamo = sys.modules.get("torch._dynamo")
         # Not every release has the class.
         if type(why).__name__ == "FailOnRecompileLimitHit":
-            most = getattr(torch._dynamo.config, "recompile_limit", None) or torch._dynamo.config.cache_size_limit
+            most = getattr(dynamo.config, "recompile_limit", None) or dynamo.config.cache_size_limit
             return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
-        if isinstance(why, torch._dynamo.exc.TorchDynamoException):
+        if dynamo and isinstance(why, dynamo.exc.TorchDynamoException):
             return "unsupported", f"torch.compile: {place}{text}{said_by_compiler(why)}"
         if place:
             return "failed", f"{place}{type(why).__name__}: {text}"

@@ -37,7 +37,7 @@ fn row(model: &str, size: u64, day: u32, ms: f64) -> Record {
 
 fn of(records: &[Record]) -> Lessons {
     let peaks = Peaks { threads: 1, product_gflops_per_second: GFLOPS, copy_gb_per_second: 10.0, ..Peaks::default() };
-    Lessons::of(records, &[(site(), peaks)])
+    Lessons::of(records, &[(site(), peaks)], |model| !model.starts_with("own"))
 }
 
 fn site() -> Site {
@@ -242,6 +242,26 @@ fn chains_of_operators_tell_apart_what_networks_leave_open() {
     let truth = law(10_000_000, 200_000_000);
     let [without, with] = [networks(4), [networks(4), chains()].concat()].map(|it| (predicted(&it) / truth).ln().abs());
     assert!(with < without / 3.0, "off by {with} with chains, and {without} without");
+}
+
+#[test]
+fn intervals_for_networks_of_others_are_wider_until_such_networks_show_how_far_predictions_of_them_are_off() {
+    let half = |records: &[Record], asked: super::Subject| {
+        let lessons = of(records);
+        let found = Predictor::new(&lessons).predict(&asked, &site()).unwrap().latency_ms;
+        (found.upper / found.value).ln()
+    };
+    let subject = |is_packaged: bool| super::Subject { is_packaged, ..asked("Conv Relu") };
+    let packaged = networks(4);
+    let [own, others] = [true, false].map(|is_packaged| half(&packaged, subject(is_packaged)));
+    assert!((others / own - 2.4).abs() < 1e-9, "{others} is not 2.4 times {own}");
+    // Those of others are as near to the law as the packaged ones.
+    let renamed =
+        |it: Record| Record { model: format!("own-{}", it.model), family: format!("own-{}", it.family), ..it };
+    let nodes = |it: Record| Record { graph_nodes: it.graph_nodes.map(|nodes| 10 * nodes), ..it };
+    let both: Vec<Record> = networks(4).into_iter().map(renamed).map(nodes).chain(packaged).collect();
+    let [own, others] = [true, false].map(|is_packaged| half(&both, subject(is_packaged)));
+    assert!(others < 1.5 * own, "{others} is not near {own}");
 }
 
 /// A prompt of 32 tokens.
