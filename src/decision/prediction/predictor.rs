@@ -25,7 +25,7 @@ const MOST_BEYOND: f64 = 4.0;
 const WIDER: f64 = 2.0;
 /// The same for the time of a network that does not ship with inferbench, if only such networks show how far predictions are off that do. Of
 /// 35 networks of 8 Python packages on ort, 80 % were within intervals that were wider by 2.45, all packages counting the same; of 29 networks
-/// of 12 other packages on ort, tract and candle, on which nothing was chosen, 24 were within those by 2.4.
+/// of 10 other packages on ort, tract and candle, on which nothing was chosen, 24 were within those by 2.4.
 const WIDER_FOR_OTHERS: f64 = 2.4;
 
 /// The operators of these kinds take the time of their bytes: one that was measured stands for the others of its kind.
