@@ -1,6 +1,6 @@
 //! Makes the cases of a run from a suite and the catalogue, with a reason for each case that cannot run here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
 use indexmap::IndexMap;
@@ -337,9 +337,8 @@ fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<()> {
 }
 
 fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
-    let mut names: Vec<&str> = catalogue.iter().map(|entry| entry.name.as_str()).collect();
-    names.dedup();
-    format!("no model {name:?}; there are {}", names.join(", "))
+    let names: BTreeSet<&str> = catalogue.iter().map(|entry| entry.name.as_str()).collect();
+    format!("no model {name:?}; there are {}", names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

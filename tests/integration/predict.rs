@@ -349,7 +349,7 @@ fn the_packaged_families_stay_apart_and_a_copy_of_one_joins_it() {
         rows.push(Record { operators, ..of_cost(&model.name, &model.family, "ort", 1, cost, 1.0) });
     }
     let families = |rows: &[Record]| {
-        let lessons = Lessons::of(rows, &[]);
+        let lessons = Lessons::of(rows, &[], |_| true);
         lessons.examples.into_iter().map(|example| example.subject.family).collect::<BTreeSet<String>>()
     };
     let own: BTreeSet<String> = rows.iter().map(|row| row.family.clone()).collect();
@@ -374,8 +374,8 @@ fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
         with(&rows.iter().map(row).collect::<Vec<_>>())
     };
     let workplace = of_host(&Machine::read().host_id);
-    let plain = asked(&workplace, &["--batch", "4"], 0);
-    let found = asked(&workplace, &["--batch", "4", "--anchor"], 0);
+    let plain = asked(&workplace, &["--backend", "ort", "--batch", "4"], 0);
+    let found = asked(&workplace, &["--backend", "ort", "--batch", "4", "--anchor"], 0);
     assert_eq!((&plain["anchor"], &found["anchor"]["cases"]), (&Value::Null, &vec!["digits/ort-cpu-f32/1"].into()));
     let factor = found["anchor"]["factor"].as_f64().unwrap();
     assert!(factor > 1.0, "{factor}");
@@ -428,7 +428,7 @@ fn the_suite_of_operators_runs_and_predictions_learn_from_it() {
     }
     // Other tests run beside this one.
     let records: Vec<Record> = records.into_iter().map(|it| Record { disturbed_share: None, ..it }).collect();
-    let lessons = Lessons::of(&records, &[]);
+    let lessons = Lessons::of(&records, &[], |_| true);
     // The memory is that of a process which has measured several of them.
     let is_chain = |example: &Example| example.subject.is_of_operators() && example.memory_mb.is_none();
     assert!(lessons.examples.len() == 2 && lessons.examples.iter().all(is_chain), "{lessons:?}");

@@ -125,8 +125,14 @@ fn networks_of_published_sizes_have_the_published_numbers_of_parameters() {
         ("swin_t", 28_288_354),
         ("resnet50", 25_557_032),
     ];
-    let nearly =
-        [("segformer-b0", 3.7e6), ("modernbert-base", 149e6), ("depth-anything-small", 24.8e6), ("unet", 31.0e6)];
+    let nearly = [
+        ("segformer-b0", 3.7e6),
+        ("modernbert-base", 149e6),
+        ("depth-anything-small", 24.8e6),
+        ("unet", 31.0e6),
+        ("qwen3-0.6b", 0.6e9),
+        ("stable-diffusion-v1-5", 860e6),
+    ];
     let parameters = |name: &str| {
         let text = fs::read_to_string(checkout().join(format!("models/zoo/{name}/model.toml"))).unwrap();
         text.parse::<toml::Table>().unwrap()["parameters"].as_integer().unwrap()

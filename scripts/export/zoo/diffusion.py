@@ -211,6 +211,6 @@ DIFFUSION_TINY = _entry(
     "diffusion-tiny", 16, 8, 32, "3 sizes of width 16 to 48", widths=[16, 32, 48], heads=4, groups=8, blocks=1
 )
 STABLE_DIFFUSION = _entry(
-    "stable-diffusion-v1-5", 64, 77, 768, "configuration of the U-Net of stable-diffusion-v1-5/stable-diffusion-v1-5",
+    "stable-diffusion-v1-5", 32, 77, 768, "the sizes of Stable Diffusion 1.5, for pictures of 256 × 256",
     widths=[320, 640, 1280, 1280], heads=8, groups=32, blocks=2,
 )
