@@ -18,7 +18,7 @@ use crate::decision::prediction::{
 use crate::definition::{Case, Dtype, Model, Origin, Sizes, SuiteModel, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
-use crate::harness::{Plan, make_plan};
+use crate::harness::{Interrupted, Plan, is_interrupted, make_plan};
 use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
@@ -243,6 +243,7 @@ impl Arguments {
                         Asked { prediction: None, refusal: Some(Refusal { reason, would_help }), ..asked }
                     }
                 };
+                ensure!(!is_interrupted(), Interrupted);
             }
             all.push(asked);
         }

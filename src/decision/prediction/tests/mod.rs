@@ -255,7 +255,7 @@ fn intervals_for_networks_of_others_are_wider_until_such_networks_show_how_far_p
     let packaged = networks(4);
     let [own, others] = [true, false].map(|is_packaged| half(&packaged, subject(is_packaged)));
     assert!((others / own - 2.4).abs() < 1e-9, "{others} is not 2.4 times {own}");
-    // Those of others are as near to the law as the packaged ones.
+    // The networks of others follow the law as closely as the packaged ones do.
     let renamed =
         |it: Record| Record { model: format!("own-{}", it.model), family: format!("own-{}", it.family), ..it };
     let nodes = |it: Record| Record { graph_nodes: it.graph_nodes.map(|nodes| 10 * nodes), ..it };
