@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,10 @@ def main() -> None:
     arguments = source.arguments(sys.argv[1:])
     try:
         kind = source.kind_of(arguments.source, arguments.architecture)
+        # Before anything is downloaded for it.
+        folder = Path(arguments.output).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
         prepare_environment()
     except source.Refused as why:
         fail(str(why))

@@ -120,7 +120,8 @@ static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
     // The program may be a package of an environment that is not active: `pipx` and `uvx` make such.
     let executable = std::env::current_exe().ok();
     let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
-    let own = own.filter(|folder| folder.join("pyvenv.cfg").is_file()).map(Path::to_owned);
+    let own = own.filter(|folder| ["pyvenv.cfg", "conda-meta"].iter().any(|mark| folder.join(mark).exists()));
+    let own = own.map(Path::to_owned);
     variables.chain(own).map(|folder| Environment::of(&folder)).collect()
 });
 
@@ -134,10 +135,10 @@ fn active() -> impl Iterator<Item = &'static Environment> {
     NAMED.iter().chain(std::iter::once_with(|| ON_PATH.as_ref()).flatten())
 }
 
-/// The environment of the Python that the shell finds, if that is this one and no variable names its environment.
+/// The environment of the Python that the shell finds, if that is this one. It may have more packages than the folder of an environment that a
+/// variable names: those of the user, and those of `PYTHONPATH`.
 fn on_path(python: &Path) -> Option<&'static Environment> {
-    let is_its = |it: &Environment| it.python().as_deref() == Some(python);
-    if NAMED.iter().any(is_its) { None } else { ON_PATH.as_ref().filter(|it| is_its(it)) }
+    ON_PATH.as_ref().filter(|it| it.python().as_deref() == Some(python))
 }
 
 /// The environment of a Python that was found.

@@ -219,8 +219,8 @@ impl Entry {
     /// `unavailable`: this build does not have it; the message says what adds it.
     pub fn backend(&self) -> Result<&'static dyn Backend, CaseFailure> {
         self.backend.ok_or_else(|| {
-            let command = Paths::find().build_command(self.setup, self.name);
-            CaseFailure::unavailable(format!("not in this build; add it with `{command}`"))
+            let advice = Paths::find().build_advice(self.setup, self.name);
+            CaseFailure::unavailable(format!("not in this build; {advice}"))
         })
     }
 

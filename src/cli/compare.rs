@@ -11,7 +11,7 @@ use super::write_or_print;
 use crate::compare::{EarlierRuns, Options, RateChange, Side, compare, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
-use crate::history::{History, Run, find_load};
+use crate::history::{RunFacts, find_load};
 use crate::paths::Paths;
 use crate::report::checks::AnyFormat;
 use crate::report::load::{Form, checks_of_rates, render_comparison};
@@ -27,7 +27,7 @@ use crate::selftest::known_noise;
         the latest run. Commas separate several runs of the same code. A side may also be a load test. Load tests that followed a \
         run, on its machine and at its revision, are compared with the run.\n\n\
         Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a regression (of time, memory, size, accuracy, status \
-        or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, 4 a case is open: cannot-say, or refused.\n\n\
+        or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, or every case is refused, 4 a case is open: cannot-say, or refused.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare main new --format junit --output compare.xml\n  \
@@ -93,7 +93,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let earlier = EarlierRuns::read(&runs, &compared);
     let known = |host_id: &str| known_noise(&paths.selftest(), host_id);
     let found = compare(&base, &candidate, &earlier, &known, options);
-    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &loads, &runs)), options));
+    let searches: Vec<&LoadRun> = loads.iter().filter(|load| load.results.iter().any(|row| row.is_of_search)).collect();
+    // The newest first. Without a search, nobody needs them.
+    let facts: Vec<RunFacts> = match searches.is_empty() {
+        true => Vec::new(),
+        false => runs.runs().iter().filter_map(|run| run.facts().ok()).collect(),
+    };
+    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &searches, &facts)), options));
     let text = match arguments.format {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),
@@ -101,7 +107,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     write_or_print(arguments.output.as_deref(), &text)?;
     let pages = newest_pages(&paths.reports(), Path::new(""));
     for case in found.slower() {
-        if let Some(page) = pages.get(&case.case.to_string()) {
+        let host_id = case.records[1].first().map(|record| record.host_id.clone()).unwrap_or_default();
+        if let Some(page) = pages.get(&(host_id, case.case.to_string())) {
             eprintln!("profile of {}: {page}", case.id);
         }
     }
@@ -124,19 +131,13 @@ fn named_loads(sides: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::R
 }
 
 /// The rows of the load tests that followed a run of the side: on its machine, at its revision, and before the next run there.
-fn loads_of(side: &Side, loads: &[LoadRun], history: &History) -> Vec<LoadResult> {
+fn loads_of(side: &Side, searches: &[&LoadRun], runs: &[RunFacts]) -> Vec<LoadResult> {
     let run_ids = side.run_ids();
-    let is_of_side = |load: &&LoadRun| {
-        if !load.results.iter().any(|row| row.is_of_search) {
-            return false;
-        }
-        let is_before = |run: &&Run| {
-            run.facts().is_ok_and(|facts| facts.host_id == load.host_id && facts.timestamp <= load.timestamp)
-        };
-        let run = history.runs().iter().find(is_before).and_then(|run| run.facts().ok());
+    let is_of_side = |load: &&&LoadRun| {
+        let run = runs.iter().find(|run| run.host_id == load.host_id && run.timestamp <= load.timestamp);
         run.is_some_and(|run| run_ids.contains(run.run_id.as_str()) && run.git_commit == load.git_commit)
     };
-    loads.iter().filter(is_of_side).flat_map(|load| load.results.clone()).collect()
+    searches.iter().filter(is_of_side).flat_map(|load| load.results.clone()).collect()
 }
 
 /// The highest rates of the cases that the filter leaves.

@@ -116,6 +116,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     if arguments.server.url.is_some() {
         let other = arguments.words.get(usize::from(is_search));
         ensure!(other.is_none(), "a server has no cases to choose: leave {:?} out", other.map_or("", |word| word));
+        refuse_effort(&arguments.effort)?;
         let run = load_url::load(&arguments.server, &paths, &arguments.selection, &asked, is_search)?;
         return finish(arguments, run, is_search, prices.as_ref(), &reports);
     }
@@ -131,8 +132,28 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
     let splits = asked.splits(arguments.effort.threads)?;
     let _lock = harness::keep_others_out(&paths)?;
-    let run = harness::load(&paths, &request, &terms, &splits)?;
+    // Whether it can be kept is said at the end.
+    let keep = |run: &LoadRun| drop(write_load(&reports, run));
+    let run = harness::load(&paths, &request, &terms, &splits, keep)?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)
+}
+
+/// Refuses flags about how this program's own cases are measured.
+fn refuse_effort(effort: &EffortArguments) -> Result<()> {
+    let given = [
+        ("--threads", effort.threads.is_some()),
+        ("--warmup", effort.warmup.is_some()),
+        ("--timeout", effort.timeout.is_some()),
+        ("--shuffle", effort.shuffle.is_some()),
+        ("--debug", effort.debug),
+    ];
+    let flag = given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+    ensure!(
+        flag.is_none(),
+        "a server computes as it is set up: leave {} and its variable out",
+        flag.unwrap_or_default()
+    );
+    Ok(())
 }
 
 /// Keeps the load test and shows it.
@@ -148,7 +169,7 @@ fn finish(
     if let Ok(folder) = &kept {
         eprintln!("load test   {}", folder.display());
     }
-    write_or_print(arguments.output.as_deref(), &render(&run, arguments.format, arguments.all)?)?;
+    write_or_print(arguments.output.as_deref(), &render(std::slice::from_ref(&run), arguments.format, arguments.all)?)?;
     // What was measured is shown, also where the disk is full.
     kept?;
     // A trial of a server that fails is not a case of this program that failed.
@@ -175,11 +196,7 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
     sides.iter_mut().flatten().for_each(|run| put_costs(run, prices));
     let write = |text: &str| write_or_print(arguments.output.as_deref(), text);
     match sides.as_slice() {
-        [runs] => {
-            // A file has room for all of them if it is written once.
-            let texts = runs.iter().map(|run| render(run, arguments.format, arguments.all));
-            write(&texts.collect::<Result<String>>()?)?;
-        }
+        [runs] => write(&render(runs, arguments.format, arguments.all)?)?,
         [base, new] => {
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);

@@ -130,7 +130,8 @@ impl FromStr for Instances {
 fn percentile(text: &str) -> Result<f64> {
     let number: f64 = text.parse().context("not a number")?;
     ensure!((50.0..=99.99).contains(&number), "not from 50 to 99.99");
-    Ok(number / 100.0)
+    // Not `number / 100.0`, which makes 0.9990000000000001 of 99.9.
+    Ok((number * 1e6).round() / 1e8)
 }
 
 /// Reads `50MB/h` as megabytes.
@@ -266,6 +267,10 @@ impl TermArguments {
             "`--service-time` is for `--backend null`: others take the time that they take"
         );
         ensure!((1..=1024).contains(&most_batch), "`--max-batch` is from 1 to 1024");
+        ensure!(
+            self.max_delay.is_none() || most_batch > 1,
+            "requests wait for others to share a call: `--max-delay` needs `--max-batch`"
+        );
         let usual_seconds = if is_search { SECONDS_OF_A_SEARCH } else { SECONDS };
         let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH, 1.0) as usize } else { 1 };
         let seconds = duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds });
@@ -413,6 +418,14 @@ mod tests {
         assert_eq!(of("bound = '20ms'\npercentile = 90\nqueries = 1", true), 44);
         assert_eq!(of("p99 = '20ms'\nqueries = 2000", true), 2000);
         assert_eq!(of("p99 = '20ms'\nrate = '100/s'\nqueries = 100", false), 100);
+    }
+
+    #[test]
+    fn a_percentile_is_the_nearest_fraction() {
+        assert_eq!(
+            [percentile("99.9").unwrap(), percentile("55").unwrap(), percentile("99").unwrap()],
+            [0.999, 0.55, 0.99]
+        );
     }
 
     #[test]

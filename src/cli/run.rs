@@ -99,6 +99,7 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let reports = finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
     // A full disk or the end of the process may have kept what was measured out of the history.
     if finished.was_complete && reports.join(folder.id()).join(RESULTS).is_file() {
+        println!("{:<15}{}", "CSV", reports.join(folder.id()).join(RESULTS).display());
         return Ok((finished.exit_code, Vec::new()));
     }
     // What was measured just now is the truth about this run.

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Listing;
 use super::history_arguments::HistoryArguments;
 use super::store_query::Query;
+use crate::compare::measured_backend;
 use crate::exit_codes;
 use crate::history::{
     History, Imported, LATENCIES, Run, RunFacts, import, remove, remove_calls, write_records, write_whole,
@@ -66,7 +67,7 @@ struct Runs {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     model: Vec<String>,
     /// Only runs of one of these backends
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = measured_backend)]
     backend: Vec<String>,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,

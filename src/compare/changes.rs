@@ -97,7 +97,9 @@ pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Ch
     let after = Metric::all_of(metrics[1], candidate);
     let change = |before: &Metric| {
         let is_same = |after: &&&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
-        let after = after.iter().find(is_same).filter(|_| before.changed().is_none())?;
+        // An interval without width, as of a single sample, says nothing of the scatter.
+        let is_certain = before.changed().is_none() && before.lower < before.upper;
+        let after = after.iter().find(is_same).filter(|_| is_certain)?;
         let (is_higher, is_lower) = (after.value > before.upper?, after.value < before.lower?);
         let effect = match before.better? {
             Better::Higher if is_higher => Effect::Improvement,
@@ -117,6 +119,11 @@ pub fn worst_status(records: &[&Record]) -> Status {
     statuses().find(|status| *status != Status::Ok).unwrap_or(Status::Ok)
 }
 
+/// Whether the two sides have no machine in common.
+fn are_elsewhere(base: &[&Record], candidate: &[&Record]) -> bool {
+    base.iter().all(|before| candidate.iter().all(|after| before.host_id != after.host_id))
+}
+
 /// A case that does not run any more, or is wrong now, is a regression.
 fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let (before, after) = (worst_status(base), worst_status(candidate));
@@ -124,6 +131,8 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
         _ if before == after => return None,
         // It was measured, and its times scatter too much: it is not worse for sure.
         (Status::Ok | Status::Suspicious, Status::Unstable) => Effect::Notice,
+        // What another machine lacks says nothing about the code.
+        (Status::Ok | Status::Suspicious, Status::Unavailable) if are_elsewhere(base, candidate) => Effect::Notice,
         (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
         (_, Status::Ok) => Effect::Improvement,
         // It ran, whatever its outputs were.
@@ -246,6 +255,13 @@ mod tests {
             let expected: Vec<_> = effect.map(|effect| ("status", effect)).into_iter().collect();
             assert_eq!(found(with_status(before), with_status(after)), expected, "{before} {after}");
         }
+    }
+
+    #[test]
+    fn what_another_machine_lacks_is_no_regression() {
+        let there = |status| Record { host_id: "there".into(), ..with_status(status) };
+        assert_eq!(found(with_status(Status::Ok), there(Status::Unavailable)), [("status", Effect::Notice)]);
+        assert_eq!(found(with_status(Status::Ok), there(Status::Failed)), [("status", Effect::Regression)]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The filters that choose the cases to compare.
 
+use std::convert::Infallible;
+
 use clap::Args;
 
-use crate::definition::{Case, Dtype, Phase};
+use crate::definition::{Case, Dtype, Phase, usual_backend};
 
 /// The flags that choose cases among those that were measured: the names of those of `run`.
 #[derive(Args, Clone, Debug, Default)]
@@ -14,7 +16,7 @@ pub struct CaseFilter {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
     /// Only these backends, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = measured_backend)]
     pub backend: Vec<String>,
     /// Only these devices, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
@@ -44,6 +46,11 @@ impl CaseFilter {
             && is_among(&self.batch_sizes, &case.batch_size)
             && case.sequence_length.is_none_or(|length| is_among(&self.seq_lens, &length))
     }
+}
+
+/// The name that records have of a backend. What `run` would refuse may be the name of another program's engine.
+pub fn measured_backend(text: &str) -> Result<String, Infallible> {
+    Ok(usual_backend(text).unwrap_or_else(|_| text.to_owned()))
 }
 
 /// An empty list is no restriction.

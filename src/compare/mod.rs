@@ -45,7 +45,7 @@ pub use duet::{FALSE_DISCOVERIES, Generation, Paired, PairedChange, Role, decide
 pub use duet_plan::{
     Components, Costs, DuetPlan, FEWEST_GENERATIONS, Look, SliceLength, deciding_half_width, fewest_generations,
 };
-pub use filter::CaseFilter;
+pub use filter::{CaseFilter, measured_backend};
 pub use gate::{Found, Gate};
 pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
@@ -262,8 +262,21 @@ pub fn compare(
     // If machines may differ, the runs of all machines are compared together.
     let is_of_any_machine = options.allowed.contains(&Condition::Host);
     let pairs = pair(base, candidate, &options.filter).into_iter();
-    for pair in pairs.flat_map(|pair| if is_of_any_machine { vec![pair] } else { pair.by_machine() }) {
+    for mut pair in pairs.flat_map(|pair| if is_of_any_machine { vec![pair] } else { pair.by_machine() }) {
         let id = pair.id();
+        if [base, candidate].iter().any(|side| side.unread.contains(&pair.case)) {
+            notes.push(format!("{id}: not compared: its measurement cannot be read"));
+            continue;
+        }
+        // What ran at times and failed at others did run: one failure of the base excuses nothing.
+        let runs_of_base = pair.base.len();
+        if pair.base.iter().any(|record| record.status == Status::Ok) {
+            pair.base.retain(|record| record.status == Status::Ok);
+        }
+        if pair.base.len() < runs_of_base {
+            let left_out = runs_of_base - pair.base.len();
+            notes.push(format!("{id}: {left_out} of {runs_of_base} runs of the base are not ok, and are left out"));
+        }
         let case = |changes| ComparedCase {
             id: id.clone(),
             case: pair.case.clone(),

@@ -1,7 +1,6 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
@@ -24,6 +23,8 @@ pub struct Side {
     pub records: Vec<Record>,
     pub metrics: Vec<Metric>,
     manifests: Vec<Manifest>,
+    /// Cases whose measurement is there and cannot be read.
+    pub(super) unread: BTreeSet<Case>,
     /// What could not be used, for the reader.
     pub notes: Vec<String>,
 }
@@ -43,6 +44,7 @@ impl Side {
             side.records.extend(run.records);
             side.metrics.extend(run.metrics);
             side.manifests.extend(run.manifests);
+            side.unread.extend(run.unread);
             side.notes.extend(run.notes);
         }
         ensure!(
@@ -115,18 +117,29 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
 fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<Side> {
     let mut side = Side::of_records(name, Vec::new());
-    let mut last: IndexMap<Case, Record> = IndexMap::new();
+    let mut last: IndexMap<Case, Result<Record, String>> = IndexMap::new();
     for folder in folders {
         let conversion = convert(folder, &paths.criterion(), baseline, |_, _| Ok(()))?;
-        if folders.len() == 1 {
-            let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
-            side.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
+        let refused: BTreeMap<String, String> = conversion.refused.into_iter().collect();
+        for record in conversion.records {
+            match refused.get(&record.case_id) {
+                None => drop(last.insert(record.case(), Ok(record))),
+                // An older run may have left what can be read.
+                Some(reason) => drop(last.entry(record.case()).or_insert_with(|| Err(reason.clone()))),
+            }
         }
-        last.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
         side.metrics.extend(conversion.metrics);
         side.manifests.push(conversion.manifest);
     }
-    side.records.extend(last.into_values());
+    for (case, found) in last {
+        match found {
+            Ok(record) => side.records.push(record),
+            Err(reason) => {
+                side.notes.push(format!("{name}: {case}: {reason}"));
+                side.unread.insert(case);
+            }
+        }
+    }
     Ok(side)
 }
 

@@ -17,7 +17,7 @@ use anyhow::{Result, ensure};
 use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
 use crate::definition::{CLOSURE, Case, CaseFailure, Dtype, Effort, NULL, Phase, Status};
 use crate::run_data::{
-    BY_REFERENCE, Better, Distribution, Latencies, Manifest, ManifestCase, Metric, Outcomes, Peaks, Record, RunFolder,
+    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Metric, Outcomes, Peaks, Record, RunFolder,
     StopReason,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
@@ -79,7 +79,8 @@ pub fn convert(
     Ok(Conversion { manifest, records, metrics, distributions, refused, not_reached })
 }
 
-/// How many of its elements code handles per second; what the elements are stands in the place of a modality.
+/// How many of its elements code handles per second; what the elements are stands in the place of a modality. It says the same as the
+/// time, whose verdict knows the noise between runs: neither a higher nor a lower rate is better here.
 fn rate_of_code(record: &Record) -> Option<Metric> {
     Some(Metric {
         run_id: record.run_id.clone(),
@@ -89,7 +90,6 @@ fn rate_of_code(record: &Record) -> Option<Metric> {
         lower: record.throughput_lower_ips,
         upper: record.throughput_upper_ips,
         unit: format!("{}/s", record.modality),
-        better: Some(Better::Higher),
         ..Metric::default()
     })
 }

@@ -44,7 +44,7 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
                 _ => wrapped(&format!("{name:<14}{text}"), 2),
             };
             let lines: String = lines.iter().map(line).collect();
-            format!("{title}\n{}{lines}", wrapped(&advice.sentence, 0))
+            format!("{}\n{}{lines}", escape::terminal(&title), wrapped(&advice.sentence, 0))
         }
     }
 }

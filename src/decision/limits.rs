@@ -89,8 +89,13 @@ impl Limits {
     pub fn excluding(&self, record: &Record, losses: Losses, under_load: Option<&UnderLoad>) -> Option<Excluded> {
         let p99 = under_load.map(|it| it.p99_ms).or(record.latency_p99_upper_ms).or(record.latency_p99_ms);
         let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
-        let rate = under_load.filter(|_| record.tokens_per_second.is_none()).map(|it| it.samples_per_s);
-        let rate = rate.or_else(|| super::rate(record));
+        let of_samples = under_load.filter(|_| record.tokens_per_second.is_none());
+        // A trial at a given rate shows that the case serves at least as much.
+        let rate = match (of_samples, super::rate(record)) {
+            (Some(it), Some(own)) if !it.is_highest => Some(it.samples_per_s.max(own)),
+            (Some(it), _) => Some(it.samples_per_s),
+            (None, own) => own,
+        };
         let how = if under_load.is_some() { " under load" } else { "" };
         let above = |limit, name: &str, value: Option<f64>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let most = most.filter(|most| !value.is_some_and(|value| value <= *most))?;

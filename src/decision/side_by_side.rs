@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::advice::advise;
 use super::repeated::of_newest_files;
+use super::variants_output::title_of;
 use super::{Goal, Options};
 use crate::report::columns::RecordColumn;
 use crate::report::ranking::Entry;
@@ -68,10 +69,9 @@ pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, p
         let options = Options { model: model.to_owned(), ..options.clone() };
         for advice in advise(&own, metrics, &options).unwrap_or_default() {
             let Some(record) = &advice.pooled else { continue };
-            let inputs = advice.input_shape.as_ref().map(|shape| format!(", inputs {shape}")).unwrap_or_default();
             found.push(BestCase {
                 best_of: best_of.clone(),
-                work: record.case().benchmark_id().group + &inputs,
+                work: title_of(&record.case(), advice.input_shape.as_ref()),
                 quantity: options.quantity(options.goal, record),
                 record: record.clone(),
             });
@@ -91,11 +91,14 @@ pub fn best_table(found: &[BestCase], goal: Goal, per: Per) -> Table {
     let mut table = Table::new(own.into_iter().chain(columns.iter().map(|column| column.head())))
         .essential(&["work"])
         .minor(&["family"]);
+    let mut works = BTreeSet::new();
     for (place, (best, entry)) in found.iter().zip(&entries).enumerate() {
         let cells = [&best.best_of, &best.work, &best.record.family].map(|text| Cell::from(text.clone()));
         let of_record = columns.iter().map(|column| Cell::from(column.text(entry)));
         let row = table.row(cells.into_iter().chain(of_record));
-        if place == 0 {
+        // Of one work, only one can be the best.
+        let is_best = if per == Per::Model { place == 0 } else { works.insert(&best.work) };
+        if is_best {
             row.mark(BEST);
         }
     }

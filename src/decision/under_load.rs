@@ -14,7 +14,10 @@ use crate::run_data::{LoadResult, Record, Scenario, Verdict};
 pub struct UnderLoad {
     /// The load test.
     pub run_id: String,
+    /// Of a search, the rate that all its repetitions have found together.
     pub samples_per_s: f64,
+    /// Whether it is the highest rate that a search has found, and not only one that was served.
+    pub is_highest: bool,
     /// The upper bound with 99 % confidence if that was for this percentile. Of the highest rate that a search has found, the bound that the search
     /// was for.
     pub p99_ms: f64,
@@ -107,11 +110,17 @@ fn p99_ms(trial: &LoadResult) -> f64 {
     shown.filter(|_| is_for_p99).unwrap_or(trial.latency_p99_ms)
 }
 
+fn samples_per_s(trial: &LoadResult) -> f64 {
+    let found = trial.found_rate.zip(trial.rate).filter(|_| trial.is_highest);
+    trial.samples_per_s * found.map_or(1.0, |(found, own)| found / own)
+}
+
 impl From<&LoadResult> for UnderLoad {
     fn from(trial: &LoadResult) -> Self {
         UnderLoad {
             run_id: trial.run_id.clone(),
-            samples_per_s: trial.samples_per_s,
+            samples_per_s: samples_per_s(trial),
+            is_highest: trial.is_highest,
             p99_ms: p99_ms(trial),
             memory_mb: trial.memory_mb,
             instances: trial.instances,
@@ -144,10 +153,10 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
     let of_newest = || own().filter(|row| (row.timestamp, &row.run_id) == newest);
     let (most, least) = (options.limits.max_p99_ms, options.limits.min_rate);
     let within = of_newest().filter(|row| most.is_none_or(|most| p99_ms(row) <= most));
-    let best = within.max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
+    let best = within.max_by(|one, other| samples_per_s(one).total_cmp(&samples_per_s(other)));
     let row = best.or_else(|| of_newest().min_by(|one, other| p99_ms(one).total_cmp(&p99_ms(other))))?;
     let is_slow = most.is_some_and(|most| p99_ms(row) > most);
-    let beyond = match least.filter(|least| row.samples_per_s < *least) {
+    let beyond = match least.filter(|least| samples_per_s(row) < *least) {
         _ if is_slow => ", which is above the limit",
         Some(_) => ", which is below the rate that is asked for",
         None => "",
@@ -155,7 +164,7 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
     let server = row.server.as_deref().or(row.url.as_deref()).unwrap_or_default();
     Some(format!(
         "{case_id}: {server} answers {} samples/s with p99 {}{beyond} (load test {})",
-        three_digits(row.samples_per_s),
+        three_digits(samples_per_s(row)),
         latency(p99_ms(row)),
         row.run_id
     ))
@@ -163,6 +172,7 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::{Limits, Losses};
     use super::*;
 
     fn trial(run_id: &str, rate: f64, verdict: Verdict) -> LoadResult {
@@ -217,6 +227,20 @@ mod tests {
         assert_eq!(rate(&[search("1", 800.0), search("2", 600.0)]), Some(600.0));
         let nothing = LoadResult { is_of_search: true, ..trial("2", 50.0, Verdict::Failed) };
         assert_eq!(rate(&[search("1", 800.0), nothing]), None);
+        // The repetitions of a search have one answer.
+        let found = |rate| LoadResult { found_rate: Some(600.0), ..search("1", rate) };
+        assert_eq!(rate(&[found(900.0), found(400.0)]), Some(600.0));
+    }
+
+    #[test]
+    fn a_trial_at_a_low_rate_takes_nothing_from_a_case() {
+        let record = Record { throughput_ips: Some(40_000.0), ..Record::default() };
+        let is_excluded = |load: LoadResult| {
+            let limits = Limits { min_rate: Some(1000.0), ..Limits::default() };
+            limits.excluding(&record, Losses::default(), Some(&UnderLoad::from(&load))).is_some()
+        };
+        assert!(!is_excluded(trial("1", 300.0, Verdict::Passed)));
+        assert!(is_excluded(LoadResult { is_highest: true, ..trial("1", 300.0, Verdict::Passed) }));
     }
 
     #[test]

@@ -21,8 +21,10 @@ impl Variants {
     /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
     pub fn render(&self, format: Format) -> String {
         match format {
-            Format::Table => self
-                .printed(|title, sentence, table| format!("\n{title}\n{}\n{}", table.terminal(), wrapped(sentence, 0))),
+            Format::Table => self.printed(|title, sentence, table| {
+                let title = escape::terminal(title);
+                format!("\n{title}\n{}\n{}", table.terminal(), wrapped(sentence, 0))
+            }),
             Format::Markdown => self.printed(|title, sentence, table| {
                 let (title, sentence) = (escape::markdown(title), escape::markdown(sentence));
                 format!("### {title}\n\n**{sentence}**\n\n{}\n", table.markdown())

@@ -2,6 +2,7 @@
 //! names for what drives a device, such as `openvino`.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -119,12 +120,14 @@ pub fn backends_in_places() -> Vec<(String, PathBuf)> {
 /// There is no such folder, its name cannot be a part of an id, or another environment has the same name.
 pub fn backend_of_flag(text: &str) -> Result<String> {
     let Some((backend, place)) = text.split_once('@') else { return usual_backend(text) };
+    // Those that another process has handed down; a flag of this process may mean another folder by the same name.
+    static INHERITED: LazyLock<Vec<(String, PathBuf)>> = LazyLock::new(backends_in_places);
     let backend = &usual_backend(backend)?;
-    let mut known = backends_in_places();
     let named = format!("{backend}@{place}");
-    if known.iter().any(|(name, _)| *name == named) {
+    if INHERITED.iter().any(|(name, _)| *name == named) {
         return Ok(named);
     }
+    let mut known = backends_in_places();
     let folder =
         Path::new(place).canonicalize().with_context(|| format!("{text:?}: there is no environment {place:?}"))?;
     // `.venv` says less than the folder of the project that it is in.

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::case::usable_name;
+
 /// A part of a suite, and how the whole suite was divided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +73,7 @@ impl Shard {
         // FNV-1a (Fowler, Noll and Vo 1991): the name only has to differ.
         let hash =
             identity.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        format!("{}-{hash:08x}-of-{}", self.suite, self.parts.len())
+        format!("{}-{hash:08x}-of-{}", usable_name(&self.suite), self.parts.len())
     }
 
     /// Whether the part measures a case: its own, or the anchor.

@@ -17,8 +17,8 @@ use super::pilot;
 use super::planning::{Arena, ask, plan_arguments};
 use super::terms::{Rules, Terms};
 use crate::compare::{
-    CaseOutcome, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
-    deciding_half_width, fewest_generations,
+    CaseOutcome, Costs, DUEL_FORMAT, Duel, DuetPlan, Generation, Loss, Program, Role, deciding_half_width,
+    fewest_generations,
 };
 use crate::exit_codes;
 use crate::harness::{Handicap, is_interrupted};
@@ -33,8 +33,8 @@ pub(super) const PLANNED: f64 = 0.85;
 /// ([`keep_others_out`](crate::harness::keep_others_out)).
 ///
 /// # Errors
-/// The user stops it ([`Interrupted`](crate::harness::Interrupted)), a program refuses, there are too few generations to show
-/// anything, or the target folder cannot be written.
+/// The user stops it ([`Interrupted`](crate::harness::Interrupted)), a program refuses, or the target folder
+/// cannot be written.
 pub fn duel_between(
     paths: &Paths,
     base: &Program,
@@ -42,10 +42,6 @@ pub fn duel_between(
     terms: &Terms,
 ) -> Result<(Duel, Vec<Vec<Generation>>)> {
     is_interrupted();
-    let generations = terms.rules.generations;
-    if let Some(few) = generations.filter(|generations| usize::from(*generations) < FEWEST_GENERATIONS) {
-        bail!("{few} generations show nothing: at least {FEWEST_GENERATIONS} are needed");
-    }
     let arena = Arena::lay_out(paths.duels().join("arena"), base, candidates)?;
     let processors = if terms.rules.no_pin { Vec::new() } else { processor_order() };
     let flags = plan_arguments(Path::new("jobs"), base, terms, &processors)?;

@@ -66,7 +66,8 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
         let candidate_start = |(number, found): (usize, &Option<&ArmCase>)| match found {
             // Another size of the inputs is other work, and nobody's loss.
             Some(ArmCase { id, inputs: Some(inputs), .. })
-                if *id == case.id && case.inputs.as_ref().is_some_and(|of_base| of_base != inputs) =>
+                if (*id == case.id || !is_same_work(id, &case.id))
+                    && case.inputs.as_ref().is_some_and(|of_base| of_base != inputs) =>
             {
                 let of_base = case.inputs.as_deref().unwrap_or_default();
                 let message = format!("the inputs are {of_base} in the base, and {inputs} in the candidate");

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::compare::FEWEST_GENERATIONS;
 use crate::selection::Selection;
 use crate::selection::values::{fraction, fraction_below_one, minutes};
 
@@ -46,7 +47,7 @@ pub struct Rules {
     #[arg(skip)]
     pub are_minutes_used_up: bool,
     /// Measure exactly this many generations of processes, without early looks at the result
-    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(FEWEST_GENERATIONS as i64..=1000))]
     pub generations: Option<u16>,
     /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::catalogue::shell_word;
 use crate::definition::Shard;
 
 const PART: &str = include_str!("../../scripts/slurm/part");
@@ -76,7 +77,7 @@ impl Array<'_> {
         let after: Vec<String> = jobs.iter().map(|_| "JOB".to_owned()).collect();
         let mut text = String::new();
         for (name, value) in self.variables()? {
-            text.push_str(&format!("export {name}={}\n", value.display()));
+            text.push_str(&format!("export {name}={}\n", shell_word(&value.to_string_lossy())));
         }
         for arguments in jobs.iter().chain([&self.merge_job(&after)]) {
             text.push_str(&format!("sbatch --parsable {}\n", arguments.join(" ")));

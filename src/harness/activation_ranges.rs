@@ -42,18 +42,26 @@ pub fn measure_ranges(
     Ok(())
 }
 
-/// For each graph that is quantised by ranges, by the folder of its prepared files: the sizes that it runs with, as models and cases. A prepared
+/// A model with inputs of one size, and a case of each backend and device that runs it so.
+type OfSize = (Model, Vec<Case>);
+
+/// For each graph that is quantised by ranges, by the folder of its prepared files: the sizes that it runs with. A prepared
 /// file serves all sizes, so that its ranges are those of all of them.
-fn sizes_of_graphs<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> BTreeMap<String, Vec<(Model, Case)>> {
-    let mut sizes: BTreeMap<String, Vec<(Model, Case)>> = BTreeMap::new();
+fn sizes_of_graphs<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> BTreeMap<String, Vec<OfSize>> {
+    let mut sizes: BTreeMap<String, Vec<OfSize>> = BTreeMap::new();
     for PlannedCase { case, model, .. } in cases {
         let Some(model) = model.as_ref().ok().filter(|model| is_ranged(model)) else { continue };
         let of_graph = sizes.entry(model.artifact_folder_name()).or_default();
         // Lengths of sequences are sizes, too, and only cases say them.
         let is_same =
-            |(known, of): &(Model, Case)| known.inputs == model.inputs && of.sequence_length == case.sequence_length;
-        if !of_graph.iter().any(is_same) {
-            of_graph.push((model.clone(), case.clone()));
+            |(known, of): &&mut OfSize| known.inputs == model.inputs && of[0].sequence_length == case.sequence_length;
+        match of_graph.iter_mut().find(is_same) {
+            None => of_graph.push((model.clone(), vec![case.clone()])),
+            Some((_, cases)) => {
+                if !cases.iter().any(|it| (&it.backend, &it.device) == (&case.backend, &case.device)) {
+                    cases.push(case.clone());
+                }
+            }
         }
     }
     sizes
@@ -70,10 +78,10 @@ fn artifacts_of(graph: &Path) -> Artifacts {
 }
 
 /// What a calibration of a graph is made from: the file, the samples, and the sizes.
-fn made_from(file: &Path, sizes: &[(Model, Case)]) -> Result<String> {
+fn made_from(file: &Path, sizes: &[OfSize]) -> Result<String> {
     let inputs: Vec<&[TensorSpec]> = sizes.iter().map(|(model, _)| model.inputs.as_slice()).collect();
     let inputs = if let [only] = inputs[..] { format!("{only:?}") } else { format!("{inputs:?}") };
-    let lengths: Vec<usize> = sizes.iter().filter_map(|(_, case)| case.sequence_length).collect();
+    let lengths: Vec<usize> = sizes.iter().filter_map(|(_, cases)| cases[0].sequence_length).collect();
     let lengths = if lengths.is_empty() { String::new() } else { format!(" {lengths:?}") };
     let samples = sha256_of_samples(&sizes[0].0.data_source)?.unwrap_or_default();
     Ok(format!("{} {samples} {inputs}{lengths}", artifacts_of(file).sha256_of_all()?))
@@ -83,7 +91,7 @@ fn made_from(file: &Path, sizes: &[(Model, Case)]) -> Result<String> {
 ///
 /// # Errors
 /// A [`CaseFailure`] if the graph has none; or what ends everything.
-fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<()> {
+fn ranges_of(sizes: &[OfSize], folder: &Path, effort: &Effort) -> Result<()> {
     let Some((model, Origin::Files { onnx: Some(file), .. })) = sizes.first().map(|(model, _)| (model, &model.origin))
     else {
         return Ok(());
@@ -102,20 +110,29 @@ fn ranges_of(sizes: &[(Model, Case)], folder: &Path, effort: &Effort) -> Result<
     let (name, variant, samples) = (&model.name, &model.variant, model.data_source.name());
     eprintln!("{name} {variant}: measuring the ranges of its activations by {samples}{over}");
     let mut all: BTreeMap<String, [f32; 2]> = BTreeMap::new();
-    for (model, case) in sizes {
+    for (model, cases) in sizes {
         let (parts, phases) = whole(&model.inputs, outputs.clone());
         let origin =
             Origin::Files { onnx: Some(shown.clone()), torchscript: None, reference: None, quantization: None };
         let model = Model { parts, phases, origin, dtype: Dtype::F32, ..model.clone() };
-        let case = Case {
-            variant: ORIGINAL.into(),
-            dtype: Dtype::F32,
-            batch_size: model.fixed_batch().unwrap_or(1),
-            ..case.clone()
-        };
-        let work = vec![WorkItem::new(case, model, artifacts_of(&shown))];
-        let ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> =
-            Supervisor::ask(Purpose::Calibrate, work, None, effort)?;
+        let mut ranges: Result<BTreeMap<String, [f32; 2]>, CaseFailure> = Err(CaseFailure::failed("nothing was tried"));
+        for (place, case) in cases.iter().enumerate() {
+            let case = Case {
+                variant: ORIGINAL.into(),
+                dtype: Dtype::F32,
+                batch_size: model.fixed_batch().unwrap_or(1),
+                ..case.clone()
+            };
+            let work = vec![WorkItem::new(case, model.clone(), artifacts_of(&shown))];
+            let now = Supervisor::ask(Purpose::Calibrate, work, None, effort)?;
+            // What the first backend says is told, if no other runs.
+            if now.is_ok() || place == 0 {
+                ranges = now;
+            }
+            if ranges.is_ok() {
+                break;
+            }
+        }
         let without = |CaseFailure { status, message }| {
             CaseFailure::new(status, format!("its activations have no ranges: {message}"))
         };
@@ -145,7 +162,7 @@ mod tests {
         };
         let cases = [planned(8, 1), planned(8, 4), planned(512, 1)];
         let graphs = sizes_of_graphs(cases.iter());
-        let lengths: Vec<_> = graphs["net"].iter().map(|(_, case)| case.sequence_length).collect();
+        let lengths: Vec<_> = graphs["net"].iter().map(|(_, cases)| cases[0].sequence_length).collect();
         assert_eq!(lengths, [Some(8), Some(512)]);
     }
 }

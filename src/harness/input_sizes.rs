@@ -71,7 +71,9 @@ pub fn find_sizes_and_ranges(
         let wanted = key(&cases[first]);
         let mut tried: Vec<(String, String)> = Vec::new();
         let mut found = Err(CaseFailure::failed("nothing was tried"));
-        for planned in cases.iter().filter(|planned| key(planned) == wanted && is_open(planned)) {
+        let is_meant =
+            |planned: &&PlannedCase| key(planned) == wanted && is_open(planned) && is_selected(&planned.case);
+        for planned in cases.iter().filter(is_meant) {
             let target = (planned.case.backend.clone(), planned.case.device.clone());
             if found.is_err() && !tried.contains(&target) {
                 let item = preparations.work_item(planned, paths).map_err(Error::from);

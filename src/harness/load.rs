@@ -14,7 +14,7 @@ use crate::load::found_rate;
 use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms};
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, LoadWindow};
 
 /// How many sessions serve a case at the same time, and with how many threads each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +34,34 @@ pub fn splits(processors: usize) -> Vec<Split> {
 const LENGTHS_OF_A_TIMEOUT: f64 = 100.0;
 
 /// Puts the cases that suite, filters and Criterion's arguments select under load, with each of these splits. A case that fails has a row
-/// with its status. If the user stops it, the rows until then are returned.
+/// with its status. `keep` gets the load test as it is after each case, so that nothing is lost that was measured. If the user stops it, the
+/// rows until then are returned.
 ///
 /// # Errors
 /// What was asked for is wrong, no case matches, the user has stopped it before the first case was finished, or no process can be
 /// started.
-pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split]) -> Result<LoadRun> {
+pub fn load(
+    paths: &Paths,
+    request: &Request,
+    terms: &LoadTerms,
+    splits: &[Split],
+    keep: impl Fn(&LoadRun),
+) -> Result<LoadRun> {
     let cases = AskedCases::select(paths, request)?;
     let (timestamp, machine) = (Timestamp::now(), Machine::read());
     let run_id = unused_name(&paths.loads(), timestamp);
+    let git_commit = Revision::read(paths.root()).commit;
+    let run_of = |mut results: Vec<LoadResult>, windows: &[LoadWindow]| {
+        for row in &mut results {
+            row.run_id.clone_from(&run_id);
+            row.host_id.clone_from(&machine.host_id);
+            row.timestamp = timestamp;
+        }
+        let (run_id, host_id, windows) = (run_id.clone(), machine.host_id.clone(), windows.to_vec());
+        LoadRun { run_id, host_id, timestamp, git_commit: git_commit.clone(), windows, results }
+    };
     let effort = cases.effort.clone();
-    let mut windows = Vec::new();
+    let (mut windows, mut so_far) = (Vec::new(), Vec::new());
     let all_splits = |item: WorkItem| -> Result<Vec<LoadResult>> {
         let mut rows: Vec<LoadResult> = Vec::new();
         'splits: for split in splits {
@@ -72,6 +89,8 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
             }
             note_found(&mut rows[of_split..]);
         }
+        so_far.extend_from_slice(&rows);
+        keep(&run_of(so_far.clone(), &windows));
         Ok(rows)
     };
     let mut results = Vec::new();
@@ -79,13 +98,7 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
         let threads = effort.effective_threads();
         results.extend(answer.unwrap_or_else(|failure| vec![LoadResult::about(&case, terms, threads).failed(failure)]));
     }
-    for row in &mut results {
-        row.run_id.clone_from(&run_id);
-        row.host_id.clone_from(&machine.host_id);
-        row.timestamp = timestamp;
-    }
-    let git_commit = Revision::read(paths.root()).commit;
-    Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, windows, results })
+    Ok(run_of(results, &windows))
 }
 
 /// Notes what the searches of a split have found together.

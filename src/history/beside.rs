@@ -10,6 +10,7 @@
 //!   load_results.parquet    the trials                           table load_results
 //! ```
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use toml::Table as Row;
 
 use super::facts::Table;
 use super::parquet::write_rows;
-use super::writing::{hidden_folder, put};
+use super::writing::{exchange, hidden_folder, put};
 use crate::run_data::files::{folders_with, read_json};
 use crate::run_data::{LoadRun, Profile, write_whole};
 
@@ -40,15 +41,24 @@ const LOAD: &str = "load.json";
 /// The history cannot be written, or has a profile of that name.
 pub fn write_profile(root: &Path, profile: &Profile, page: &str) -> Result<PathBuf> {
     let rows = (Table::Profiles, profile_rows(profile)?);
-    write(&root.join(PROFILES), &profile.run_id, (DATA, profile), rows, Some(page))
+    write(&root.join(PROFILES), &profile.run_id, (DATA, profile), rows, Some(page), rename)
 }
 
-/// Writes a load test into the history in `root`, whole or not at all. Returns its folder.
+/// Writes a load test into the history in `root`, whole or not at all. It replaces what was kept of the same load test before its end.
+/// Returns its folder.
 ///
 /// # Errors
-/// The history cannot be written, or has a load test of that name.
+/// The history cannot be written, or has another load test of that name.
 pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
-    write(&root.join(LOADS), &run.run_id, (LOAD, run), (Table::Loads, load_rows(run)?), None)
+    let root = root.join(LOADS);
+    let kept: Result<LoadRun> = read_json(&root.join(&run.run_id).join(LOAD));
+    let is_same = kept.is_ok_and(|kept| (kept.timestamp, &kept.host_id) == (run.timestamp, &run.host_id));
+    let place = if is_same { exchange } else { rename };
+    write(&root, &run.run_id, (LOAD, run), (Table::Loads, load_rows(run)?), None, place)
+}
+
+fn rename(new: &Path, folder: &Path) -> io::Result<()> {
+    fs::rename(new, folder)
 }
 
 fn write(
@@ -57,6 +67,7 @@ fn write(
     (data, value): (&str, &impl Serialize),
     (table, rows): (Table, Vec<Row>),
     page: Option<&str>,
+    place: fn(&Path, &Path) -> io::Result<()>,
 ) -> Result<PathBuf> {
     let new = hidden_folder(root)?;
     put(new.path(), data, |bytes| Ok(serde_json::to_writer(bytes, value)?))?;
@@ -65,7 +76,7 @@ fn write(
         write_whole(&new.path().join(PAGE), page.as_bytes())?;
     }
     let folder = root.join(run_id);
-    fs::rename(new.path(), &folder)?;
+    place(new.path(), &folder)?;
     Ok(folder)
 }
 
@@ -131,4 +142,26 @@ fn profile_rows(profile: &Profile) -> Result<Vec<Row>> {
 
 fn load_rows(run: &LoadRun) -> Result<Vec<Row>> {
     Ok(run.results.iter().map(Row::try_from).collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_data::LoadResult;
+
+    #[test]
+    fn a_load_test_replaces_what_was_kept_of_it_and_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let run = |host_id: &str, cases: usize| LoadRun {
+            run_id: "20260101T000000Z".into(),
+            host_id: host_id.into(),
+            results: vec![LoadResult::default(); cases],
+            ..LoadRun::default()
+        };
+        write_load(root.path(), &run("a", 1)).unwrap();
+        write_load(root.path(), &run("a", 2)).unwrap();
+        write_load(root.path(), &run("b", 3)).unwrap_err();
+        let kept: Vec<LoadRun> = read_loads(root.path()).into_iter().collect::<Result<_>>().unwrap();
+        assert_eq!(kept.iter().map(|run| run.results.len()).collect::<Vec<_>>(), [2]);
+    }
 }

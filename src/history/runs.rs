@@ -31,8 +31,14 @@ impl History {
         // Not `sort_by_key`, whose key cannot borrow: a stable sort keeps the order of the roots.
         let mut dated: Vec<_> = runs.into_iter().map(|run| (run.started(), run)).collect();
         dated.sort_by(|(one_time, one), (other_time, other)| (other_time, other.name()).cmp(&(one_time, one.name())));
-        let mut runs: Vec<Run> = dated.into_iter().map(|(_, run)| run).collect();
-        runs.dedup_by(|later, kept| kept.is_same_as(later));
+        let mut runs: Vec<Run> = Vec::new();
+        for (_, run) in dated {
+            // Two runs may have one name, and lie between copies of either.
+            let alike = runs.iter().rev().take_while(|kept| kept.name() == run.name());
+            if !alike.into_iter().any(|kept| kept.is_same_as(&run)) {
+                runs.push(run);
+            }
+        }
         Ok(History { roots: roots.to_vec(), runs })
     }
 

@@ -244,7 +244,7 @@ fn has_same_files(one: &Path, other: &Path) -> bool {
 }
 
 /// Swaps two folders: no moment has neither.
-fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+pub(super) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     if files::swap(new, old)? {
         return Ok(());
     }

@@ -81,12 +81,12 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
         Ok(meter) => {
             let idle = watts_over(&meter, || {
                 thread::sleep(WINDOW);
-                Ok(0)
+                Ok(Vec::new())
             })?;
             let first: u64 = session.call(1)?.iter().sum();
             let together = (TOGETHER_NS / first.max(1)).max(1);
-            let busy = watts_over(&meter, || Ok(session.call(together)?.len()))?;
-            idle.and_then(|(idle_watts, _, _)| Ok((meter.kind, idle_watts, busy?)))
+            let busy = watts_over(&meter, || session.call(together))?;
+            idle.and_then(|idle| Ok((meter.kind, idle.watts(), busy?)))
         }
         Err(reason) => Err(reason),
     };
@@ -95,41 +95,56 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
 }
 
 /// Puts the power of a window of calls without that of an idle window, and the energy that follows from it, into the row.
-fn put(measured: anyhow::Result<(&str, f64, (f64, f64, usize))>, row: &mut Record) {
+fn put(measured: anyhow::Result<(&str, f64, Window)>, row: &mut Record) {
     let reason = match measured {
-        Ok((kind, idle_watts, (busy_watts, seconds, calls))) if busy_watts > idle_watts => {
-            let watts = busy_watts - idle_watts;
+        Ok((kind, idle_watts, busy)) if busy.watts() > idle_watts => {
+            let watts = busy.watts() - idle_watts;
             row.power_w = Some(watts);
-            row.energy_j_per_sample = Some(watts * seconds / (calls * row.batch_size) as f64);
+            // External workers also make calls that nobody counts, which take a part of the window.
+            row.energy_j_per_sample = Some(watts * busy.call_seconds / (busy.calls * row.batch_size) as f64);
             row.energy_kind = Some(kind.into());
             return;
         }
         // Calls do not give energy back.
-        Ok((_, idle_watts, (busy_watts, ..))) => {
-            format!("{busy_watts:.1} W with calls and {idle_watts:.1} W without: other work was there meanwhile")
+        Ok((_, idle_watts, busy)) => {
+            format!("{:.1} W with calls and {idle_watts:.1} W without: other work was there meanwhile", busy.watts())
         }
         Err(reason) => format!("{reason:#}"),
     };
     row.energy_kind = Some(format!("none: {reason}"));
 }
 
-/// Mean power, seconds and calls of a window.
-type Window = anyhow::Result<(f64, f64, usize)>;
+/// What was read and timed in a window.
+struct Window {
+    joules: f64,
+    seconds: f64,
+    /// The time of all timed calls together.
+    call_seconds: f64,
+    calls: usize,
+}
 
-/// Calls again and again until the window is over; `call` returns how many calls it has made.
+impl Window {
+    fn watts(&self) -> f64 {
+        self.joules / self.seconds
+    }
+}
+
+/// Calls again and again until the window is over; `call` returns the nanoseconds of the calls that it has made.
 fn watts_over(
     meter: &EnergyMeter,
-    mut call: impl FnMut() -> Result<usize, CaseFailure>,
-) -> Result<Window, CaseFailure> {
+    mut call: impl FnMut() -> Result<Vec<u64>, CaseFailure>,
+) -> Result<anyhow::Result<Window>, CaseFailure> {
     let begin = meter.read();
     let start = Instant::now();
-    let mut calls = 0;
+    let (mut calls, mut call_ns) = (0, 0);
     while start.elapsed() < WINDOW {
-        calls += call()?;
+        let times = call()?;
+        calls += times.len();
+        call_ns += times.iter().sum::<u64>();
     }
     let seconds = start.elapsed().as_secs_f64();
     let used = begin.and_then(|begin| meter.joules_since(&begin));
-    Ok(used.map(|joules| (joules / seconds, seconds, calls)))
+    Ok(used.map(|joules| Window { joules, seconds, call_seconds: call_ns as f64 / 1e9, calls }))
 }
 
 #[cfg(test)]
@@ -161,10 +176,11 @@ mod tests {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             thread::sleep(WINDOW / 2 + Duration::from_millis(1));
             made += 1;
-            Ok(1)
+            Ok(vec![1_000_000_000])
         });
-        let (watts, seconds, calls) = window.unwrap().unwrap();
-        assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");
+        let Window { joules, call_seconds, calls, .. } = window.unwrap().unwrap();
+        assert!((joules - 0.25).abs() < 1e-9, "{joules} J");
+        assert_eq!(call_seconds, calls as f64);
         // A sleep of a busy machine may last for the whole window.
         assert!(calls == made && (1..=2).contains(&calls), "{calls} of {made}");
     }
@@ -173,7 +189,9 @@ mod tests {
     fn calls_that_take_less_than_nothing_have_no_energy() {
         let of = |idle_watts, busy_watts| {
             let mut row = Record { batch_size: 2, ..Record::default() };
-            put(Ok(("rapl-package", idle_watts, (busy_watts, 1.0, 5))), &mut row);
+            // Of two seconds, one was in calls that count.
+            let busy = Window { joules: 2.0 * busy_watts, seconds: 2.0, call_seconds: 1.0, calls: 5 };
+            put(Ok(("rapl-package", idle_watts, busy)), &mut row);
             (row.power_w, row.energy_j_per_sample, row.energy_kind.unwrap())
         };
         assert_eq!(of(10.0, 30.0), (Some(20.0), Some(2.0), "rapl-package".into()));

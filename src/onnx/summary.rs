@@ -67,9 +67,10 @@ impl GraphProto {
         let is_quantised = self.nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
             let starts = |word: &str| op_type.starts_with(word);
-            // One of ONNX Runtime's own begins with rounding its activations, as `DynamicQuantizeLSTM`.
-            let is_own = starts("QLinear") || starts("DynamicQuantize");
-            is_own || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
+            // Some of ONNX Runtime's own begin with rounding their activations, as `DynamicQuantizeLSTM`.
+            let is_own = starts("QLinear") || starts("DynamicQuantize") || matches!(op_type, "QAttention" | "QGemm");
+            let is_in_blocks = op_type == "MatMulNBits" && node.int("accuracy_level") == Some(ROUNDED_TO_I8);
+            is_own || is_in_blocks || op_type.contains("QuantizeLinear") || op_type.contains("Integer")
         });
         match [element::FLOAT, element::FLOAT16, element::BFLOAT16].map(elements) {
             _ if is_quantised => Dtype::I8,
@@ -105,6 +106,9 @@ impl GraphProto {
         lookups.filter_map(rows).min()
     }
 }
+
+/// The `accuracy_level` of a `MatMulNBits` that rounds its activations to i8.
+const ROUNDED_TO_I8: i64 = 4;
 
 /// Parts of the names of dimensions that are lengths and no batch.
 const LENGTHS: [&str; 10] = ["seq", "len", "time", "frame", "sample", "token", "height", "width", "num_", "point"];
@@ -225,9 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn a_recurrent_network_that_rounds_its_activations_is_of_integers() {
+    fn operators_that_round_their_activations_are_of_integers() {
         let lstm = NodeProto::new("DynamicQuantizeLSTM", &["x", "w", "r"], "y");
         assert_eq!(GraphProto { nodes: vec![lstm], ..graph() }.dtype(), Dtype::I8);
+        for (level, dtype) in [(1, Dtype::F32), (4, Dtype::I8)] {
+            let product = NodeProto {
+                attributes: vec![AttributeProto::int("accuracy_level", level)],
+                ..NodeProto::new("MatMulNBits", &["x", "w", "scales"], "y")
+            };
+            assert_eq!(GraphProto { nodes: vec![product], ..graph() }.dtype(), dtype);
+        }
     }
 
     #[test]

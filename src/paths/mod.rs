@@ -82,7 +82,7 @@ pub fn put_output_dir(folder: &Path) {
 
 /// The user's cache folder, which all projects and folders share.
 pub fn cache() -> PathBuf {
-    let home = || variable("HOME").or_else(|| variable("USERPROFILE")).map(PathBuf::from).unwrap_or_default();
+    let home = || std::env::home_dir().unwrap_or_default();
     variable("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from).join("inferbench")
 }
 
@@ -205,9 +205,9 @@ impl Paths {
 
     /// The folder where an imported model belongs, for its name.
     pub fn imported(&self, name: &str) -> PathBuf {
-        let folder = variable("INFERBENCH_MODELS_DIR").map(PathBuf::from);
-        let folder = folder.or_else(|| Some(self.checkout()?.join("models")));
-        folder.map_or_else(|| self.root.join(name), |models| models.join("exported").join(name))
+        let models = variable("INFERBENCH_MODELS_DIR").map(PathBuf::from);
+        let models = models.unwrap_or_else(|| self.checkout().unwrap_or(&self.root).join("models"));
+        models.join("exported").join(name)
     }
 
     /// Weights and graphs that were made from the definitions; may be deleted at any time.
@@ -238,13 +238,13 @@ impl Paths {
         format!("{program} {part}")
     }
 
-    /// The command that adds a feature of the build, and before it that which gets a native library.
-    pub fn build_command(&self, part: Option<&str>, feature: &str) -> String {
+    /// How a feature of the build is added: in a checkout by a command, after that which gets a native library.
+    pub fn build_advice(&self, part: Option<&str>, feature: &str) -> String {
         if self.place == Place::Elsewhere {
-            return format!("cargo install inferbench --features {feature}");
+            return format!("a build from a checkout with the feature {feature} has it");
         }
         let setup = part.map(|part| self.setup_command(part) + " && ").unwrap_or_default();
-        format!("{setup}cargo bench --features {feature}")
+        format!("add it with `{setup}cargo bench --features {feature}`")
     }
 
     /// The root of Criterion's tree, by Criterion's own rule.
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(paths.reports(), reports);
         assert!(paths.runs().starts_with(&reports) && paths.duels().starts_with(&reports));
         assert!(paths.native().starts_with(cache()) && paths.prepared().starts_with(cache()));
-        assert_eq!(paths.imported("net"), folder.path().join("net"));
+        assert_eq!(paths.imported("net"), folder.path().join("models/exported/net"));
         paths.check_writable().unwrap();
         std::fs::remove_dir_all(&reports).unwrap();
         std::fs::write(&reports, "").unwrap();

@@ -33,7 +33,7 @@ impl RecordColumn {
     pub fn head(&self) -> Column {
         let column = Column::of(self.header, self.is_number);
         match self.name {
-            P50 | "variant" | "backend" | "batch" | "ratio" => column.essential(),
+            P50 | HOST | "variant" | "backend" | "batch" | "ratio" => column.essential(),
             "interval" | "outputs" | "level" => column.minor(),
             _ => column,
         }
@@ -80,6 +80,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The name of the column of the median latency.
 pub const P50: &str = "p50";
+/// The column of the machine, which tables of several machines begin with.
+pub const HOST: &str = "host";
 /// The name of the column of the status and its message, which the page shows and tables have as footnotes.
 pub const STATUS: &str = "status";
 
@@ -93,6 +95,7 @@ const fn number(name: &'static str, header: &'static str, cell: fn(&Entry<'_>) -
 
 /// All columns, in the order in which they are shown.
 pub static COLUMNS: &[RecordColumn] = &[
+    text(HOST, |it| words(&it.record.host_id)),
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
@@ -134,8 +137,8 @@ pub static COLUMNS: &[RecordColumn] = &[
     number("accuracy", "accuracy", |Entry { record, .. }| {
         fraction_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
     }),
-    number("accuracy-change", "change, points", |it| {
-        (it.record.accuracy_change, change_in_points(it.record).unwrap_or_default())
+    number("accuracy-change", "accuracy change", |it| {
+        (it.record.accuracy_change, change_in_points(it.record).map(|it| it + " points").unwrap_or_default())
     }),
     number("top5", "top-5", |it| with(it.record.accuracy_top5, percent)),
     number("agreement", "agreement", |Entry { record, .. }| {

@@ -75,7 +75,7 @@ impl Standing {
     pub fn text(&self) -> String {
         let slowdown = self.slowdown.filter(|_| self.right > 0).map(|slowdown| format!(", {slowdown:.1} ×"));
         let share = self.smallest_provider_share.filter(|&share| share < 1.0);
-        let share = share.map(|share| format!(", {:.1} % of nodes", share * 100.0));
+        let share = share.map(|share| format!(", {:.1} % of nodes", (share * 1000.0).floor() / 10.0));
         self.short_text() + &slowdown.unwrap_or_default() + &share.unwrap_or_default()
     }
 
@@ -96,7 +96,8 @@ fn level(cases: &[Entry<'_>], right: &[&Entry<'_>], slowdown: Option<f64>) -> (L
         let level = if right.is_empty() { Level::None } else { Level::Low };
         return (level, failures(cases));
     }
-    let slower = |slowdown: f64| format!("{slowdown:.1} times the time of the fastest");
+    // Rounded up, so that none looks as if it were within a limit.
+    let slower = |slowdown: f64| format!("{:.1} times the time of the fastest", (slowdown * 10.0).ceil() / 10.0);
     match slowdown {
         Some(slowdown) if slowdown > MEDIUM => (Level::Low, slower(slowdown)),
         Some(slowdown) if slowdown > HIGH => (Level::Medium, slower(slowdown)),

@@ -123,7 +123,7 @@ fn profiles(reports: &Path) -> String {
         return String::new();
     }
     let mut table = Table::new([Column::text("profile"), Column::text("cases")]);
-    for ProfileLink { page, case_ids } in links {
+    for ProfileLink { page, case_ids, .. } in links {
         let name = page.split('/').nth(1).unwrap_or_default().to_owned();
         table.row([Cell::from(name).link(page), Cell::from(case_ids.join(", "))]);
     }

@@ -31,7 +31,7 @@ const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,
                        max_rel_error,latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,\
                        latency_p95_ms,latency_p95_upper_ms,latency_p99_ms,latency_p99_upper_ms,throughput_ips,\
                        throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,\
-                       output_cosine,verified_by";
+                       output_cosine,verified_by,data_source";
 
 /// A title names no more machines.
 const MOST_NAMED: usize = 3;
@@ -57,6 +57,9 @@ pub struct Payload {
     columns: Vec<Value>,
     /// Records with what follows from all of them, and a cell for each column.
     cases: Vec<Value>,
+    /// The machine and the id of each case.
+    #[serde(skip)]
+    places: Vec<(String, String)>,
     /// How well each model works on each backend, device and dtype, and the rule of the levels.
     matrix: Vec<Value>,
     rule: &'static str,
@@ -111,6 +114,7 @@ impl Payload {
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
             cases: shown.cases.iter().zip(&entries).zip(titles).map(case).collect(),
+            places: shown.cases.iter().map(|it| (it.record.host_id.clone(), it.record.case().to_string())).collect(),
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
@@ -121,28 +125,28 @@ impl Payload {
         }
     }
 
-    /// Gives each case that was put under load the points of its curve of rate and latency, by the ids of the cases.
-    pub fn give_curves(&mut self, curves: &BTreeMap<String, Vec<CurvePoint>>) {
-        for case in &mut self.cases {
-            if let Some(curve) = case["id"].as_str().and_then(|id| curves.get(id)) {
+    /// Gives each case that was put under load the points of its curve of rate and latency, by the machines and the ids of the cases.
+    pub fn give_curves(&mut self, curves: &BTreeMap<(String, String), Vec<CurvePoint>>) {
+        for (case, place) in self.cases.iter_mut().zip(&self.places) {
+            if let Some(curve) = curves.get(place) {
                 case["load"] = json!(curve);
             }
         }
-        // The curve of a server is beside that of the first case which does the same work here.
-        for (id, points) in curves.iter().filter(|(id, _)| id.contains(OF_A_SERVER)) {
+        // The curve of a server is beside that of the first case which does the same work on its machine.
+        for ((host_id, id), points) in curves.iter().filter(|((_, id), _)| id.contains(OF_A_SERVER)) {
             let work = |id: &str| Some((id.split_once('/')?.0.to_owned(), id.rsplit_once('/')?.1.to_owned()));
-            let is_same = |case: &&mut Value| case["id"].as_str().and_then(work) == work(id);
-            let Some(case) = self.cases.iter_mut().find(is_same) else { continue };
+            let is_same = |(own_host, own_id): &(String, String)| own_host == host_id && work(own_id) == work(id);
+            let Some(case) = self.places.iter().position(is_same).map(|place| &mut self.cases[place]) else { continue };
             let mut all = case["load"].as_array().cloned().unwrap_or_default();
             all.extend(points.iter().map(|point| json!(point)));
             case["load"] = Value::Array(all);
         }
     }
 
-    /// Gives each case that has a profile the link to its page, by the ids of the cases.
-    pub fn link_profiles(&mut self, pages: &BTreeMap<String, String>) {
-        for case in &mut self.cases {
-            if let Some(page) = case["id"].as_str().and_then(|id| pages.get(id)) {
+    /// Gives each case that has a profile the link to its page, by the machines and the ids of the cases.
+    pub fn link_profiles(&mut self, pages: &BTreeMap<(String, String), String>) {
+        for (case, place) in self.cases.iter_mut().zip(&self.places) {
+            if let Some(page) = pages.get(place) {
                 case["profile"] = page.as_str().into();
             }
         }

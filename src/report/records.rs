@@ -1,10 +1,12 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::checks::{Check, CheckSuite, Checks, Outcome};
-use super::columns::{P50, RecordColumn, chosen};
+use super::columns::{HOST, P50, RecordColumn, chosen};
 use super::numbers::{commit, short_percent};
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
 use super::table::{BEST, Cell, Table, wrapped};
@@ -19,10 +21,12 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: Format) -> String {
     let ReportedRun { records, metrics, .. } = run;
     let groups = rank(records, run.equal_machines.is_some());
+    let has_hosts = records.iter().any(|record| record.host_id != records[0].host_id);
+    let table = |rows: &[Entry<'_>]| table(rows, columns, has_hosts);
     let equality = run.equal_machines.map(|it| equality(it) + "\n").unwrap_or_default();
     let tables = groups.iter().map(|(title, rows)| match format {
-        Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
-        _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
+        Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows).markdown()),
+        _ => format!("\n{}\n{}", escape::terminal(title), table(rows).terminal()),
     });
     match format {
         Format::Table => {
@@ -30,7 +34,7 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
             format!("{}\n{}", tables.collect::<String>(), lines.map(|line| wrapped(line, 0)).collect::<String>())
         }
         Format::Markdown => {
-            let source = records.first().map(source).unwrap_or_default();
+            let source = source(records);
             format!("{}{LEGEND}\n{equality}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => {
@@ -99,9 +103,12 @@ pub fn schema() -> String {
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
-fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
+fn table(rows: &[Entry<'_>], columns: &[String], has_hosts: bool) -> Table {
     let is_asked = !columns.is_empty();
-    let columns = chosen(columns, rows);
+    let mut columns = chosen(columns, rows);
+    if has_hosts && !is_asked {
+        columns.splice(0..0, RecordColumn::find(HOST));
+    }
     let mut table = Table::new(columns.iter().map(|column| column.head())).whole(is_asked);
     for entry in rows {
         let cell = |column: &&RecordColumn| {
@@ -121,10 +128,13 @@ fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
     table
 }
 
-/// The run, host and commit of a record.
-fn source(record: &Record) -> String {
+/// The run of the records, its hosts and its commit.
+fn source(records: &[Record]) -> String {
+    let Some(record) = records.first() else { return String::new() };
+    let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+    let hosts = format!("{} {}", if hosts.len() > 1 { "hosts" } else { "host" }, Vec::from_iter(hosts).join(", "));
     let commit = commit(record.git_commit.as_deref(), record.git_dirty);
-    format!("Run {} on host {}, commit {commit}.\n", record.run_id, record.host_id)
+    format!("Run {} on {hosts}, commit {commit}.\n", record.run_id)
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub struct JobStatus {
 /// Something that happened to a job; the number is its place in the list of events.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct JobEvent {
-    /// `state`, `planned`, `case` or `result`.
+    /// `state`, `planned`, `case` or `left`.
     pub kind: &'static str,
     pub data: Value,
 }

@@ -138,7 +138,10 @@ pub async fn run(State(context): State<Arc<Context>>, Path(id): Path<String>) ->
     let name = id.clone();
     let facts = match is_running {
         true => None,
-        false => blocking(move || Ok(find(&context.paths, &name)?.and_then(|run| run.facts().ok()))).await?,
+        false => {
+            context.may_read()?;
+            blocking(move || Ok(find(&context.paths, &name)?.and_then(|run| run.facts().ok()))).await?
+        }
     };
     if job.is_none() && facts.is_none() {
         return Err(no_run());
@@ -157,6 +160,7 @@ fn find(paths: &Paths, id: &str) -> anyhow::Result<Option<crate::history::Run>> 
 
 /// `GET /api/v1/runs/{id}/report`: the page with charts that the run has left.
 pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>) -> Result<Response, Failure> {
+    context.may_read()?;
     let reading = move || {
         let page = find(&context.paths, &id)?.map(|run| run.pages().join(REPORT)).filter(|page| page.is_file());
         Ok(page.map(fs_err::read).transpose()?)
@@ -167,6 +171,7 @@ pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>)
 /// `GET /api/v1/runs/profiles/{profile}/profile.html`: the page of a profile. A report, which is one folder below those of the profiles, has
 /// links to `../profiles/…`, and this is where they lead from the path of the report.
 pub async fn profile(State(context): State<Arc<Context>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    context.may_read()?;
     let reading = move || {
         // The name is looked up among those that there are.
         let folders = folders_with(&context.paths.reports().join(PROFILES), PAGE);

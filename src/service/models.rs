@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use walkdir::WalkDir;
 
 use super::failure::Failure;
 use crate::catalogue::{Entry, Place, find_name, is_model_file, read_catalogue};
@@ -63,8 +64,11 @@ impl Models {
 
     /// The catalogue, which is read again when a file was added or removed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
-        let changed = |folder: &str| self.folder.join(folder).metadata().and_then(|it| it.modified()).ok();
-        let stamp: Stamp = FOLDERS.iter().map(|folder| changed(folder)).collect();
+        // The folders, and those in them, which may each hold the files of a model.
+        let folders =
+            FOLDERS.iter().flat_map(|name| WalkDir::new(self.folder.join(name)).max_depth(1).sort_by_file_name());
+        let folders = folders.filter_map(Result::ok).filter(|entry| entry.file_type().is_dir());
+        let stamp: Stamp = folders.map(|folder| folder.metadata().ok()?.modified().ok()).collect();
         let mut read = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((of, entries)) = &*read
             && *of == stamp

@@ -43,7 +43,8 @@ fn cumulative(count: usize) -> Vec<f64> {
     let mut probabilities = vec![0.0; count * (count + 1) / 2 + 1];
     probabilities[0] = 1.0;
     for rank in 1..=count {
-        for sum in (0..probabilities.len()).rev() {
+        // No sum of the ranks so far is larger.
+        for sum in (0..=rank * (rank + 1) / 2).rev() {
             let with = sum.checked_sub(rank).map_or(0.0, |rest| probabilities[rest]);
             probabilities[sum] = f64::midpoint(probabilities[sum], with);
         }

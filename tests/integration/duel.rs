@@ -340,7 +340,7 @@ fn bad_programs_and_too_few_generations_are_refused() {
     workplace.write("notes", "not an executable");
     duel(&workplace, ["./base", "notes"], &[]).finish().with_code(2).saying(&["neither an executable nor a suite"]);
     let few = workplace.inferbench(&["duel", "./base", "./base", "--generations", "7"]).finish().with_code(2);
-    few.saying(&["7 generations show nothing: at least 12"]);
+    few.saying(&["7 is not in 12..=1000"]);
     let unknown = duel(&workplace, [".", "."], &["--model", "nothing"]).finish().with_code(2);
     unknown.saying(&["no model \"nothing\""]);
     duel(&workplace, ["./base", "./absent"], &[]).finish().with_code(2);

@@ -393,9 +393,15 @@ fn a_case_with_a_profile_has_a_link_to_it() {
     let case_id = "resnet50/tch-cpu-f32/1";
     let folder = workplace.path("target-reports/profiles/20260102T000000Z-aaaa1111");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("profile.json"), serde_json::json!({ "cases": [{ "case_id": case_id }] }).to_string())
-        .unwrap();
+    let profile =
+        |host_id: &str| serde_json::json!({ "host_id": host_id, "cases": [{ "case_id": case_id }] }).to_string();
+    fs::write(folder.join("profile.json"), profile(HERE.0)).unwrap();
     fs::write(folder.join("profile.html"), "").unwrap();
+    // That of another machine is none of this case.
+    let of_other = workplace.path("target-reports/profiles/20260103T000000Z-bbbb2222");
+    fs::create_dir_all(&of_other).unwrap();
+    fs::write(of_other.join("profile.json"), profile(FASTER.0)).unwrap();
+    fs::write(of_other.join("profile.html"), "").unwrap();
     let report = workplace.inferbench(&["report", "--format", "html"]).finish().with_code(0).stdout;
     let page = fs::read_to_string(report.trim_end()).unwrap();
     let payload = payload(&page);

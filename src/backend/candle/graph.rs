@@ -25,6 +25,8 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     if let Some(proto::NodeProto { op_type, domain, .. }) = source.graph.nodes.iter().find(is_of_others) {
         return Err(CaseFailure::unsupported(format!("candle-onnx has no operator {op_type} of the set {domain:?}")));
     }
+    // The standard set has two names, of which everything below knows one.
+    source.graph.nodes.iter_mut().filter(|node| node.domain == "ai.onnx").for_each(|node| node.domain.clear());
     if source.opset() < 13 {
         let is_softmax = |node: &&mut proto::NodeProto| ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str());
         for node in source.graph.nodes.iter_mut().filter(is_softmax) {
@@ -36,11 +38,18 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     for initializer in &source.graph.initializers {
         constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
     }
+    // candle-onnx reads the numbers of constants, and not the shapes of all of them.
+    source.graph.nodes.iter_mut().for_each(make_constant_a_tensor);
+    for node in &source.graph.nodes {
+        if let (Some(tensor), [output]) = (node.constant(), node.outputs.as_slice()) {
+            constants.insert(output.clone(), decoded(&source, tensor)?);
+        }
+    }
+    source.graph.nodes.retain(|node| node.constant().is_none());
     let own = &mut source.graph;
     own.initializers.clear();
     // Older exporters list initializers among the inputs too.
     own.inputs.retain(|input| !constants.contains_key(&input.name));
-    own.nodes.iter_mut().for_each(make_constant_a_tensor);
     // No padding is what there is without the attribute.
     let is_no_padding = |own: &proto::AttributeProto| own.name == "auto_pad" && own.s.as_deref() == Some(b"VALID");
     own.nodes.iter_mut().for_each(|node| node.attributes.retain(|own| !is_no_padding(own)));

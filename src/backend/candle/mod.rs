@@ -28,15 +28,17 @@ mod quantised;
 mod spatial;
 mod tensor;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use candle_core::Device;
 
 use self::tensor::device_of;
 use crate::backend::artifact::{Format, check_artifact};
+use crate::backend::cuda::cuda_environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
-use crate::definition::{CaseFailure, Dtype, Model};
+use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 use crate::fixture::Reads;
 
 pub struct Candle;
@@ -51,6 +53,10 @@ impl Backend for Candle {
         ["cpu", "cuda", "mps"]
             .map(|device| DeviceReport::certain(device, describe(device).map_err(CaseFailure::unavailable)))
             .into()
+    }
+
+    fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

@@ -12,6 +12,11 @@ fn pair(values: &[i64], rank: usize, usual: usize) -> Option<[usize; 2]> {
     if rank == 1 { Some([usual, of_axis(0)?]) } else { Some([of_axis(0)?, of_axis(1)?]) }
 }
 
+/// Whether strides or dilations are not 0, and no larger than those of any network: kernels are made of their size.
+fn are_usable(numbers: [usize; 2]) -> bool {
+    numbers.iter().all(|own| (1..=4096).contains(own))
+}
+
 /// A transposed convolution of one group, in one or two dimensions, as matrix products with parts of the kernel.
 ///
 /// A part has the size of the stride: what it makes of an element are tiles that do not overlap. The sum is over the tiles of all
@@ -26,7 +31,7 @@ pub fn conv_transpose(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -
     let (strides, dilations, more) = (of_node("strides", 1)?, of_node("dilations", 1)?, of_node("output_padding", 0)?);
     let pads = ints(node, "pads");
     let (before, after) = (pair(pads, rank, 0)?, pair(pads.get(rank..).unwrap_or_default(), rank, 0)?);
-    if strides.contains(&0) || dilations.contains(&0) {
+    if !are_usable(strides) || !are_usable(dilations) {
         return None;
     }
     let weight = if rank == 1 { weight.unsqueeze(2).ok()? } else { weight.clone() };
@@ -95,7 +100,7 @@ fn parts_of(kernel: &Tensor, [rows, columns]: [usize; 2], counts: [usize; 2]) ->
 pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let strides = pair(ints(node, "strides"), 2, 1)?;
     let is_plain = ints(node, "dilations").iter().all(|&dilation| dilation == 1);
-    if weight.rank() != 4 || strides[0] == strides[1] || strides.contains(&0) || !is_plain {
+    if weight.rank() != 4 || strides[0] == strides[1] || !are_usable(strides) || !is_plain {
         return None;
     }
     let pads = ints(node, "pads");

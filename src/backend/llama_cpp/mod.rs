@@ -21,6 +21,7 @@ use self::log::told;
 use self::session::{DTYPES, LlamaSession};
 use self::settings::Settings;
 use crate::backend::artifact::names;
+use crate::backend::cuda::cuda_environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index, device_kind};
@@ -50,8 +51,12 @@ impl Backend for LlamaCpp {
     }
 
     /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.
-    fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
-        vec![("GGML_NO_BACKTRACE", "1".into())]
+    fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        let mut variables = vec![("GGML_NO_BACKTRACE", "1".into())];
+        if device_kind(device) == "cuda" {
+            variables.extend(cuda_environment());
+        }
+        variables
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {

@@ -182,14 +182,17 @@ fn check_together(name: &str, progress: &Progress) -> Result<(), CaseFailure> {
     }
 }
 
-/// Calls before a first timed turn, after `made` calls of its row: whole rows, and the calls of its row until then.
+/// Calls before a first timed turn, after `made` calls of its row. Those of a turn that begins no row end with the calls of its row until then.
 fn lead_in(first: Turn, made: usize, row: usize, together: usize, call_ns: Option<u64>) -> Vec<Turn> {
     let Some(call) = call_ns.map(Duration::from_nanos).filter(|call| *call < LONG) else { return Vec::new() };
     if row > 1 && together > 1 {
         return Vec::new();
     }
     let enough = LEAD.as_nanos().div_ceil(call.as_nanos().max(1)) as usize;
-    let calls = enough.next_multiple_of(row * together) + if first.is_first { 0 } else { made };
+    let calls = match first.is_first {
+        true => enough.next_multiple_of(together),
+        false => enough.saturating_sub(made).next_multiple_of(row * together) + made,
+    };
     (0..calls).map(|call| Turn { is_first: call % row == 0, ..first }).collect()
 }
 
@@ -381,8 +384,9 @@ mod tests {
             let turns = lead_in(Turn { binding: 2, is_first }, made, row, together, call_ns);
             turns.iter().map(|turn| turn.is_first).collect::<Vec<_>>()
         };
-        assert_eq!(lead(false, 2, 3, 1, Some(400_000)), [true, false, false, true, false]);
-        assert_eq!(lead(true, 2, 3, 1, Some(400_000)), [true, false, false]);
+        assert_eq!(lead(false, 2, 3, 1, Some(400_000)), [true, false]);
+        assert_eq!(lead(false, 1, 3, 1, Some(400_000)), [true, false, false, true]);
+        assert_eq!(lead(true, 2, 3, 1, Some(400_000)), [true, false]);
         assert_eq!(lead(true, 0, 1, 4, Some(100_000)).len(), 8);
         let is_none = [lead(true, 0, 1, 1, None), lead(true, 0, 1, 1, Some(5_000_000)), lead(true, 0, 3, 2, Some(1))];
         assert!(is_none.iter().all(Vec::is_empty));

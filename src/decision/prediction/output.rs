@@ -13,7 +13,7 @@ use super::scaling::in_words;
 use crate::definition::Dtype;
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
 use crate::report::table::{Cell, Column, Table, wrapped};
-use crate::report::{Format, json, schema_of};
+use crate::report::{Format, escape, json, schema_of};
 
 /// A case that was asked about, and the answer: a prediction or a refusal.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -85,7 +85,7 @@ pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> Str
     match format {
         Format::Markdown if has_figures => table.markdown(),
         _ if has_figures => table.terminal(),
-        Format::Markdown => notes.iter().map(|note| format!("{note}\n")).collect(),
+        Format::Markdown => notes.iter().map(|note| format!("- {}\n", escape::markdown(note))).collect(),
         _ => notes.iter().map(|note| wrapped(note, 0)).collect(),
     }
 }

@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
         session.sync()?;
         let elapsed = start.elapsed();
         let compilation = session.compilation();
-        let compiled_now = compilation.unwrap_or_default() - compiled_before;
+        let compiled_now = compilation.unwrap_or_default().saturating_sub(compiled_before);
         let first = session.first_call().unwrap_or_else(|| elapsed.saturating_sub(compiled_now));
         outcome.row.first_inference_ms = Some(milliseconds(first));
         // A runtime that compiles in more calls than the first tells it only of a longer run.

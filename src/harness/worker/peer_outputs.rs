@@ -13,6 +13,8 @@ use crate::run_data::files::{read_cbor, write_cbor};
 #[derive(Serialize, Deserialize)]
 pub struct PeerOutputs {
     pub backend: String,
+    #[serde(default)]
+    pub device: String,
     pub dtype: Dtype,
     /// By binding.
     pub bindings: Vec<NamedTensors>,
@@ -27,13 +29,25 @@ impl PeerOutputs {
     /// Reads what a case is to be compared with: outputs in f32, or else in its own dtype. Returns `None` if no other backend
     /// has left any.
     pub fn read(run_folder: &Path, case: &Case) -> anyhow::Result<Option<Self>> {
-        let in_f32 = read_cbor(&Self::path(run_folder, case, Dtype::F32))?;
-        if in_f32.is_some() { Ok(in_f32) } else { read_cbor(&Self::path(run_folder, case, case.dtype)) }
+        for dtype in [Dtype::F32, case.dtype] {
+            let found: Option<Self> = read_cbor(&Self::path(run_folder, case, dtype))?;
+            // A run that goes on has what the case itself has left before.
+            let is_own = |it: &Self| (&it.backend, &it.device, it.dtype) == (&case.backend, &case.device, case.dtype);
+            if let Some(found) = found.filter(|it| !is_own(it)) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Leaves a case's outputs for the backends that come after it.
     pub fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> anyhow::Result<()> {
-        let outputs = PeerOutputs { backend: case.backend.clone(), dtype: case.dtype, bindings: bindings.to_vec() };
+        let outputs = PeerOutputs {
+            backend: case.backend.clone(),
+            device: case.device.clone(),
+            dtype: case.dtype,
+            bindings: bindings.to_vec(),
+        };
         write_cbor(&Self::path(run_folder, case, case.dtype), &outputs)
     }
 }
@@ -65,6 +79,8 @@ mod tests {
         let same = read(Dtype::Bf16).unwrap();
         assert_eq!((same.backend.as_str(), same.dtype, same.bindings), ("ort", Dtype::Bf16, left(1.0)));
         PeerOutputs::write(folder.path(), &case("candle", Dtype::F32), &left(2.0)).unwrap();
+        let own = PeerOutputs::read(folder.path(), &case("candle", Dtype::F32)).unwrap();
+        assert!(own.is_none(), "a case is not compared with itself");
         for dtype in [Dtype::F32, Dtype::Bf16] {
             let other = read(dtype).unwrap();
             assert_eq!((other.backend.as_str(), other.dtype, other.bindings), ("candle", Dtype::F32, left(2.0)));

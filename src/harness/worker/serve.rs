@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded_case::Worker;
 use super::{call_server, token_server};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure, Status, device_type};
 use crate::harness::protocol::WorkItem;
 use crate::measurement::serving::{Batching, Serve, Trials, with_instances};
 use crate::measurement::{EnergyMeter, memory};
@@ -36,7 +36,8 @@ impl Worker<'_> {
                 None => Ok(Box::new(call_server::open(job, item, terms, number)?)),
             }
         };
-        let meter = EnergyMeter::of(&item.case.device, outcome.row.device_type.as_deref());
+        let computes_on = outcome.row.device_type.as_deref().or(device_type(&item.case.device));
+        let meter = EnergyMeter::of(&item.case.device, computes_on);
         let energy_kind =
             meter.as_ref().map_or_else(|reason| format!("none: {reason:#}"), |meter| meter.kind.to_owned());
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());

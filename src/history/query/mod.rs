@@ -52,7 +52,7 @@ pub struct Question {
     pub shown: Vec<Figure>,
     /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
     #[arg(long = "sort", value_name = "COLUMN")]
-    pub order: Option<Figure>,
+    pub order: Option<String>,
     /// The largest value first
     #[arg(long = "descending")]
     pub is_descending: bool,
@@ -237,10 +237,13 @@ impl Question {
 
     /// Sorts the rows of the answer and leaves the first ones. A row without a value comes last.
     fn sort(&self, answer: &mut Answer, is_grouped: bool, figures: &[Figure]) -> Result<()> {
-        let header = match self.order {
-            Some(order) if self.groups.contains(&order.column) => Some(order.header()),
-            Some(order) if is_grouped => Some(order.of_group()?.header()),
-            Some(order) => Some(order.header()),
+        let header = match &self.order {
+            Some(header) if answer.columns.contains(header) => Some(header.clone()),
+            Some(name) => {
+                let figure: Figure = name.parse()?;
+                let is_of_group = is_grouped && !self.groups.contains(&figure.column);
+                Some(if is_of_group { figure.of_group()? } else { figure }.header())
+            }
             None => figures.first().filter(|_| is_grouped).map(|figure| figure.header()),
         };
         if let Some(header) = header {
@@ -329,10 +332,12 @@ mod tests {
         assert_eq!(answer.notes, Vec::<String>::new());
         records[2] = record("ort", 8, Some(1.0));
         assert!(ask(&records, &question).unwrap().notes[0].starts_with("rows of one group differ in batch_size: "));
-        let (order, limit) = ("max:p50".parse().ok(), Some(1));
+        let (order, limit) = (Some("max:p50".to_owned()), Some(1));
         let largest = ask(&records, &Question { order, is_descending: true, limit, ..question.clone() }).unwrap();
         assert_eq!((largest.rows.len(), &largest.rows[0][0]), (1, &json!("ort")));
-        let order = "p99".parse().ok();
+        let by_rows = ask(&records, &Question { order: Some("rows".into()), ..question.clone() }).unwrap();
+        assert_eq!(by_rows.rows[0][0], json!("tch"));
+        let order = Some("p99".to_owned());
         assert!(ask(&records, &Question { order, ..question }).unwrap_err().to_string().contains("--show adds it"));
     }
 

@@ -91,8 +91,8 @@ pub struct Hope {
     pub most_over: usize,
 }
 
-/// Queries of a stream at most: those of a null backend would fill the memory.
-const MOST_QUERIES: usize = 2_000_000;
+/// Requests of a trial whose length is a time, at most: those of a null backend would fill the memory.
+const MOST_BY_TIME: usize = 10_000_000;
 /// How long after its last arrival a trial waits for answers, in lengths of its schedule, and at least.
 const PATIENCE_LENGTHS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -160,10 +160,11 @@ fn serve_stream(
         ..Trial::default()
     };
     let begin = Instant::now();
-    while trial.served.len() < MOST_QUERIES
-        && !queue.is_hopeless()
-        && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time)
-    {
+    while !queue.is_hopeless() && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time) {
+        if trial.served.len() >= MOST_BY_TIME {
+            queue.cut();
+            break;
+        }
         let number = trial.served.len();
         let started = Instant::now();
         let mut done = 0;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Expected, Hope, Instances, Stream, Users, Watch};
+use super::{Expected, Hope, Instances, MOST_BY_TIME, Stream, Users, Watch};
 use crate::definition::{CaseFailure, Status};
 use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::EnergyMeter;
@@ -12,7 +12,6 @@ use crate::statistics::most_over;
 /// Samples of a query of the multi-stream scenario, as in MLPerf LoadGen.
 const SAMPLES_OF_MULTI: usize = 8;
 /// Queries of a trial at most, unless more are asked for: what takes no time would fill the memory.
-const MOST_BY_TIME: usize = 10_000_000;
 /// How long a session is timed alone, for an idea of how fast it is.
 const PILOT: Duration = Duration::from_millis(200);
 /// The same of a server, which several users ask.
@@ -117,7 +116,15 @@ impl Trials<'_> {
         }
         let requests = match self.terms.rate.filter(|_| scenario == Scenario::Server) {
             Some(rate) => self.queries_at(rate),
-            None => ((RESERVE * seconds * self.capacity()?) as usize).min(MOST_BY_TIME),
+            None => {
+                let requests = RESERVE * seconds * self.capacity()?;
+                if requests > MOST_BY_TIME as f64 && self.observer.is_none() {
+                    return Err(CaseFailure::failed(format!(
+                        "about {requests:.0} requests would be noted, and {MOST_BY_TIME} can be: shorten `--duration`, or say `--rate`"
+                    )));
+                }
+                (requests as usize).min(MOST_BY_TIME)
+            }
         };
         let tokens = |number| self.terms.lengths.as_ref().map_or(0, |it| load::lengths_of(it, seed, number, [1, 1])[1]);
         Ok(Expected { requests, tokens: (0..requests).map(tokens).sum() })

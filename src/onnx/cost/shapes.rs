@@ -76,6 +76,14 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
     let unknown = || anyhow!("an operator whose cost is not known");
     ensure!(node.is_standard() && !node.has_subgraph(), unknown());
     let inputs = &inputs_of(node, given)?;
+    let list = match node.op_type.as_str() {
+        "ConstantOfShape" => Some(0),
+        "Expand" | "Reshape" => Some(1),
+        _ => None,
+    };
+    // A list of sizes that is not known may be as long as a file says, and each of them would be made.
+    let is_open = |place: usize| inputs.get(place).and_then(Option::as_ref).is_some_and(|it| it.values().is_none());
+    ensure!(!list.is_some_and(is_open), "its shape depends on the values of the inputs");
     let infer = |rule: &dyn InferShapes| infer(rule, inputs);
     let is_in = |names: &str| names.split_ascii_whitespace().any(|name| name == node.op_type);
     let int = |name: &str, default: i64| node.int(name).map_or(default, |number| number) as i32;
@@ -380,6 +388,11 @@ mod tests {
         assert!(reshape(&[7, -1]).unwrap_err().to_string().starts_with("[2, 6, 5] cannot become"));
         let unknown = result("Reshape", &[], &[shape(&[2]), shape(&[1])]).unwrap_err().to_string();
         assert!(unknown.contains("depends on the values of the inputs"), "{unknown}");
+        // As many sizes as a hostile file says would not fit the memory.
+        let many = shape(&[i32::MAX as usize]);
+        assert!(result("Reshape", &[], &[shape(&[2]), many.clone()]).is_err());
+        assert!(result("Expand", &[], &[shape(&[2]), many.clone()]).is_err());
+        assert!(result("ConstantOfShape", &[], &[many]).is_err());
     }
 
     #[test]

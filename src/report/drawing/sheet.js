@@ -27,7 +27,8 @@ function chartSvg(id) {
   const columns = isWide ? 1 : Math.min(SHEET.columns, panels.length);
   const gap = 22;
   const drawings = panels.map(({ title, draw }) => ({ title, svg: plotOf(draw((isWide ? SHEET.wide : SHEET.panel) - gap)) }));
-  const panelWidth = Math.max(isWide ? SHEET.wide : SHEET.panel, ...drawings.map(({ svg }) => gap + Number(svg.getAttribute("width"))));
+  const panelWidth = Math.max(isWide ? SHEET.wide : SHEET.panel, ...drawings.map(({ svg }) => gap + Number(svg.getAttribute("width"))),
+    ...drawings.map(({ title }) => (title ? gap + textWidth(title, 13.5) : 0)));
   const content = Math.max(columns * panelWidth, textWidth(chart.title, 17));
 
   const nodes = [words(chart.title, SHEET.margin, SHEET.margin + 14, { "font-size": 16, "font-weight": "bold" })];

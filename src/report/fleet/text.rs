@@ -5,19 +5,27 @@ use std::collections::BTreeMap;
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetMachine, Kind};
 use crate::compare::{MachineDifference, Quantity, RatioInterval};
 use crate::report::numbers::{latency, percent, plural, signed_percent, three_digits, three_digits_of_any};
-use crate::report::table::{Cell, Column, Table};
-use crate::report::{Format, json};
+use crate::report::table::{Cell, Column, Table, wrapped};
+use crate::report::{Format, escape, json};
 
 impl Fleet {
     /// The report's part about the machines, ending with a line break.
     pub fn render(&self, format: Format) -> String {
         let tables = [self.matrix(), self.table_of_machines(), self.table_of_levels()];
+        // The lines stand below the table of machines. Of many equal machines, none has a row.
+        let lines = if tables[1].is_empty() { self.lines() } else { Vec::new() };
         let titles = ["Cases and machines", "Machines", "Compatibility over the machines"];
         let both = titles.into_iter().zip(tables).filter(|(_, table)| !table.is_empty());
         match format {
             Format::Json => json(self),
-            Format::Markdown => both.map(|(title, table)| format!("## {title}\n\n{}\n", table.markdown())).collect(),
-            Format::Table => both.map(|(title, table)| format!("{title}\n{}\n", table.terminal())).collect(),
+            Format::Markdown => {
+                let lines: String = lines.iter().map(|line| format!("{}\n\n", escape::markdown(line))).collect();
+                both.map(|(title, table)| format!("## {title}\n\n{}\n", table.markdown())).collect::<String>() + &lines
+            }
+            Format::Table => {
+                let lines: String = lines.iter().map(|line| wrapped(line, 0)).collect();
+                both.map(|(title, table)| format!("{title}\n{}\n", table.terminal())).collect::<String>() + &lines
+            }
         }
     }
 

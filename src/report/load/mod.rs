@@ -37,7 +37,16 @@ pub enum Form {
 
 /// The load test in this form, ending with a line break. Of searches a table has the rates that were found, the knee, and the trials on both sides
 /// of the limit, with the columns that matter for them; with `has_all` it has every trial and column.
-pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String> {
+pub fn render(runs: &[LoadRun], form: Form, has_all: bool) -> anyhow::Result<String> {
+    match (form, runs) {
+        (Form::Json, [run]) => Ok(json(run)),
+        (Form::Json, runs) => Ok(json(&runs)),
+        (Form::Csv, runs) => separated(runs.iter().flat_map(|run| &run.results)),
+        (form, runs) => runs.iter().map(|run| render_one(run, form, has_all)).collect(),
+    }
+}
+
+fn render_one(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String> {
     let sentences = || sentences(run);
     Ok(match form {
         Form::Json => json(run),
@@ -233,8 +242,8 @@ pub struct CurvePoint {
     pub is_knee: bool,
 }
 
-/// The curve of each case's newest load test with several rates, by the ids of the cases; `runs` are the oldest first.
-pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<CurvePoint>> {
+/// The curve of each case's newest load test with several rates, by the machines and the ids of the cases; `runs` are the oldest first.
+pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<(String, String), Vec<CurvePoint>> {
     let is_shown = |row: &LoadResult| {
         let is_of_many = row.rate.is_some() || row.users.is_some();
         let is_complete = row.unanswered == 0 && !row.ended_early;
@@ -242,7 +251,7 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     };
     let mut curves = BTreeMap::new();
     for run in runs {
-        let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
+        let mut of_run: BTreeMap<(String, String), Vec<CurvePoint>> = BTreeMap::new();
         for row in run.results.into_iter().filter(is_shown) {
             let split = match &row.url {
                 Some(_) => row.server.clone().unwrap_or_else(|| "server".to_owned()),
@@ -256,7 +265,7 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
                 split,
                 is_knee: row.is_knee,
             };
-            of_run.entry(row.case_id).or_default().push(point);
+            of_run.entry((row.host_id, row.case_id)).or_default().push(point);
         }
         let has_tokens = |points: &[CurvePoint]| points.iter().any(|point| point.tokens_per_s.is_some());
         curves.extend(of_run.into_iter().filter(|(_, points)| points.len() > 1 || has_tokens(points)));
@@ -358,7 +367,7 @@ mod tests {
             ..LoadRun::default()
         };
         assert_eq!([1.0 / 60.0, 482.2].map(per_second), ["0.0167/s", "482/s"]);
-        let text = render(&run, Form::Table, true).unwrap();
+        let text = render_one(&run, Form::Table, true).unwrap();
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
@@ -369,12 +378,12 @@ mod tests {
             ..row
         };
         let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
-        let priced = render(&run, Form::Table, true).unwrap();
+        let priced = render_one(&run, Form::Table, true).unwrap();
         assert!(priced.contains("with 310 MB and 42.1 mJ a request for 0.20 USD per million\n"), "{priced}");
         let frugal = LoadResult { energy_j_per_request: Some(0.01), ..highest(1, 1, 240.0, 400.0) };
         let wasteful = LoadResult { energy_j_per_request: Some(0.02), ..highest(2, 1, 482.2, 310.0) };
         let run = LoadRun { results: vec![frugal, wasteful], ..LoadRun::default() };
-        let text_with_energy = render(&run, Form::Table, true).unwrap();
+        let text_with_energy = render_one(&run, Form::Table, true).unwrap();
         assert!(!text_with_energy.contains("beaten"), "{text_with_energy}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
     }
@@ -409,7 +418,7 @@ mod tests {
             LoadResult { is_knee: true, ..trial(333.0, true, 0) },
         ];
         let run = LoadRun { results, ..LoadRun::default() };
-        let text = render(&run, Form::Table, false).unwrap();
+        let text = render_one(&run, Form::Table, false).unwrap();
         for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "does not"] {
             assert!(text.contains(shown), "{shown}: {text}");
         }
@@ -418,7 +427,7 @@ mod tests {
             "2 × 1 threads serve 482/s (471 … 493, 95 % interval of 2 searches) at p99 ≤ 20.0 ms with 310 MB\n";
         assert!(text.ends_with(sentence), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        assert!(render(&run, Form::Table, true).unwrap().contains("700/s"));
+        assert!(render_one(&run, Form::Table, true).unwrap().contains("700/s"));
     }
 
     #[test]
@@ -434,15 +443,16 @@ mod tests {
         newer.results[2].verdict = Some(Verdict::Invalid);
         newer.results[3].ended_early = true;
         let found = curves([run(&[50.0, 60.0, 70.0]), newer, run(&[1.0])].into_iter());
-        let rates: Vec<f64> = found["m/ort-cpu-f32/1"].iter().map(|point| point.per_s).collect();
+        let place = (String::new(), "m/ort-cpu-f32/1".to_owned());
+        let rates: Vec<f64> = found[&place].iter().map(|point| point.per_s).collect();
         assert_eq!(rates, [100.0, 200.0]);
-        assert_eq!(found["m/ort-cpu-f32/1"][0].split, "2 × 1");
+        assert_eq!(found[&place][0].split, "2 × 1");
     }
 
     #[test]
     fn a_case_without_figures_says_why() {
         let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
-        let text = render(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown, false).unwrap();
+        let text = render_one(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown, false).unwrap();
         assert!(text.contains("| unsupported | no |") && !text.contains("p50"), "{text}");
     }
 }

@@ -12,6 +12,8 @@ use crate::history::{DATA, PAGE, PROFILES};
 pub struct ProfileLink {
     /// The page, relative to the folder of reports.
     pub page: String,
+    /// The machine; empty if it is not known.
+    pub host_id: String,
     /// The ids of its cases.
     pub case_ids: Vec<String>,
 }
@@ -20,6 +22,8 @@ pub struct ProfileLink {
 pub fn profile_links(reports: &Path) -> Vec<ProfileLink> {
     #[derive(Deserialize)]
     struct Cases {
+        #[serde(default)]
+        host_id: String,
         cases: Vec<Case>,
     }
     #[derive(Deserialize)]
@@ -30,10 +34,10 @@ pub fn profile_links(reports: &Path) -> Vec<ProfileLink> {
     let link = |folder: std::fs::DirEntry| {
         let name = folder.file_name().into_string().ok()?;
         let data = std::fs::read(folder.path().join(DATA)).ok()?;
-        let Cases { cases } = serde_json::from_slice(&data).ok()?;
+        let Cases { host_id, cases } = serde_json::from_slice(&data).ok()?;
         let is_there = folder.path().join(PAGE).is_file();
         let case_ids = cases.into_iter().map(|case| case.case_id).collect();
-        is_there.then(|| ProfileLink { page: format!("{PROFILES}/{}/{PAGE}", encoded(&name)), case_ids })
+        is_there.then(|| ProfileLink { page: format!("{PROFILES}/{}/{PAGE}", encoded(&name)), host_id, case_ids })
     };
     let mut links: Vec<ProfileLink> = folders.filter_map(link).collect();
     // Their names begin with the time.
@@ -41,8 +45,8 @@ pub fn profile_links(reports: &Path) -> Vec<ProfileLink> {
     links
 }
 
-/// The newest page of each case that has a profile, as a page in `folder` has to name it.
-pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<String, String> {
+/// The newest page of each case that has a profile, by its machine and id, as a page in `folder` has to name it.
+pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<(String, String), String> {
     let to_reports = match folder {
         folder if folder == reports => String::new(),
         folder if folder.parent() == Some(reports) => "../".to_owned(),
@@ -51,7 +55,8 @@ pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<String, String> {
     let mut pages = BTreeMap::new();
     for link in profile_links(reports) {
         for case_id in link.case_ids {
-            pages.entry(case_id.clone()).or_insert_with(|| format!("{to_reports}{}#{}", link.page, encoded(&case_id)));
+            let page = format!("{to_reports}{}#{}", link.page, encoded(&case_id));
+            pages.entry((link.host_id.clone(), case_id)).or_insert(page);
         }
     }
     pages
@@ -88,7 +93,7 @@ mod tests {
             ("20260101T000000Z-h", r#"[{"case_id":"m/ort-cpu-f32/1"},{"case_id":"n"}]"#),
             ("20260102T000000Z h", r#"[{"case_id":"n"}]"#),
         ] {
-            write(id, DATA, &format!("{{\"cases\":{cases}}}"));
+            write(id, DATA, &format!("{{\"host_id\":\"h\",\"cases\":{cases}}}"));
             write(id, PAGE, "");
         }
         write("20260103T000000Z-h", DATA, r#"{"cases":[{"case_id":"n"}]}"#);
@@ -101,8 +106,10 @@ mod tests {
             ("n", "../profiles/20260102T000000Z%20h/profile.html#n"),
         ];
         let of_run = newest_pages(reports.path(), &reports.path().join("run"));
-        assert_eq!(of_run, expected.map(|(case, page)| (case.to_owned(), page.to_owned())).into());
-        assert!(newest_pages(reports.path(), reports.path())["n"].starts_with("profiles/"));
+        assert_eq!(of_run, expected.map(|(case, page)| (("h".to_owned(), case.to_owned()), page.to_owned())).into());
+        assert!(
+            newest_pages(reports.path(), reports.path())[&("h".to_owned(), "n".to_owned())].starts_with("profiles/")
+        );
         assert!(profile_links(&reports.path().join("nowhere")).is_empty());
         assert_eq!(address(Path::new("/a b/#1/50%/c")), "/a%20b/%231/50%25/c");
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::report::escape;
+
 /// Columns of text where there is no terminal.
 const OF_A_PIPE: usize = 100;
 /// A narrower terminal is not a reason to leave out more.
@@ -32,7 +34,7 @@ pub fn left_out() -> Option<String> {
 /// The text in lines that have room, ending with a line break. All lines begin with so many spaces, and those after the first with two
 /// more. Words are not broken.
 pub fn wrapped(text: &str, indent: usize) -> String {
-    wrapped_within(text, indent, limit())
+    wrapped_within(&escape::terminal(text), indent, limit())
 }
 
 pub(super) fn limit() -> usize {

@@ -16,12 +16,23 @@ async function ask(path, options, attempts = 5) {
   return body;
 }
 
+// All items of a list, which has a thousand at most in one answer.
+async function all(path) {
+  const items = [];
+  for (let offset = 0; offset !== null;) {
+    const page = await ask(`${path}&limit=1000&offset=${offset}`);
+    items.push(...page.items);
+    offset = page.next_offset ?? null;
+  }
+  return items;
+}
+
 // What to measure.
 
 let devices = [];
 
 async function fillForm() {
-  const models = (await ask("/api/v1/models?limit=1000")).items.filter((model) => !model.unusable);
+  const models = (await all("/api/v1/models?")).filter((model) => !model.unusable);
   const names = [...new Set(models.map((model) => model.model))];
   byId("models").replaceChildren(...names.map((name) => make("option", { value: name }, name)));
   const found = await ask("/api/v1/devices");
@@ -99,7 +110,7 @@ function showState(job) {
 
 // The records of a run that is over, and its charts: the page that the run has left.
 async function showResult(id) {
-  const { items } = await ask(`/api/v1/records?run=${encodeURIComponent(id)}&limit=1000`);
+  const items = await all(`/api/v1/records?run=${encodeURIComponent(id)}`);
   if (followed !== id || items.length === 0) return;
   for (const record of items) showCase({ ...record, id: record.case_id, state: "finished" });
   const frame = make("iframe", { src: `/api/v1/runs/${encodeURIComponent(id)}/report`, title: `Charts of run ${id}` });

@@ -91,7 +91,9 @@ fn the_link_of_a_report_leads_to_the_page_of_the_profile() {
     let workplace = workplace();
     let folder = workplace.path("target-reports/profiles/20260101T000000Z a");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("profile.json"), r#"{"cases": [{"case_id": "digits/candle-cpu-f32/1"}]}"#).unwrap();
+    let host_id = inferbench::machine::Machine::read().host_id;
+    let profile = json!({ "host_id": host_id, "cases": [{ "case_id": "digits/candle-cpu-f32/1" }] });
+    fs::write(folder.join("profile.json"), profile.to_string()).unwrap();
     fs::write(folder.join("profile.html"), "where the time goes").unwrap();
     let server = Server::start(&workplace, &[]);
     let id = server.submit(SHORT_JOB);

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import shutil
@@ -30,6 +30,9 @@ class InferbenchError(RuntimeError):
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
         self.exit_code = exit_code
+
+    def __reduce__(self):
+        return type(self), (str(self), self.exit_code)
 
 
 def executable() -> str:
@@ -68,18 +71,17 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
-    """Runs the program; returns its exit code, its output, and the last line of what it has said meanwhile."""
+    """Runs the program; returns its exit code, its output, and its message."""
     process = subprocess.Popen(
         [executable(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
     )
-    last = [""]
+    said = []
 
     def relay() -> None:
         for line in process.stderr:
             if not quiet:
                 print(line, end="", file=sys.stderr, flush=True)
-            if line.strip():
-                last[0] = line.strip()
+            said.append(line.rstrip())
 
     relayed = threading.Thread(target=relay, daemon=True)
     relayed.start()
@@ -88,21 +90,40 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
         process.wait()
     except KeyboardInterrupt:
         process.send_signal(2) if os.name == "posix" else process.terminate()
+        # It may show much of what it has measured until then.
+        process.stdout.read()
         process.wait()
         raise
     relayed.join()
     if process.returncode == 130:
         raise KeyboardInterrupt
-    return process.returncode, output, last[0].removeprefix("inferbench: ")
+    return process.returncode, output, _message(said)
+
+
+def _message(said: list[str]) -> str:
+    """What the program has said of its failure: its error, or else what could not be measured, or its last line."""
+    said = [line for line in said if line and not line.startswith("left out for lack of width")]
+    errors = [place for place, line in enumerate(said) if line.startswith(("inferbench: ", "error: "))]
+    if errors:
+        return "\n".join(said[errors[-1] :]).removeprefix("inferbench: ")
+    left_out = [line for line in said if line.startswith("left out: ")]
+    return "\n".join(left_out or said[-1:])
 
 
 def _chosen(frame: str | None) -> str:
     """The form of the records. One that cannot be made is refused before anything is measured for it."""
     if frame not in (None, "pandas", "polars", "list"):
         raise ValueError(f"frame is {frame!r}, and not 'pandas', 'polars' or 'list'")
-    if frame in ("pandas", "polars") and not importlib.util.find_spec(frame):
-        raise ModuleNotFoundError(f"frame is {frame!r}, and {frame} is not installed", name=frame)
-    return frame or next((name for name in ("pandas", "polars") if importlib.util.find_spec(name)), "list")
+    if frame in ("pandas", "polars") and not _has(frame):
+        raise ModuleNotFoundError(f"frame is {frame!r}, and {frame} is not installed or cannot be imported", name=frame)
+    return frame or next((name for name in ("pandas", "polars") if _has(name)), "list")
+
+
+def _has(name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(name), "DataFrame")
+    except Exception:  # whatever a broken package raises
+        return False
 
 
 def _framed(records: list[dict[str, Any]], chosen: str) -> Any:
@@ -128,14 +149,14 @@ def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool =
     `status` is not `ok`.
     """
     chosen, flags = _chosen(frame), _flags(settings)
-    code, output, last = _start(["run", *map(os.fspath, models), *flags], quiet)
+    code, output, message = _start(["run", *map(os.fspath, models), *flags], quiet)
     if code not in HAS_RECORDS:
-        raise InferbenchError(last, code)
+        raise InferbenchError(message, code)
     files = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("CSV ")]
     if not files:
         # Such as a dry run.
         return _framed([], chosen)
-    code, output, last = _start(["report", "--format", "json", str(Path(files[-1]).parent)], True)
+    code, output, message = _start(["report", "--format", "json", str(Path(files[-1]).parent)], True)
     if code not in HAS_RECORDS:
-        raise InferbenchError(last, code)
+        raise InferbenchError(message, code)
     return _framed(json.loads(output), chosen)

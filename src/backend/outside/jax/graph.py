@@ -57,8 +57,15 @@ class Graph:
         self.path = Path(path)
         model = onnx.load(path, load_external_data=False)
         opsets = {opset.domain: opset.version for opset in model.opset_import}
-        if opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-            model = newer(model, opsets[""])
+        opset = opsets.get("", opsets.get("ai.onnx", OLDEST_OPSET))
+        if opset < OLDEST_OPSET:
+            model = newer(model, opset)
+        if opset < 11:
+            # What these operator sets mean, which the converter leaves out.
+            meant = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "simple"}
+            for node in model.graph.node:
+                if node.op_type == "Resize":
+                    node.attribute.extend(helper.make_attribute(name, value) for name, value in meant.items())
         self.nodes = [self._node(node) for node in model.graph.node]
         unknown = sorted({node.operator for node in self.nodes} - OPERATORS.keys() - {"Constant"})
         if unknown:

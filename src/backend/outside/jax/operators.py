@@ -124,7 +124,7 @@ def gelu(xp, attributes, x):
     return jax.nn.gelu(x, approximate=attributes.get("approximate", b"none") == b"tanh")
 
 
-@operator("Softmax", "LogSoftmax")
+@operator("Softmax")
 def softmax(xp, attributes, x):
     return jax.nn.softmax(x, axis=attributes.get("axis", -1))
 
@@ -188,7 +188,10 @@ def gather(xp, attributes, x, places):
 
 @operator("GatherElements")
 def gather_elements(xp, attributes, x, places):
-    return xp.take_along_axis(x, places, axis=attributes.get("axis", 0))
+    axis = attributes.get("axis", 0) % x.ndim
+    # Along the other axes, the indices may be fewer than the elements.
+    x = x[tuple(slice(None) if place == axis else slice(size) for place, size in enumerate(np.shape(places)))]
+    return xp.take_along_axis(x, places, axis=axis)
 
 
 @operator("Concat")
@@ -421,6 +424,9 @@ def pad(xp, attributes, x, pads=None, value=None, axes=None):
     width = [(0, 0)] * x.ndim
     for place, axis in enumerate(axes):
         width[axis] = (pads[place], pads[place + len(pads) // 2])
+    # What is below zero cuts off.
+    x = x[tuple(slice(max(-before, 0), size - max(-after, 0)) for size, (before, after) in zip(x.shape, width))]
+    width = [(max(before, 0), max(after, 0)) for before, after in width]
     mode = attributes.get("mode", b"constant").decode()
     if mode != "constant":
         return xp.pad(x, width, mode=mode)
@@ -433,7 +439,7 @@ def resized_places(attributes, size, wanted, scale):
     mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     places, scale = np.arange(wanted, dtype=np.float32), np.float32(scale)
     if mode == "align_corners":
-        return places * np.float32((size - 1) / (wanted - 1)) if wanted > 1 else places * 0
+        return places * np.float32(size - 1) / np.float32(wanted - 1) if wanted > 1 else places * 0
     if mode == "asymmetric":
         return places / scale
     if mode == "pytorch_half_pixel" and wanted == 1:
@@ -451,6 +457,9 @@ def resized_taps(attributes, size, places):
     mode = attributes.get("mode", b"nearest").decode()
     if mode == "nearest":
         rounding = attributes.get("nearest_mode", b"round_prefer_floor").decode()
+        if rounding == "simple":
+            # That of operator set 10.
+            rounding = "ceil" if len(places) < size else "floor"
         nearest = {
             "round_prefer_floor": lambda: np.ceil(places - np.float32(0.5)), "floor": lambda: np.floor(places),
             "round_prefer_ceil": lambda: np.floor(places + np.float32(0.5)), "ceil": lambda: np.ceil(places),

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import random
 import re
 import sys
 import traceback
@@ -88,11 +89,22 @@ def text_of(name, example, shape):
     return text if example.dtype == torch.bool else f"{text}<{max(high, 1) + 1}"
 
 
+def seed():
+    """The file may draw its weights by chance, and each process has to draw the same."""
+    random.seed(0)
+    torch.manual_seed(0)
+    try:
+        import numpy
+
+        numpy.random.seed(0)
+    except ImportError:
+        pass
+
+
 def made(path):
     """What `make` of a Python file returns: a module, and a tuple of its inputs or a dictionary of them by name."""
     own_code_of(path)
-    # The file may draw its weights by chance, and each process has to draw the same.
-    torch.manual_seed(0)
+    seed()
     name = os.path.splitext(os.path.basename(path))[0]
     specification = importlib.util.spec_from_file_location(name, OWN[0])
     code = importlib.util.module_from_spec(specification)

@@ -101,7 +101,10 @@ class Session:
         self.computed_dtype = self.asked_dtype if is_shown else None
 
     def put(self, array):
-        tensor = torch.from_numpy(np.array(array)).to(self.device)
+        array = np.array(array)
+        is_bf16 = array.dtype.kind == "V"
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bf16 else torch.from_numpy(array)
+        tensor = tensor.to(self.device)
         tensor = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
         return tensor.contiguous(memory_format=torch.channels_last) if self.is_channels_last and tensor.ndim == 4 else tensor
 

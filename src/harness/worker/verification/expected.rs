@@ -79,7 +79,7 @@ impl Verification<'_> {
             return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
-        let PeerOutputs { backend, dtype: of_other, bindings } = other;
+        let PeerOutputs { backend, dtype: of_other, bindings, .. } = other;
         // The dtype with the larger rounding errors decides what they explain.
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
         let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));

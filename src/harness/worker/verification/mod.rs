@@ -102,7 +102,9 @@ impl Verification<'_> {
                     }
                 }
                 Some(gap) => {
-                    let gap = format!("the logit of a token of {whose} is below the largest by {gap:.1e} of it");
+                    let gap = format!(
+                        "the logit of a token of {whose} is below the largest by {gap:.1e} of the largest absolute one"
+                    );
                     return Err(wrong(format!("{why:#} ({whose}); {gap}")));
                 }
                 None => return Err(wrong(format!("{why:#} ({whose})"))),
@@ -319,13 +321,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let reference = reference(folder.path(), &outputs());
         for reference in [Some(&reference), None] {
-            let verified = |outputs: &[Vec<f32>]| verify(folder.path(), ("ort", Dtype::F32), reference, outputs);
-            let expectation = verified(&outputs()).0.unwrap();
+            let verified =
+                |backend, outputs: &[Vec<f32>]| verify(folder.path(), (backend, Dtype::F32), reference, outputs);
+            let expectation = verified("candle", &outputs()).0.unwrap();
             for binding in 0..RING {
                 let mut other = outputs();
                 other[binding][1] = 2.0;
-                // Without a reference, the first outputs of the loop above are those that others are compared with.
-                assert_eq!(verified(&other).0.err().map(|failure| failure.status), Some(Status::WrongOutput));
+                // Without a reference, candle's outputs are those that others are compared with.
+                assert_eq!(verified("ort", &other).0.err().map(|failure| failure.status), Some(Status::WrongOutput));
                 let failure = expectation.verify_again(&mut Known(other)).unwrap_err();
                 assert_eq!(failure.status, Status::WrongOutput);
                 assert!(failure.message.starts_with("after the measurement: "), "{failure}");

@@ -7,7 +7,7 @@ use crate::fixture::{self, HostTensor, NamedTensors, TensorData};
 
 impl Verification<'_> {
     /// How far the logits of the expected tokens are below the largest ones at most, each after the expected tokens before it, as a
-    /// fraction of the largest logit. Of two tokens that are nearly as likely, a lower precision may take the other one, and all
+    /// fraction of the largest absolute logit. Of two tokens that are nearly as likely, a lower precision may take the other one, and all
     /// tokens after it are others then. Returns `None` in f32, where no tokens are made, and where the first token of a text, which the
     /// prefill makes, is not known.
     pub(super) fn gap_of_tokens(
@@ -64,7 +64,7 @@ impl Verification<'_> {
     }
 }
 
-/// How far the logit of a token may be below the largest one, as a fraction of it, for the tokens to be nearly as likely: four times what
+/// How far the logit of a token may be below the largest one, as a fraction of the largest absolute one, for the tokens to be nearly as likely: four times what
 /// ONNX Runtime's own arithmetic gave for most of the packaged models.
 pub(super) fn most_gap(dtype: Dtype) -> f64 {
     match dtype {
@@ -81,7 +81,8 @@ fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Optio
     let rows = logits.chunks(logits.len().checked_div(tokens.len())?.max(1));
     let gap = |(row, token): (&[f64], f64)| {
         let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Some((largest - row.get(token as usize)?) / largest.abs())
+        let size = row.iter().filter(|logit| logit.is_finite()).fold(0.0_f64, |size, logit| size.max(logit.abs()));
+        Some((largest - row.get(token as usize)?) / size.max(f64::MIN_POSITIVE))
     };
     rows.zip(tokens).map(gap).try_fold(0.0, |most: f64, gap| Some(most.max(gap?)))
 }

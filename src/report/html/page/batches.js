@@ -80,10 +80,13 @@ function bars(chart, points, width) {
   const end = (point) => Math.max(point.value, (point.low !== null && point.high) || 0) * measured.factor;
   const names = points.map(seriesOf);
   const marginLeft = 14 + 6.6 * Math.max(...names.map((name) => name.length));
+  const most = Math.max(8, Math.floor((width * 0.45 - 14) / 6.9));
+  const half = Math.floor(most / 2);
+  const shortened = (name) => (name.length <= most ? name : `${name.slice(0, half)}…${name.slice(1 - half)}`);
   return Plot.plot({
     ...AXES, width, height: barsHeight(points), marginLeft: Math.min(marginLeft, width * 0.45), marginTop: 4, marginRight: 18,
     x: { domain: [0, Math.max(...points.map(end)) * 1.28], ticks: 4, tickFormat: tick, label: measured.label, grid: true },
-    y: { domain: names, label: null, tickSize: 0 },
+    y: { domain: names, label: null, tickSize: 0, tickFormat: shortened },
     color: colourScale,
     marks: [
       Plot.barX(points, { x: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),

@@ -46,9 +46,10 @@ function wrapped(text, length) {
 
 function matrix(chart, cells, rows, width, height) {
   const columns = inOrder(chart, cells, "column");
-  const longest = Math.max(...columns.map((column) => column.length));
+  const longest = Math.max(...columns.map((column) => column.length), ...cells.map((cell) => cell.text.length));
+  const each = Math.max(150, longest * 6.8 + 8);
   const marginLeft = 16 + 6.8 * Math.max(...rows.map((row) => row.length));
-  const wide = Math.min(Math.max(width, marginLeft + columns.length * Math.max(150, longest * 6.8)), marginLeft + columns.length * 240);
+  const wide = Math.min(Math.max(width, marginLeft + columns.length * each), marginLeft + columns.length * Math.max(240, each));
   const drawing = Plot.plot({
     ...AXES, width: wide, height, marginLeft, marginTop: 30, marginBottom: 8, marginRight: 4,
     style: { fontSize: "12px", background: "none", maxWidth: "none" },

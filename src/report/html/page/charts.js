@@ -81,11 +81,12 @@ const elsewhere = pointsOf((one) => placesOf.get(one.group).get(dotRow(one)) > 1
 
 // A quantity against the latency at the smallest batch size, in a panel for each kind of input that several models have. Calls of
 // different phases do different work and are not compared.
-function fronts(quantity) {
+function fronts(quantity, samplesOf = () => undefined) {
   const smallest = d3.rollup(cases.filter((one) => one.status === "ok"), (same) => d3.min(same, (one) => one.batch_size), (one) => one.group);
   const points = pointsOf((one) => {
     const [x, y] = [positive(one.latency_p50_ms), positive(quantity(one))];
-    const panel = [one.modality || "models", ...(one.phase === "forward" ? [] : [one.phase])].join(" · ");
+    const parts = [one.modality || "models", samplesOf(one), one.phase === "forward" ? undefined : one.phase];
+    const panel = parts.filter(Boolean).join(" · ");
     return x && y && one.batch_size === smallest.get(one.group) && { panel, x, y, label: one.group };
   });
   const models = d3.rollup(points, (same) => new Set(same.map((point) => point.label)).size, (point) => point.panel);
@@ -95,7 +96,7 @@ function fronts(quantity) {
 const sizes = fronts((one) => one.model_size_mb);
 const areKnown = (name) => cases.some((one) => one[name] !== undefined);
 const isLabelled = areKnown("accuracy") || !areKnown("output_cosine");
-const answers = fronts((one) => (isLabelled ? 100 * one.accuracy : one.output_cosine));
+const answers = fronts((one) => (isLabelled ? 100 * one.accuracy : one.output_cosine), (one) => (isLabelled ? one.data_source : undefined));
 const ANSWERS_CAPTION = "against the median time of a call at the smallest batch size, for models with the same kind of input. The line is the " +
   "Pareto front: every point below and to the right of it is";
 

@@ -10,7 +10,7 @@ kinds.dots = {
   }),
   legend(chart) {
     const names = new Set(selectedPoints(chart).map((point) => point.series));
-    return legend([...names].map((name) => [name, dotColour(chart, name)]));
+    return make("div", { class: "legend" }, ...[...names].map((name) => make("span", {}, symbolMark(dotSymbol(name), dotColour(chart, name)), name)));
   },
   rows: (chart) => ({
     columns: ["model", chart.y, "series", chart.x, "cases"],
@@ -24,6 +24,8 @@ function dotColour(chart, name) {
   const names = [...new Set(chart.points.map((point) => point.series))];
   return `var(--place-${names.indexOf(name) % placeColours.length})`;
 }
+
+const dotSymbol = (name) => (series.has(name) ? seriesSymbol(name) : "circle");
 
 function dotMeans(points) {
   const groups = d3.groups(points, (point) => point.row, (point) => point.series);
@@ -42,10 +44,11 @@ function dots(chart, means, rows, width, height) {
     x: { ...logAxis([...means.map((mean) => mean.value), ...(reference ? [reference] : [])], chart.x), grid: true },
     y: { type: "point", domain: rows, label: null, tickSize: 0, padding: 0.6 },
     color: { domain: names, range: names.map((name) => dotColour(chart, name)) },
+    symbol: { domain: names, range: names.map(dotSymbol) },
     marks: [
       reference ? Plot.ruleX([reference], { strokeDasharray: "4 3", strokeOpacity: 0.6 }) : null,
       Plot.ruleY(spans, { x1: (span) => span[1][0], x2: (span) => span[1][1], y: "0", strokeOpacity: 0.25, strokeWidth: 2 }),
-      Plot.dot(means, { x: "value", y: "row", fill: "series", stroke: "var(--card)", strokeWidth: 1, r: 6 }),
+      Plot.dot(means, { x: "value", y: "row", fill: "series", symbol: "series", stroke: "var(--card)", strokeWidth: 1, r: 6 }),
       Plot.tip(means, Plot.pointer({
         x: "value", y: "row",
         title: (mean) => {

@@ -26,10 +26,10 @@ function matrixSection() {
     const value = quantity.of(found);
     if (value === undefined) return make("td", { class: "number quiet" }, found.status ?? "");
     // What costs nothing is the best, and nothing is a multiple of it.
-    const ratio = value === best ? 1 : value / best;
+    const ratio = best === undefined || value === best ? 1 : value / best;
     const detail = ratio === 1 || best === 0 ? "" : ` ×${ratio.toFixed(2)}`;
     const title = found.machines > 1 ? `${found.machines} machines, slowest ÷ fastest ${found.spread.toFixed(2)}` : undefined;
-    return make("td", { class: ratio === 1 ? "number best" : "number", title }, quantity.text(value), make("span", { class: "quiet" }, detail));
+    return make("td", { class: best !== undefined && ratio === 1 ? "number best" : "number", title }, quantity.text(value), make("span", { class: "quiet" }, detail));
   };
   const rows = () => fleet.cases.filter(showsRow);
   const update = () => {
@@ -39,7 +39,9 @@ function matrixSection() {
     }, one.name)));
     head.replaceChildren(make("th", { scope: "col" }, "case"), ...shown.map((place) => header(fleet.columns[place])));
     body.replaceChildren(...(showsAll ? found : found.slice(0, MOST_ROWS)).map((row) => {
-      const best = d3.min(shown, (place) => quantity.of(row.cells[place]));
+      // One machine alone is not the best of several.
+      const known = shown.filter((place) => quantity.of(row.cells[place]) !== undefined);
+      const best = known.length > 1 ? d3.min(known, (place) => quantity.of(row.cells[place])) : undefined;
       return make("tr", {}, make("th", { scope: "row" }, make("code", {}, row.case_id)), ...shown.map((place) => cell(row.cells[place], best)));
     }));
     more.textContent = `Show all ${found.length} rows`;

@@ -9,8 +9,8 @@ kinds.front = {
   rows: (chart) => {
     const front = new Set(byPanel(chart).flatMap(([, members]) => frontOf(members, chart.better)));
     return {
-      columns: [...CASE_COLUMNS, chart.x, chart.y, "on_front"],
-      rows: selectedPoints(chart).map((point) => [...caseCells(point), point.x, point.y, front.has(point)]),
+      columns: [...CASE_COLUMNS, "label", chart.x, chart.y, "on_front"],
+      rows: selectedPoints(chart).map((point) => [...caseCells(point), point.label, point.x, point.y, front.has(point)]),
     };
   },
 };
