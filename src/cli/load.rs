@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
     let splits = asked.splits(arguments.effort.threads)?;
     let _lock = harness::keep_others_out(&paths)?;
-    // Whether it can be kept is said at the end.
+    // If it cannot be kept, as on a full disk, `finish` says so at the end.
     let keep = |run: &LoadRun| drop(write_load(&reports, run));
     let run = harness::load(&paths, &request, &terms, &splits, keep)?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)

@@ -119,7 +119,7 @@ pub fn worst_status(records: &[&Record]) -> Status {
     statuses().find(|status| *status != Status::Ok).unwrap_or(Status::Ok)
 }
 
-/// Whether the two sides have no machine in common.
+/// Returns true if no machine has measured both sides.
 fn are_elsewhere(base: &[&Record], candidate: &[&Record]) -> bool {
     base.iter().all(|before| candidate.iter().all(|after| before.host_id != after.host_id))
 }
@@ -131,7 +131,7 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
         _ if before == after => return None,
         // It was measured, and its times scatter too much: it is not worse for sure.
         (Status::Ok | Status::Suspicious, Status::Unstable) => Effect::Notice,
-        // What another machine lacks says nothing about the code.
+        // The other machine may lack a device or a library, which says nothing about the code.
         (Status::Ok | Status::Suspicious, Status::Unavailable) if are_elsewhere(base, candidate) => Effect::Notice,
         (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
         (_, Status::Ok) => Effect::Improvement,

@@ -114,7 +114,7 @@ fn put(measured: anyhow::Result<(&str, f64, Window)>, row: &mut Record) {
     row.energy_kind = Some(format!("none: {reason}"));
 }
 
-/// What was read and timed in a window.
+/// The energy that was used in a window of time, and the calls that were timed in it.
 struct Window {
     joules: f64,
     seconds: f64,

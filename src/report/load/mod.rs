@@ -38,30 +38,25 @@ pub enum Form {
 /// The load test in this form, ending with a line break. Of searches a table has the rates that were found, the knee, and the trials on both sides
 /// of the limit, with the columns that matter for them; with `has_all` it has every trial and column.
 pub fn render(runs: &[LoadRun], form: Form, has_all: bool) -> anyhow::Result<String> {
-    match (form, runs) {
-        (Form::Json, [run]) => Ok(json(run)),
-        (Form::Json, runs) => Ok(json(&runs)),
-        (Form::Csv, runs) => separated(runs.iter().flat_map(|run| &run.results)),
-        (form, runs) => runs.iter().map(|run| render_one(run, form, has_all)).collect(),
-    }
+    Ok(match (form, runs) {
+        (Form::Json, [run]) => json(run),
+        (Form::Json, runs) => json(&runs),
+        (Form::Csv, runs) => separated(runs.iter().flat_map(|run| &run.results))?,
+        (Form::Table, runs) => runs.iter().map(|run| terminal(run, has_all)).collect(),
+        (Form::Markdown, runs) => runs.iter().map(|run| markdown(run, has_all)).collect(),
+    })
 }
 
-fn render_one(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String> {
-    let sentences = || sentences(run);
-    Ok(match form {
-        Form::Json => json(run),
-        Form::Csv => separated(run.results.iter())?,
-        Form::Table => {
-            let sentences: String = sentences().iter().map(|line| wrapped(&escape::terminal(line), 0)).collect();
-            let changes = changes(run).map(|table| table.terminal()).unwrap_or_default();
-            format!("{}{changes}{sentences}", table(run, has_all).terminal())
-        }
-        Form::Markdown => {
-            let sentences: String = sentences().iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
-            let changes = changes(run).map(|table| format!("\n{}", table.markdown()));
-            format!("{}{}{sentences}", table(run, has_all).markdown(), changes.unwrap_or_default())
-        }
-    })
+fn terminal(run: &LoadRun, has_all: bool) -> String {
+    let sentences: String = sentences(run).iter().map(|line| wrapped(line, 0)).collect();
+    let changes = changes(run).map(|table| table.terminal()).unwrap_or_default();
+    format!("{}{changes}{sentences}", table(run, has_all).terminal())
+}
+
+fn markdown(run: &LoadRun, has_all: bool) -> String {
+    let sentences: String = sentences(run).iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
+    let changes = changes(run).map(|table| format!("\n{}", table.markdown()));
+    format!("{}{}{sentences}", table(run, has_all).markdown(), changes.unwrap_or_default())
 }
 
 /// A column: its header, whether its cells are numbers, and a cell's text.
@@ -367,7 +362,7 @@ mod tests {
             ..LoadRun::default()
         };
         assert_eq!([1.0 / 60.0, 482.2].map(per_second), ["0.0167/s", "482/s"]);
-        let text = render_one(&run, Form::Table, true).unwrap();
+        let text = terminal(&run, true);
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
@@ -378,12 +373,12 @@ mod tests {
             ..row
         };
         let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
-        let priced = render_one(&run, Form::Table, true).unwrap();
+        let priced = terminal(&run, true);
         assert!(priced.contains("with 310 MB and 42.1 mJ a request for 0.20 USD per million\n"), "{priced}");
         let frugal = LoadResult { energy_j_per_request: Some(0.01), ..highest(1, 1, 240.0, 400.0) };
         let wasteful = LoadResult { energy_j_per_request: Some(0.02), ..highest(2, 1, 482.2, 310.0) };
         let run = LoadRun { results: vec![frugal, wasteful], ..LoadRun::default() };
-        let text_with_energy = render_one(&run, Form::Table, true).unwrap();
+        let text_with_energy = terminal(&run, true);
         assert!(!text_with_energy.contains("beaten"), "{text_with_energy}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
     }
@@ -418,7 +413,7 @@ mod tests {
             LoadResult { is_knee: true, ..trial(333.0, true, 0) },
         ];
         let run = LoadRun { results, ..LoadRun::default() };
-        let text = render_one(&run, Form::Table, false).unwrap();
+        let text = terminal(&run, false);
         for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "does not"] {
             assert!(text.contains(shown), "{shown}: {text}");
         }
@@ -427,7 +422,7 @@ mod tests {
             "2 × 1 threads serve 482/s (471 … 493, 95 % interval of 2 searches) at p99 ≤ 20.0 ms with 310 MB\n";
         assert!(text.ends_with(sentence), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        assert!(render_one(&run, Form::Table, true).unwrap().contains("700/s"));
+        assert!(terminal(&run, true).contains("700/s"));
     }
 
     #[test]
@@ -452,7 +447,7 @@ mod tests {
     #[test]
     fn a_case_without_figures_says_why() {
         let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
-        let text = render_one(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown, false).unwrap();
+        let text = markdown(&LoadRun { results: vec![row], ..LoadRun::default() }, false);
         assert!(text.contains("| unsupported | no |") && !text.contains("p50"), "{text}");
     }
 }
