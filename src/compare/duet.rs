@@ -57,6 +57,8 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// Of each row, the logarithm of an arm's time over the base's. The null control, which is the same program, does not belong below the
+    /// fraction: where single slices are struck, the mean of two arms is struck more often than one arm, and equal programs would differ.
     pub(super) fn log_ratios(&self, role: Role) -> Vec<f64> {
         self.rows.iter().map(|row| row[role.place()] - row[Role::Base.place()]).collect()
     }

@@ -22,7 +22,11 @@ pub(super) const MOST_GENERATIONS: usize = 400;
 const FEWEST_SLICES: usize = 3;
 /// Of short rows, so many cost as much as starting a library that takes seconds.
 const MOST_SLICES: usize = 100;
-const EARLY_LOOKS: usize = 3;
+/// Each look comes after about so many times the generations of the one before, as far as there are looks.
+const BETWEEN_LOOKS: f64 = 1.5;
+const MOST_EARLY_LOOKS: usize = 5;
+/// The first look, which finds large changes, comes after so long, if processes start as fast.
+const FIRST_LOOK_SECONDS: f64 = 30.0;
 /// The part of the error rate that each early look spends.
 const EARLY_SHARE: f64 = 0.1;
 /// The variance of a median over that of a mean, for normal figures.
@@ -200,10 +204,11 @@ impl DuetPlan {
     /// error rate is left for the last, whose interval is hardly wider for them.
     pub fn looks(&self) -> Vec<Look> {
         let (first, last) = (FEWEST_GENERATIONS as f64, self.generations as f64);
-        let early = |place: usize| first * (last / first).powf(place as f64 / EARLY_LOOKS as f64);
-        let is_worth_it = self.may_stop_early && last >= 1.5 * first;
-        let early: Vec<usize> =
-            (0..EARLY_LOOKS).filter(|_| is_worth_it).map(|place| early(place).round() as usize).collect();
+        let times = (last / first).ln() / BETWEEN_LOOKS.ln();
+        let count =
+            if self.may_stop_early && times >= 1.0 { (times.round() as usize).min(MOST_EARLY_LOOKS) } else { 0 };
+        let early = |place: usize| first * (last / first).powf(place as f64 / count as f64);
+        let early: Vec<usize> = (0..count).map(|place| early(place).round() as usize).collect();
         let spent = EARLY_SHARE * early.len() as f64;
         let look = |generations| Look { generations, error_rate: EARLY_SHARE * FALSE_DISCOVERIES };
         let last = Look { generations: self.generations, error_rate: (1.0 - spent) * FALSE_DISCOVERIES };
@@ -254,11 +259,12 @@ impl Components {
     /// The slices per generation by which time is spent where the scatter comes from (Kalibera & Jones 2013, section 6: the
     /// square root of the ratio of costs times the ratio of deviations). At least a quarter of the time goes to slices: the
     /// machine may change its speed from one slice to the next, which a short pilot need not show, and a median of many slices
-    /// does not mind. Where the fewest generations would not fit into the time, they have fewer slices.
+    /// does not mind. Where the fewest generations would not fit into the time, or into that of the first look, they have fewer slices.
     fn slices(&self, costs: Costs, seconds: f64) -> usize {
         let row_error = MEDIAN_PENALTY.sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
         let least = costs.start / (3.0 * costs.row.max(1e-9));
+        let seconds = seconds.min(FIRST_LOOK_SECONDS.max(costs.least_seconds()));
         let fit = (seconds / FEWEST_GENERATIONS as f64 - costs.start) / costs.row.max(1e-9);
         (best.max(least).ceil().min(fit) as usize).clamp(FEWEST_SLICES, MOST_SLICES)
     }

@@ -266,15 +266,15 @@ impl Driver<'_> {
         Ok((folder, agreement))
     }
 
-    /// The seconds that so many cases may take together, with all that comes before. If nobody says how long, they are 40 for one case, and
-    /// three minutes for up to twelve.
+    /// The seconds that so many cases may take together, with all that comes before. If nobody says how long, they are three minutes for
+    /// up to twelve.
     fn seconds(&self, cases: usize) -> f64 {
         const NO_LIMIT: f64 = 1e9;
         let cases = cases as f64;
         match (self.terms.rules.generations, self.terms.rules.minutes) {
             (Some(_), _) => NO_LIMIT,
             (None, Some(minutes)) => 60.0 * minutes,
-            (None, None) => (40.0 * cases).min(180.0_f64.max(15.0 * cases)),
+            (None, None) => 180.0_f64.max(15.0 * cases),
         }
     }
 }

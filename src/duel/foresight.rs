@@ -121,7 +121,7 @@ mod tests {
         assert!(text.ends_with("slices of 2 calls after 1 that fill the caches per arm)"), "{text}");
         let advice = |planned: &[(Pilot, DuetPlan)]| advice(planned, 0.01, 5.0);
         let one = advice(&[planned(0.02, 34.0)]).unwrap();
-        assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2 min: `--minutes 2`");
+        assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2.5 min: `--minutes 2.5`");
         assert_eq!(advice(&[planned(0.002, 34.0)]), None);
         assert!(advice(&[planned(0.3, 34.0)]).unwrap().contains("out of reach"));
     }

@@ -40,7 +40,7 @@ pub struct Rules {
     /// Milliseconds of calls per slice, the time that one arm runs before the next [default: 2; one to three calls if a call takes more than 0.3 ms]
     #[arg(long = "slice", value_name = "MS", value_parser = slice)]
     pub slice_ms: Option<f64>,
-    /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
+    /// Minutes that all cases may take together [default: 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
     pub minutes: Option<f64>,
     /// Whether the minutes are used up, however narrow the interval is before.

@@ -84,7 +84,7 @@ impl OrtGraph {
         let mut open = || Ok(builder.commit_from_file(path)?);
         let runner = match (request.callers, profile) {
             // A profile is written when its session ends, and no other session is to be profiled.
-            (1, _) | (_, Some(_)) => Runner::Own(open()?),
+            (1, _) | (_, Some(_)) => Runner::own(open()?)?,
             _ => Runner::shared(format!("{number} {} {}", request.threads, path.display()), open)?,
         };
         let session = runner.session();
@@ -140,9 +140,7 @@ impl Runtime for OrtRuntime {
             log.borrow_mut().push(Logged::Run(graph.number, Instant::now()));
         }
         let computed: Vec<DynValue> = match (&mut graph.session, graph.bound.iter().find(|(own, _)| is_bound(own))) {
-            (Runner::Own(session), Some((_, binding))) => {
-                session.run_binding(binding)?.into_iter().map(|(_, value)| value).collect()
-            }
+            (Runner::Own(own), Some((_, binding))) => own.run_bound(binding)?,
             (runner, _) => runner.run(&graph.inputs.iter().map(|&place| &**inputs[place]).collect::<Vec<_>>())?,
         };
         let computed: Vec<Rc<DynValue>> = computed.into_iter().map(Rc::new).collect();
@@ -246,7 +244,7 @@ mod tests {
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
         let mut graph = OrtGraph {
-            session: Runner::Own(session),
+            session: Runner::own(session).unwrap(),
             compilation: None,
             bound: Vec::new(),
             inputs: vec![0],

@@ -3,49 +3,49 @@
 //! The crate `ort` asks for the only reference to a session for each run, since some execution providers are not safe. ONNX Runtime itself guarantees that
 //! `Run` may be called from several threads at the same time: it keeps no state of a run in the session, and its providers take locks of their
 //! own. That is relied upon for the CPU's provider alone.
+//!
+//! `Run` is called here and not through the crate, which makes all names anew and asks for an allocator in each call.
 
 use std::ffi::{CString, NulError};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 use ort::AsPointer;
-use ort::session::{Session, SessionInputValue};
+use ort::session::{IoBinding, Session};
 use ort::value::DynValue;
 
 use crate::backend::shared::Shared;
 use crate::definition::CaseFailure;
 
-/// A session.
+/// A session with one caller or several.
 pub enum Runner {
-    Own(Session),
-    Shared(Arc<SharedSession>),
+    Own(NamedSession),
+    Shared(Arc<NamedSession>),
 }
 
-/// A session with several callers.
-pub struct SharedSession {
+/// A session with its names as `Run` wants them.
+pub struct NamedSession {
     session: Session,
     inputs: Vec<CString>,
     outputs: Vec<CString>,
 }
 
 impl Runner {
+    /// A session for one caller.
+    pub fn own(session: Session) -> Result<Self, CaseFailure> {
+        NamedSession::new(session).map(Runner::Own)
+    }
+
     /// The session of this key for another caller; the first one opens it.
     pub fn shared(key: String, open: impl FnOnce() -> Result<Session, CaseFailure>) -> Result<Self, CaseFailure> {
-        static OPENED: Shared<SharedSession> = Shared::new();
-        let open = || {
-            let session = open()?;
-            let names = |of: &[ort::value::Outlet]| of.iter().map(|it| CString::new(it.name())).collect();
-            let names: [Result<Vec<CString>, NulError>; 2] = [names(session.inputs()), names(session.outputs())];
-            let [inputs, outputs] = names.map(|names| names.map_err(|error| CaseFailure::failed(error.to_string())));
-            Ok(SharedSession { session, inputs: inputs?, outputs: outputs? })
-        };
-        OPENED.get(key, open).map(Runner::Shared)
+        static OPENED: Shared<NamedSession> = Shared::new();
+        OPENED.get(key, || NamedSession::new(open()?)).map(Runner::Shared)
     }
 
     /// The session, to read from it.
     pub fn session(&self) -> &Session {
         match self {
-            Runner::Own(session) => session,
+            Runner::Own(own) => &own.session,
             Runner::Shared(shared) => &shared.session,
         }
     }
@@ -53,16 +53,25 @@ impl Runner {
     /// Runs on these inputs, in the order of the session's own, and returns its outputs in their order.
     pub fn run(&mut self, inputs: &[&DynValue]) -> Result<Vec<DynValue>, CaseFailure> {
         match self {
-            Runner::Own(session) => {
-                let inputs: Vec<SessionInputValue> = inputs.iter().map(|&input| input.into()).collect();
-                Ok(session.run(inputs.as_slice())?.into_iter().map(|(_, value)| value).collect())
-            }
+            Runner::Own(own) => own.run(inputs),
             Runner::Shared(shared) => shared.run(inputs),
         }
     }
 }
 
-impl SharedSession {
+impl NamedSession {
+    fn new(session: Session) -> Result<Self, CaseFailure> {
+        let names = |of: &[ort::value::Outlet]| of.iter().map(|it| CString::new(it.name())).collect();
+        let names: [Result<Vec<CString>, NulError>; 2] = [names(session.inputs()), names(session.outputs())];
+        let [inputs, outputs] = names.map(|names| names.map_err(|error| CaseFailure::failed(error.to_string())));
+        Ok(NamedSession { session, inputs: inputs?, outputs: outputs? })
+    }
+
+    /// Runs on inputs that are bound.
+    pub fn run_bound(&mut self, binding: &IoBinding) -> Result<Vec<DynValue>, CaseFailure> {
+        Ok(self.session.run_binding(binding)?.into_iter().map(|(_, value)| value).collect())
+    }
+
     fn run(&self, inputs: &[&DynValue]) -> Result<Vec<DynValue>, CaseFailure> {
         if inputs.len() != self.inputs.len() {
             return Err(CaseFailure::failed(format!("{} inputs in place of {}", inputs.len(), self.inputs.len())));
@@ -72,7 +81,7 @@ impl SharedSession {
         let values: Vec<_> = inputs.iter().map(|input| input.ptr()).collect();
         let mut outputs = vec![null_mut(); output_names.len()];
         // SAFETY: the lists have the lengths that are said and outlive the call; names and values are those of this session, which
-        // is alive. `Run` may be called by several threads, and writes nothing but the outputs, which are this call's own.
+        // is alive. `Run` may be called by several threads, where it is, and writes nothing but the outputs, which are this call's own.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.ptr().cast_mut(),
@@ -89,7 +98,7 @@ impl SharedSession {
         unsafe { ort::Error::result_from_status(status) }?;
         let output = |value: *mut _| {
             let value = NonNull::new(value).ok_or_else(|| CaseFailure::failed("a run without an output"))?;
-            // SAFETY: ONNX Runtime has made the value for this call, in the memory of the CPU, and nobody else has it.
+            // SAFETY: ONNX Runtime has made the value for this call, and nobody else has it.
             Ok(unsafe { DynValue::from_ptr(value, Some(self.session.allocator())) })
         };
         outputs.into_iter().map(output).collect()
