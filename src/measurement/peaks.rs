@@ -139,7 +139,13 @@ pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
     loop {
         let mut arrays = [Vec::new(), Vec::new()];
         if arrays.iter_mut().all(|array| array.try_reserve_exact(elements).is_ok()) || elements <= 1 << 20 {
-            arrays.iter_mut().zip(1..).for_each(|(array, value)| array.resize(elements, value));
+            for (array, value) in arrays.iter_mut().zip(1..) {
+                // The rest is copied, which takes no time in builds that are not optimised, too.
+                array.resize(elements.min(1 << 16), value);
+                while array.len() < elements {
+                    array.extend_from_within(..array.len().min(elements - array.len()));
+                }
+            }
             return arrays;
         }
         elements /= 2;
