@@ -364,6 +364,9 @@ mod tests {
         assert_eq!(looks.iter().map(|look| look.generations).collect::<Vec<_>>(), [12, 18, 27, 40]);
         assert_near(looks.iter().map(|look| look.error_rate).sum(), FALSE_DISCOVERIES);
         assert!(looks[3].error_rate > 0.6 * FALSE_DISCOVERIES);
+        let long = plan(150, true).looks();
+        assert_eq!(long.iter().map(|look| look.generations).collect::<Vec<_>>(), [12, 20, 33, 55, 91, 150]);
+        assert_near(long.iter().map(|look| look.error_rate).sum(), FALSE_DISCOVERIES);
         for single in [plan(40, false), plan(14, true)] {
             let [last] = single.looks()[..] else { panic!("{:?}", single.looks()) };
             assert_eq!((last.generations, last.error_rate), (single.generations, FALSE_DISCOVERIES));

@@ -283,6 +283,12 @@ mod tests {
     }
 
     #[test]
+    fn arrays_are_filled_to_their_end() {
+        let elements = 3 * (1 << 16) + 7;
+        assert_eq!(arrays(elements), [vec![1; elements], vec![2; elements]]);
+    }
+
+    #[test]
     fn arrays_are_four_times_the_caches_if_there_is_memory_for_them() {
         let copied = |cache, memory_bytes, container_memory_bytes| {
             copied_bytes(cache, &Machine { memory_bytes, container_memory_bytes, ..Machine::default() })

@@ -81,7 +81,7 @@ impl NamedSession {
         let values: Vec<_> = inputs.iter().map(|input| input.ptr()).collect();
         let mut outputs = vec![null_mut(); output_names.len()];
         // SAFETY: the lists have the lengths that are said and outlive the call; names and values are those of this session, which
-        // is alive. `Run` may be called by several threads, where it is, and writes nothing but the outputs, which are this call's own.
+        // is alive. `Run` writes nothing but the outputs, which are this call's own, so that several threads may call that of a shared session.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.ptr().cast_mut(),
