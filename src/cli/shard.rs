@@ -24,7 +24,7 @@ use crate::selection::{EffortArguments, Selection};
         parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
         Examples:\n  inferbench shard --count 4 --suite small\n  \
         inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts\n  \
-        inferbench shard --count 3 --model resnet50 --anchor resnet50/ort-cpu-f32/1 --equal-machines"
+        inferbench shard --count 3 --model resnet50 --batch-sizes 1,8 --anchor resnet50/ort-cpu-f32/1 --equal-machines"
 )]
 pub struct Arguments {
     /// The number of parts
