@@ -207,12 +207,14 @@ pub fn describe(
 fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
     use ProtocolName::{Chat, Completions, Embeddings, Grpc, Template, V2};
     // `--input` and `--seq-lens` are not among them: they may come from variables that are exported for `cargo bench`.
-    let flags: [(&str, bool, &[ProtocolName]); 5] = [
+    let are_lengths_drawn = matches!(wishes.lengths, Some(RequestLengths::Drawn { .. }));
+    let flags: [(&str, bool, &[ProtocolName]); 6] = [
         ("--binary", wishes.is_binary, &[V2, Grpc]),
         ("--no-stream", wishes.is_whole, &[Chat, Completions]),
         ("--tokenizer", wishes.tokenizer.is_some(), &[Chat, Completions]),
         ("--field", !wishes.fields.is_empty(), &[Chat, Completions, Embeddings]),
         ("--template", wishes.template.is_some(), &[Template]),
+        ("--prompt-tokens or --output-tokens", are_lengths_drawn, &[Chat, Completions, Embeddings]),
     ];
     match flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
         Some((flag, ..)) => bail!("{flag} means nothing in the protocol {protocol}: leave it out"),
@@ -381,6 +383,9 @@ mod tests {
         assert!(
             [ProtocolName::V2, ProtocolName::Completions].into_iter().all(|protocol| of(protocol, &length).is_ok())
         );
+        let tokens = Wishes { lengths: Some(RequestLengths::Drawn { prompt: None, output: None }), ..Wishes::default() };
+        assert!(of(ProtocolName::Chat, &tokens).is_ok());
+        assert!(of(ProtocolName::V2, &tokens).unwrap_err().starts_with("--prompt-tokens or --output-tokens means"));
     }
 
     #[test]
