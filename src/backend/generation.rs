@@ -368,7 +368,9 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
         }
         let finite = row.iter().map(|&logit| f64::from(logit)).filter(|logit| logit.is_finite());
         let largest = finite.fold(0.0_f64, |largest, logit| largest.max(logit.abs()));
-        next.gaps.push((best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE));
+        let gap = (best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE);
+        // What is no number is not below any other.
+        next.gaps.push(if row.iter().any(|logit| logit.is_nan()) { f64::NAN } else { gap });
     }
     Ok(next)
 }
@@ -454,6 +456,8 @@ mod tests {
         let ruled_out = HostTensor { shape: vec![1, 3], data: TensorData::F32(vec![f32::NEG_INFINITY, 2.0, 2.0]) };
         let next = next_tokens(&ruled_out, Some(&[2]), true).unwrap();
         assert!((next.losses[0] - 2.0_f64.ln()).abs() < 1e-12 && next.likeliest == [1], "{next:?}");
+        let one_is_no_number = HostTensor { shape: vec![1, 3], data: TensorData::F32(vec![f32::NAN, 2.0, 1.0]) };
+        assert!(next_tokens(&one_is_no_number, Some(&[1]), false).unwrap().gaps[0].is_nan());
         let own = next_tokens(&logits, None, false).unwrap();
         assert!(own.log_probabilities.is_empty(), "{own:?}");
         assert!((own.losses[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");

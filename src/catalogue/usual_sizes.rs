@@ -203,7 +203,7 @@ pub fn flags(model: &Model, attempt: &Model) -> String {
 
 /// The text as a word of a command line, in quotes where a shell would change it.
 pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=/,".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=/,:%".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 

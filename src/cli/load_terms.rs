@@ -65,7 +65,7 @@ pub struct TermArguments {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["percentile", "bound"])]
     p99: Option<f64>,
     /// The seed of arrival times and of drawn lengths [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     pub(super) seed: Option<u64>,
     /// The shortest time of a trial [default: 10s, and 2s in a search; with `--queries`, as long as they take]
     #[arg(long, value_name = "TIME", value_parser = duration)]

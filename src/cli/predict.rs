@@ -292,7 +292,7 @@ impl Arguments {
 }
 
 /// The file of a model and that of the case's variant, as `--path` takes them: `net=net.onnx,int8=net-int8.onnx`.
-fn files_of(models: &[SuiteModel], case: &Case) -> String {
+pub(super) fn files_of(models: &[SuiteModel], case: &Case) -> String {
     let is_own = |it: &&SuiteModel| it.name == case.model && it.variant.as_ref().is_none_or(|it| *it == case.variant);
     let mut own: Vec<&SuiteModel> = models.iter().filter(is_own).collect();
     own.sort_by_key(|it| it.variant.is_some());

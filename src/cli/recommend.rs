@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use super::history_arguments::HistoryArguments;
-use crate::catalogue::{packaged_names, read_toml};
+use super::predict::files_of;
+use crate::catalogue::{packaged_names, read_toml, shell_word};
 use crate::compare::{CaseFilter, Noise};
 use crate::decision::prediction::{Lessons, Site};
 use crate::decision::{
     Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
     drifts, render, side_by_side,
 };
-use crate::definition::{Case, DataSource, ORIGINAL, Suite, SuiteModel, Sweep, TimedOn};
+use crate::definition::{Boundary, Case, DataSource, ORIGINAL, Suite, SuiteModel, Sweep, TimedOn};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
@@ -133,8 +134,16 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let mut all = advise(&records, &metrics, &options)?;
     add_predictions(&mut all, &records, &lessons(&paths, &history, &every), &memory_of_machines(&history), &options);
-    let decide = all.iter().map(|advice| command_that_decides(advice, &records, &history, &paths));
-    let decide = decide.collect::<Result<Vec<_>>>()?;
+    // JSON has no commands.
+    let is_told = |_: &&Advice| format != Format::Json;
+    let decide = |advice: &Advice| {
+        let advice = Some(advice).filter(is_told)?;
+        command_that_decides(advice, &records, &history, &paths).unwrap_or_else(|why| {
+            eprintln!("there is no command that would decide: {why:#}");
+            None
+        })
+    };
+    let decide: Vec<Option<String>> = all.iter().map(decide).collect();
     print!("{}", render(&all, &decide, format));
     let is_answered = all.iter().any(|advice| advice.case_id.is_some());
     Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
@@ -217,10 +226,12 @@ fn command_that_decides(
     let second = advice.runner_up.as_ref().filter(|_| advice.is_undecided);
     let second = second.and_then(|it| advice.newest(records, &it.case_id, &it.host_id));
     let Some((first, second)) = advice.chosen(records).zip(second) else { return Ok(None) };
+    let manifest_of = |record: &Record| history.get(&record.run_id).ok().and_then(|run| run.manifest().ok().flatten());
+    let suites = [first, second].map(|record| manifest_of(record).map(|manifest| manifest.suite));
     if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
         return Ok(Some(format!(
-            "inferbench load search --model {}{} --backend {} --p99 {}ms",
-            first.model,
+            "inferbench load search {}{} --backend {} --p99 {}ms",
+            named([first, second], &suites),
             narrowed(first, second),
             both(&first.backend, &second.backend),
             load.p99_ms.ceil(),
@@ -228,24 +239,55 @@ fn command_that_decides(
     }
     let is_same_work = first.batch_size == second.batch_size && first.host_id == second.host_id;
     if !is_same_work {
+        let places = match first.host_id == second.host_id {
+            true => String::new(),
+            false => format!("  # on {} and on {}", first.host_id, second.host_id),
+        };
         return Ok(Some(format!(
-            "inferbench run --model {}{} --backend {} --batch-sizes {} --processes 5",
-            first.model,
+            "inferbench run {}{}{} --backend {} --batch-sizes {} --processes 5{places}",
+            named([first, second], &suites),
             narrowed(first, second),
+            timed(first, suites[0].as_ref()),
             both(&first.backend, &second.backend),
             both(first.batch_size, second.batch_size),
         )));
     }
     let mut files = Vec::new();
     for record in [first, second] {
-        let manifest = history.get(&record.run_id).ok().and_then(|run| run.manifest().ok().flatten());
-        let text = suite_of(&record.case(), manifest)?;
+        let text = suite_of(&record.case(), manifest_of(record))?;
         let file = paths.duels().join("files").join(format!("{}.toml", record.case_id.replace('/', "-")));
         fs_err::create_dir_all(file.parent().unwrap_or(&file))?;
         write_whole(&file, text.as_bytes())?;
-        files.push(file.display().to_string());
+        files.push(shell_word(&file.display().to_string()));
     }
     Ok(Some(format!("inferbench duel {}", files.join(" "))))
+}
+
+/// The flag that names the model of two cases: by its files, if it was given by them, since a name alone is known to those runs only.
+fn named(records: [&Record; 2], suites: &[Option<Suite>; 2]) -> String {
+    let mut files = IndexSet::new();
+    for (record, suite) in records.into_iter().zip(suites) {
+        let own = suite.as_ref().map(|suite| files_of(&suite.models, &record.case())).unwrap_or_default();
+        files.extend(own.split(',').filter(|file| !file.is_empty()).map(str::to_owned));
+    }
+    if files.is_empty() {
+        return format!("--model {}", shell_word(&records[0].model));
+    }
+    format!("--path {}", shell_word(&files.into_iter().collect::<Vec<String>>().join(",")))
+}
+
+/// The flags that say what is timed, if it is not the call alone on seeded inputs.
+fn timed(record: &Record, suite: Option<&Suite>) -> String {
+    let mut words = String::new();
+    if record.boundary != Boundary::default() {
+        words += &format!(" --boundary {}", record.boundary);
+    }
+    if record.timed_on == TimedOn::Samples {
+        let source = suite.and_then(|suite| suite.data_source.as_ref());
+        words += " --time-on samples";
+        words.extend(source.map(|source| format!(" --data-source {}", shell_word(&source.flag()))));
+    }
+    words
 }
 
 /// `ort,tch`, or `ort` if both are that.
@@ -321,6 +363,14 @@ mod tests {
         let of_both = " --variant int8,original --dtype i8,f32 --seq-lens 32";
         assert_eq!(narrowed(&int8, &Record { sequence_length: Some(32), ..one }), of_both);
         let suite = Suite { data_source: Some(DataSource::Text("a.txt".into())), ..Suite::new("m", Vec::new()) };
+        let of_samples = Record { timed_on: TimedOn::Samples, ..record("m", "ort", 1, None) };
+        assert_eq!(timed(&of_samples, Some(&suite)), " --time-on samples --data-source text:a.txt");
+        assert_eq!(timed(&record("m", "ort", 1, None), Some(&suite)), "");
+        let by_file = SuiteModel { path: Some("my nets/m.onnx".into()), ..SuiteModel::from("m") };
+        let suites = [Suite { models: vec![by_file], ..suite.clone() }, suite.clone()].map(Some);
+        let records = [&of_samples, &of_samples];
+        assert_eq!(named(records, &suites), "--path 'm=my nets/m.onnx'");
+        assert_eq!(named(records, &[None, None]), "--model m");
         let manifest = Manifest::begun("run".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
         let text = |timed_on| suite_of(&Case { timed_on, ..Case::new("m", "ort", 1) }, Some(manifest.clone())).unwrap();
         assert!(text(TimedOn::Samples).contains("a.txt") && !text(TimedOn::Seeded).contains("a.txt"));

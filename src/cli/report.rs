@@ -64,7 +64,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
     /// The columns of tables and Markdown, in this order; `all` shows every column that has a value
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["variants", "machines"], value_parser = PossibleValuesParser::new(columns::names()))]
     columns: Vec<String>,
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
@@ -200,7 +200,7 @@ impl Arguments {
 
     /// The cases of the runs for continuous integration.
     fn checks(&self, format: CheckFormat, paths: &Paths) -> Result<String> {
-        Ok(records::checks(&self.read_cases(paths)?).render(format))
+        Ok(records::checks(&self.read_cases(paths)?, &self.columns).render(format))
     }
 
     /// The tests of language models.
@@ -228,6 +228,8 @@ impl Arguments {
             name = format!("variants-{}.html", usable_name(model));
             title = Some(format!("Variants of {model}"));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
+            // It is of all models.
+            asked.fleet = None;
         }
         asked.keep_shown();
         // A recommendation is about all machines.

@@ -258,7 +258,7 @@ pub fn compare(
     let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
     let mut disturbed_runs = 0;
-    let mut has_pair = false;
+    let (mut has_pair, mut has_unread) = (false, false);
     // If machines may differ, the runs of all machines are compared together.
     let is_of_any_machine = options.allowed.contains(&Condition::Host);
     let pairs = pair(base, candidate, &options.filter).into_iter();
@@ -266,6 +266,7 @@ pub fn compare(
         let id = pair.id();
         if [base, candidate].iter().any(|side| side.unread.contains(&pair.case)) {
             notes.push(format!("{id}: not compared: its measurement cannot be read"));
+            has_unread = true;
             continue;
         }
         // What ran at times and failed at others did run: one failure of the base excuses nothing.
@@ -347,7 +348,8 @@ pub fn compare(
         let cases = disturbed.join(", ");
         notes.push(format!("other load affected most samples of a side, so that there is no verdict: {cases}"));
     }
-    let conclusion = conclude(&cases, has_pair, !refused.is_empty(), options.undecided_is_allowed);
+    let is_left_out = has_unread || !refused.is_empty();
+    let conclusion = conclude(&cases, has_pair, is_left_out, options.undecided_is_allowed);
     Comparison {
         base: SideSummary::new(base),
         candidate: SideSummary::new(candidate),
@@ -364,11 +366,12 @@ pub fn compare(
     }
 }
 
-fn conclude(cases: &[ComparedCase], has_pair: bool, has_refused: bool, undecided_is_allowed: bool) -> Conclusion {
+/// `is_left_out` says whether there are cases of both sides that are not compared.
+fn conclude(cases: &[ComparedCase], has_pair: bool, is_left_out: bool, undecided_is_allowed: bool) -> Conclusion {
     let verdicts = || cases.iter().filter_map(ComparedCase::verdict);
     let open = verdicts().filter(|verdict| *verdict == Verdict::CannotSay).count();
     let has_decided = verdicts().count() > open;
-    let is_undecided = (open > 0 || has_refused) && !(undecided_is_allowed && has_decided);
+    let is_undecided = (open > 0 || is_left_out) && !(undecided_is_allowed && has_decided);
     if !has_pair {
         Conclusion::NothingToCompare
     } else if cases.iter().any(ComparedCase::is_regression) {

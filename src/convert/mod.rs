@@ -115,9 +115,10 @@ fn agree_both_ways(records: &mut [Record]) {
             let other = record.case();
             let is_compared =
                 other.benchmark_id().group == case.benchmark_id().group && other.batch_size == case.batch_size;
-            is_compared && other.backend == backend && other.dtype.name() == dtype && record.verified.is_none()
+            let is_open = record.status == Status::Ok && record.verified.is_none();
+            is_compared && other.backend == backend && other.dtype.name() == dtype && is_open
         };
-        if let Some(other) = records.iter_mut().find(is_other).filter(|other| other.status == Status::Ok) {
+        if let Some(other) = records.iter_mut().find(is_other) {
             other.verified = Some(true);
             other.verified_by = Some(case.backend);
         }
@@ -317,6 +318,19 @@ mod tests {
         // As many calls, which depend on one another.
         assert!(missed(StopReason::PercentileBound, &in_a_row));
         assert!(!missed(StopReason::Budget, &[1000; 3]));
+    }
+
+    #[test]
+    fn the_row_that_ran_is_verified_and_not_that_of_a_device_that_is_not_there() {
+        let record = |backend: &str, device: &str, status| {
+            let case = Case { device: device.into(), ..Case::new("m", backend, 1) };
+            Record { status, ..Record::default().about(&case) }
+        };
+        let (mut verified, other) = (record("tch", "cpu", Status::Ok), record("ort", "cpu", Status::Ok));
+        (verified.verified, verified.verified_by) = (Some(true), Some("ort".into()));
+        let mut records = [record("ort", "cuda", Status::Unavailable), other, verified];
+        agree_both_ways(&mut records);
+        assert_eq!(records.map(|record| record.verified), [None, Some(true), Some(true)]);
     }
 
     fn record(case: &Case, threads: usize) -> Record {

@@ -292,7 +292,7 @@ fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Optio
     let record = &row.record;
     let rate = super::rate(record).map(|rate| {
         let unit = if record.tokens_per_second.is_some() { "tokens/s" } else { "samples/s" };
-        format!("{} {unit}", three_digits(rate))
+        format!("{} {unit}", three_digits_of_any(rate))
     });
     let of_goal = match options.goal {
         Goal::Energy | Goal::Cost => quantity(row, options).map(|value| shown(value, options)),
@@ -315,7 +315,7 @@ fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Optio
 fn shown(value: f64, options: &Options) -> String {
     match options.goal {
         Goal::Latency => format!("p50 {}", latency(value)),
-        Goal::Throughput => format!("{} per second", three_digits(1.0 / value)),
+        Goal::Throughput => format!("{} per second", three_digits_of_any(1.0 / value)),
         Goal::Energy => format!("{} per sample", joules(value)),
         Goal::Cost => {
             let unit = format!("{} {}", three_digits_of_any(value), options.prices.currency);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::quality::Loss;
 use super::{Quality, UnderLoad, own_memory};
-use crate::report::numbers::{latency, megabytes, three_digits};
+use crate::report::numbers::{latency, megabytes, three_digits_of_any};
 use crate::run_data::{Metric, Record};
 use crate::selection::values;
 
@@ -91,12 +91,13 @@ impl Limits {
         let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
         let of_samples = under_load.filter(|_| record.tokens_per_second.is_none());
         // A trial at a given rate shows that the case serves at least as much.
-        let rate = match (of_samples, super::rate(record)) {
-            (Some(it), Some(own)) if !it.is_highest => Some(it.samples_per_s.max(own)),
-            (Some(it), _) => Some(it.samples_per_s),
-            (None, own) => own,
+        let how = |is_under_load: bool| if is_under_load { " under load" } else { "" };
+        let (rate, of_rate) = match (of_samples, super::rate(record)) {
+            (Some(it), Some(own)) if !it.is_highest && own > it.samples_per_s => (Some(own), how(false)),
+            (Some(it), _) => (Some(it.samples_per_s), how(true)),
+            (None, own) => (own, how(false)),
         };
-        let how = if under_load.is_some() { " under load" } else { "" };
+        let of_memory = how(under_load.is_some_and(|it| it.memory_mb.is_some()));
         let above = |limit, name: &str, value: Option<f64>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let most = most.filter(|most| !value.is_some_and(|value| value <= *most))?;
             let why = match value {
@@ -109,7 +110,11 @@ impl Limits {
         let too_few = || {
             let least = self.min_rate.filter(|least| !rate.is_some_and(|rate| rate >= *least))?;
             let why = match rate {
-                Some(rate) => format!("{} per second{how} are below {}", three_digits(rate), three_digits(least)),
+                Some(rate) => format!(
+                    "{} per second{of_rate} are below {}",
+                    three_digits_of_any(rate),
+                    three_digits_of_any(least)
+                ),
                 None => "its rate is not known".to_owned(),
             };
             let would_take = rate.and_then(|rate| flag("min-rate", rate, "/s"));
@@ -128,8 +133,8 @@ impl Limits {
         };
         let all = [
             unverified(),
-            above("max-p99", &format!("p99{how}"), p99, self.max_p99_ms, latency, "ms"),
-            above("max-memory", &format!("memory{how}"), memory, self.max_memory_mb, megabytes, "MB"),
+            above("max-p99", &format!("p99{}", how(under_load.is_some())), p99, self.max_p99_ms, latency, "ms"),
+            above("max-memory", &format!("memory{of_memory}"), memory, self.max_memory_mb, megabytes, "MB"),
             too_few(),
             lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""),
             lost("max-perplexity", "the perplexity", losses.perplexity, self.max_perplexity, factor, "x"),

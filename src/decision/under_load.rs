@@ -1,12 +1,14 @@
 //! What a case was measured to do under load, which counts for limits in place of calls one after the other; and a line for each server of
 //! the model, beside the cases of this program.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Options;
 use crate::definition::{Case, Status};
-use crate::report::numbers::{latency, plural, three_digits};
+use crate::report::numbers::{latency, plural, three_digits_of_any};
 use crate::run_data::{LoadResult, Record, Scenario, Verdict};
 
 /// The trial of a load test that a case is judged by.
@@ -57,7 +59,7 @@ impl UnderLoad {
         let batch = if most_batch > 1 { format!(", up to {most_batch} requests per call") } else { String::new() };
         format!(
             "under load {} samples/s with {} of {}{callers}{batch}, p99 {} (load test {})",
-            three_digits(self.samples_per_s),
+            three_digits_of_any(self.samples_per_s),
             plural(instances, "instance", "instances"),
             plural(threads, "thread", "threads"),
             latency(self.p99_ms),
@@ -141,14 +143,13 @@ pub fn served(loads: &[LoadResult], case: &Case, options: &Options) -> Vec<Strin
     let is_of_server = |one: &LoadResult, other: &LoadResult| (&one.case_id, &one.url) == (&other.case_id, &other.url);
     let is_newest = |row: &&&LoadResult| !all.iter().any(|newer| is_of_server(newer, row) && is_instead(newer, row));
     let rows: Vec<&LoadResult> = all.iter().filter(|row| shows_its_rate(row)).filter(is_newest).copied().collect();
-    let mut servers: Vec<(&str, usize)> = rows.iter().map(|row| (row.case_id.as_str(), row.batch_size)).collect();
-    servers.sort_unstable();
-    servers.dedup();
-    servers.into_iter().filter_map(|(id, _)| line(&rows, id, options)).collect()
+    let server = |row: &&LoadResult| (row.case_id.clone(), row.batch_size, row.url.clone());
+    let servers: BTreeSet<(String, usize, Option<String>)> = rows.iter().map(server).collect();
+    servers.into_iter().filter_map(|(id, _, url)| line(&rows, (&id, &url), options)).collect()
 }
 
-fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String> {
-    let own = || rows.iter().filter(|row| row.case_id == case_id);
+fn line(rows: &[&LoadResult], (case_id, url): (&str, &Option<String>), options: &Options) -> Option<String> {
+    let own = || rows.iter().filter(|row| row.case_id == case_id && row.url == *url);
     let newest = own().map(|row| (row.timestamp, &row.run_id)).max()?;
     let of_newest = || own().filter(|row| (row.timestamp, &row.run_id) == newest);
     let (most, least) = (options.limits.max_p99_ms, options.limits.min_rate);
@@ -164,7 +165,7 @@ fn line(rows: &[&LoadResult], case_id: &str, options: &Options) -> Option<String
     let server = row.server.as_deref().or(row.url.as_deref()).unwrap_or_default();
     Some(format!(
         "{case_id}: {server} answers {} samples/s with p99 {}{beyond} (load test {})",
-        three_digits(samples_per_s(row)),
+        three_digits_of_any(samples_per_s(row)),
         latency(p99_ms(row)),
         row.run_id
     ))

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 
 use super::conclusion::{conclude, generations_of, is_settled, outcomes_of, progress};
@@ -21,6 +21,7 @@ use crate::compare::{
     fewest_generations,
 };
 use crate::exit_codes;
+use crate::fixture::sha256_of_file;
 use crate::harness::{Handicap, is_interrupted};
 use crate::machine::{Machine, can_fix_addresses, processor_order, share_a_core};
 use crate::paths::Paths;
@@ -111,6 +112,13 @@ impl Driver<'_> {
             if stderr().is_terminal() || plan.is_look(done) || entries.last().is_some_and(|it| it.result.is_err()) {
                 self.say(&progress(&conclude(&duel, &entries), case));
             }
+        }
+        for Program { name, executable, sha256, .. } in [self.base].into_iter().chain(self.candidates) {
+            ensure!(
+                sha256_of_file(executable)? == *sha256,
+                "{name}: {} was replaced during the duel, so that nothing is known of either program",
+                executable.display()
+            );
         }
         let cases = duel.cases.len() / duel.candidates.len();
         Ok((conclude(&duel, &entries), (0..cases).map(|case| generations_of(&entries, case)).collect()))

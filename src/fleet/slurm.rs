@@ -80,7 +80,8 @@ impl Array<'_> {
             text.push_str(&format!("export {name}={}\n", shell_word(&value.to_string_lossy())));
         }
         for arguments in jobs.iter().chain([&self.merge_job(&after)]) {
-            text.push_str(&format!("sbatch --parsable {}\n", arguments.join(" ")));
+            let words: Vec<String> = arguments.iter().map(|word| shell_word(word)).collect();
+            text.push_str(&format!("sbatch --parsable {}\n", words.join(" ")));
         }
         Ok(text)
     }

@@ -11,6 +11,7 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use walkdir::WalkDir;
 
+use crate::catalogue::shell_word;
 use crate::definition::Shard;
 use crate::fixture::sha256_of_file;
 use crate::machine::files;
@@ -32,7 +33,7 @@ const READ: [&str; 3] = ["models", ".native", ".prepared"];
 /// # Errors
 /// The machine cannot be reached, or a command fails there; what was measured stays there, and the same command goes on with it.
 pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result<()> {
-    let Host { name, folder } = host;
+    let (name, folder) = (&host.name, host.place());
     let executable = std::env::current_exe().context("the path of this executable")?;
     let plan_file = format!("{}.toml", shard.name());
     let suite = format!("plan/{}/{plan_file}", shard.measurement());
@@ -47,8 +48,10 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     }
     host.copy(&files).with_context(|| format!("{name}: copying"))?;
 
-    let run =
-        format!("cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite {suite} --resume --noplot");
+    let run = format!(
+        "cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite {} --resume --noplot",
+        shell_word(&suite)
+    );
     let mut running = host.ssh(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     for line in running.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
         if !line.trim().is_empty() {
@@ -69,6 +72,12 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
 }
 
 impl Host {
+    /// The folder as a word for the shell of the machine.
+    fn place(&self) -> String {
+        let of_home = self.folder.strip_prefix("~/");
+        of_home.map_or_else(|| shell_word(&self.folder), |rest| format!("~/{}", shell_word(rest)))
+    }
+
     /// `INFERBENCH_SSH` is the command to use, with its flags, in place of `ssh`.
     fn ssh(&self, command: &str) -> Command {
         let own = variable("INFERBENCH_SSH").unwrap_or_else(|| "ssh".into());
@@ -86,8 +95,8 @@ impl Host {
         let sums = files.iter().map(line).collect::<Result<Vec<String>>>()?.concat();
         // In the language of the machine's user, it would say something else than `FAILED`.
         let check = format!(
-            "mkdir -p {0} && cd {0} && LC_ALL=C sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'",
-            self.folder
+            "mkdir -p {0} && cd {0} && command -v sha256sum >/dev/null && LC_ALL=C sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'",
+            self.place()
         );
         let mut checking = self.ssh(&check).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut input = checking.stdin.take().context("ssh has no input")?;
@@ -104,7 +113,7 @@ impl Host {
             files.iter().filter(|(_, name)| missing.contains(name.as_str())).collect();
         let bytes: u64 = wanted.iter().filter_map(|(path, _)| path.metadata().ok()).map(|it| it.len()).sum();
         eprintln!("{}: copying {} files, {:.0} MB", self.name, wanted.len(), bytes as f64 / 1e6);
-        let mut unpacking = self.ssh(&format!("tar -C {} -xf -", self.folder)).stdin(Stdio::piped()).spawn()?;
+        let mut unpacking = self.ssh(&format!("tar -C {} -xf -", self.place())).stdin(Stdio::piped()).spawn()?;
         let sent = unpacking.stdin.take().context("ssh has no input").and_then(|input| send(input, &wanted));
         ensure!(unpacking.wait()?.success(), "the files were not unpacked; is the disk full?");
         sent
@@ -136,4 +145,17 @@ fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
     std::io::copy(&mut packed, &mut output)?;
     ensure!(packing.wait()?.success(), "tar could not read all files");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_one_word_for_the_shell_of_the_machine() {
+        let place = |folder: &str| Host { name: "alpha".into(), folder: folder.into() }.place();
+        assert_eq!(place(".cache/inferbench/fleet"), ".cache/inferbench/fleet");
+        assert_eq!(place("my fleet"), "'my fleet'");
+        assert_eq!(place("~/my fleet"), "~/'my fleet'");
+    }
 }

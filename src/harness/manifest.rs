@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use super::protocol::WorkItem;
 use crate::backend::registry;
 use crate::definition::{Boundary, Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
 use crate::fixture;
+use crate::machine::processes::own_executable;
 use crate::machine::{Machine, Revision};
 use crate::onnx::count;
 use crate::paths::Paths;
@@ -35,6 +37,7 @@ pub fn new_manifest(
         arguments: request.criterion_arguments.clone(),
         inferbench_version: env!("CARGO_PKG_VERSION").into(),
         rustc_version: env!("INFERBENCH_RUSTC").into(),
+        program: own_program(),
         revision: Revision::read(paths.root()),
         machine: Machine::read(),
         criterion_root,
@@ -43,6 +46,13 @@ pub fn new_manifest(
         is_quick: parsed.quick,
         ..Manifest::begun(run_id, started, suite, cases)
     }
+}
+
+/// What tells the running executable from one that is built in its place.
+fn own_program() -> Option<String> {
+    let metadata = own_executable().ok()?.metadata().ok()?;
+    let changed = metadata.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(format!("{} bytes of {}", metadata.len(), changed.as_nanos()))
 }
 
 /// The cases of a manifest. `work` has for each what it is run with, or why it cannot run. The hashes of files and samples are
@@ -79,7 +89,10 @@ pub fn manifest_cases(
             cost,
             operators: operators.into_iter().flatten().collect(),
             files_sha256: hashed.and_then(|item| {
-                let key = (item.model.artifact_folder_name(), case.variant.clone(), case.dtype);
+                // As `Preparations` has it.
+                let reads = registry::find(&case.backend).ok()?.reads();
+                let (model, variant) = (item.model.artifact_folder_name(), case.variant.clone());
+                let key = (model, variant, case.dtype, item.model.has_reference(), reads);
                 files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()
             }),
             model_sha256: hashed.and_then(|WorkItem { model, .. }| {
@@ -176,6 +189,7 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("settings", stopped.suite.effort != settings(&planned.suite.effort) || stopped.threads != planned.threads),
         ("arguments of Criterion", stopped.arguments != planned.arguments),
         ("revision", stopped.revision.commit != planned.revision.commit),
+        ("builds of inferbench", stopped.program.is_some() && stopped.program != planned.program),
         ("machine", stopped.machine.host_id != planned.machine.host_id),
         ("numbers of tokens", stopped.suite.tokens != planned.suite.tokens),
         ("samples", stopped.suite.data_source != planned.suite.data_source),
@@ -226,6 +240,14 @@ mod tests {
         for other in [Some(128), None] {
             assert_eq!(difference(&stopped, &manifest(other, None)).as_deref(), Some("numbers of tokens"));
         }
+    }
+
+    #[test]
+    fn a_program_that_was_built_since_does_not_go_on() {
+        let of = |program: Option<&str>| Manifest { program: program.map(str::to_owned), ..manifest(None, None) };
+        assert!(own_program().is_some_and(|own| difference(&of(Some(&own)), &of(Some(&own))).is_none()));
+        assert_eq!(difference(&of(Some("a")), &of(Some("b"))).as_deref(), Some("builds of inferbench"));
+        assert_eq!(difference(&of(None), &of(Some("b"))), None);
     }
 
     #[test]

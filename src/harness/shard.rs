@@ -15,12 +15,13 @@ use regex::Regex;
 
 use super::expected_time::{ExpectedTimes, work_of_planned};
 use super::plan::{Plan, Request, make_plan};
+use super::supervisor::MOST_LOST;
 use crate::definition::{Effort, Fingerprint, PartNumber, Shard, ShardCases, Suite, device_kind};
 use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
 use crate::machine::Machine;
 use crate::machine::processes::own_executable;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, Manifest, RunFolder};
+use crate::run_data::{CriterionArguments, Manifest, Outcomes, RunFolder};
 use crate::selection::PlannedCase;
 
 /// How a suite is to be divided.
@@ -272,15 +273,32 @@ pub(super) fn begun_elsewhere(runs: &Path) -> Vec<(RunFolder, Manifest)> {
 pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> BTreeSet<String> {
     let mut finished = BTreeSet::new();
     for (folder, manifest) in runs {
+        let outcomes = folder.read_outcomes();
         let anchor = manifest.suite.shard.as_ref().and_then(|shard| shard.anchor.as_ref());
-        finished.extend(folder.read_outcomes().finished.into_keys().filter(|id| Some(id) != anchor));
+        let is_whole = |id: &&String| manifest.is_complete() || has_all_stages(&outcomes, &manifest.suite.effort, id);
+        finished.extend(outcomes.finished.keys().filter(|id| Some(*id) != anchor).filter(is_whole).cloned());
     }
     finished
+}
+
+/// Whether a finished case of a run that was stopped has what comes after its first process: further processes, memory and energy, and the
+/// evaluation, which comes right after these.
+fn has_all_stages(outcomes: &Outcomes, effort: &Effort, id: &str) -> bool {
+    if !outcomes.row(id).is_some_and(|row| row.status.is_measured()) {
+        return true;
+    }
+    let processes = 1 + outcomes.further.get(id).map_or(0, Vec::len);
+    let is_measured_again =
+        processes >= effort.processes || outcomes.lost.get(id).is_some_and(|lost| *lost >= MOST_LOST);
+    let is_observed = !effort.watch || outcomes.watched.contains(id);
+    is_measured_again && is_observed && outcomes.unevaluated.as_deref() != Some(id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::{Case, Status};
+    use crate::run_data::{Latencies, Outcome, Record};
 
     fn model<'a>(id: &str, backends: &[(&'a str, f64)]) -> Group<'a> {
         let case = |(backend, seconds): &(&'a str, f64)| ExpectedCase {
@@ -289,6 +307,30 @@ mod tests {
             seconds: *seconds,
         };
         backends.iter().map(case).collect()
+    }
+
+    #[test]
+    fn a_case_of_a_stopped_run_is_finished_when_nothing_of_it_is_left_to_do() {
+        let case = Case::new("m", "ort", 1);
+        let id = case.to_string();
+        let effort = Effort { processes: 2, watch: true, ..Effort::default() };
+        let row = Record { case_id: id.clone(), status: Status::Ok, ..Record::default() };
+        let mut outcomes = Outcomes::default();
+        outcomes.finished.insert(id.clone(), Outcome::new(row));
+        let is_whole = |outcomes: &Outcomes| has_all_stages(outcomes, &effort, &id);
+        assert!(!is_whole(&outcomes));
+        outcomes.watched.insert(id.clone());
+        assert!(!is_whole(&outcomes));
+        let mut measured_again = outcomes.clone();
+        measured_again.further.insert(id.clone(), Latencies::of_samples(&[vec![1]], None).into_iter().collect());
+        assert!(is_whole(&measured_again));
+        measured_again.unevaluated = Some(id.clone());
+        assert!(!is_whole(&measured_again));
+        outcomes.lost.insert(id.clone(), MOST_LOST);
+        assert!(is_whole(&outcomes));
+        outcomes = Outcomes::default();
+        outcomes.finished.insert(id.clone(), Outcome::new(Record { status: Status::Failed, ..Record::default() }));
+        assert!(is_whole(&outcomes));
     }
 
     #[test]

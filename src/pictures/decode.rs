@@ -97,8 +97,24 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
     let mut pixels = vec![0; width * height * 3];
     decoder.decode_into(&mut pixels)?;
     // The decoder fills in missing rows at the end, even if it is strict.
-    ensure!(bytes.windows(2).rev().any(|marker| marker == [0xff, 0xd9]), "its end is missing");
+    ensure!(has_end(bytes), "its end is missing");
     Ok(Picture { width, height, pixels })
+}
+
+/// Whether a JPEG has the marker of its end, and not only a picture inside it, as a thumbnail is.
+fn has_end(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(&[first, second]) = bytes.get(at..at + 2) {
+        at += match (first, second) {
+            (0xff, 0xd9) => return true,
+            // Segments say their length. Samples have none, nor have the markers between them.
+            (0xff, 0x02..=0xcf | 0xda..=0xfe) => bytes
+                .get(at + 2..at + 4)
+                .map_or(2, |length| 2 + usize::from(u16::from_be_bytes([length[0], length[1]]))),
+            _ => 1,
+        };
+    }
+    false
 }
 
 fn jpeg_options() -> DecoderOptions {
@@ -166,6 +182,10 @@ mod tests {
         let bytes = std::fs::read(path).unwrap();
         assert!(decode_jpeg(&bytes).is_ok());
         assert_eq!(decode_jpeg(&bytes[..bytes.len() - 1]).unwrap_err().to_string(), "its end is missing");
+        // The end of a thumbnail is not that of the picture.
+        let with_thumbnail = [&bytes[..2], b"\xff\xe1\x00\x06ab\xff\xd9", &bytes[2..]].concat();
+        assert!(decode_jpeg(&with_thumbnail).is_ok());
+        assert!(decode_jpeg(&with_thumbnail[..with_thumbnail.len() - 1]).is_err());
     }
 
     fn encoded(width: u32, height: u32, color: ColorType, depth: BitDepth, samples: &[u8]) -> Vec<u8> {

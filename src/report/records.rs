@@ -45,13 +45,17 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
 }
 
 /// Runs for continuous integration: a suite for each, in which a case that failed or has wrong outputs is a failed one.
-pub fn checks(runs: &[ReportedRun]) -> Checks {
-    let suite = |records: &[Record]| CheckSuite {
-        name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
-        checks: records.iter().map(check).collect(),
+/// The tables of a comment have these columns.
+pub fn checks(runs: &[ReportedRun], columns: &[String]) -> Checks {
+    let suite = |records: &[Record]| {
+        let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+        CheckSuite {
+            name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
+            checks: records.iter().map(|record| check(record, hosts.len() > 1)).collect(),
+        }
     };
     let suites: Vec<CheckSuite> = runs.iter().map(|run| suite(&run.records)).collect();
-    let details = runs.iter().map(|run| render(run, &[], "", Format::Markdown)).collect();
+    let details = runs.iter().map(|run| render(run, columns, "", Format::Markdown)).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
     let outcomes = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped].into_iter();
     let counted = outcomes.filter_map(|outcome| {
@@ -62,7 +66,7 @@ pub fn checks(runs: &[ReportedRun]) -> Checks {
     Checks { title: format!("report of {}", names.join(", ")), verdict, details, suites }
 }
 
-fn check(record: &Record) -> Check {
+fn check(record: &Record, is_one_of_several_machines: bool) -> Check {
     let outcome = match record.status {
         Status::Ok => Outcome::Passed,
         // As the exit codes of `run` and `verify` have it.
@@ -71,11 +75,13 @@ fn check(record: &Record) -> Check {
         Status::Unsupported | Status::Unavailable => Outcome::Skipped,
     };
     let message = record.message.as_deref().unwrap_or_default();
+    let (id, status) = (&record.case_id, record.status.to_string());
     Check {
-        case_id: record.case_id.clone(),
+        case_id: if is_one_of_several_machines { format!("{id} on {}", record.host_id) } else { id.clone() },
         latency_ms: record.latency_p50_ms.filter(|_| record.status == Status::Ok),
         outcome,
-        message: format!("{}: {message}", record.status),
+        // The outcome is said before it.
+        message: if status == outcome.to_string() { message.to_owned() } else { format!("{status}: {message}") },
     }
 }
 
@@ -174,7 +180,7 @@ mod tests {
         let records =
             Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
         let run = |records: &[Record]| ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
-        let checks = checks(&[run(&records), run(&records[..1])]);
+        let checks = checks(&[run(&records), run(&records[..1])], &[]);
         assert_eq!(checks.verdict, "2 failed, 1 undecided, 2 passed, 1 skipped");
         let found = tests_of(&checks.render(CheckFormat::Junit));
         let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();

@@ -84,11 +84,12 @@ pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// The folders in a folder that hold a file of this name, in the order of their names.
+/// The folders in a folder that hold a file of this name, in the order of their names, without those that are being written.
 pub fn folders_with(parent: &Path, file: &str) -> Vec<PathBuf> {
     let entries = fs_err::read_dir(parent).into_iter().flatten().flatten();
+    let is_visible = |entry: &fs_err::DirEntry| !entry.file_name().to_string_lossy().starts_with(HIDDEN);
     let mut folders: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.join(file).is_file()).collect();
+        entries.filter(is_visible).map(|entry| entry.path()).filter(|path| path.join(file).is_file()).collect();
     folders.sort();
     folders
 }
@@ -103,6 +104,17 @@ pub fn unused_name(parent: &Path, started: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_being_written_is_not_listed() {
+        let parent = tempfile::tempdir().unwrap();
+        let partial = format!("{HIDDEN}x");
+        for name in ["a", &partial] {
+            std::fs::create_dir(parent.path().join(name)).unwrap();
+            std::fs::write(parent.path().join(name).join("f"), "").unwrap();
+        }
+        assert_eq!(folders_with(parent.path(), "f"), [parent.path().join("a")]);
+    }
 
     #[test]
     fn a_damaged_line_is_lost_and_no_other() {

@@ -30,6 +30,9 @@ pub struct Manifest {
     pub threads: usize,
     pub inferbench_version: String,
     pub rustc_version: String,
+    /// The size of the executable, and the nanoseconds since 1970 at which it was written. Absent in older manifests.
+    #[serde(default)]
+    pub program: Option<String>,
     pub revision: Revision,
     pub machine: Machine,
     /// How fast the machine can be at best. Absent if no case needs it, and in older manifests.

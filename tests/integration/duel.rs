@@ -91,6 +91,15 @@ fn stand_ins_with_known_times_get_the_verdict_that_they_deserve() {
 }
 
 #[test]
+fn a_program_that_is_replaced_during_the_duel_leads_to_no_verdict() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    stand_in(&workplace, "replaced", "echo '#' >>\"$0\"");
+    let found = duel(&workplace, ["./base", "./replaced"], &[]).finish().with_code(2);
+    found.saying(&["replaced was replaced during the duel"]);
+}
+
+#[test]
 fn a_duel_with_an_open_case_ends_with_4_unless_that_is_allowed() {
     let workplace = workplace();
     stand_in(&workplace, "base", "");

@@ -39,3 +39,15 @@ fn what_cannot_be_read_is_not_compared() {
     assert_eq!((found.conclusion, found.cases.len()), (Conclusion::NothingToCompare, 0));
     assert!(found.notes[0].contains("cannot be read"), "{:?}", found.notes);
 }
+
+#[test]
+fn a_case_that_cannot_be_read_leaves_the_comparison_of_the_others_open() {
+    // The other one runs in the candidate only.
+    let [mut base, candidate] = [("1", Status::Timeout), ("2", Status::Ok)].map(|(name, status)| {
+        let other = Record { backend: "other".into(), ..run(name, status, 1.0) };
+        Side::of_records(name, vec![run(name, Status::Timeout, 0.0), other])
+    });
+    assert_eq!(compared(&base, &candidate).conclusion, Conclusion::Well);
+    base.unread.insert(empty_record().case());
+    assert_eq!(compared(&base, &candidate).conclusion, Conclusion::CannotSay);
+}

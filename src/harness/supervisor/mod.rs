@@ -19,7 +19,7 @@ use crate::definition::{CLOSURE, Case, DataSource, Dtype, Status, TimedOn};
 use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes, Record};
 
 /// A process that ends before its figures is started once more; after so many of them a case gets no further one.
-const MOST_LOST: usize = 2;
+pub(super) const MOST_LOST: usize = 2;
 
 /// The file of what the runtimes log, in the run's folder.
 const DEBUG_LOG: &str = "debug.log";

@@ -383,7 +383,8 @@ mod tests {
         assert!(
             [ProtocolName::V2, ProtocolName::Completions].into_iter().all(|protocol| of(protocol, &length).is_ok())
         );
-        let tokens = Wishes { lengths: Some(RequestLengths::Drawn { prompt: None, output: None }), ..Wishes::default() };
+        let tokens =
+            Wishes { lengths: Some(RequestLengths::Drawn { prompt: None, output: None }), ..Wishes::default() };
         assert!(of(ProtocolName::Chat, &tokens).is_ok());
         assert!(of(ProtocolName::V2, &tokens).unwrap_err().starts_with("--prompt-tokens or --output-tokens means"));
     }

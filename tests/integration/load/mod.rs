@@ -373,6 +373,9 @@ fn a_suite_says_the_terms_of_its_load_tests() {
         with(table);
         workplace.inferbench(&[&["load"], &own[..]].concat()).finish().with_code(2).saying(&[message]);
     }
+    // A result has no larger number.
+    let seeded = workplace.inferbench(&["load", "--model", "digits", "--seed", "4294967296"]).finish().with_code(2);
+    seeded.saying(&["4294967296 is not in 0..=4294967295"]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ OPERATORS.update(Min=reduced_pairwise("minimum"), Max=reduced_pairwise("maximum"
 
 @operator("Pow")
 def power(xp, attributes, x, exponent):
-    if isinstance(exponent, np.ndarray) and exponent.size == 1 and float(exponent.reshape(())) == 2.0:
+    if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= x.ndim and float(exponent.reshape(())) == 2.0:
         return x * x
     if np.issubdtype(x.dtype, np.integer):
         return xp.power(x, exponent).astype(x.dtype)

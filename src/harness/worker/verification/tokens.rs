@@ -44,7 +44,7 @@ impl Verification<'_> {
             rows.flat_map(|(first, further)| std::iter::once(first).chain(further)).copied().collect();
         let tokens = HostTensor { shape: vec![first.len(), steps + 1], data: TensorData::I64(tokens) };
         let next = session.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
-        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
+        Ok(largest_gap(next.iter().flat_map(|next| &next.gaps).copied()))
     }
 
     /// The number of tokens that the model's logits are of, if its definition says it.
@@ -60,7 +60,7 @@ impl Verification<'_> {
         let request = LoadRequest { phase: Phase::Decode, ..self.request };
         let mut decoding = backend::find(&self.case.backend)?.load(&request)?;
         let next = decoding.follow(inputs, Continuation::Given { text: &tokens, log_probabilities: false })?;
-        Ok(next.iter().flat_map(|next| &next.gaps).copied().reduce(f64::max))
+        Ok(largest_gap(next.iter().flat_map(|next| &next.gaps).copied()))
     }
 }
 
@@ -80,9 +80,34 @@ fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Optio
     let (logits, tokens) = (outputs.get(1)?.to_f64(), expected.first()?.1.to_f64());
     let rows = logits.chunks(logits.len().checked_div(tokens.len())?.max(1));
     let gap = |(row, token): (&[f64], f64)| {
+        if row.iter().any(|logit| logit.is_nan()) {
+            return Some(f64::NAN);
+        }
         let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let size = row.iter().filter(|logit| logit.is_finite()).fold(0.0_f64, |size, logit| size.max(logit.abs()));
         Some((largest - row.get(token as usize)?) / size.max(f64::MIN_POSITIVE))
     };
-    rows.zip(tokens).map(gap).try_fold(0.0, |most: f64, gap| Some(most.max(gap?)))
+    largest_gap(rows.zip(tokens).map(gap).collect::<Option<Vec<f64>>>()?.into_iter())
+}
+
+/// The largest of these gaps. One that is no number, as where logits are none, is larger than any other.
+fn largest_gap(gaps: impl Iterator<Item = f64>) -> Option<f64> {
+    gaps.map(|gap| if gap.is_nan() { f64::INFINITY } else { gap }).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_that_are_no_numbers_are_farther_from_a_token_than_any() {
+        let tensor = |data| HostTensor { shape: vec![1, 2], data };
+        let expected = vec![("token".to_owned(), HostTensor { shape: vec![1, 1], data: TensorData::I64(vec![1]) })];
+        let gap = |logits: [f32; 2]| {
+            let token = HostTensor { shape: vec![1, 1], data: TensorData::I64(vec![0]) };
+            gap_of_first_tokens(&[token, tensor(TensorData::F32(logits.to_vec()))], &expected)
+        };
+        assert_eq!(gap([2.0, 1.0]), Some(0.5));
+        assert_eq!([gap([f32::NAN, f32::NAN]), gap([f32::NAN, 1.0])], [Some(f64::INFINITY); 2]);
+    }
 }
