@@ -22,7 +22,7 @@ use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::{Format, json};
-use crate::run_data::{Manifest, Metric, Node, Peaks, Record};
+use crate::run_data::{Metric, Node, Peaks, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
 
@@ -134,7 +134,14 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let mut all = advise(&records, &metrics, &options)?;
     add_predictions(&mut all, &records, &lessons(&paths, &history, &every), &memory_of_machines(&history), &options);
-    // JSON has no commands.
+    for advice in &mut all {
+        let Some(record) = advice.chosen(&records) else { continue };
+        let by_file = named([record, record], &[suite_of_run(&history, record), None]);
+        for predicted in &mut advice.predicted {
+            predicted.command = predicted.command.replacen(&format!("--model {}", record.model), &by_file, 1);
+        }
+    }
+    // JSON has no other commands.
     let is_told = |_: &&Advice| format != Format::Json;
     let decide = |advice: &Advice| {
         let advice = Some(advice).filter(is_told)?;
@@ -226,8 +233,7 @@ fn command_that_decides(
     let second = advice.runner_up.as_ref().filter(|_| advice.is_undecided);
     let second = second.and_then(|it| advice.newest(records, &it.case_id, &it.host_id));
     let Some((first, second)) = advice.chosen(records).zip(second) else { return Ok(None) };
-    let manifest_of = |record: &Record| history.get(&record.run_id).ok().and_then(|run| run.manifest().ok().flatten());
-    let suites = [first, second].map(|record| manifest_of(record).map(|manifest| manifest.suite));
+    let suites = [first, second].map(|record| suite_of_run(history, record));
     if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
         return Ok(Some(format!(
             "inferbench load search {}{} --backend {} --p99 {}ms",
@@ -253,14 +259,19 @@ fn command_that_decides(
         )));
     }
     let mut files = Vec::new();
-    for record in [first, second] {
-        let text = suite_of(&record.case(), manifest_of(record))?;
+    for (record, suite) in [first, second].into_iter().zip(suites) {
+        let text = suite_of(&record.case(), suite)?;
         let file = paths.duels().join("files").join(format!("{}.toml", record.case_id.replace('/', "-")));
         fs_err::create_dir_all(file.parent().unwrap_or(&file))?;
         write_whole(&file, text.as_bytes())?;
         files.push(shell_word(&file.display().to_string()));
     }
     Ok(Some(format!("inferbench duel {}", files.join(" "))))
+}
+
+/// The suite of the run that a record is of.
+fn suite_of_run(history: &History, record: &Record) -> Option<Suite> {
+    history.get(&record.run_id).ok()?.manifest().ok()?.map(|manifest| manifest.suite)
 }
 
 /// The flag that names the model of two cases: by its files, if it was given by them, since a name alone is known to those runs only.
@@ -309,8 +320,7 @@ fn narrowed(one: &Record, other: &Record) -> String {
 }
 
 /// A suite with nothing but the case. The run's own suite knows where the model's file is.
-fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
-    let known = manifest.map(|manifest| manifest.suite);
+fn suite_of(case: &Case, known: Option<Suite>) -> Result<String> {
     let mut suite = known.unwrap_or_else(|| Suite::new(&case.model, vec![case.backend.clone()]));
     let is_of_case = |model: &SuiteModel| {
         model.name == case.model && model.variant.as_ref().is_none_or(|variant| *variant == case.variant)
@@ -353,7 +363,7 @@ mod tests {
     use crate::definition::Dtype;
     use crate::history::write_records;
     use crate::report::tests::record;
-    use crate::run_data::{RunFolder, RunPart};
+    use crate::run_data::{Manifest, RunFolder, RunPart};
 
     #[test]
     fn the_command_that_decides_is_of_the_two_cases() {
@@ -371,8 +381,7 @@ mod tests {
         let records = [&of_samples, &of_samples];
         assert_eq!(named(records, &suites), "--path 'm=my nets/m.onnx'");
         assert_eq!(named(records, &[None, None]), "--model m");
-        let manifest = Manifest::begun("run".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
-        let text = |timed_on| suite_of(&Case { timed_on, ..Case::new("m", "ort", 1) }, Some(manifest.clone())).unwrap();
+        let text = |timed_on| suite_of(&Case { timed_on, ..Case::new("m", "ort", 1) }, Some(suite.clone())).unwrap();
         assert!(text(TimedOn::Samples).contains("a.txt") && !text(TimedOn::Seeded).contains("a.txt"));
     }
 

@@ -10,7 +10,7 @@ use inferbench::definition::Status;
 use inferbench::run_data::Manifest;
 
 use super::{EFFORT, MODELS, only_run, parts};
-use crate::support::{Workplace, left_out, wait_for};
+use crate::support::{Run, Workplace, left_out, wait_for};
 
 /// A command whose output is text.
 fn said(program: &str, arguments: &[&str], variables: &[(&str, &Path)]) -> Option<String> {

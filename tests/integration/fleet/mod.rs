@@ -11,7 +11,7 @@ use inferbench::fleet::find_parts;
 use inferbench::history::{History, Run as HistoryRun, read_records, write_records};
 use serde_json::{Value, json};
 
-use crate::support::Workplace;
+use crate::support::{Run, Workplace};
 
 /// Four models, so that there can be four parts.
 const MODELS: [&str; 4] = ["digits", "tenn_eeg", "bert-small", "gpt2-tiny"];
