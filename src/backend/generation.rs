@@ -369,7 +369,7 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
         let finite = row.iter().map(|&logit| f64::from(logit)).filter(|logit| logit.is_finite());
         let largest = finite.fold(0.0_f64, |largest, logit| largest.max(logit.abs()));
         let gap = (best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE);
-        // What is no number is not below any other.
+        // A comparison with NaN is false, so that it would be passed over.
         next.gaps.push(if row.iter().any(|logit| logit.is_nan()) { f64::NAN } else { gap });
     }
     Ok(next)

@@ -48,7 +48,7 @@ pub fn new_manifest(
     }
 }
 
-/// What tells the running executable from one that is built in its place.
+/// The size and the time of the running executable. A later build at the same path has others.
 fn own_program() -> Option<String> {
     let metadata = own_executable().ok()?.metadata().ok()?;
     let changed = metadata.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
