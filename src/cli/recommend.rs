@@ -141,10 +141,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             predicted.command = predicted.command.replacen(&format!("--model {}", record.model), &by_file, 1);
         }
     }
-    // JSON has no other commands.
-    let is_told = |_: &&Advice| format != Format::Json;
     let decide = |advice: &Advice| {
-        let advice = Some(advice).filter(is_told)?;
+        // JSON has no other commands.
+        if format == Format::Json {
+            return None;
+        }
         command_that_decides(advice, &records, &history, &paths).unwrap_or_else(|why| {
             eprintln!("there is no command that would decide: {why:#}");
             None
