@@ -1,5 +1,10 @@
 //! `print!`, `println!` and `eprintln!` of this crate, which go on where those of the standard library panic: a reader of the output that
-//! has gone away (`| head`) must not end a run.
+//! has gone away (`| head`) must not end a run. The panics of libraries that become errors are not printed.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
 
 macro_rules! print {
     ($($text:tt)*) => {
@@ -27,6 +32,31 @@ pub(crate) fn without_reader(written: std::io::Result<()>) {
     {
         panic!("standard output: {error}");
     }
+}
+
+thread_local! {
+    /// Whether a panic of this thread becomes an error that says what happened.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code of a library that may panic. A panic is the error, and is not reported on standard error.
+///
+/// # Errors
+/// The code panicked, with this.
+pub(crate) fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_CAUGHT.get() {
+                report(panic);
+            }
+        }));
+    });
+    let before = IS_CAUGHT.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(action));
+    IS_CAUGHT.set(before);
+    result
 }
 
 #[cfg(test)]

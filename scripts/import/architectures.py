@@ -24,7 +24,7 @@ def entry_of(architecture: str, name: str, config, note: str, embedding: str | N
         # Otherwise the end of a text is not the token of the highest number.
         case "CLIPModel" if config.text_config.eos_token_id == 2:
             return clip.entry_of(name, config, note, text_lengths(config.text_config.max_position_embeddings))
-        case "LlamaForCausalLM" | "Qwen2ForCausalLM":
+        case "LlamaForCausalLM" | "Qwen2ForCausalLM" if causal_lm.is_same_at_all_lengths(config):
             return causal_lm.entry_of(name, getattr(transformers, architecture), config, note, lengths)
         case "T5ForConditionalGeneration" if not config.is_gated_act:
             return t5.entry_of(name, config, note, text_lengths(512))

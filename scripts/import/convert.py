@@ -10,9 +10,11 @@ becomes
     model.toml            names, types and shapes of the inputs
     weights.safetensors   the state dict, where there is one; no backend reads it without a graph
 
-A text model's tokenizer is copied as it is, and so is config.json, which says how long texts may be.
+A text model's tokenizer is copied as it is, and so is config.json, which says how long texts may be. Of the first form, config.json has the
+library's defaults besides.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -70,9 +72,7 @@ def convert(arguments, folder: Path) -> None:
 
         path = hub.download(arguments.source) if kind == "hub" else Path(arguments.source)
         hub.convert(path, arguments.name, folder)
-        for name in TOKENIZER:
-            if (path / name).is_file():
-                shutil.copyfile(path / name, folder / name)
+        copy_texts(path, folder)
     elif kind == "state dict":
         import state_dict
 
@@ -81,6 +81,17 @@ def convert(arguments, folder: Path) -> None:
         import graph_file
 
         graph_file.convert(Path(arguments.source), kind, arguments.input, folder)
+
+
+def copy_texts(path: Path, folder: Path) -> None:
+    """A config.json that is already written has what all runtimes look for; of the original one, it gets the other keys, such as labels."""
+    own = folder / "config.json"
+    written = source.read_config(folder) if own.is_file() else {}
+    for name in TOKENIZER:
+        if (path / name).is_file():
+            shutil.copyfile(path / name, folder / name)
+    if written:
+        own.write_text(json.dumps({**source.read_config(path), **written}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

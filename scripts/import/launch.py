@@ -28,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
 ENVIRONMENT = CACHE / "import"
-PYTHON = ENVIRONMENT / "bin" / "python"
+IS_WINDOWS = os.name == "nt"
+PYTHON = ENVIRONMENT / ("Scripts/python.exe" if IS_WINDOWS else "bin/python")
 # PyTorch's own index has builds without CUDA for x86-64, which PyPI lacks.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
@@ -95,7 +96,7 @@ def prepare_environment() -> None:
 
 
 def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
-    own = ENVIRONMENT / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    own = ENVIRONMENT / ("Lib" if IS_WINDOWS else f"lib/python{sys.version_info[0]}.{sys.version_info[1]}")
     if not (own.is_dir() and PYTHON.exists()):
         # What another Python has begun, or one that has gone, cannot be gone on with.
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
@@ -139,7 +140,11 @@ def main() -> None:
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
     # Nothing but a hub's id is looked for in the network.
     offline = {} if kind == "hub" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    os.execve(PYTHON, [str(PYTHON), str(HERE / "convert.py"), *sys.argv[1:]], {**os.environ, **quiet, **offline})
+    command, variables = [str(PYTHON), str(HERE / "convert.py"), *sys.argv[1:]], {**os.environ, **quiet, **offline}
+    if IS_WINDOWS:
+        # `execve` would end this process at once there, and the work would go on without it.
+        sys.exit(subprocess.call(command, env=variables))
+    os.execve(PYTHON, command, variables)
 
 
 if __name__ == "__main__":

@@ -54,13 +54,18 @@ pub fn answer_probe((backend, device): &(String, String)) -> u8 {
 /// Of a backend, `unavailable`: this build does not have it.
 pub fn tried_devices() -> Vec<(&'static Entry, Result<Vec<DeviceReport>, CaseFailure>)> {
     thread::scope(|scope| {
-        let of_backend = |entry: &'static Entry| {
-            let reports = entry.backend()?.devices().into_iter();
-            let probes: Vec<_> = reports.map(|report| scope.spawn(move || tried(entry, report))).collect();
-            Ok(probes.into_iter().map(joined).collect())
-        };
+        let of_backend = |entry: &'static Entry| Ok(all_tried(entry, entry.backend()?.devices()));
         let backends: Vec<_> = registry::real().map(|entry| (entry, scope.spawn(move || of_backend(entry)))).collect();
         backends.into_iter().map(|(entry, reports)| (entry, joined(reports))).collect()
+    })
+}
+
+/// The reports after the probes, which run side by side.
+fn all_tried(entry: &'static Entry, reports: Vec<DeviceReport>) -> Vec<DeviceReport> {
+    thread::scope(|scope| {
+        let reports = reports.into_iter();
+        let probes: Vec<_> = reports.map(|report| scope.spawn(move || tried(entry, report))).collect();
+        probes.into_iter().map(joined).collect()
     })
 }
 
@@ -98,7 +103,7 @@ impl Capabilities for Registry {
             Some(Err(reason)) => reason,
         };
         // A library that is installed is not yet a device.
-        let tried = devices.into_iter().map(|report| tried(entry, report));
+        let tried = all_tried(entry, devices).into_iter();
         let available = tried.filter(|report| report.availability.is_ok()).map(|report| report.device);
         let available = available.collect::<Vec<_>>().join(", ");
         let available = if available.is_empty() { "no device" } else { &available };

@@ -3,12 +3,11 @@
 //! Each backend converts its library's errors with [`classify`] in a `From` of its own, so that `?` is enough.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::Once;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::definition::{CaseFailure, Status};
+use crate::printing;
 
 /// A library that lacks an operator or a dtype says one of these words in its error.
 const UNSUPPORTED: [&str; 11] = [
@@ -61,29 +60,16 @@ fn has(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| lower.contains(phrase))
 }
 
-thread_local! {
-    /// Whether a panic of this thread becomes a failure that says what happened.
-    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Runs code of a library that may panic. A panic is the error, and is reported on standard error only if runtimes shall log.
 ///
 /// # Errors
 /// The code panicked, with this.
 pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let report = take_hook();
-        set_hook(Box::new(move |panic| {
-            if !IS_CAUGHT.get() || std::env::var_os(super::DEBUG).is_some() {
-                report(panic);
-            }
-        }));
-    });
-    let before = IS_CAUGHT.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(action));
-    IS_CAUGHT.set(before);
-    result
+    if std::env::var_os(super::DEBUG).is_some() {
+        catch_unwind(AssertUnwindSafe(action))
+    } else {
+        printing::caught(action)
+    }
 }
 
 /// The chain of an error in one line: the first link says where, the last says what.

@@ -384,15 +384,16 @@ fn last_rows(logits: &HostTensor) -> Result<impl Iterator<Item = &[f32]>, CaseFa
 }
 
 /// The numbers at the last position of each row: of `[rows, columns]` or `[rows, positions, columns]`.
-pub(super) fn rows_at_end(values: &[f32], rows: usize, columns: usize) -> impl Iterator<Item = &[f32]> {
+pub(super) fn rows_at_end<T>(values: &[T], rows: usize, columns: usize) -> impl Iterator<Item = &[T]> {
     let rows = values.chunks_exact((values.len() / rows.max(1)).max(1));
     rows.filter_map(move |row| row.rchunks_exact(columns.max(1)).next())
 }
 
 /// The place of the largest number, the first if several are equal.
-pub(super) fn likeliest(row: &[f32]) -> usize {
+pub(super) fn likeliest<T: Copy + Into<f32>>(row: &[T]) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (place, &value) in row.iter().enumerate() {
+        let value: f32 = value.into();
         if value > best.1 {
             best = (place, value);
         }

@@ -356,7 +356,7 @@ fn causal_bias(positions: usize) -> HostTensor {
 
 /// The index of the largest number of each row at its last position, the first if several are equal: of numbers
 /// `[rows, columns]` or `[rows, positions, columns]`, i64 `[rows, 1]`.
-pub(super) fn largest_of_rows(values: &[f32], shape: &[usize]) -> HostTensor {
+pub(super) fn largest_of_rows<T: Copy + Into<f32>>(values: &[T], shape: &[usize]) -> HostTensor {
     let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
     let tokens = rows_at_end(values, rows, columns).map(|row| likeliest(row) as i64).collect();
     HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) }
@@ -375,9 +375,10 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_logits_is_chosen() {
-        let tokens = largest_of_rows(&[1.0, 3.0, 3.0, -2.0, -1.0, -5.0], &[2, 3]);
+        let tokens = largest_of_rows(&[1.0_f32, 3.0, 3.0, -2.0, -1.0, -5.0], &[2, 3]);
         assert_eq!(tokens, HostTensor { shape: vec![2, 1], data: TensorData::I64(vec![1, 1]) });
-        let of_last_positions = largest_of_rows(&[9.0, 1.0, 2.0, 3.0, 8.0, 1.0, 6.0, 5.0], &[2, 2, 2]);
+        let halves = [9.0, 1.0, 2.0, 3.0, 8.0, 1.0, 6.0, 5.0].map(half::f16::from_f32);
+        let of_last_positions = largest_of_rows(&halves, &[2, 2, 2]);
         assert_eq!(of_last_positions.data, TensorData::I64(vec![1, 0]));
     }
 }

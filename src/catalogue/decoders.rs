@@ -14,7 +14,7 @@ use crate::definition::{
     ANY_SHAPE, BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
     value_name,
 };
-use crate::onnx::{self, OnnxSummary, is_made};
+use crate::onnx::{self, BIAS, BRANCH, OnnxSummary, is_made};
 
 const MERGED: &str = "decoder_model_merged";
 const WITH_PAST: &str = "decoder_with_past_model";
@@ -184,7 +184,8 @@ fn name_lengths_of_caches(part: &mut Part, generation: &Generation) -> Result<()
 /// The inputs that a user gives: those that no part gives to another and no call makes.
 ///
 /// # Errors
-/// Nothing gives an input, or what gives it has another shape or type; or nothing gives logits.
+/// Nothing gives an input, or what gives it has another shape or type; nothing gives logits; or an input of tokens, positions or a mask
+/// is not of i64.
 fn inputs_of(
     parts: &[Part],
     phases: &[PhasePlan],
@@ -208,16 +209,24 @@ fn inputs_of(
                     ensure!(fit(given, input), "{file}: its input {input} takes {given}, which does not fit");
                 }
                 let is_there = known.contains_key(&value) || own.is_some();
-                if is_there || (gives_logits && is_made(&value)) {
+                let is_made = !is_there && gives_logits && is_made(&value);
+                let is_tokens = value == generation.tokens;
+                let is_of_integers = is_tokens || is_made && ![BIAS, BRANCH].contains(&value.as_str());
+                ensure!(
+                    !is_of_integers || input.dtype == ElementType::I64,
+                    "{file}: its input {input} has to be of i64, as tokens, positions and masks are: export the file with \
+                     int64 inputs"
+                );
+                if is_there || is_made {
                     continue;
                 }
-                let is_tokens = value == generation.tokens;
                 let is_given = phase == Phase::Prefill && (is_tokens || !gives_logits || is_said);
                 ensure!(
                     is_given,
                     "{file}: nothing gives its input {input}; a TOML file with [generation] can say what does"
                 );
-                let mut given = with_usual_values(TensorSpec { name: value.clone(), ..input.clone() });
+                let named = TensorSpec { name: value.clone(), ..input.clone() };
+                let mut given = with_usual_values(named, part.inputs.len() == 1);
                 if is_tokens && !is_first_part {
                     // The decoder of an encoder's text begins with one token.
                     given.constant = Some(first_token);
@@ -251,4 +260,27 @@ fn fit(given: &TensorSpec, taken: &TensorSpec) -> bool {
     let is_unknown = |spec: &TensorSpec| spec.shape == [Dimension::Symbol(ANY_SHAPE.into())];
     let is_shape_same = given.shape.len() == taken.shape.len() && given.shape.iter().zip(&taken.shape).all(is_same);
     given.dtype == taken.dtype && (is_shape_same || is_unknown(given) || is_unknown(taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_and_positions_that_are_not_of_i64_are_refused() {
+        let inputs = |tokens: &str, positions: &str| {
+            let input = |name: &str, dtype: &str| format!("{name}:{dtype}[batch,n]").parse().unwrap();
+            let inputs = vec![input("input_ids", tokens), input("position_ids", positions)];
+            let outputs = vec!["logits:f32[batch,n,11]".parse().unwrap()];
+            let part = Part { name: "net".into(), inputs, outputs };
+            let generation = Generation { tokens: "input_ids".into(), ..Generation::default() };
+            let phases = phases_of(vec!["net".into()], "net".into());
+            inputs_of(&[part], &phases, &generation, false, 0.0).map_err(|why| why.to_string())
+        };
+        assert_eq!(inputs("i64", "i64").unwrap()[0].to_string(), "input_ids:i64[batch,sequence]<11");
+        for (tokens, positions, name) in [("i32", "i64", "input_ids:i32"), ("i64", "i32", "position_ids:i32")] {
+            let why = inputs(tokens, positions).unwrap_err();
+            assert!(why.contains(name) && why.contains("export the file with int64 inputs"), "{why}");
+        }
+    }
 }

@@ -29,23 +29,22 @@ impl DataSource {
     }
 }
 
-/// The reference beside a graph with these outputs: `NAME_output_0.pb`, `NAME.npz`, `NAME.safetensors` with outputs, or a folder
+/// The reference beside a graph with these outputs: `NAME_output_0.pb`, `NAME.npz` or `NAME.safetensors` with outputs, or a folder
 /// `test_data_set_0` as ONNX's own tests have it.
 pub(super) fn reference_of(graph: &Path, outputs: &[TensorSpec]) -> Option<PathBuf> {
     let folder = graph.parent()?;
     let stem = graph.file_stem()?.to_str()?;
     let [first_output, arrays] = [format!("{stem}_output_0.pb"), format!("{stem}.npz")].map(|name| folder.join(name));
     let tensors = graph.with_extension("safetensors");
-    // Other tensors are weights.
+    // Other tensors are weights. Arrays that cannot be read count as a reference, so that their error is shown.
     let has_outputs = |names: Vec<String>| {
         names.iter().any(|name| name.starts_with("output.") || name == "output_0")
             || !outputs.is_empty() && outputs.iter().all(|output| names.contains(&output.name))
     };
-    let is_reference = |path: &Path| tensor_names(path).is_some_and(has_outputs);
-    [first_output, arrays]
-        .into_iter()
-        .find(|path| path.is_file())
-        .or_else(|| Some(tensors).filter(|path| is_reference(path)))
+    Some(first_output)
+        .filter(|path| path.is_file())
+        .or_else(|| Some(arrays).filter(|path| path.is_file() && tensor_names(path).is_none_or(has_outputs)))
+        .or_else(|| Some(tensors).filter(|path| tensor_names(path).is_some_and(has_outputs)))
         .or_else(|| Some(folder.to_owned()).filter(|folder| folder.join("test_data_set_0/output_0.pb").is_file()))
 }
 
@@ -82,5 +81,21 @@ mod tests {
         };
         assert!(["output.logits", "output_0", "logits"].into_iter().all(is_reference));
         assert!(!is_reference("layers.0.weight"));
+    }
+
+    #[test]
+    fn arrays_beside_a_graph_are_its_reference_if_they_are_called_as_its_outputs_or_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("net.onnx");
+        let arrays = graph.with_extension("npz");
+        let is_reference = || reference_of(&graph, &["logits:f32[1]".parse().unwrap()]).is_some();
+        for (name, is_output) in [("logits", true), ("layers.0.weight", false)] {
+            let mut archive = zip::ZipWriter::new(std::fs::File::create(&arrays).unwrap());
+            archive.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+            archive.finish().unwrap();
+            assert_eq!(is_reference(), is_output, "{name}");
+        }
+        std::fs::write(&arrays, "no archive").unwrap();
+        assert!(is_reference());
     }
 }

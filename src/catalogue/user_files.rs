@@ -218,7 +218,11 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     );
     let inputs = match (sidecar.inputs, &summary) {
         (Some(inputs), _) => inputs,
-        (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
+        (None, Some(summary)) => {
+            let is_only = summary.inputs.len() == 1;
+            let inputs = summary.inputs.iter().map(|input| with_usual_values(input.clone(), is_only));
+            with_batch_of_states(inputs.collect())
+        }
         (None, None) if module.is_some() => inputs_of_module(graph)?,
         // A pickle of a module.
         (None, None) if is_trusted(graph) && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
@@ -309,7 +313,11 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
         let has_values = given.below.is_some() || given.constant.is_some();
         match inputs.iter_mut().find(|input| input.name == given.name) {
             Some(input) if has_values => *input = given,
-            Some(input) => (input.dtype, input.shape) = (given.dtype, given.shape),
+            Some(input) => {
+                // What its name makes of numbers may be wrong; a mask of integers stays one.
+                input.constant = input.constant.filter(|_| !given.dtype.is_floating());
+                (input.dtype, input.shape) = (given.dtype, given.shape);
+            }
             None => unknown.push(format!("input {:?}", given.name)),
         }
     }
@@ -426,6 +434,16 @@ mod tests {
         };
         assert_eq!(files("net.pt"), ["net.pt", "net.onnx", "net.toml"]);
         assert_eq!(files("net.safetensors"), ["net.safetensors", "net.toml"]);
+    }
+
+    #[test]
+    fn an_input_that_is_said_whole_has_random_numbers_and_a_mask_stays_one() {
+        let [state, mask] = ["state:f32[batch,8]=0", "mask:i64[batch,n]=1"].map(|text| text.parse().unwrap());
+        let mut model = Model::of_tensors("net", vec![state, mask], Vec::new());
+        let inputs = ["state:f32[batch,8]", "mask:i64[batch,16]"].map(str::to_owned).to_vec();
+        apply_table(&mut model, &SuiteModel { inputs, ..SuiteModel::default() }).unwrap();
+        let texts: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["state:f32[batch,8]", "mask:i64[batch,16]=1"]);
     }
 
     #[test]

@@ -12,17 +12,26 @@ enum Kind {
     Channels,
     /// Tokens, or steps in time.
     Steps,
-    /// Samples of a sound, as a whole or in pieces that a model with a state is given.
+    /// Samples of a sound, as a whole or in pieces that a model with a state is given, and its channels.
     Sound,
     Piece,
+    SoundChannels,
     Features,
+    /// Steps in time and the features of each, where both are open.
+    Frames,
+    Bands,
     /// The batch of a state, or the only row of one.
     Rows,
 }
 
-/// The usual heights of pictures, and their widths at the same places.
+/// The usual heights of pictures, and their widths and channels at the same places.
 const HEIGHTS: [usize; 15] = [224, 640, 256, 48, 512, 32, 416, 64, 128, 299, 384, 28, 32, 1024, 32];
 const WIDTHS: [usize; 15] = [224, 640, 256, 320, 512, 320, 416, 256, 128, 299, 384, 28, 32, 1024, 100];
+const CHANNELS: [usize; 15] = [3, 3, 1, 3, 3, 1, 3, 1, 4, 3, 3, 1, 3, 3, 1];
+
+/// The usual features of speech, and their steps at the same places: Whisper takes 80 or 128 in each of 3000 steps.
+const BANDS: [usize; 15] = [128, 80, 80, 128, 256, 512, 768, 64, 40, 32, 16, 1024, 10, 4, 1];
+const FRAMES: [usize; 15] = [128, 100, 3000, 3000, 64, 32, 16, 256, 77, 76, 512, 8, 8, 1, 1];
 
 impl Kind {
     fn of(input: &TensorSpec, place: usize, symbol: &str, model: &Model) -> Self {
@@ -30,9 +39,17 @@ impl Kind {
             let names = [input.name.to_lowercase(), symbol.to_lowercase()];
             words.iter().any(|word| names.iter().any(|name| name.contains(word)))
         };
+        // The only input of a model is no state.
+        let is_state = |input: &TensorSpec| model.inputs.len() > 1 && is_state(input);
         let has_state = model.inputs.iter().any(is_state);
         let few = |place: usize| matches!(input.shape.get(place), Some(Dimension::Fixed(1 | 3 | 4)));
         let is_picture = input.shape.len() == 4 && !is_state(input) && !is_named(&["past", "cache"]);
+        let is_sound = is_named(&["wav", "audio", "speech", "signal", "pcm", "sound", "sample", "input_values"]);
+        let are_steps = is_named(&["seq", "time", "length", "frame", "past"]);
+        let are_features = input.name.to_lowercase().contains("feat")
+            && input.shape.iter().skip(1).all(|dimension| dimension.fixed().is_none());
+        // The other one of the last two of three dimensions.
+        let other = |place: usize| input.shape.get(3 - place).and_then(Dimension::fixed);
         let symbol = symbol.to_lowercase();
         match (input.shape.len(), place) {
             _ if symbol.contains("height") => Kind::Height,
@@ -44,13 +61,15 @@ impl Kind {
             _ if is_state(input) && !is_named(&["past", "cache"]) => Kind::Rows,
             _ if !input.dtype.is_floating() => Kind::Steps,
             (2, 1) if has_state => Kind::Piece,
-            _ if is_named(&["wav", "audio", "speech", "signal", "pcm", "sound", "sample", "input_values"]) => {
-                Kind::Sound
-            }
+            (3, 1 | 2) if are_features && are_steps => Kind::Frames,
+            (3, 1 | 2) if are_features => Kind::Bands,
+            (3, 1 | 2) if is_sound && other(place).is_some_and(|size| size > 2) => Kind::Steps,
+            (3, 1) if is_sound && other(place).is_none() => Kind::SoundChannels,
+            _ if is_sound => Kind::Sound,
             (3, 1) if !is_named(&["channel", "feat"]) => Kind::Steps,
             (3, 2) if input.shape[1].fixed().is_some_and(|size| size > 1) => Kind::Steps,
             (3, 2) if few(1) => Kind::Sound,
-            _ if is_named(&["seq", "time", "length", "frame", "past"]) => Kind::Steps,
+            _ if are_steps => Kind::Steps,
             _ => Kind::Features,
         }
     }
@@ -60,10 +79,13 @@ impl Kind {
         let sizes: &[usize] = match self {
             Kind::Height => &HEIGHTS,
             Kind::Width => &WIDTHS,
-            Kind::Channels => &[3, 1, 4],
+            Kind::Channels => &CHANNELS,
             Kind::Steps => &[128, 64, 32, 16, 100, 76, 77, 256, 512, 3000, 8, 1],
             Kind::Sound => &[16_000, 1280, 8000, 48_000, 160_000, 512, 400],
             Kind::Piece => &[576, 512, 640, 256, 160, 320, 1280, 1536, 480, 1024, 16_000],
+            Kind::SoundChannels => &[1, 2],
+            Kind::Frames => &FRAMES,
+            Kind::Bands => &BANDS,
             Kind::Features => &[128, 256, 512, 768, 64, 80, 40, 32, 16, 1024, 10, 4, 3, 1],
             Kind::Rows => &[1],
         };
@@ -85,14 +107,37 @@ const FLOATING: [&[usize]; 9] = [
 ];
 const WHOLE_NUMBERS: [&[usize]; 3] = [&[128], &[], &[1]];
 
-/// Returns true if the input is a state that a call hands to the next one.
+/// Whether one of these is a word of the name, alone or in the plural. Words end at signs, at digits and before capitals.
+fn has_word(name: &str, words: &[&str]) -> bool {
+    let mut spaced = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && spaced.ends_with(char::is_lowercase) {
+            spaced.push(' ');
+        }
+        spaced.push(letter);
+    }
+    let mut own = spaced.split(|letter: char| !letter.is_alphabetic()).map(str::to_lowercase);
+    own.any(|word| words.contains(&word.strip_suffix('s').unwrap_or(&word)))
+}
+
+/// Whether the name in small letters is that of keys and values so far, as `past_key_values.0.key` or `past_0`. A model that forecasts has
+/// `past_values`, which are not.
+fn is_past(name: &str) -> bool {
+    let is_of_cache = |rest: &str| {
+        let is_number = rest.trim_start_matches('_').starts_with(|first: char| first.is_ascii_digit());
+        rest.is_empty() || is_number || [".", "_key", "_value_"].iter().any(|start| rest.starts_with(start))
+    };
+    name.split("past").skip(1).any(is_of_cache)
+}
+
+/// Returns true if the input is a state that a call hands to the next one, as far as its name says.
 fn is_state(input: &TensorSpec) -> bool {
     let name = input.name.to_lowercase();
     let is_short =
         ["h", "c", "hx", "cx"].iter().any(|start| name.trim_end_matches(['0', '_', '1', 'i', 'n']) == *start);
-    let is_named = ["state", "hidden", "cell", "cache", "past"].iter().any(|word| name.contains(word));
+    let is_named = ["hidden", "cache"].iter().any(|word| name.contains(word));
     input.dtype.is_floating()
-        && (is_short || is_named)
+        && (is_short || is_named || is_past(&name) || has_word(&input.name, &["state", "cell"]))
         && !name.contains("hidden_states")
         && !name.starts_with("encoder")
 }
@@ -110,8 +155,9 @@ pub(super) fn with_batch_of_states(inputs: Vec<TensorSpec>) -> Vec<TensorSpec> {
     with_dimensions(inputs, &BTreeMap::from([(BATCH.to_owned(), 1)]))
 }
 
-/// The input with values that suit its name, where the file says nothing about them.
-pub(super) fn with_usual_values(mut input: TensorSpec) -> TensorSpec {
+/// The input with values that suit its name, where the file says nothing about them. `is_only` says that the model has no other, so that it
+/// is no state.
+pub(super) fn with_usual_values(mut input: TensorSpec, is_only: bool) -> TensorSpec {
     let name = input.name.to_lowercase();
     let is_named = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let is_single = input.shape.iter().all(|dimension| *dimension == Dimension::Fixed(1));
@@ -122,10 +168,11 @@ pub(super) fn with_usual_values(mut input: TensorSpec) -> TensorSpec {
         Some(16_000.0)
     } else if input.dtype.is_floating() && is_named(&["thresh"]) {
         Some(0.5)
-    } else if input.dtype.is_floating() && (is_single || is_named(&["mask", "scale", "speed", "temperature", "factor"]))
+    } else if input.dtype.is_floating()
+        && (is_single || is_named(&["mask", "speed", "temperature", "factor"]) || has_word(&input.name, &["scale"]))
     {
         Some(1.0)
-    } else if is_state(&input) {
+    } else if !is_only && is_state(&input) {
         Some(0.0)
     } else {
         None
@@ -212,7 +259,8 @@ mod tests {
     use super::*;
 
     fn model(inputs: &[&str]) -> Model {
-        let inputs = inputs.iter().map(|text| with_usual_values(text.parse().unwrap())).collect::<Vec<_>>();
+        let is_only = inputs.len() == 1;
+        let inputs = inputs.iter().map(|text| with_usual_values(text.parse().unwrap(), is_only)).collect::<Vec<_>>();
         Model::of_tensors("m", inputs, Vec::new())
     }
 
@@ -239,11 +287,40 @@ mod tests {
                 &["ids:i64[batch,128]", "past:f32[batch,4,128,8]=0", "m:i64[batch,256]"],
             ),
             (&["x:f32[...]"], &["x:f32[batch,3,224,224]"]),
+            (
+                &["audio_signal:f32[batch,80,t]", "length:i64[batch]"],
+                &["audio_signal:f32[batch,80,128]", "length:i64[batch]=128"],
+            ),
+            (&["speech:f32[batch,t,560]"], &["speech:f32[batch,128,560]"]),
+            (&["input_values:f32[batch,channels,num_samples]"], &["input_values:f32[batch,1,16000]"]),
         ] {
             assert_eq!(texts(&attempts(&model(inputs), None)[0]), first);
         }
         assert!(attempts(&model(&["x:f32[batch,3,8,8]"]), None).is_empty());
         assert!(attempts(&model(&["x:i64[batch,sequence]"]), Some(32)).is_empty());
+    }
+
+    #[test]
+    fn sizes_that_are_usual_together_are_tried_together() {
+        let has = |open: &str, sized: &str| attempts(&model(&[open]), None).iter().any(|it| texts(it) == [sized]);
+        assert!(has("x:f32[batch,c,h,w]", "x:f32[batch,1,28,28]"));
+        let features = "input_features:f32[batch,feature_size,encoder_sequence_length]";
+        for bands in [80, 128] {
+            assert!(has(features, &format!("input_features:f32[batch,{bands},3000]")), "{bands}");
+        }
+    }
+
+    #[test]
+    fn what_only_begins_or_ends_as_a_state_or_a_scale_has_values_as_others() {
+        let constants = |inputs: &[&str]| model(inputs).inputs.iter().map(|input| input.constant).collect::<Vec<_>>();
+        for only in ["state:f32[batch,8]", "cell_image:f32[batch,3,256,256]"] {
+            assert_eq!(constants(&[only]), [None], "{only}");
+        }
+        let others = ["past_values:f32[batch,512,7]", "grayscale:f32[batch,1,224,224]", "excellent:f32[batch,2]"];
+        assert_eq!(constants(&others), [None; 3]);
+        let states = ["lstmStates:f32[2,1,8]", "cell_0:f32[8]", "past_key_values.0.key:f32[b,4,p,8]", "past_0:f32[8]"];
+        assert_eq!(constants(&states), [Some(0.0); 4]);
+        assert_eq!(constants(&["x:f32[8]", "noise_scale:f32[2]"]), [None, Some(1.0)]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u
             let of_flags = Request::of(request.selection.clone(), &request.effort, None);
             let criterion_arguments = ["--bench", "--exact", case].map(str::to_owned).into();
             let request = Request { own_suite: own_suite.cloned(), criterion_arguments, ..of_flags };
-            println!("{}", serde_json::to_string(&profile(&Paths::find(), &request, false)?)?);
+            println!("{}", serde_json::to_string(&profile(&Paths::find(), &request, false, |_| ())?)?);
         }
         Part::Time { job, slowdown_ppm, least_call_ns } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };

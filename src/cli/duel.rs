@@ -1,5 +1,6 @@
 //! `inferbench duel`: a paired benchmark of two programs on this machine.
 
+use anyhow::Result;
 use clap::Args;
 
 use crate::duel::{BuildFlags, Terms, duel_between, package_folder, profile_slower, resolve_all, shows_slow_down};
@@ -10,6 +11,7 @@ use crate::report::Format;
 use crate::report::checks::AnyFormat;
 use crate::report::duel::{checks, render};
 use crate::report::profile::{Form, Options, page, render as render_profile};
+use crate::run_data::Profile;
 
 /// Candidates that one duel can have.
 const MOST_CANDIDATES: usize = 8;
@@ -67,23 +69,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     if arguments.profile {
         for profile in profile_slower(&duel, &arguments.terms) {
-            let profile = match profile {
-                Err(error) if !error.is::<Interrupted>() => {
-                    // The exit code is about the verdict, which is there.
-                    eprintln!("inferbench: no profile: {error:#}");
-                    continue;
-                }
-                profile => profile?,
-            };
-            let folder = write_profile(&paths.reports(), &profile, &page(&profile, Some((0, 1)))?)?;
-            let options = Options { depth: None, most_rows: Some(10) };
-            let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);
-            eprint!("\n{}", render_profile(&profile, compared, Form::Table, &options)?);
-            eprintln!("page        {}", folder.join(PAGE).display());
-            if !shows_slow_down(&profile) {
-                eprintln!("these profiles do not show the slow-down: the machine was disturbed while they were made");
+            match profile.and_then(|profile| show_profile(&profile, &paths)) {
+                // The exit code is about the verdict, which is there.
+                Err(error) if !error.is::<Interrupted>() => eprintln!("inferbench: no profile: {error:#}"),
+                shown => shown?,
             }
         }
     }
     Ok(duel.exit_code)
+}
+
+/// Shows where the time of a slower case goes, and keeps the profile.
+fn show_profile(profile: &Profile, paths: &Paths) -> Result<()> {
+    let options = Options { depth: None, most_rows: Some(10) };
+    let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);
+    eprint!("\n{}", render_profile(profile, compared, Form::Table, &options)?);
+    if !shows_slow_down(profile) {
+        eprintln!("these profiles do not show the slow-down: the machine was disturbed while they were made");
+    }
+    let folder = write_profile(&paths.reports(), profile, &page(profile, Some((0, 1)))?)?;
+    eprintln!("page        {}", folder.join(PAGE).display());
+    Ok(())
 }

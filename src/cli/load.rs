@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{Arg, Args, Parser};
+use clap::{Args, Parser};
 
 use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
-use super::write_or_print;
+use super::{without, write_or_print};
 use crate::compare::rate_changes;
 use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
@@ -23,6 +23,8 @@ use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
 /// The word that makes a load test a search.
 const SEARCH: &str = "search";
+const LENGTH: &str =
+    "a load test is as long as `--duration` and `--queries` say, and `--searches` repeats a search: leave it out";
 
 /// Put cases under load: latency of requests, highest rate
 #[derive(Args)]
@@ -39,7 +41,7 @@ const SEARCH: &str = "search";
         inferbench load --url http://127.0.0.1:8080 --model digits --rate 300/s --p99 20ms\n  \
         inferbench load 20260101T120000Z 20260102T120000Z\n  \
         inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3",
-    mut_args(without_numbers_of_calls)
+    mut_args(|flag| without(flag, &["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"], LENGTH))
 )]
 pub struct Arguments {
     /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or one or two earlier
@@ -68,20 +70,6 @@ pub struct Arguments {
     /// Write to this file instead of the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-/// Refuses a flag of [`EffortArguments`] that says how many calls are timed, since a load test has terms of its own. The variable of such a
-/// flag is meant for `cargo bench`, and is not read. Other flags stay as they are.
-fn without_numbers_of_calls(flag: Arg) -> Arg {
-    match flag.get_id().as_str() {
-        "iterations" | "processes" => flag.env(None::<&str>).hide(true).value_parser(refused::<usize>),
-        "until_percentile" | "until_interval" => flag.env(None::<&str>).hide(true).value_parser(refused::<f64>),
-        _ => flag,
-    }
-}
-
-fn refused<T>(_: &str) -> Result<T> {
-    bail!("a load test is as long as `--duration` and `--queries` say, and `--searches` repeats a search: leave it out")
 }
 
 /// A bench executable of load tests: a command line of its own.
@@ -142,10 +130,9 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
 fn refuse_effort(effort: &EffortArguments) -> Result<()> {
     let given = [
         ("--threads", effort.threads.is_some()),
+        ("--budget", effort.budget.is_some()),
         ("--warmup", effort.warmup.is_some()),
         ("--timeout", effort.timeout.is_some()),
-        ("--shuffle", effort.shuffle.is_some()),
-        ("--debug", effort.debug),
     ];
     let flag = given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
     ensure!(
@@ -314,7 +301,7 @@ mod tests {
         let taken = Bench::try_parse_from(["serving", "--warmup", "3", "--budget", "2", "--threads", "1"]);
         assert_eq!(taken.unwrap().arguments.effort.warmup, Some(3));
         let command = Bench::command();
-        let variable = |flag: &Arg| Some(flag.get_env()?.to_string_lossy().into_owned());
+        let variable = |flag: &clap::Arg| Some(flag.get_env()?.to_string_lossy().into_owned());
         let variables: Vec<String> = command.get_arguments().filter_map(variable).collect();
         let is_read = |name: &str| variables.iter().any(|own| own == name);
         assert!(is_read("INFERBENCH_WARMUP") && is_read("INFERBENCH_MODEL"), "{variables:?}");

@@ -45,7 +45,7 @@ pub struct TermArguments {
     output_tokens: Option<TokenLength>,
     /// A file with one line per request to a language model: the number of prompt tokens, a tab, and the number of output tokens
     #[arg(long, value_name = "FILE")]
-    lengths: Option<PathBuf>,
+    pub(super) lengths: Option<PathBuf>,
     /// A CSV file of arrivals: a header with `time` in seconds, and `input` and `output` in tokens for language models
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lengths", "prompt_tokens", "output_tokens"])]
     trace: Option<PathBuf>,
@@ -149,7 +149,7 @@ impl TermArguments {
         let suite = from_table(&suite.load).with_context(|| format!("[load] of suite {:?}", suite.name))?;
         let mut suite = suite.with_percentile();
         if is_search || own.concurrency.is_some() || own.scenario.is_some_and(|own| suite.scenario() != own) {
-            (suite.scenario, suite.rate, suite.concurrency) = (None, None, None);
+            (suite.scenario, suite.rate, suite.concurrency, suite.trace) = (None, None, None, None);
         } else if own.rate.is_some() || own.trace.is_some() {
             (suite.scenario, suite.concurrency) = (None, None);
         }

@@ -143,6 +143,7 @@ mod with_client {
             template: arguments.template.clone(),
             seed: terms.seed.unwrap_or(1),
             lengths: terms.lengths()?,
+            has_lengths_file: terms.lengths.is_some(),
         };
         let limits = arguments.limits(terms.concurrency.map(|users| users as usize));
         let headers = [

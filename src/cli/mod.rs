@@ -40,10 +40,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{Arg, Parser, Subcommand};
 
 use crate::backend::registry;
 use crate::history::write_whole;
+use crate::machine::processes::ending_signal;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
 use crate::report::table::{Table, fit_to_terminal, left_out, wrapped};
 use crate::report::{Format, json};
@@ -185,6 +186,23 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     })
 }
 
+/// Takes flags of [`EffortArguments`](crate::selection::EffortArguments) away from a command for which they mean nothing: `why` refuses
+/// them, and their variables, which may be exported for `cargo bench`, are not read.
+fn without(flag: Arg, names: &[&str], why: &'static str) -> Arg {
+    let name = flag.get_id().as_str().to_owned();
+    if !names.contains(&name.as_str()) {
+        return flag;
+    }
+    let flag = flag.env(None::<&str>).hide(true);
+    match name.as_str() {
+        "iterations" | "processes" => flag.value_parser(move |_: &str| Err::<usize, _>(why)),
+        "shuffle" => flag.value_parser(move |_: &str| Err::<u64, _>(why)),
+        // Where it is absent, its value is `false`.
+        "debug" => flag.value_parser(move |text: &str| if text == "false" { Ok(false) } else { Err(why) }),
+        _ => flag.value_parser(move |_: &str| Err::<f64, _>(why)),
+    }
+}
+
 /// `NAME=VALUE`.
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
@@ -206,11 +224,16 @@ fn run_python(command: &mut std::process::Command, least_version: &str) -> anyho
     let status = command.status().with_context(|| {
         format!("Python does not start as {python}: install Python {least_version} or later, or name it by `--python`")
     })?;
-    Ok(match status.code() {
-        Some(0) => exit_codes::OK,
-        None | Some(130) => exit_codes::INTERRUPTED,
-        Some(_) => exit_codes::USAGE,
-    })
+    match (status.code(), ending_signal(status)) {
+        (Some(0), _) => Ok(exit_codes::OK),
+        (Some(130), _) | (None, Some((_, "SIGINT" | "SIGTERM"))) => Ok(exit_codes::INTERRUPTED),
+        (None, Some((signal, name))) => {
+            anyhow::bail!(
+                "{python} was ended by signal {signal} ({name}); the kernel ends a process if memory runs out"
+            )
+        }
+        _ => Ok(exit_codes::USAGE),
+    }
 }
 
 /// A listing: a table for a person, and the same as objects for a script.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::write_or_print;
+use super::{without, write_or_print};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{self, Request};
@@ -15,9 +15,12 @@ use crate::report::profile::{Form, Options, page, render};
 use crate::run_data::{CaseProfile, Profile};
 use crate::selection::{EffortArguments, Selection};
 
+const LENGTH: &str = "a profile makes as many calls as it needs, of one case after the other: leave it out";
+
 /// Show where the time of a call goes, by module and operator
 #[derive(Args)]
 #[command(
+    mut_args(|flag| without(flag, &["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"], LENGTH)),
     after_help = "Plain and profiled calls alternate, so that the table can say what the profiler itself costs. Two cases are also \
         compared: the operators of different runtimes are matched by the modules of the model.\n\n\
         Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
@@ -57,6 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let kept: Vec<Option<Profile>> =
         arguments.words.iter().map(|word| find_profile(&reports, word)).collect::<Result<_>>()?;
     let is_kept = kept.iter().any(Option::is_some);
+    let mut written = Ok(());
     let (profile, compared) = if is_kept {
         ensure!(!arguments.cpu, "`--cpu` samples stacks when a case is profiled, and not of an earlier profile");
         let found = arguments.words.iter().zip(kept).map(|(word, kept)| {
@@ -64,11 +68,14 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         });
         of_kept(found.collect::<Result<_>>()?)?
     } else {
-        let profile = measured(arguments, &paths)?;
-        let compared = (profile.cases.len() == 2).then_some((0, 1));
-        let page_of = page(&profile, compared)?;
-        let folder = write_profile(&reports, &profile, &page_of)?;
-        eprintln!("profile     {}\npage        {}", folder.display(), folder.join(PAGE).display());
+        let pair = |profile: &Profile| (profile.cases.len() == 2).then_some((0, 1));
+        let write = |profile: &Profile| write_profile(&reports, profile, &page(profile, pair(profile))?);
+        // If it cannot be kept, as on a full disk, the last time says so.
+        let profile = measured(arguments, &paths, |so_far| drop(write(so_far)))?;
+        written = write(&profile).map(|folder| {
+            eprintln!("profile     {}\npage        {}", folder.display(), folder.join(PAGE).display());
+        });
+        let compared = pair(&profile);
         (profile, compared)
     };
     let most_rows = (arguments.rows > 0).then_some(arguments.rows);
@@ -82,6 +89,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
     }
     write_or_print(arguments.output.as_deref(), &text)?;
+    // What was measured is shown, also where it cannot be kept.
+    written?;
     // A profile that is only shown again lists the failures of an earlier command.
     let failed = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status);
     let statuses: Vec<Status> = failed.chain(profile.cases.iter().map(|_| Status::Ok)).collect();
@@ -89,12 +98,12 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { code })
 }
 
-fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
+fn measured(arguments: &Arguments, paths: &Paths, keep: impl Fn(&Profile)) -> Result<Profile> {
     let mut selection = arguments.selection.clone();
     let filter = selection.take_filter(&arguments.words);
     let request = Request::of(selection, &arguments.effort, Some(filter));
     let _lock = harness::keep_others_out(paths)?;
-    harness::profile(paths, &request, arguments.cpu)
+    harness::profile(paths, &request, arguments.cpu, keep)
 }
 
 /// The cases of profiles that were made before. Two are compared: their only cases, or the first case that both have.

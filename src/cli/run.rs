@@ -1,7 +1,7 @@
 //! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -10,7 +10,8 @@ use super::report::{recommended, resolution, variants_of};
 use crate::definition::{PartNumber, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
-use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
+use crate::history::{METRICS, RESULTS, Run, THROUGHPUT, write_whole};
+use crate::machine::Machine;
 use crate::machine::processes::interrupt_with_parent;
 use crate::paths::Paths;
 use crate::report::{Format, records};
@@ -98,8 +99,10 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let Some(folder) = &finished.folder else { return Ok((finished.exit_code, Vec::new())) };
     let reports = finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
     // A full disk or the end of the process may have kept what was measured out of the history.
-    if finished.was_complete && reports.join(folder.id()).join(RESULTS).is_file() {
-        println!("{:<15}{}", "CSV", reports.join(folder.id()).join(RESULTS).display());
+    if finished.was_complete
+        && let Some(kept) = kept_here(&folder.id(), &reports)
+    {
+        println!("{:<15}{}", "CSV", kept.join(RESULTS).display());
         return Ok((finished.exit_code, Vec::new()));
     }
     // What was measured just now is the truth about this run.
@@ -131,6 +134,14 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     }
     println!("{:<15}{}", "history", reports.display());
     Ok((finished.exit_code, converted.reported.records))
+}
+
+/// The folder of a run of this machine in a history. Where another one began in the same second, its name has the machine, too.
+fn kept_here(id: &str, reports: &Path) -> Option<PathBuf> {
+    let own = Machine::read().host_id;
+    let folders = [id.to_owned(), format!("{id}-{own}")].map(|name| reports.join(name));
+    let is_own = |folder: &PathBuf| Run::in_folder(folder).facts().is_ok_and(|facts| facts.host_id == own);
+    folders.into_iter().find(|folder| folder.join(RESULTS).is_file() && is_own(folder))
 }
 
 /// Puts what another machine has measured of a part among the reports of the part, unless it did so itself after its last case.

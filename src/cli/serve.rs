@@ -29,10 +29,10 @@ pub struct Arguments {
     #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     hosts: Vec<String>,
     /// Measurements that may wait; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
     queue: usize,
     /// The most calls that a request may ask for
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
     max_iterations: usize,
     /// Seconds after which a case is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
@@ -43,6 +43,13 @@ pub struct Arguments {
 fn host_name(text: &str) -> Result<String> {
     ensure!(!text.is_empty() && !text.contains([':', '/']), "write the name alone, without http:// and without a port");
     Ok(text.to_owned())
+}
+
+/// A job waits before it is measured, also if no other does.
+fn at_least_one(text: &str) -> Result<usize> {
+    let number: usize = text.parse().context("not a number")?;
+    ensure!(number > 0, "not 1 or more");
+    Ok(number)
 }
 
 /// What the runs of the server take: with another number, all of them would fail.

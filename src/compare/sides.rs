@@ -38,7 +38,11 @@ impl Side {
         let mut side = Side::of_records(names, Vec::new());
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let run = find_run(name, history, paths)?;
-            if let Some(twice) = side.run_ids().intersection(&run.run_ids()).next() {
+            // Two machines may have begun in the same second.
+            let machines = |of: &Side| -> BTreeSet<(String, String)> {
+                of.records.iter().map(|record| (record.run_id.clone(), record.host_id.clone())).collect()
+            };
+            if let Some((twice, _)) = machines(&side).intersection(&machines(&run)).next() {
                 bail!("{name}: run {twice} is on this side already; name each run once");
             }
             side.records.extend(run.records);

@@ -62,7 +62,7 @@ impl Answers {
                 samples: figure.samples as u64,
                 compared_with: original.filter(|_| figure.is_compared).map(|(case, _)| case.to_string()),
                 better: figure.better,
-                host_id: None,
+                host_id: Some(record.host_id.clone()),
             }
         };
         figures(evaluation, original.map(|(_, answers)| answers)).into_iter().map(metric).collect()

@@ -11,6 +11,9 @@ use crate::statistics::{mean, median};
 
 const GENERATIONS: usize = 4;
 const SLICES: usize = 6;
+/// Where so many take longer than this, the generations after the first have fewer.
+const LONG_GENERATION: Duration = Duration::from_secs(2);
+const FEWER_SLICES: usize = 3;
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const FIRST_NUMBER: usize = 1_000_000;
 /// Calls of a slice of long calls: the first half may be slower, because another arm has used the caches, and the second is not.
@@ -35,9 +38,11 @@ pub fn measure(arms: &ArmsOfCase<'_>, asked: Option<Duration>) -> Result<Result<
         let counted = || SliceLength::of_calls((calls as usize).clamp(1, CALLS));
         SliceLength::by_time(longest, asked).unwrap_or_else(counted)
     };
-    let mut measured = Vec::new();
+    let mut measured: Vec<MeasuredGeneration> = Vec::new();
     for number in 0..GENERATIONS {
-        match arms.measure(FIRST_NUMBER + number, SLICES, &length)? {
+        let is_long = measured.first().is_some_and(|it| it.row_seconds > LONG_GENERATION.as_secs_f64());
+        let slices = if is_long { FEWER_SLICES } else { SLICES };
+        match arms.measure(FIRST_NUMBER + number, slices, &length)? {
             Ok(generation) => measured.push(generation),
             Err(loss) => return Ok(Err(loss)),
         }
@@ -63,8 +68,12 @@ impl Pilot {
         let longest = call(calls.iter().copied().reduce(f64::max))?;
         let slice = SliceLength::planned(shortest, longest, arms, dropped, asked);
         let seconds = |of: fn(&MeasuredGeneration) -> f64| mean(&measured.iter().map(of).collect::<Vec<_>>());
-        let mut costs =
-            Costs { start: seconds(|it| it.start_seconds), row: seconds(|it| it.row_seconds) / SLICES as f64 };
+        let mut costs = Costs {
+            start: seconds(|it| it.start_seconds),
+            row: seconds(|it| it.row_seconds / it.rows.len().max(1) as f64),
+        };
+        let rows = measured.iter().map(|it| it.rows.len()).min()?;
+        measured.iter_mut().for_each(|it| it.rows.truncate(rows));
         let planned = slice.dropped + slice.counted;
         if slice.ns == 0 && planned <= told {
             // The rows as they would be with the planned slices, and what they would cost.
@@ -132,6 +141,21 @@ mod tests {
         // Two of the six calls are made in each slice of a row of 37 ms, which leaves 13 ms.
         assert!((first.costs.row - 0.013).abs() < 2e-4, "{:?}", first.costs);
         assert!(first.components.within < 0.01 && (first.costs.start - 1.5).abs() < 1e-9, "{first:?}");
+    }
+
+    #[test]
+    fn generations_of_fewer_slices_count_as_much_as_the_first() {
+        let all = generations([1.0; 6]);
+        let mut shorter = all.clone();
+        for generation in &mut shorter[1..] {
+            generation.rows.truncate(FEWER_SLICES);
+            generation.calls_ns.truncate(FEWER_SLICES);
+            generation.row_seconds /= 2.0;
+        }
+        let [all, shorter] = [all, shorter].map(|generations| Pilot::out_of(generations, None).unwrap());
+        assert!((shorter.costs.row - all.costs.row).abs() < 1e-9, "{shorter:?} {all:?}");
+        assert_eq!(shorter.slice, all.slice);
+        assert!(shorter.components.within < 0.01, "{shorter:?}");
     }
 
     #[test]

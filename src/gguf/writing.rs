@@ -59,6 +59,7 @@ impl Architecture {
         ensure!(rope.is_null() || rope == "default", "its rope_type {rope} is not written as GGUF; the default is");
         let scaling = &config["rope_scaling"];
         ensure!(scaling.is_null(), "its rope_scaling is not written as GGUF");
+        ensure!(config["use_sliding_window"] != true, "its sliding window is not written as GGUF");
         let activation = config["hidden_act"].as_str().or(config["activation_function"].as_str()).unwrap_or_default();
         let own = if architecture == Architecture::Gpt2 { "gelu_new" } else { "silu" };
         ensure!(activation == own, "its activation {activation:?} is not that of the architecture, {own:?}");
@@ -345,5 +346,7 @@ mod tests {
         );
         let scaled = r#"{"model_type": "llama", "hidden_act": "silu", "rope_parameters": {"rope_type": "yarn"}}"#;
         assert!(refused(scaled).contains("rope_type \"yarn\""));
+        let sliding = r#"{"model_type": "qwen2", "hidden_act": "silu", "use_sliding_window": true}"#;
+        assert!(refused(sliding).contains("its sliding window is not written"));
     }
 }

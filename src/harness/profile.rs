@@ -16,26 +16,28 @@ use crate::run_data::files::unused_name;
 use crate::run_data::{CaseProfile, CpuStacks, Peaks, Profile, ProfileFailure, ProfiledCalls};
 
 /// Profiles the cases that suite, filters and Criterion's arguments select, and if asked for samples the stacks of their threads, too. A
-/// case that cannot be profiled is among the failures. If the user stops it, the cases that were profiled by then are returned.
+/// case that cannot be profiled is among the failures. If the user stops it, the cases that were profiled by then are returned. `keep` is
+/// called after each profile with all so far, so that a killed process loses only one.
 ///
 /// # Errors
 /// What was asked for is wrong, no case matches, the user has stopped it before the first profile, or no process can be started.
-pub fn profile(paths: &Paths, request: &Request, has_stacks: bool) -> Result<Profile> {
+pub fn profile(paths: &Paths, request: &Request, has_stacks: bool, keep: impl Fn(&Profile)) -> Result<Profile> {
     let cases = AskedCases::select(paths, request)?;
     let effort = cases.effort.clone();
     let (machine, threads) = (Machine::read(), effort.effective_threads());
     let peaks = peaks_of(paths, &machine, threads);
     let run_id = unused_name(&paths.profiles(), Timestamp::now());
     let mut profile = Profile { run_id, host_id: machine.host_id, threads, ..Profile::default() };
-    let answers =
-        cases.ask_each(paths, "profiling", |item| profile_of(&profile.run_id, item, &effort, &peaks, has_stacks))?;
+    let answers = cases.ask_each(paths, "profiling", |item| {
+        let found = profile_of(&profile.run_id, item, &effort, &peaks, has_stacks)?;
+        profile.cases.push(found);
+        keep(&profile);
+        Ok(())
+    })?;
     for (case, answer) in answers {
-        match answer {
-            Ok(found) => profile.cases.push(found),
-            Err(failure) => {
-                let (case_id, status, message) = (case.to_string(), failure.status, failure.to_string());
-                profile.failures.push(ProfileFailure { case_id, status, message });
-            }
+        if let Err(failure) = answer {
+            let (case_id, status, message) = (case.to_string(), failure.status, failure.to_string());
+            profile.failures.push(ProfileFailure { case_id, status, message });
         }
     }
     Ok(profile)

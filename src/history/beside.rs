@@ -10,7 +10,6 @@
 //!   load_results.parquet    the trials                           table load_results
 //! ```
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -35,39 +34,47 @@ pub const DATA: &str = "profile.json";
 const LOADS: &str = "loads";
 const LOAD: &str = "load.json";
 
-/// Writes a profile with its page into the history in `root`, whole or not at all. Returns its folder.
+/// Writes a profile with its page into the history in `root`, whole or not at all. It replaces what was kept of the same profile before
+/// its end. Returns its folder.
 ///
 /// # Errors
-/// The history cannot be written, or has a profile of that name.
+/// The history cannot be written.
 pub fn write_profile(root: &Path, profile: &Profile, page: &str) -> Result<PathBuf> {
     let rows = (Table::Profiles, profile_rows(profile)?);
-    write(&root.join(PROFILES), &profile.run_id, (DATA, profile), rows, Some(page), rename)
+    let name = (profile.run_id.as_str(), profile.host_id.as_str());
+    let is_same = |folder: &Path| {
+        let kept: Result<Profile> = read_json(&folder.join(DATA));
+        let begins =
+            |kept: &Profile| kept.cases.iter().zip(&profile.cases).all(|(one, other)| one.case_id == other.case_id);
+        kept.is_ok_and(|kept| {
+            kept.host_id == profile.host_id && kept.cases.len() <= profile.cases.len() && begins(&kept)
+        })
+    };
+    write(&root.join(PROFILES), name, (DATA, profile), rows, Some(page), is_same)
 }
 
 /// Writes a load test into the history in `root`, whole or not at all. It replaces what was kept of the same load test before its end.
 /// Returns its folder.
 ///
 /// # Errors
-/// The history cannot be written, or has another load test of that name.
+/// The history cannot be written.
 pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
-    let root = root.join(LOADS);
-    let kept: Result<LoadRun> = read_json(&root.join(&run.run_id).join(LOAD));
-    let is_same = kept.is_ok_and(|kept| (kept.timestamp, &kept.host_id) == (run.timestamp, &run.host_id));
-    let place = if is_same { exchange } else { rename };
-    write(&root, &run.run_id, (LOAD, run), (Table::Loads, load_rows(run)?), None, place)
+    let is_same = |folder: &Path| {
+        let kept: Result<LoadRun> = read_json(&folder.join(LOAD));
+        kept.is_ok_and(|kept| (kept.timestamp, &kept.host_id) == (run.timestamp, &run.host_id))
+    };
+    let rows = (Table::Loads, load_rows(run)?);
+    write(&root.join(LOADS), (&run.run_id, &run.host_id), (LOAD, run), rows, None, is_same)
 }
 
-fn rename(new: &Path, folder: &Path) -> io::Result<()> {
-    fs::rename(new, folder)
-}
-
+/// Writes a folder under its id or, where another machine began in the same second, under id and host. One that `is_same` is replaced.
 fn write(
     root: &Path,
-    run_id: &str,
+    (run_id, host_id): (&str, &str),
     (data, value): (&str, &impl Serialize),
     (table, rows): (Table, Vec<Row>),
     page: Option<&str>,
-    place: fn(&Path, &Path) -> io::Result<()>,
+    is_same: impl Fn(&Path) -> bool,
 ) -> Result<PathBuf> {
     let new = hidden_folder(root)?;
     put(new.path(), data, |bytes| Ok(serde_json::to_writer(bytes, value)?))?;
@@ -75,8 +82,13 @@ fn write(
     if let Some(page) = page {
         write_whole(&new.path().join(PAGE), page.as_bytes())?;
     }
-    let folder = root.join(run_id);
-    place(new.path(), &folder)?;
+    let [by_id, by_host] = [run_id.to_owned(), format!("{run_id}-{host_id}")].map(|name| root.join(name));
+    let folder = if by_id.exists() && !is_same(&by_id) { by_host } else { by_id };
+    if is_same(&folder) {
+        exchange(new.path(), &folder)?;
+    } else {
+        fs::rename(new.path(), &folder)?;
+    }
     Ok(folder)
 }
 
@@ -160,8 +172,10 @@ mod tests {
         };
         write_load(root.path(), &run("a", 1)).unwrap();
         write_load(root.path(), &run("a", 2)).unwrap();
-        write_load(root.path(), &run("b", 3)).unwrap_err();
+        // Another machine has begun in the same second.
+        write_load(root.path(), &run("b", 3)).unwrap();
+        write_load(root.path(), &run("b", 4)).unwrap();
         let kept: Vec<LoadRun> = read_loads(root.path()).into_iter().collect::<Result<_>>().unwrap();
-        assert_eq!(kept.iter().map(|run| run.results.len()).collect::<Vec<_>>(), [2]);
+        assert_eq!(kept.iter().map(|run| run.results.len()).collect::<Vec<_>>(), [2, 4]);
     }
 }

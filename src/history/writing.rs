@@ -128,7 +128,7 @@ pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
 
 /// Removes a run from its history.
 pub fn remove(run: &Run) -> Result<()> {
-    let root = run.folder().parent().unwrap_or(Path::new("."));
+    let root = run.folder().parent().filter(|root| !root.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = hidden_folder(root)?;
     fs::rename(run.folder(), hidden.path().join("removed"))?;
     Ok(hidden.close()?)

@@ -85,24 +85,32 @@ impl TimedSession {
                     let start = Instant::now();
                     let (outputs, stages) = self.session.call_from_host(binding, &batches[binding])?;
                     drop(outputs);
+                    let parts = CallParts { preprocess: None, stages, postprocess: None };
+                    let start = self.begin_of(start, parts);
                     prolong(start);
                     let elapsed = start.elapsed();
-                    let parts = CallParts { preprocess: None, stages, postprocess: None };
                     self.parts.push(parts);
-                    if self.session.has_own_clock() { parts.total() } else { elapsed }
+                    elapsed
                 }
                 Begin::Pipeline(pipeline) => {
                     let start = Instant::now();
                     let parts = pipeline.call(&mut *self.session, binding)?;
+                    let start = self.begin_of(start, parts);
                     prolong(start);
                     let elapsed = start.elapsed();
                     self.parts.push(parts);
-                    if self.session.has_own_clock() { parts.total() } else { elapsed }
+                    elapsed
                 }
             };
             times.push(nanoseconds(elapsed));
         }
         Ok(times)
+    }
+
+    /// When a call would have begun that ends now and is as long as its own clock says, if the session has one.
+    fn begin_of(&self, start: Instant, parts: CallParts) -> Instant {
+        let by_own_clock = || Instant::now().checked_sub(parts.total());
+        if self.session.has_own_clock() { by_own_clock().unwrap_or(start) } else { start }
     }
 
     /// The next call is the first of those that belong together.
@@ -151,6 +159,7 @@ mod tests {
     #[derive(Default)]
     struct Delayed {
         calls: u32,
+        has_own_clock: bool,
     }
 
     fn spin(time: Duration) {
@@ -180,6 +189,9 @@ mod tests {
         fn placement(&self) -> Placement {
             Placement::default()
         }
+        fn has_own_clock(&self) -> bool {
+            self.has_own_clock
+        }
     }
 
     #[test]
@@ -198,9 +210,14 @@ mod tests {
 
     #[test]
     fn a_prolonged_call_is_timed_with_what_was_added() {
-        let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
-        let calls = session.prolonged_call(5, |begin| while begin.elapsed() < DELAY {}).unwrap();
-        assert!(calls.iter().all(|&ns| u128::from(ns) >= DELAY.as_nanos()));
+        let of_other_process = Delayed { has_own_clock: true, ..Delayed::default() };
+        for mut session in [
+            TimedSession::new(Box::new(Delayed::default()), 1),
+            TimedSession::from_host(Box::new(of_other_process), vec![Vec::new(); 4]),
+        ] {
+            let calls = session.prolonged_call(5, |begin| while begin.elapsed() < DELAY {}).unwrap();
+            assert!(calls.iter().all(|&ns| u128::from(ns) >= DELAY.as_nanos()));
+        }
     }
 
     #[test]

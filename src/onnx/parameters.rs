@@ -39,8 +39,10 @@ impl GraphProto {
 /// What the inputs of an operator on quantised numbers are, a letter each: numbers (`n`; where they are integers, as biases
 /// are, their zero point is 0), quantised numbers (`q`), the zero points of these in the same order (`z`), numbers of four
 /// bits or fewer that are packed into bytes (`p`), and scales and the like (`s`), as are all inputs behind the last letter.
-fn kinds_of_inputs(op_type: &str) -> Option<&'static str> {
-    Some(match op_type {
+fn kinds_of_inputs(node: &NodeProto) -> Option<String> {
+    let kinds = match node.op_type.as_str() {
+        // The scale and the zero point of the output, and three inputs for each part.
+        "QLinearConcat" => return Some(format!("ss{}", "qsz".repeat(node.inputs.len() / 3))),
         "DequantizeLinear" => "qsz",
         "QLinearConv" => "qszqszssn",
         "QLinearMatMul" | "QLinearAdd" | "QLinearMul" => "qszqsz",
@@ -54,7 +56,8 @@ fn kinds_of_inputs(op_type: &str) -> Option<&'static str> {
         "QuantizeLinear" | "DynamicQuantizeLinear" => "n",
         name if name.starts_with("QLinear") => "n",
         _ => return None,
-    })
+    };
+    Some(kinds.to_owned())
 }
 
 /// Operators whose output is numbers of their first input, in another order or shape, or some of them.
@@ -88,8 +91,8 @@ impl<'a> Uses<'a> {
                 let count = |it: &TensorProto| it.elements()?.checked_mul(if is_in_bytes(it) { 2 } else { 1 });
                 uses.packed.extend(table.map(|table| (table.name.as_str(), count(table))));
                 uses.scales.extend(inputs);
-            } else if let Some(kinds) = kinds_of_inputs(&node.op_type) {
-                uses.add_quantised(node, kinds, &moved);
+            } else if let Some(kinds) = kinds_of_inputs(node) {
+                uses.add_quantised(node, &kinds, &moved);
                 let scale = node.outputs.get(1).filter(|_| node.op_type == "DynamicQuantizeLinear");
                 dynamic_scales.extend(scale.map(String::as_str));
             } else if node.op_type == "Mul" && inputs().any(|name| dynamic_scales.contains(name)) {
@@ -174,6 +177,15 @@ mod tests {
         let own = [tensor("w", element::INT8, &[4, 3, 3, 3]), tensor("b", element::INT32, &[4])];
         let all = scalars.into_iter().chain(zeros).chain(own).collect();
         assert_eq!(counted(vec![node], all), [("w".into(), Some(108)), ("b".into(), Some(4))]);
+    }
+
+    #[test]
+    fn the_parts_that_are_put_together_are_counted_and_their_scales_are_not() {
+        let node = NodeProto::new("QLinearConcat", &["ys", "yz", "x", "xs", "xz", "w", "ws", "wz"], "y");
+        let scalars = ["ys", "xs", "ws"].map(|name| tensor(name, element::FLOAT, &[]));
+        let zeros = ["yz", "xz", "wz"].map(|name| tensor(name, element::UINT8, &[]));
+        let all = scalars.into_iter().chain(zeros).chain([tensor("w", element::UINT8, &[4, 3])]).collect();
+        assert_eq!(counted(vec![node], all), [("w".into(), Some(12))]);
     }
 
     #[test]

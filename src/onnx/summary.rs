@@ -122,7 +122,10 @@ fn is_name(symbol: &str) -> bool {
 fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
     let first = value.dimensions().first()?;
     let symbol = first.symbol.as_deref().filter(|symbol| is_name(symbol) && first.value.is_none())?;
-    (!LENGTHS.iter().any(|word| symbol.to_lowercase().contains(word))).then_some(symbol)
+    let name = symbol.to_lowercase();
+    // PyTorch's own name, `length_dynamic_axes_1`, begins with that of the input, which says nothing about the dimension.
+    let is_batch = name.contains("batch") || name.ends_with("_dynamic_axes_1");
+    (is_batch || !LENGTHS.iter().any(|word| name.contains(word))).then_some(symbol)
 }
 
 /// What a value is that is no tensor.
@@ -206,6 +209,13 @@ mod tests {
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x:f32[batch,3,x.2]");
+    }
+
+    #[test]
+    fn a_first_dimension_that_has_the_name_of_a_length_is_no_batch_but_its_input_may_be_called_so() {
+        let is_batch = |symbol| batch_symbol(&value("length", vec![dimension(None, Some(symbol))])).is_some();
+        assert!(["length_dynamic_axes_1", "num_batches", "N"].into_iter().all(is_batch));
+        assert!(!["sequence_length", "length_dynamic_axes_2"].into_iter().any(is_batch));
     }
 
     #[test]

@@ -327,7 +327,8 @@ fn cargo_target(root: &Path) -> PathBuf {
     let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     let workspace = absolute.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
     let workspace = workspace.map_or_else(|| root.to_owned(), Path::to_owned);
-    let target = variable("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    let said = variable("CARGO_TARGET_DIR").or_else(|| variable("CARGO_BUILD_TARGET_DIR"));
+    let target = said.map_or_else(|| workspace.join("target"), PathBuf::from);
     std::path::absolute(&target).unwrap_or(target)
 }
 

@@ -76,8 +76,10 @@ impl<'a> Shown<'a> {
     pub fn new(runs: &'a [ReportedRun], earlier: &'a [ReportedRun]) -> Self {
         let in_order = |runs: Vec<&'a ReportedRun>| {
             let mut runs: Vec<&ReportedRun> = runs.into_iter().filter(|run| !run.records.is_empty()).collect();
-            runs.sort_by_key(|run| (run.records[0].timestamp, run.run_id().to_owned()));
-            runs.dedup_by(|one, other| one.run_id() == other.run_id());
+            // Two machines may have begun in the same second.
+            let identity = |run: &ReportedRun| (run.run_id().to_owned(), run.records[0].host_id.clone());
+            runs.sort_by_key(|run| (run.records[0].timestamp, identity(run)));
+            runs.dedup_by_key(|run| identity(run));
             runs
         };
         let named = in_order(runs.iter().collect());
@@ -169,6 +171,16 @@ mod tests {
         let latencies: Vec<_> = shown.cases.iter().map(|case| case.record.latency_p50_ms).collect();
         assert_eq!(latencies, [Some(2.0), Some(5.0)]);
         assert_eq!(shown.runs.iter().map(|run| run.run_id()).collect::<Vec<_>>(), ["run1", "run2"]);
+    }
+
+    #[test]
+    fn runs_of_two_machines_that_began_in_the_same_second_are_both_shown() {
+        let here = run_of(1, vec![record("m", "ort", 1, Some(1.0))]);
+        let there = run_of(1, vec![Record { host_id: "there".into(), ..record("m", "ort", 1, Some(2.0)) }]);
+        let runs = [here, there];
+        let shown = Shown::new(&runs, &[]);
+        assert_eq!((shown.cases.len(), shown.runs.len()), (2, 2));
+        assert_eq!(Shown::new(&runs[..1], &runs[..1]).runs.len(), 1);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Metric {
     pub compared_with: Option<String>,
     /// Which values are the better ones, if that is known.
     pub better: Option<Better>,
-    /// The machine, in a run of several. Absent in the run of one.
+    /// The machine. Absent in what older versions wrote.
     pub host_id: Option<String>,
 }
 

@@ -96,9 +96,10 @@ impl Work {
         self
     }
 
-    /// The shapes of the inputs with `N` in place of the batch size: in each shape of the first size that is equal to it, or else of the
-    /// first 1, which an input has that is the same for every batch. Texts and sounds that are timed in their own lengths have no shape of
-    /// their own, and pictures have.
+    /// The shapes of the inputs with `N` in front in place of the batch size: in each shape of the first size that is equal to it, or else
+    /// of the first 1, which an input has that is the same for every batch. A state of one layer, `1x1x64` or `1x8x64`, has the batch at
+    /// another place, and is `Nx1x64` for each. Texts and sounds that are timed in their own lengths have no shape of their own, and
+    /// pictures have.
     pub fn sample_shape(&self) -> Option<String> {
         let batch = self.case.batch_size.to_string();
         let of_input = |shape: &str| {
@@ -108,7 +109,8 @@ impl Work {
             }
             let place = sizes.iter().position(|size| *size == batch);
             if let Some(place) = place.or_else(|| sizes.iter().position(|size| *size == "1")) {
-                sizes[place] = "N";
+                sizes.remove(place);
+                sizes.insert(0, "N");
             }
             sizes.join("x")
         };
@@ -212,7 +214,9 @@ mod tests {
             Work { case: Case { batch_size, ..it.case.clone() }, ..it }.sample_shape().unwrap()
         };
         assert_eq!([shape(1, "1x1x8x8 1"), shape(8, "8x1x8x8 1")], ["Nx1x8x8 N", "Nx1x8x8 N"]);
-        assert_eq!([shape(1, "128x1"), shape(4, "128x4")], ["128xN", "128xN"]);
+        assert_eq!([shape(1, "128x1"), shape(4, "128x4")], ["Nx128", "Nx128"]);
+        let stateful = [shape(1, "1x16x32 1x1x64"), shape(8, "8x16x32 1x8x64")];
+        assert_eq!(stateful, ["Nx16x32 Nx1x64", "Nx16x32 Nx1x64"]);
         assert_ne!(shape(1, "1x3x32x32"), shape(1, "1x3x256x256"));
         let samples = |batch_size, shape: &str| {
             let it = work(shape, None, "");

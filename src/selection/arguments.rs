@@ -129,7 +129,7 @@ pub struct EffortArguments {
     #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
     pub until_interval: Option<f64>,
     /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new number]
-    #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, default_missing_value = "new", value_parser = shuffle_seed)]
+    #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
     /// Seconds after which a case is stopped
     #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS")]
@@ -300,7 +300,10 @@ impl Suite {
             model.reference = selection.reference.clone().or(model.reference.take());
         }
         let text = selection.text.clone().map(DataSource::Text);
-        self.data_source = text.or(selection.data_source.clone()).or(self.data_source);
+        if let Some(source) = text.or(selection.data_source.clone()) {
+            self.data_source = Some(source);
+            self.models.iter_mut().for_each(|model| model.data_source = None);
+        }
         self.time_on = selection.time_on.unwrap_or(self.time_on);
         replace(&mut self.backends, &selection.backend);
         if !selection.backend.is_empty() {
@@ -330,6 +333,8 @@ impl Suite {
         if !selection.pp.is_empty() || selection.tg.is_some() {
             let Selection { pp, tg, depth, .. } = selection;
             self.tokens = TokenTests { pp: pp.clone(), tg: *tg, depth: depth.clone() };
+        } else if !selection.seq_lens.is_empty() || !selection.phase.is_empty() {
+            self.tokens = TokenTests::default();
         }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
@@ -372,6 +377,25 @@ mod tests {
         assert_eq!((suite.backends, suite.batch_sizes), (vec!["candle".to_owned()], vec![2]));
         assert_eq!(suite.models[0].batch_sizes, None);
         assert_eq!((suite.effort.iterations, suite.effort.are_iterations_explicit), (7, true));
+    }
+
+    #[test]
+    fn flags_win_over_the_table_of_a_model_and_over_tests_of_tokens() {
+        let suite: Suite = toml::from_str(
+            "backends = ['ort']\nbatch_sizes = [1]\nmodels = [{ name = 'a', data_source = 'text:own.txt' }]\n[tokens]\npp = [512]\ntg = 128",
+        )
+        .unwrap();
+        assert!(suite.models[0].data_source.is_some() && !suite.tokens.is_empty());
+        let with =
+            |selection: &Selection| suite.clone().with_arguments(selection, &EffortArguments::default()).unwrap();
+        let text = with(&Selection { text: Some("other.txt".into()), ..Selection::default() });
+        assert_eq!(
+            (&text.models[0].data_source, text.data_source),
+            (&None, Some(DataSource::Text("other.txt".into())))
+        );
+        assert!(!text.tokens.is_empty());
+        assert!(with(&Selection { seq_lens: vec![64], ..Selection::default() }).tokens.is_empty());
+        assert!(with(&Selection { phase: vec![Phase::Prefill], ..Selection::default() }).tokens.is_empty());
     }
 
     #[test]

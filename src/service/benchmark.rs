@@ -93,6 +93,15 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
     let device = query.device.clone().unwrap_or_else(|| "cpu".into());
     parse_device(&device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
     let model = chosen.entry.model.as_ref().map_err(|failure| Failure::parameter(failure.message.clone()))?;
+    let lacks = |phase: &String| !model.phases.iter().any(|plan| plan.phase.to_string() == *phase);
+    if let Some(phase) = query.phase.as_ref().filter(|phase| lacks(phase)) {
+        return Err(Failure::parameter(format!("phase: {} has no phase {phase}", chosen.entry.name)));
+    }
+    if let (Some(asked), Some(own)) = (query.batch_size, model.fixed_batch())
+        && asked != own
+    {
+        return Err(Failure::parameter(format!("batch_size: {} takes {own} only", chosen.entry.name)));
+    }
     let dtype = query.dtype.as_deref().map(|text| value::<Dtype>("dtype", text)).transpose()?;
     let named = query.backend.as_deref().map(usual_backend).transpose();
     let named = named.map_err(|error| Failure::parameter(format!("{error:#}")))?;
@@ -125,7 +134,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
         batch_sizes: vec![query.batch_size.unwrap_or(1)],
         phases: query.phase.clone().or(model.phases.first().map(|plan| plan.phase.to_string())).into_iter().collect(),
         sequence_lengths: query.sequence_length.or(model.sequence_lengths.first().copied()).into_iter().collect(),
-        iterations: Some(query.iterations.unwrap_or(ITERATIONS)),
+        iterations: Some(query.iterations.unwrap_or(ITERATIONS.min(context.settings.most_iterations))),
         warmup: Some(query.warmup.unwrap_or(WARMUP)),
         threads: query.threads,
     };

@@ -58,7 +58,8 @@ impl Progress {
             let left = left.strip_suffix(" left").unwrap_or(left).to_owned();
             job.tell("left", json!({ "time_left": left }), |status| status.time_left = Some(left));
         }
-        if let Some(rest) = line.strip_prefix("observing ") {
+        // `observing [2/4] digits/ort-cpu-f32/1`
+        if let Some((_, rest)) = line.strip_prefix("observing ").and_then(|rest| rest.split_once("] ")) {
             let data = json!({ "id": rest, "state": "observed" });
             job.tell("case", data, |status| status.current = Some(format!("memory of {rest}")));
         }

@@ -402,3 +402,20 @@ fn a_model_of_short_texts_has_a_reference_of_the_longest_text_that_it_takes() {
     workplace.inferbench(&["import", "net/"]).finish().with_code(0);
     assert!(workplace.path("models/exported/net/model.npz").is_file());
 }
+
+#[test]
+fn a_config_has_the_defaults_of_the_library_and_what_else_its_own_folder_says() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    // As an older release of transformers has written it, and what the importer has made of it.
+    workplace.write("net/config.json", r#"{"rope_theta": 1e6, "id2label": {"0": "a"}, "vocab_size": 7}"#);
+    workplace.write("made/config.json", r#"{"rope_parameters": {"rope_theta": 1e6}, "vocab_size": 8}"#);
+    let copy = "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import convert; \
+                convert.copy_texts(Path(sys.argv[2]), Path(sys.argv[3]))";
+    let mut python = Command::new("python3");
+    python.args(["-c", copy]).args([checkout().join("scripts/import"), workplace.path("net"), workplace.path("made")]);
+    assert!(python.status().unwrap().success());
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(workplace.path("made/config.json")).unwrap()).unwrap();
+    assert_eq!(config["rope_parameters"]["rope_theta"], 1e6);
+    assert_eq!((&config["id2label"]["0"], &config["vocab_size"]), (&"a".into(), &8.into()));
+}

@@ -66,6 +66,14 @@ def decode(
     return last_position(root_mean_square_norm(decoder.norm, states)), present
 
 
+def is_same_at_all_lengths(config: PreTrainedConfig) -> bool:
+    """Whether each token sees all before it, and is rotated the same in texts of all lengths: `decode` knows nothing else."""
+    is_sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    # Older releases of transformers have no such parameters.
+    rope = getattr(config, "rope_parameters", None) or {}
+    return not is_sliding and rope.get("rope_type", "default") in ("default", "linear", "llama3")
+
+
 def past_ports(config: PreTrainedConfig, kind: str, length: str) -> list[Port]:
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return cache_ports(kind, config.num_hidden_layers, config.num_key_value_heads, length, size)

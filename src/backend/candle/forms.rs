@@ -1,11 +1,11 @@
 //! Forms of operators that `candle-onnx` does not compute, or not as ONNX means them: axes that count from the end, what older
 //! operator sets say in attributes, padding by a constant, triangles of matrices, and pools whose size is rounded up.
 //!
-//! Each is a few calls of candle's public functions on the only input of the node that is not constant.
+//! Each is a few calls of candle's public functions, most of them on the only input of the node that is not constant.
 
 use std::collections::HashMap;
 
-use candle_core::{D, DType, Result, Tensor, bail};
+use candle_core::{D, DType, Error, Result, Shape, Tensor, bail};
 use candle_nn::ops::{log_softmax, softmax_last_dim};
 use candle_onnx::onnx::NodeProto;
 
@@ -32,6 +32,10 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         let constant = constants.get(&node.input[place])?.flatten_all().and_then(|flat| flat.to_dtype(DType::I64));
         constant.ok()?.to_vec1().ok().map(Some)
     };
+    // `candle-onnx` reduces nothing then, whatever the node says of it.
+    let has_empty_axes = || numbers(1, "axes") == Some(Some(Vec::new()));
+    // `candle-onnx` takes the larger of two sizes, also where the smaller one is 0, and does not repeat 0 times.
+    let may_be_empty = || numbers(1, "").is_none_or(|sizes| sizes.is_some_and(|sizes| sizes.contains(&0)));
     match node.op_type.as_str() {
         "Flatten" => {
             let axis = Some(int(node, "axis", 1)).filter(|&axis| axis < 0)?;
@@ -59,16 +63,48 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Softmax" => softmax_of_all("Softmax", attribute(node, FLATTENS_FROM)?.i),
         "LogSoftmax" => softmax_of_all("LogSoftmax", attribute(node, FLATTENS_FROM)?.i),
         "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
-        "ReduceMean" if is_given(1) => reduction(node, "ReduceMean", numbers(1, "axes")?),
+        "ReduceMean" if is_given(1) || int(node, "noop_with_empty_axes", 0) == 1 => {
+            reduction(node, "ReduceMean", numbers(1, "axes")?)
+        }
+        "ReduceMax" if has_empty_axes() => reduction(node, "ReduceMax", None),
+        "ReduceMin" if has_empty_axes() => reduction(node, "ReduceMin", None),
         "ReduceL2" => reduction(node, "ReduceL2", numbers(1, "axes")?),
         "CumSum" if int(node, "exclusive", 0) == 0 && int(node, "reverse", 0) == 0 => {
             let axis = *numbers(1, "axis")??.first()?;
+            // candle multiplies by a matrix of zeros and ones: it cannot with whole numbers, and what is infinite becomes no number.
             Operator::new("CumSum", move |input| {
-                // candle sums by a matrix product, which it has for floating-point numbers only.
-                let floating = if input.dtype().is_float() { input.clone() } else { input.to_dtype(DType::F64)? };
-                floating.cumsum(input.normalize_axis(axis)?)?.to_dtype(input.dtype())
+                let axis = input.normalize_axis(axis)?;
+                let size = input.dim(axis)?;
+                let (mut sums, mut step) = (input.clone(), 1);
+                while step < size {
+                    let moved = sums.narrow(axis, 0, size - step)?;
+                    let added = (sums.narrow(axis, step, size - step)? + moved)?;
+                    sums = Tensor::cat(&[sums.narrow(axis, 0, step)?, added], axis)?;
+                    step *= 2;
+                }
+                Ok(sums)
             })
         }
+        "Pow" if node.input.get(1).and_then(|name| constants.get(name)).is_none_or(|own| own.elem_count() > 1) => {
+            Operator::of_all("Pow", power)
+        }
+        // `candle-onnx` takes the slopes for those of the channels.
+        "PRelu" => Operator::of_all("PRelu", |inputs| {
+            let (input, slope) = (given(inputs, 0)?, given(inputs, 1)?);
+            Ok(vec![(input.maximum(0_f32)? + input.minimum(0_f32)?.broadcast_mul(slope)?)?])
+        }),
+        "Expand" if may_be_empty() => Operator::of_all("Expand", |inputs| {
+            let input = given(inputs, 0)?;
+            let shape = Shape::from(sizes(given(inputs, 1)?)?);
+            Ok(vec![input.broadcast_as(input.shape().broadcast_shape_binary_op(&shape, "Expand")?)?])
+        }),
+        "Tile" if may_be_empty() => Operator::of_all("Tile", |inputs| {
+            let mut tiled = given(inputs, 0)?.clone();
+            for (axis, count) in sizes(given(inputs, 1)?)?.into_iter().enumerate() {
+                tiled = if count == 0 { tiled.narrow(axis, 0, 0)? } else { Tensor::cat(&vec![tiled; count], axis)? };
+            }
+            Ok(vec![tiled])
+        }),
         "Pad" if attribute(node, "mode").is_none_or(|mode| mode.s == b"constant") => {
             let value = match is_given(2) {
                 true => constants.get(&node.input[2])?.flatten_all().ok()?.to_dtype(DType::F64).ok()?.to_vec1().ok()?,
@@ -157,7 +193,7 @@ fn normalized(input: &Tensor, axes: &[i64]) -> Result<Vec<usize>> {
     Ok(axes)
 }
 
-/// A sum, a mean or a Euclidean norm over axes; over all of them if there are none.
+/// A sum, a mean, a Euclidean norm, the largest or the smallest number over axes; over all of them if there are none.
 fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Option<Operator> {
     let axes = axes.unwrap_or_default();
     let (keeps_axes, is_nothing) =
@@ -173,9 +209,35 @@ fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Op
         match name {
             "ReduceMean" => sum(input)? / axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64,
             "ReduceL2" => sum(&input.sqr()?)?.sqrt(),
+            "ReduceMax" | "ReduceMin" => axes.iter().rev().try_fold(input.clone(), |left, &axis| {
+                let most = if name == "ReduceMax" { left.max_keepdim(axis)? } else { left.min_keepdim(axis)? };
+                if keeps_axes { Ok(most) } else { most.squeeze(axis) }
+            }),
             _ => sum(input),
         }
     })
+}
+
+/// Whole numbers that are computed, such as the sizes of a shape.
+fn sizes(numbers: &Tensor) -> Result<Vec<usize>> {
+    numbers.to_vec1::<i64>()?.into_iter().map(|size| usize::try_from(size).map_err(Error::wrap)).collect()
+}
+
+/// Powers with exponents that are several or computed. Where they differ, candle goes by the logarithm of the base.
+fn power(inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+    let (base, exponents) = (given(inputs, 0)?, given(inputs, 1)?);
+    let numbers: Vec<f64> = exponents.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?;
+    let exponents = exponents.to_dtype(base.dtype())?;
+    let power = match numbers.as_slice() {
+        [first, others @ ..] if others.iter().all(|other| other == first) => {
+            base.broadcast_mul(&exponents.ones_like()?)?.powf(*first)?
+        }
+        _ if base.elem_count() > 0 && base.min_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()? <= 0.0 => {
+            bail!("Pow: several powers of numbers that are not above 0 are not supported here")
+        }
+        _ => base.broadcast_pow(&exponents)?,
+    };
+    Ok(vec![power])
 }
 
 /// Adds so many of one value before and behind each axis; takes away where the number is below 0.
@@ -241,7 +303,8 @@ fn scatter_elements(node: &NodeProto) -> Option<Operator> {
     Operator::of_all("ScatterElements", move |inputs| {
         let (data, places, updates) = (given(inputs, 0)?, given(inputs, 1)?, given(inputs, 2)?);
         let axis = data.normalize_axis(axis)?;
-        if (0..data.rank()).any(|other| other != axis && data.dims()[other] != places.dims()[other]) {
+        let differs = |other: usize| other != axis && data.dims()[other] != places.dims()[other];
+        if data.rank() != places.rank() || (0..data.rank()).any(differs) {
             bail!("ScatterElements: places that do not go over all of the other axes are not supported here")
         }
         let from_end = (places + data.dim(axis)? as f64)?;
@@ -295,8 +358,73 @@ mod tests {
         let norm = with("ReduceL2", &["x", "axes"], Vec::new());
         let expected = flat(&x.sqr().unwrap().sum_keepdim(2).unwrap().sqrt().unwrap());
         assert_eq!(flat(&computed(&norm, &[("axes", &[-1])], &x)), expected);
-        let nothing = with("ReduceSum", &["x"], vec![int_attribute("noop_with_empty_axes", 1)]);
-        assert_eq!(computed(&nothing, &[], &x).dims(), x.dims());
+        for operator in ["ReduceSum", "ReduceMean"] {
+            let nothing = with(operator, &["x"], vec![int_attribute("noop_with_empty_axes", 1)]);
+            assert_eq!(flat(&computed(&nothing, &[], &x)), flat(&x), "{operator}");
+        }
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_number_over_no_axes_are_those_of_all() {
+        let x = ramp(&[2, 3]);
+        for (operator, expected) in [("ReduceMax", x.max_all()), ("ReduceMin", x.min_all())] {
+            let of = |attribute: Vec<AttributeProto>| {
+                computed(&with(operator, &["x", "axes"], attribute), &[("axes", &[])], &x)
+            };
+            let all = of(Vec::new());
+            assert_eq!((all.dims(), flat(&all)), (&[1, 1][..], flat(&expected.unwrap())), "{operator}");
+            assert_eq!(of(vec![int_attribute("keepdims", 0)]).rank(), 0);
+            assert_eq!(of(vec![int_attribute("noop_with_empty_axes", 1)]).dims(), x.dims());
+            assert!(super::of(&node(operator, &["x"], &["y"]), &HashMap::new()).is_none());
+        }
+    }
+
+    /// What an operator computes of two inputs that are not constant.
+    fn of_two(op_type: &str, inputs: [Tensor; 2]) -> Result<Tensor> {
+        let operator = of(&node(op_type, &["a", "b"], &["y"]), &HashMap::new()).expect("an operator");
+        Ok(operator.compute(&inputs.map(Some))?.remove(0))
+    }
+
+    #[test]
+    fn powers_are_of_any_number_where_the_exponents_are_equal() {
+        let power = |base: &[f32], exponents: &[f32]| {
+            let [base, exponents] = [base, exponents].map(|values| Tensor::new(values, &Device::Cpu).unwrap());
+            of_two("Pow", [base, exponents]).map(|power| flat(&power))
+        };
+        assert_eq!(power(&[-2.0, 3.0], &[2.0, 2.0]).unwrap(), [4.0, 9.0]);
+        assert_eq!(power(&[-3.0], &[2.0, 2.0]).unwrap(), [9.0, 9.0]);
+        let different = power(&[2.0, 3.0], &[1.0, 2.0]).unwrap();
+        assert!((different[0] - 2.0).abs() < 1e-5 && (different[1] - 9.0).abs() < 1e-4, "{different:?}");
+        let refused = power(&[-2.0, 3.0], &[2.0, 3.0]).unwrap_err().to_string();
+        assert!(refused.contains("not supported"), "{refused}");
+        let square = HashMap::from([("b".to_owned(), Tensor::new(2_f32, &Device::Cpu).unwrap())]);
+        assert!(of(&node("Pow", &["a", "b"], &["y"]), &square).is_none());
+    }
+
+    #[test]
+    fn slopes_are_those_of_the_last_axes() {
+        let x = Tensor::new(&[[-1_f32, 2.0], [-3.0, -4.0]], &Device::Cpu).unwrap().unsqueeze(2).unwrap();
+        let x = x.broadcast_as((2, 2, 2)).unwrap();
+        let slopes = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap();
+        let of_columns = of_two("PRelu", [x.clone(), slopes(&[0.5, 2.0])]).unwrap();
+        assert_eq!(flat(&of_columns), [-0.5, -2.0, 2.0, 2.0, -1.5, -6.0, -2.0, -8.0]);
+        let of_all = of_two("PRelu", [x, slopes(&[0.5])]).unwrap();
+        assert_eq!(flat(&of_all), [-0.5, -0.5, 2.0, 2.0, -1.5, -1.5, -2.0, -2.0]);
+    }
+
+    #[test]
+    fn what_is_expanded_or_repeated_may_become_empty() {
+        let shape = |op_type: &str, x: &[usize], numbers: &[i64]| {
+            let numbers = Tensor::new(numbers, &Device::Cpu).unwrap();
+            of_two(op_type, [ramp(x), numbers]).map(|computed| computed.dims().to_vec())
+        };
+        assert_eq!(shape("Expand", &[1, 1], &[2, 0]).unwrap(), [2, 0]);
+        assert_eq!(shape("Expand", &[3, 1], &[2, 1, 4]).unwrap(), [2, 3, 4]);
+        assert!(shape("Expand", &[3], &[2]).is_err());
+        assert_eq!(shape("Tile", &[2, 3], &[1, 0]).unwrap(), [2, 0]);
+        assert_eq!(shape("Tile", &[2, 3], &[2, 1]).unwrap(), [4, 3]);
+        let known = HashMap::from([("b".to_owned(), Tensor::new(&[2_i64, 3], &Device::Cpu).unwrap())]);
+        assert!(of(&node("Expand", &["a", "b"], &["y"]), &known).is_none());
     }
 
     #[test]
@@ -333,6 +461,9 @@ mod tests {
         let sums = computed(&cumsum, &[("axis", &[-1])], &x);
         assert_eq!(sums.to_vec2::<i64>().unwrap(), [[1, 3, 6], [4, 9, 15]]);
         assert_eq!(flat(&computed(&cumsum, &[("axis", &[0])], &x)), [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+        let infinite = Tensor::new(&[1_f32, f32::INFINITY, 2.0], &Device::Cpu).unwrap();
+        let sums = computed(&cumsum, &[("axis", &[0])], &infinite);
+        assert_eq!(flat(&sums), [1.0, f32::INFINITY, f32::INFINITY]);
         assert!(of(&with("CumSum", &["x", "axis"], vec![int_attribute("reverse", 1)]), &HashMap::new()).is_none());
     }
 
@@ -451,8 +582,10 @@ mod tests {
         is_near(scattered(adds, ramp(&[2, 3, 2]), &places, &[2, 4, 2]).unwrap(), &sums);
         let written = scattered(vec![int_attribute("axis", 1)], ramp(&[2, 3]), &[-1, 0], &[2, 1]).unwrap();
         is_near(written, &[0.1, 0.59583, 1.1, 1.59583, 0.34706, 0.49924]);
-        let fewer = scattered(Vec::new(), ramp(&[2, 3]), &[0, 1], &[1, 2]).unwrap_err();
-        assert!(fewer.to_string().contains("not supported"), "{fewer}");
+        for shape in [&[1, 2][..], &[2]] {
+            let fewer = scattered(Vec::new(), ramp(&[2, 3]), &[0, 1], shape).unwrap_err();
+            assert!(fewer.to_string().contains("not supported"), "{fewer}");
+        }
         let most = NodeProto {
             attribute: vec![text_attribute("reduction", "max")],
             ..node("ScatterElements", &["x", "i", "u"], &["y"])

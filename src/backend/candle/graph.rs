@@ -8,11 +8,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use candle_core::{DType, Device, Error, Tensor};
+use candle_onnx::onnx::attribute_proto::AttributeType;
 use candle_onnx::onnx::tensor_proto::DataType;
-use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use candle_onnx::onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use prost::Message;
 
 use super::forms;
+use super::operator::{Operator, int};
+use super::plan::wrong_form;
 use crate::backend::failure::caught;
 use crate::definition::CaseFailure;
 use crate::onnx::{Source, proto};
@@ -20,20 +23,7 @@ use crate::onnx::{Source, proto};
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
 pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFailure> {
     let mut source = Source::read(path)?;
-    // candle-onnx looks at the name of an operator alone.
-    let is_of_others = |node: &&proto::NodeProto| !node.is_standard() && node.domain != "com.microsoft";
-    if let Some(proto::NodeProto { op_type, domain, .. }) = source.graph.nodes.iter().find(is_of_others) {
-        return Err(CaseFailure::unsupported(format!("candle-onnx has no operator {op_type} of the set {domain:?}")));
-    }
-    // The standard set has two names, of which everything below knows one.
-    source.graph.nodes.iter_mut().filter(|node| node.domain == "ai.onnx").for_each(|node| node.domain.clear());
-    if source.opset() < 13 {
-        let is_softmax = |node: &&mut proto::NodeProto| ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str());
-        for node in source.graph.nodes.iter_mut().filter(is_softmax) {
-            let axis = node.int("axis").unwrap_or(1);
-            node.attributes.push(proto::AttributeProto::int(forms::FLATTENS_FROM, axis));
-        }
-    }
+    let opset = source.opset();
     let mut constants = HashMap::new();
     for initializer in &source.graph.initializers {
         constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
@@ -60,8 +50,41 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
         }
     }
     let mut graph = GraphProto::decode(own.encode_to_vec().as_slice()).with_context(|| path.display().to_string())?;
+    make_standard(&mut graph.node, opset)?;
     fold_constants(&mut graph, &mut constants)?;
     Ok((graph, constants))
+}
+
+/// Makes nodes, also those of subgraphs, as everything below expects them.
+fn make_standard(nodes: &mut [NodeProto], opset: i64) -> Result<(), CaseFailure> {
+    for node in nodes {
+        // The standard set has two names, of which everything below knows one.
+        if node.domain == "ai.onnx" {
+            node.domain.clear();
+        }
+        let NodeProto { op_type, domain, .. } = &*node;
+        // candle-onnx looks at the name of an operator alone.
+        if !["", "com.microsoft"].contains(&domain.as_str()) {
+            return Err(CaseFailure::unsupported(format!(
+                "candle-onnx has no operator {op_type} of the set {domain:?}"
+            )));
+        }
+        if opset < 13 && ["Softmax", "LogSoftmax"].contains(&op_type.as_str()) {
+            let axis = AttributeProto {
+                name: forms::FLATTENS_FROM.to_owned(),
+                r#type: AttributeType::Int.into(),
+                i: int(node, "axis", 1),
+                ..AttributeProto::default()
+            };
+            node.attribute.push(axis);
+        }
+        for attribute in &mut node.attribute {
+            for subgraph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                make_standard(&mut subgraph.node, opset)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Gives a constant that is a number or a list of numbers the form of a tensor.
@@ -105,10 +128,16 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
             kept.push(node);
             continue;
         }
+        let operator = Operator::of(&node, constants).or_else(|| forms::of(&node, constants));
+        // The plan refuses it if an output needs it.
+        if operator.is_none() && wrong_form(&node).is_some() {
+            kept.push(node);
+            continue;
+        }
         let constant = |input: &String| Some((input.clone(), constants.get(input)?.clone()));
         let inputs: HashMap<String, Tensor> = node.input.iter().filter_map(constant).collect();
         let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
-        match forms::of(&node, constants) {
+        match operator {
             Some(operator) => {
                 let given: Vec<_> = operator.reads(&node).iter().map(|name| constants.get(name).cloned()).collect();
                 let computed = node.output.iter().cloned().zip(operator.compute(&given)?);
@@ -259,6 +288,35 @@ mod tests {
     }
 
     #[test]
+    fn an_operator_of_the_users_own_is_not_taken_for_another_in_a_subgraph_either() {
+        let own = NodeProto { domain: "mine".into(), ..NodeProto::new("Relu", &["x"], "y") };
+        let branch = proto::GraphProto { nodes: vec![own], ..proto::GraphProto::default() };
+        let g = Some(branch.encode_to_vec().into());
+        // The type of an attribute that is a graph.
+        let branch = AttributeProto { name: "then_branch".into(), g, r#type: 5, ..AttributeProto::default() };
+        let choice = NodeProto { attributes: vec![branch], ..NodeProto::new("If", &["c"], "z") };
+        let failure = constants(vec![choice], Vec::new()).unwrap_err();
+        assert_eq!(failure.message, "candle-onnx has no operator Relu of the set \"mine\"");
+    }
+
+    #[test]
+    fn a_constant_is_computed_as_any_other_value_or_left_to_the_plan() {
+        let weight = TensorProto { float_data: vec![0.5; 12], ..tensor("w", element::FLOAT, &[3, 4]) };
+        let places = TensorProto { int64_data: vec![0], ..tensor("i", element::INT64, &[1, 1]) };
+        let row = TensorProto { float_data: vec![2.0; 4], ..tensor("u", element::FLOAT, &[1, 4]) };
+        let end = AttributeProto::int("end", -1);
+        let shape = NodeProto { attributes: vec![end], ..NodeProto::new("Shape", &["w"], "shape") };
+        let s = Some(b"mul".to_vec().into());
+        // The type of an attribute that is a text.
+        let reduction = AttributeProto { name: "reduction".into(), s, r#type: 3, ..AttributeProto::default() };
+        let product =
+            NodeProto { attributes: vec![reduction], ..NodeProto::new("ScatterND", &["w", "i", "u"], "product") };
+        let constants = constants(vec![shape, product], vec![weight, places, row]).unwrap();
+        assert_eq!(constants["shape"].to_vec1::<i64>().unwrap(), [3]);
+        assert!(!constants.contains_key("product"));
+    }
+
+    #[test]
     fn a_constant_may_be_a_number_or_a_list() {
         let attribute = |name: &str| AttributeProto { name: name.into(), ..AttributeProto::default() };
         let constant = |output: &str, attribute| NodeProto {
@@ -281,7 +339,7 @@ mod tests {
     #[test]
     fn a_panic_of_the_library_is_no_panic_here_and_names_the_operator() {
         let values = TensorProto { float_data: vec![1.0, 2.0], ..tensor("x", element::FLOAT, &[2]) };
-        // `candle-onnx` takes the third input of a `Gemm` for granted.
+        // `candle-onnx` takes the third input of a `Gemm` for granted. One whose weights are no matrix is left to it.
         let failure = constants(vec![NodeProto::new("Gemm", &["x", "x"], "y")], vec![values]).unwrap_err();
         assert_eq!(failure.message, "Gemm: this form of the operator is not supported by candle-onnx");
         assert_eq!(failure.status, crate::definition::Status::Unsupported);
@@ -311,8 +369,8 @@ mod tests {
             failure.message
         };
         assert_eq!(refused("Shrink"), "Shrink: unsupported op_type Shrink");
-        let form = refused("MaxPool");
-        assert!(form.starts_with("MaxPool: not supported by candle-onnx in this form: "), "{form}");
+        let form = refused("Concat");
+        assert!(form.starts_with("Concat: not supported by candle-onnx in this form: "), "{form}");
         let outputs = vec!["y".into(), "mask".into()];
         let masked = NodeProto { outputs, ..NodeProto::new("Dropout", &["shape"], "y") };
         let failure = constants(vec![masked], vec![shape.clone()]).unwrap_err();

@@ -6,11 +6,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use candle_core::{Error, Result, Tensor};
+use candle_onnx::eval::get_tensor;
 use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
 use super::forms;
 use super::graph::Segment;
-use super::operator::{Operator, attribute, name_of};
+use super::operator::{Operator, attribute, int, name_of};
 use crate::backend::recorder::Recorder;
 use crate::definition::CaseFailure;
 use crate::run_data::OperatorCall;
@@ -56,11 +57,11 @@ impl Plan {
         let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
         known.extend(constants.keys().map(String::as_str));
         let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
-        for node in &graph.node {
+        for node in needed_nodes(graph) {
             let operator = Operator::of(node, constants).or_else(|| forms::of(node, constants));
-            if let (None, Some(form)) = (&operator, wrong_form(node)) {
-                let operator = &node.op_type;
-                return Err(CaseFailure::unsupported(format!("{operator}: candle-onnx does not support {form}")));
+            let wrong = wrong_form(node).filter(|_| operator.is_none()).map(|form| (node, form));
+            if let Some((NodeProto { op_type, .. }, form)) = wrong.or_else(|| wrong_in_subgraph(node, constants)) {
+                return Err(CaseFailure::unsupported(format!("{op_type}: candle-onnx does not support {form}")));
             }
             match (operator, groups.last_mut()) {
                 (None, Some((segment, None))) if segment.len() < nodes_per_segment => segment.push(node),
@@ -168,10 +169,31 @@ impl Step {
     }
 }
 
+/// The nodes that the outputs of a graph need, in its order.
+fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
+    let mut read: BTreeSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    let mut nodes = Vec::new();
+    for node in graph.node.iter().rev() {
+        if node.output.iter().any(|name| read.contains(name.as_str())) {
+            collect_reads(node, &mut read);
+            nodes.push(node);
+        }
+    }
+    nodes.reverse();
+    nodes
+}
+
 /// What of a node `candle-onnx` would not look at, and compute something else.
-fn wrong_form(node: &NodeProto) -> Option<&'static str> {
+pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
     let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
     match node.op_type.as_str() {
+        "MaxPool" | "AveragePool" if int(node, "ceil_mode", 0) != 0 => Some("a size that is rounded up in this form"),
+        "MaxPool" | "AveragePool" if attribute(node, "strides").is_none() => {
+            Some("strides that are left out in this form")
+        }
+        "Resize" if attribute(node, "keep_aspect_ratio_policy").is_some_and(|policy| policy.s != b"stretch") => {
+            Some("a size that keeps the ratio of height and width")
+        }
         "ReduceMean" | "ReduceL2" if is_given(1) => Some("axes that are computed"),
         "ScatterND" => {
             let reduction = &attribute(node, "reduction")?.s;
@@ -179,6 +201,39 @@ fn wrong_form(node: &NodeProto) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// The first node in the subgraphs of a node that `candle-onnx`, which evaluates them alone, would compute as something else, and what it
+/// would not look at.
+fn wrong_in_subgraph<'a>(
+    node: &'a NodeProto,
+    constants: &HashMap<String, Tensor>,
+) -> Option<(&'a NodeProto, &'static str)> {
+    for subgraph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
+        let mut known = constants.clone();
+        known.extend(subgraph.node.iter().filter_map(constant_of));
+        for inner in &subgraph.node {
+            let is_own_form = match inner.op_type.as_str() {
+                // Except for rare numbers and sizes, `candle-onnx` computes these as well, or says that it does not.
+                "CumSum" | "Expand" | "LSTM" | "Pow" | "Tile" => false,
+                "ReduceL2" | "ReduceSum" => attribute(inner, "axes").is_some(),
+                "Shape" => attribute(inner, "start").or(attribute(inner, "end")).is_some(),
+                _ => forms::of(inner, &known).is_some(),
+            };
+            let form = if is_own_form { Some("this form in a subgraph") } else { wrong_form(inner) };
+            let wrong = form.map(|form| (inner, form)).or_else(|| wrong_in_subgraph(inner, &known));
+            if wrong.is_some() {
+                return wrong;
+            }
+        }
+    }
+    None
+}
+
+/// The output of a node that is a constant.
+fn constant_of(node: &NodeProto) -> Option<(String, Tensor)> {
+    let value = attribute(node, "value").filter(|_| node.op_type == "Constant")?.t.as_ref()?;
+    Some((node.output.first()?.clone(), get_tensor(value, &node.name).ok()?))
 }
 
 /// Collects the names that a node reads, also in its subgraphs, which see the values of the graph around them.
@@ -196,7 +251,7 @@ fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
 pub(super) mod tests {
     use candle_core::{DType, Device};
     use candle_onnx::onnx::attribute_proto::AttributeType;
-    use candle_onnx::onnx::{AttributeProto, ModelProto};
+    use candle_onnx::onnx::{AttributeProto, ModelProto, TensorProto};
 
     use super::*;
     use crate::backend::NullSession;
@@ -358,6 +413,59 @@ pub(super) mod tests {
             let condition = Tensor::full(condition, 1, &Device::Cpu).unwrap();
             assert_eq!(condition.dtype(), DType::U8);
             assert_eq!(flat(&plan.run(&[x.clone(), condition]).unwrap()[0]), flat(&expected));
+        }
+    }
+
+    #[test]
+    fn a_form_in_a_subgraph_that_would_be_computed_as_another_is_refused() {
+        let refused = |inner: &[NodeProto]| {
+            let branch = AttributeProto {
+                g: Some(graph(inner, &[], &["inner"])),
+                ..attribute("then_branch", AttributeType::Graph)
+            };
+            let choice = NodeProto { attribute: vec![branch], ..node("If", &["condition"], &["y"]) };
+            let graph = graph(&[choice], &["x", "condition"], &["y"]);
+            Plan::new(&graph, &constants(), None).err().map(|failure| (failure.status, failure.message))
+        };
+        let squeeze =
+            NodeProto { attribute: vec![ints_attribute("axes", &[0])], ..node("Squeeze", &["x"], &["inner"]) };
+        let message = "Squeeze: candle-onnx does not support this form in a subgraph";
+        assert_eq!(refused(&[squeeze]), Some((crate::definition::Status::Unsupported, message.to_owned())));
+        let unsqueeze = |axes: &[i64]| {
+            let dims = vec![axes.len() as i64];
+            let t = Some(TensorProto { dims, data_type: 7, int64_data: axes.to_vec(), ..TensorProto::default() });
+            let value = AttributeProto { t, ..attribute("value", AttributeType::Tensor) };
+            let axes = NodeProto { attribute: vec![value], ..node("Constant", &[], &["axes"]) };
+            [axes, node("Unsqueeze", &["x", "axes"], &["inner"])]
+        };
+        assert!(refused(&unsqueeze(&[0, 1])).is_some_and(|(_, message)| message.starts_with("Unsqueeze: ")));
+        assert_eq!(refused(&unsqueeze(&[0])), None);
+        assert!(refused(&[node("MaxPool", &["x"], &["inner"])]).is_some());
+        assert_eq!(refused(&[node("ReduceSum", &["x", "c"], &["inner"])]), None);
+    }
+
+    #[test]
+    fn what_no_output_needs_is_neither_computed_nor_refused() {
+        let nodes = [
+            node("Relu", &["x"], &["a"]),
+            node("Shrink", &["a"], &["b"]),
+            node("MaxPool", &["a"], &["c"]),
+            node("Neg", &["a"], &["y"]),
+        ];
+        let plan = Plan::new(&graph(&nodes, &["x"], &["y"]), &HashMap::new(), None).unwrap();
+        let x = ramp(&[3]);
+        let expected = x.relu().unwrap().neg().unwrap();
+        assert_eq!(flat(&plan.run(&[x]).unwrap()[0]), flat(&expected));
+    }
+
+    #[test]
+    fn a_pool_without_strides_or_whose_size_is_rounded_up_is_never_left_to_candle_onnx() {
+        let kernel = || ints_attribute("kernel_shape", &[2, 2]);
+        let up = vec![kernel(), ints_attribute("strides", &[2, 2]), int_attribute("ceil_mode", 1)];
+        for attribute in [vec![kernel()], up] {
+            let pool = NodeProto { attribute, ..node("MaxPool", &["x"], &["y", "places"]) };
+            let error = Plan::new(&graph(&[pool], &["x"], &["y"]), &constants(), None).err().unwrap();
+            assert_eq!(error.status, crate::definition::Status::Unsupported);
         }
     }
 

@@ -159,19 +159,24 @@ pub fn pool(node: &NodeProto) -> Option<Operator> {
     })
 }
 
-/// Bilinear resizing of the height and width, to sizes or by factors that may be computed.
+/// Bilinear resizing of the height and width, or with the nearest place before, to sizes or by factors that may be computed.
+/// `candle-onnx` has the latter only, and does not look at factors of the batch and channels, nor at what a factor is where it gives no
+/// whole size.
 pub fn resize(node: &NodeProto) -> Option<Operator> {
     let text = |name: &str, usual: &'static str| match attribute(node, name) {
         Some(attribute) => String::from_utf8_lossy(&attribute.s).into_owned(),
         None => usual.to_owned(),
     };
-    let aligns_corners = match text("coordinate_transformation_mode", "half_pixel").as_str() {
-        "align_corners" => true,
-        "half_pixel" => false,
+    let (mode, coordinates) = (text("mode", "nearest"), text("coordinate_transformation_mode", "half_pixel"));
+    let is_before = text("nearest_mode", "round_prefer_floor") == "floor";
+    let (is_nearest, aligns_corners) = match (mode.as_str(), coordinates.as_str()) {
+        ("nearest", "asymmetric") if is_before => (true, false),
+        ("linear", "align_corners") => (false, true),
+        ("linear", "half_pixel") => (false, false),
         _ => return None,
     };
-    let others = ["antialias", "axes", "keep_aspect_ratio_policy"];
-    if text("mode", "nearest") != "linear" || others.iter().any(|name| attribute(node, name).is_some()) {
+    let is_stretched = text("keep_aspect_ratio_policy", "stretch") == "stretch";
+    if int(node, "antialias", 0) != 0 || attribute(node, "axes").is_some() || !is_stretched {
         return None;
     }
     Operator::of_all("Resize", move |inputs| {
@@ -188,18 +193,23 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         };
         let shape: Vec<usize> = sizes.iter().map(|&size| size as usize).collect();
         let &[batch, channels, height, width] = shape.as_slice() else {
-            bail!("Resize: bilinear over other than 2 dimensions is not supported here")
+            bail!("Resize: over other than 2 dimensions is not supported here")
         };
         if input.dims().get(..2) != Some(&[batch, channels][..]) {
             bail!("Resize: of the batch or the channels is not supported here")
         }
+        let is_rounded = scales.is_some() && sizes.iter().any(|size| size.fract() != 0.0);
         let resized = match &scales {
+            _ if is_nearest && is_rounded => {
+                bail!("Resize: to the nearest places by a factor whose size is rounded is not supported here")
+            }
             _ if input.dims() == shape => input.clone(),
             // The factor counts where it gives no whole size.
-            Some(scales) if sizes.iter().any(|size| size.fract() != 0.0) && !aligns_corners => {
+            Some(scales) if is_rounded && !aligns_corners => {
                 let [down, across] = [f64::from(scales[2]), f64::from(scales[3])];
                 input.upsample_bilinear2d_with_scale(down, across, false)?
             }
+            _ if is_nearest => input.upsample_nearest2d(height, width)?,
             _ => input.upsample_bilinear2d(height, width, aligns_corners)?,
         };
         if resized.dims() != shape {
@@ -358,5 +368,25 @@ mod tests {
         );
         let nearest = node("Resize", &["x", "", "f"], &["y"]);
         assert!(resize(&nearest).is_none());
+    }
+
+    #[test]
+    fn nearest_places_are_by_whole_sizes_of_pictures_alone() {
+        let attribute = vec![
+            text_attribute("coordinate_transformation_mode", "asymmetric"),
+            text_attribute("nearest_mode", "floor"),
+            text_attribute("keep_aspect_ratio_policy", "stretch"),
+        ];
+        let node = NodeProto { attribute, ..node("Resize", &["x", "", "f"], &["y"]) };
+        let resized = |width: usize, factors: [f32; 4]| {
+            let factors = Tensor::new(&factors, &Device::Cpu).unwrap();
+            let operator = forms::of(&node, &HashMap::new()).expect("an operator");
+            operator.compute(&[Some(ramp(&[1, 1, 1, width])), None, Some(factors)])
+        };
+        is_near(&resized(2, [1.0, 1.0, 1.0, 1.5]).unwrap()[0], &[1, 1, 1, 3], &[0.1, 0.1, 0.59583]);
+        for factors in [[1.0, 1.0, 1.0, 1.25], [1.0, 2.0, 1.0, 1.0]] {
+            let refused = resized(10, factors).unwrap_err().to_string();
+            assert!(refused.contains("not supported"), "{refused}");
+        }
     }
 }

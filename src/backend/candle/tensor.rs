@@ -103,7 +103,11 @@ impl Runtime for Place {
             TensorData::Bf16(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::F64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I16(values) => Tensor::from_slice(values, shape, &self.device)?,
-            TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
+            // candle gathers no rows by numbers of i32, and `candle-onnx` computes with i64 in place of it.
+            TensorData::I32(values) => {
+                let values: Vec<i64> = values.iter().map(|&value| value.into()).collect();
+                Tensor::from_slice(&values, shape, &self.device)?
+            }
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U32(values) => Tensor::from_slice(values, shape, &self.device)?,
@@ -153,5 +157,18 @@ impl Runtime for Place {
 
     fn sync(&self) -> Result<(), CaseFailure> {
         Ok(self.device.synchronize()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_i32_may_be_places_in_a_table() {
+        let place = Place { device: Device::Cpu, dtype: DType::F32 };
+        let places = place.upload(&HostTensor { shape: vec![2], data: TensorData::I32(vec![1, 0]) }).unwrap();
+        let table = Tensor::new(&[0.5_f32, 1.5], &Device::Cpu).unwrap();
+        assert_eq!(table.index_select(&places, 0).unwrap().to_vec1::<f32>().unwrap(), [1.5, 0.5]);
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct LlamaSession {
     phase: Phase,
     lengths: Lengths,
     bound: Vec<Bound>,
+    /// Whether outputs were asked for: batches that are bound afterwards are only compared, and before they are timed.
+    is_compared: bool,
     /// Tokens of a row of logits that are computed for the next one.
     tokens: Vec<Token>,
     placement: Placement,
@@ -49,6 +51,8 @@ struct Bound {
     /// By row, all of one length.
     prompts: Rc<[Vec<Token>]>,
     sequences: Range<usize>,
+    /// Whether its calls are timed, so that they must not read the prompt.
+    is_timed: bool,
     /// Whether the cache still has the prompt in these sequences.
     is_read: bool,
     /// The tokens after the prompt.
@@ -106,6 +110,7 @@ impl LlamaSession {
             phase: request.phase,
             lengths,
             bound: Vec::new(),
+            is_compared: false,
             tokens: Vec::new(),
             placement,
             watch: None,
@@ -117,44 +122,42 @@ impl LlamaSession {
         LlamaSession { watch: Some(Rc::new(Watch::new(recorder))), ..self }
     }
 
-    /// Makes room for so many sequences of so many positions. What was bound is read again into a new cache.
+    /// Makes room for so many sequences of so many positions. The timed batches are read again into a new cache.
     fn make_room(&mut self, sequences: usize, length: usize) -> Result<(), CaseFailure> {
         let has_room = |context: &Context| context.sequences >= sequences && context.length >= length;
         if self.context.as_ref().is_some_and(has_room) {
             return Ok(());
         }
         if sequences > MOST_SEQUENCES {
-            let (what, largest) = match self.phase {
-                Phase::Decode => (format!("decoding keeps {RING} batches, "), MOST_SEQUENCES / RING),
-                _ => (String::new(), MOST_SEQUENCES),
+            let largest = |batch: usize| format!("the largest batch is {batch}");
+            let (what, advice) = match self.phase {
+                Phase::Decode if self.bound.len() < RING => {
+                    (format!("decoding keeps {RING} batches, "), largest(MOST_SEQUENCES / RING))
+                }
+                Phase::Decode => ("decoding keeps all batches, ".to_owned(), "smaller or fewer batches fit".to_owned()),
+                _ => (String::new(), largest(MOST_SEQUENCES)),
             };
             return Err(CaseFailure::unsupported(format!(
-                "{what}{sequences} sequences in all, and llama.cpp keeps {MOST_SEQUENCES} at most: the largest batch is {largest}"
+                "{what}{sequences} sequences in all, and llama.cpp keeps {MOST_SEQUENCES} at most: {advice}"
             )));
         }
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
         let size = (sequences.max(before.0), length.max(before.1));
         let (model, place) = (Arc::clone(&self.model), (self.placement.effective_device.as_str(), self.threads));
         self.context = Some(Context::new(model, place, &self.settings, size, self.watch.clone())?);
-        if self.phase == Phase::Decode {
-            for binding in 0..self.bound.len() {
-                self.read_prompt(binding)?;
-            }
-        }
-        Ok(())
+        self.take_over(&(0..MOST_SEQUENCES));
+        self.restore()
     }
 
     fn context(&mut self) -> Result<&mut Context, CaseFailure> {
         self.context.as_mut().ok_or_else(nothing_is_bound)
     }
 
-    /// Sequences for a batch beside those of the bound ones. Where llama.cpp keeps no more, they are the first ones, whose prompts are
-    /// read again afterwards.
-    fn sequences_beside(&self, batch: usize) -> Range<usize> {
+    /// Sequences for a batch beside those of the bound ones.
+    fn sequences_beside(&self, batch: usize, is_timed: bool) -> Range<usize> {
         let is_kept = self.phase == Phase::Decode;
         let end = self.bound.iter().map(|bound| bound.sequences.end).max().filter(|_| is_kept).unwrap_or(0);
-        let begin = if end + batch > MOST_SEQUENCES && self.bound.len() >= RING { 0 } else { end };
-        begin..begin + batch
+        sequences_after(end, batch, is_timed)
     }
 
     /// Notes that sequences get other prompts than those of the bound batches that have them.
@@ -168,8 +171,9 @@ impl LlamaSession {
 
     /// Reads the prompts of the timed batches again whose sequences were taken over.
     fn restore(&mut self) -> Result<(), CaseFailure> {
-        for binding in 0..self.bound.len().min(RING) {
-            if self.phase == Phase::Decode && !self.bound[binding].is_read {
+        for binding in 0..self.bound.len() {
+            let Bound { is_timed, is_read, .. } = self.bound[binding];
+            if self.phase == Phase::Decode && is_timed && !is_read {
                 self.read_prompt(binding)?;
             }
         }
@@ -264,7 +268,7 @@ impl LlamaSession {
     /// Reads prompts beside the bound batches; returns their sequences and the number of tokens of a prompt.
     fn read_beside(&mut self, inputs: &[HostTensor], more: usize) -> Result<(Range<usize>, usize), CaseFailure> {
         let prompts = prompts(inputs)?;
-        let sequences = self.sequences_beside(prompts.len());
+        let sequences = self.sequences_beside(prompts.len(), false);
         let length = prompts.first().map_or(0, Vec::len);
         self.make_room(sequences.end, length + more)?;
         self.take_over(&sequences);
@@ -275,6 +279,13 @@ impl LlamaSession {
     fn first_places(prompts: usize, length: usize) -> impl Iterator<Item = usize> {
         (1..=prompts).map(move |row| row * length - 1)
     }
+}
+
+/// Sequences for a batch, if those before `end` are taken. Where llama.cpp keeps no more, a batch that is not timed
+/// gets the first ones, whose prompts are read again afterwards.
+fn sequences_after(end: usize, batch: usize, is_timed: bool) -> Range<usize> {
+    let begin = if end + batch > MOST_SEQUENCES && !is_timed { 0 } else { end };
+    begin..begin + batch
 }
 
 fn nothing_is_bound() -> CaseFailure {
@@ -304,23 +315,22 @@ impl Session for LlamaSession {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let prompts = prompts(inputs)?;
         let (batch, length) = (prompts.len(), prompts[0].len());
-        let sequences = self.sequences_beside(batch);
+        let is_timed = !self.is_compared;
+        let sequences = self.sequences_beside(batch, is_timed);
         // The ring's batches are bound one after the other, and another one has room beside them.
         let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
         let room = if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 1 };
         self.make_room(all, length + room)?;
-        self.bound.push(Bound { prompts, sequences, is_read: false, start: Vec::new(), now: None });
-        let binding = self.bound.len() - 1;
-        if self.phase == Phase::Decode {
-            self.read_prompt(binding)?;
-        }
-        Ok(binding)
+        self.bound.push(Bound { prompts, sequences, is_timed, is_read: false, start: Vec::new(), now: None });
+        self.restore()?;
+        Ok(self.bound.len() - 1)
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
         self.lengths = Lengths::of(request)?;
         self.phase = request.phase;
         self.bound.clear();
+        self.is_compared = false;
         self.context = None;
         Ok(())
     }
@@ -348,6 +358,7 @@ impl Session for LlamaSession {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         let batch = self.bound[binding].prompts.len();
+        self.is_compared = true;
         if self.phase != Phase::Decode {
             self.run(binding)?;
             let mut token = as_column(&self.tokens);
@@ -363,6 +374,7 @@ impl Session for LlamaSession {
         }
         let logits = self.logits(0..batch)?;
         self.rewind(binding);
+        self.restore()?;
         Ok(vec![side_by_side(&steps)?, compared_logits(&logits)?])
     }
 
@@ -433,3 +445,17 @@ impl Session for LlamaSession {
 
 /// The dtypes in which weights of f32 are written.
 pub(super) const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timed_batch_shares_its_sequences_with_no_other() {
+        let last = MOST_SEQUENCES - 8;
+        assert_eq!(sequences_after(last, 8, true), last..MOST_SEQUENCES);
+        assert_eq!(sequences_after(last, 8, false), last..MOST_SEQUENCES, "there is room");
+        assert_eq!(sequences_after(last, 9, true), last..last + 9, "more than llama.cpp keeps, which is refused");
+        assert_eq!(sequences_after(last, 9, false), 0..9);
+    }
+}

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use openvino::{
-    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, Node, PartialShape, PropertyKey,
+    CompiledModel, Core, DeviceType, ElementType, InferRequest, InferenceError, Model, Node, PartialShape, PropertyKey,
     RwPropertyKey, Tensor,
 };
 
-use super::library::{case_device, core};
+use super::library::{case_device, core, own_name};
 use super::lost_bias::loses_bias;
 use super::profile::Profiled;
 use super::tensor::{shape, to_host, to_tensor};
@@ -27,8 +27,11 @@ use crate::backend::interface::{LoadRequest, Placement};
 use crate::backend::runtime::Runtime;
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::HostTensor;
 use crate::onnx::Source;
+
+/// How many activations OpenVINO rounds to i8 together; 0 if it leaves them as they are.
+const GROUP_SIZE: &str = "DYNAMIC_QUANTIZATION_GROUP_SIZE";
 
 /// How a session's graphs are compiled.
 pub(super) struct OpenVinoRuntime {
@@ -55,7 +58,7 @@ impl OpenVinoRuntime {
         request: &LoadRequest<'_>,
         profiled: Option<Profiled>,
     ) -> Result<Self, CaseFailure> {
-        let (device, dtype) = (request.device.to_uppercase(), request.dtype);
+        let (device, dtype) = (own_name(request.device), request.dtype);
         let threads = request.threads * request.instances;
         // Instances have threads of their own; callers share those of their session.
         let streams = (request.instances * request.callers).min(threads);
@@ -75,10 +78,10 @@ impl OpenVinoRuntime {
         if self.dtype == Dtype::I8 { Dtype::F32.name() } else { self.dtype.name() }
     }
 
-    /// Every compiled graph has to report this.
-    pub(super) fn placement(&self) -> Placement {
+    /// Every compiled graph has to report this, with the case's name of the device.
+    pub(super) fn placement(&self, device: &str) -> Placement {
         Placement {
-            effective_device: case_device(&self.device),
+            effective_device: device.into(),
             effective_dtype: Some(self.dtype).filter(|dtype| *dtype != Dtype::I8),
             providers: self.device.clone(),
             threads: (self.device == "CPU").then_some(self.threads / self.streams),
@@ -124,12 +127,17 @@ impl OpenVinoRuntime {
             // Otherwise OpenVINO uses at most as many threads as there are physical cores.
             properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
         }
-        if self.is_of_blocks {
-            // Otherwise OpenVINO rounds activations to i8, by groups of so many, on processors that are faster then.
-            properties.push((RwPropertyKey::Other("DYNAMIC_QUANTIZATION_GROUP_SIZE".into()), "0"));
+        let device = DeviceType::from(self.device.as_str());
+        // Releases without this property round no activations.
+        let may_round = || core.get_property(&device, &PropertyKey::Other(GROUP_SIZE.into())).is_ok();
+        if self.is_of_blocks || self.device == "CPU" && may_round() {
+            // The default is 32, for compressed weights on processors that are faster then. A case of i8 needs it set
+            // again, because one core compiles the graphs of all cases.
+            let keeps_default = self.dtype == Dtype::I8 && !self.is_of_blocks;
+            properties.push((RwPropertyKey::Other(GROUP_SIZE.into()), if keeps_default { "32" } else { "0" }));
         }
         for (key, value) in properties {
-            core.set_property(&DeviceType::from(self.device.as_str()), &key, value).map_err(|error| {
+            core.set_property(&device, &key, value).map_err(|error| {
                 let why = CaseFailure::from(error).message;
                 CaseFailure::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
             })?;
@@ -350,9 +358,16 @@ impl OpenVinoRuntime {
     }
 
     fn largest(&self, logits: &Value) -> Result<Value, CaseFailure> {
-        let HostTensor { shape, data } = logits.with(to_host)?;
-        let TensorData::F32(values) = data else { return Err(CaseFailure::failed("logits that are not f32")) };
-        self.upload(&largest_of_rows(&values, &shape))
+        let tokens = logits.with(|tensor| {
+            let shape = shape(tensor)?;
+            match tensor.get_element_type()? {
+                ElementType::F32 => Ok(largest_of_rows(tensor.get_data::<f32>()?, &shape)),
+                ElementType::F16 => Ok(largest_of_rows(tensor.get_data::<half::f16>()?, &shape)),
+                ElementType::Bf16 => Ok(largest_of_rows(tensor.get_data::<half::bf16>()?, &shape)),
+                other => Err(CaseFailure::unsupported(format!("logits of the element type {other}"))),
+            }
+        })?;
+        self.upload(&tokens)
     }
 }
 
@@ -362,8 +377,8 @@ mod tests {
     use crate::definition::{Model as Definition, Phase, Sizes};
     use crate::fixture::Artifacts;
 
-    #[test]
-    fn a_graph_that_is_compiled_with_the_profiler_is_shared_with_no_other_session() {
+    /// Runs a test with a request for the CPU, if OpenVINO is here.
+    fn with_request(test: impl FnOnce(&mut Core, LoadRequest<'_>)) {
         let mut core = match core() {
             Ok(core) => core,
             Err(why) => {
@@ -382,7 +397,25 @@ mod tests {
             instances: 1,
             callers: 2,
         };
-        let mut is_shared = |profiled| OpenVinoRuntime::new(&mut core, &request, profiled).unwrap().is_shared;
-        assert_eq!([is_shared(None), is_shared(Some(Profiled::default()))], [true, false]);
+        test(&mut core, request);
+    }
+
+    #[test]
+    fn a_graph_that_is_compiled_with_the_profiler_is_shared_with_no_other_session() {
+        with_request(|core, request| {
+            let mut is_shared = |profiled| OpenVinoRuntime::new(core, &request, profiled).unwrap().is_shared;
+            assert_eq!([is_shared(None), is_shared(Some(Profiled::default()))], [true, false]);
+        });
+    }
+
+    #[test]
+    fn only_cases_of_i8_round_activations_whatever_ran_before() {
+        with_request(|core, request| {
+            let group_size = |dtype| {
+                OpenVinoRuntime::new(core, &LoadRequest { dtype, ..request }, None).unwrap();
+                core.get_property(&DeviceType::CPU, &PropertyKey::Other(GROUP_SIZE.into())).unwrap()
+            };
+            assert_eq!([Dtype::I8, Dtype::F32, Dtype::I8].map(group_size), ["32", "0", "32"]);
+        });
     }
 }

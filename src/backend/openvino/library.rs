@@ -81,7 +81,7 @@ pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
 
 /// The full name of a device, as its driver gives it.
 pub(super) fn describe(device: &str) -> Result<String, CaseFailure> {
-    let name = device.to_uppercase();
+    let name = own_name(device);
     let described = core()?.get_property(&DeviceType::from(name.as_str()), &PropertyKey::DeviceFullName);
     let missing = |_| CaseFailure::unavailable(format!("OpenVINO finds no Intel {name} here; it needs Intel's driver"));
     described.map(|description| description.trim().to_owned()).map_err(missing)
@@ -92,14 +92,31 @@ pub(super) fn find_devices() -> Vec<DeviceReport> {
     DEVICES.map(|device| DeviceReport::certain(device, describe(device))).into()
 }
 
-/// The device of case ids: `gpu` for OpenVINO's `GPU` and `GPU.0`, which are the same.
+/// OpenVINO's name of a device of case ids: `GPU.1` for `gpu:1`.
+pub(super) fn own_name(device: &str) -> String {
+    device.to_uppercase().replace(':', ".")
+}
+
+/// The device of case ids: `gpu:1` for OpenVINO's `GPU.1`, and `gpu` for `GPU` and `GPU.0`, which are the same.
 pub(super) fn case_device(name: &str) -> String {
     let name = name.to_lowercase();
-    name.strip_suffix(".0").map_or_else(|| name.clone(), str::to_owned)
+    name.strip_suffix(".0").unwrap_or(&name).replace('.', ":")
 }
 
 impl From<InferenceError> for CaseFailure {
     fn from(InferenceError { kind, message }: InferenceError) -> Self {
         classify(message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| kind.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_a_device_is_written_as_openvino_has_it() {
+        assert_eq!(["cpu", "gpu", "gpu:1"].map(own_name), ["CPU", "GPU", "GPU.1"]);
+        assert_eq!(["CPU", "GPU.0", "GPU.1"].map(case_device), ["cpu", "gpu", "gpu:1"]);
+        assert_eq!(case_device(&own_name("gpu:0")), case_device("GPU"));
     }
 }

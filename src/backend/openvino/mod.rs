@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use once_cell::sync::OnceCell;
 
 use self::graph::{Graph, OpenVinoRuntime};
-use self::library::{DEVICES, build_number, core, describe, find_devices, library, use_place};
+use self::library::{DEVICES, build_number, core, describe, find_devices, library, own_name, use_place};
 use self::profile::Profiled;
 use crate::backend::artifact::{Format, check_graphs, dequantised, parts_of};
 use crate::backend::graphs::open_session;
@@ -86,7 +86,7 @@ impl Backend for OpenVino {
         let mut session = open(request, Some(profiled.clone()))?;
         let binding = session.bind(inputs)?;
         session.run(binding)?;
-        let trace = trace::trace(&profiled.operators()?, &request.device.to_uppercase())?;
+        let trace = trace::trace(&profiled.operators()?, &own_name(request.device))?;
         if is_of_blocks {
             trace::check_blocks(&trace)?;
         }
@@ -120,6 +120,6 @@ fn open(request: &LoadRequest<'_>, profiled: Option<Profiled>) -> Result<Box<dyn
     let parts = parts_of(request, Format::Onnx)?;
     let graphs = parts.iter().map(|(part, file)| Graph::read(&mut core, part, file));
     let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
-    let placement = runtime.placement();
+    let placement = runtime.placement(request.device);
     open_session(request, runtime, &parts, graphs, placement)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as OrtRuntimeSession};
@@ -36,8 +36,6 @@ pub struct DeviceMemory(pub AllocationDevice<'static>, pub i32);
 /// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
     session: Runner,
-    /// How long it took to open the session, if that compiles the graph.
-    compilation: Option<Duration>,
     /// Inputs that ONNX Runtime has copied to the device's memory, with the binding that holds the copies.
     bound: Vec<(Vec<Rc<DynValue>>, IoBinding)>,
     /// For each input of the session, its place in the part's definition.
@@ -68,7 +66,7 @@ impl OrtGraph {
         if is_followed {
             builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
         }
-        let mut builder = provider.register(builder, request.device, request.threads)?;
+        let mut builder = provider.register(builder, request.device, request.threads, request.dtype)?;
         let is_accelerator = provider.device != "cpu";
         if let Some(folder) = profile {
             builder = builder.with_profiling(folder.join("profile"))?;
@@ -80,7 +78,6 @@ impl OrtGraph {
                 builder = builder.with_dimension_override(symbol, size)?;
             }
         }
-        let start = Instant::now();
         let mut open = || Ok(builder.commit_from_file(path)?);
         let runner = match (request.callers, profile) {
             // A profile is written when its session ends, and no other session is to be profiled.
@@ -88,7 +85,6 @@ impl OrtGraph {
             _ => Runner::shared(format!("{number} {} {}", request.threads, path.display()), open)?,
         };
         let session = runner.session();
-        let compilation = (provider.device == "tensorrt").then(|| start.elapsed());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
         let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
@@ -96,7 +92,7 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
-        Ok(OrtGraph { session: runner, compilation, bound: Vec::new(), inputs, outputs, number })
+        Ok(OrtGraph { session: runner, bound: Vec::new(), inputs, outputs, number })
     }
 }
 
@@ -166,20 +162,23 @@ impl Runtime for OrtRuntime {
         Ok(())
     }
 
-    fn compilation(&self, graph: &OrtGraph) -> Option<Duration> {
-        graph.compilation
-    }
-
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
-        if let Ok((shape, values)) = logits.try_extract_tensor::<f32>() {
-            let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
-            return self.upload(&largest_of_rows(values, &shape));
+        let tokens = largest_of::<f32>(logits).or_else(|| largest_of::<half::f16>(logits));
+        if let Some(tokens) = tokens.or_else(|| largest_of::<half::bf16>(logits)) {
+            return self.upload(&tokens);
         }
         match to_host(logits)? {
             HostTensor { shape, data: TensorData::F32(values) } => self.upload(&largest_of_rows(&values, &shape)),
             other => Err(CaseFailure::unsupported(format!("logits of the element type {}", other.element_type()))),
         }
     }
+}
+
+/// The places of the largest logits; `None` if these are of another element type, or not in the host's memory.
+fn largest_of<T: PrimitiveTensorElementType + Copy + Into<f32>>(logits: &DynValue) -> Option<HostTensor> {
+    let (shape, values) = logits.try_extract_tensor::<T>().ok()?;
+    let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
+    Some(largest_of_rows(values, &shape))
 }
 
 impl<T> From<ort::Error<T>> for CaseFailure {
@@ -245,7 +244,6 @@ mod tests {
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
         let mut graph = OrtGraph {
             session: Runner::own(session).unwrap(),
-            compilation: None,
             bound: Vec::new(),
             inputs: vec![0],
             outputs: vec![0],

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ort::memory::AllocationDevice;
 use ort::value::Tensor;
+use tempfile::TempDir;
 
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
 use self::provider::{Located, PROVIDERS, provider_of};
@@ -55,7 +56,7 @@ impl Backend for Ort {
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let provider = provider_of(device, self.place)?;
         let builder = ort::session::Session::builder(provider.environment()?)?;
-        let mut builder = provider.register(builder, device, 1)?;
+        let mut builder = provider.register(builder, device, 1, Dtype::F32)?;
         if provider.device != "cpu" {
             builder = builder.with_disable_cpu_fallback()?;
         }
@@ -110,8 +111,8 @@ impl Backend for Ort {
         if request.device == "cpu" && request.dtype == Dtype::F32 && !is_of_blocks {
             return Ok(None);
         }
-        let folder = tempfile::tempdir().context("the profile's folder")?;
-        let mut session = open(self.place, request, Some(&|_| folder.path().to_owned()), None)?;
+        let (folder, _) = profile_folder(request)?;
+        let mut session = open(self.place, request, Some(&|graph| folder_of(folder.path(), graph)), None)?;
         let binding = session.bind(inputs)?;
         session.run(binding)?;
         session.sync()?;
@@ -135,15 +136,22 @@ impl Backend for Ort {
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
-        let folder = tempfile::tempdir().context("the profile's folder")?;
-        let graphs = parts_of(request, Format::Onnx)?.len();
-        for graph in 0..graphs {
-            fs_err::create_dir(folder_of(folder.path(), graph)).context("the profile's folder")?;
-        }
+        let (folder, graphs) = profile_folder(request)?;
         let log = RunLog::default();
         let session = open(self.place, request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
         Ok(Box::new(RecordedSession { session, tape: OrtTape { log, folder, graphs } }))
     }
+}
+
+/// A folder with a folder for each graph's profile, and the number of graphs. Older releases name a profile by the
+/// second: in one folder, those of several graphs could be the same file.
+fn profile_folder(request: &LoadRequest<'_>) -> Result<(TempDir, usize), CaseFailure> {
+    let folder = tempfile::tempdir().context("the profile's folder")?;
+    let graphs = parts_of(request, Format::Onnx)?.len();
+    for graph in 0..graphs {
+        fs_err::create_dir(folder_of(folder.path(), graph)).context("the profile's folder")?;
+    }
+    Ok((folder, graphs))
 }
 
 /// Opens the session of a request. Profiled graphs write into the folders of their numbers, and note their runs in the log.

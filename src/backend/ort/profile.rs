@@ -76,10 +76,12 @@ const QUANTISED: [&str; 4] = ["Bnb4", "DynamicQuantize", "Integer", "NBits"];
 /// Operators that run graphs of their own, whose nodes have events, too.
 const AROUND_GRAPHS: [&str; 7] = ["BeamSearch", "GreedySearch", "If", "Loop", "Sampling", "Scan", "WhisperBeamSearch"];
 
-/// Reads the profiles of a folder, which a session on `provider` has written.
+/// Reads the profiles of a folder, in which each graph of a session on `provider` has a folder.
 pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
-    profiles(folder)?.into_iter().for_each(|events| add(events, &mut trace));
+    for graph in fs_err::read_dir(folder)? {
+        profiles(&graph?.path())?.into_iter().for_each(|events| add(events, &mut trace));
+    }
     ensure!(!trace.nodes.is_empty(), "{}: the profile names no node", folder.display());
     Ok(trace)
 }
@@ -277,13 +279,16 @@ mod tests {
             { "cat": "Node", "name": "a_fence_before", "args": { "op_name": "Conv" } },
         ]);
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("profile"), events.to_string()).unwrap();
+        for graph in ["0", "1"].map(|graph| folder.path().join(graph)) {
+            std::fs::create_dir(&graph).unwrap();
+            std::fs::write(graph.join("profile"), events.to_string()).unwrap();
+        }
         let trace = read(folder.path(), "GPU").unwrap();
-        assert_eq!(trace.share(), 2.0 / 3.0);
+        assert_eq!((trace.share(), trace.nodes["GPU"]["Conv"]), (2.0 / 3.0, 4), "of both graphs");
         assert_eq!(trace.elsewhere(), ["Gather on CPU"]);
         assert_eq!(trace.products_not_in(Dtype::F16), None);
         assert_eq!(trace.products_not_in(Dtype::Bf16), Some((Dtype::F16, vec!["Conv"])));
-        std::fs::write(folder.path().join("cut"), "[{\"cat\"").unwrap();
+        std::fs::write(folder.path().join("0/cut"), "[{\"cat\"").unwrap();
         assert!(read(folder.path(), "GPU").is_err());
     }
 }

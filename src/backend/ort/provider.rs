@@ -189,11 +189,12 @@ impl Located {
         builder: SessionBuilder,
         device: &str,
         threads: usize,
+        dtype: Dtype,
     ) -> Result<SessionBuilder, CaseFailure> {
         let unavailable = |error: ort::Error<SessionBuilder>| CaseFailure::unavailable(error.to_string());
         if self.plugin.is_none() {
             let index = i32::try_from(device_index(device)).unwrap_or(i32::MAX);
-            let made = self.built_in(index, threads)?.ok_or_else(|| {
+            let made = self.built_in(index, threads, dtype)?.ok_or_else(|| {
                 let (library, name, hint) = (self.library(), &self.name, self.how_to_add());
                 let library = library.map(|library| library.path.display().to_string()).unwrap_or_default();
                 CaseFailure::unavailable(format!("{library} has no {name}; {hint}"))
@@ -210,7 +211,7 @@ impl Located {
     }
 
     /// A provider that is a part of the library; `None` if this library lacks it.
-    fn built_in(&self, index: i32, threads: usize) -> ort::Result<Option<ExecutionProviderDispatch>> {
+    fn built_in(&self, index: i32, threads: usize, dtype: Dtype) -> ort::Result<Option<ExecutionProviderDispatch>> {
         fn there<P: ExecutionProvider + Into<ExecutionProviderDispatch>>(
             provider: P,
         ) -> ort::Result<Option<ExecutionProviderDispatch>> {
@@ -220,7 +221,15 @@ impl Located {
             "cpu" => there(ep::CPU::default().with_arena_allocator(true)),
             // With TensorFloat-32 the dtype would be f32 by name only.
             "cuda" => there(ep::CUDA::default().with_device_id(index).with_tf32(false)),
-            "tensorrt" => there(ep::TensorRT::default().with_device_id(index)),
+            // TensorRT computes in f32 what it is not allowed to compute in halves.
+            "tensorrt" => {
+                let provider = ep::TensorRT::default().with_device_id(index);
+                there(match dtype {
+                    Dtype::F16 => provider.with_fp16(true),
+                    Dtype::Bf16 => provider.with_bf16(true),
+                    Dtype::F32 | Dtype::I8 => provider,
+                })
+            }
             "rocm" => there(ep::MIGraphX::default().with_device_id(index)),
             "mps" => there(ep::CoreML::default()),
             "openvino" => {

@@ -11,28 +11,36 @@ use crate::machine::processes::STARTED_FOR;
 const GUARD: &str =
     r#"read -r said || kill -KILL -- "-$1"; for wait in 0 0.1 1; do sleep $wait; rm -rf -- "$2" && exit; done"#;
 
-/// Ends a worker's processes and removes its folder even if this process ends without a word.
-pub(super) struct Guard(Child);
+/// Ends a worker's processes and removes its folder even if this process ends without a word. Where there is no `sh`, it removes the folder
+/// when it is dropped.
+pub(super) struct Guard {
+    process: Option<Child>,
+    _folder: Option<TempDir>,
+}
 
 impl Guard {
     pub(super) fn start(group: u32, folder: TempDir) -> std::io::Result<Self> {
+        if !cfg!(unix) {
+            return Ok(Guard { process: None, _folder: Some(folder) });
+        }
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "sh", &group.to_string()]).arg(folder.path()).env_remove(STARTED_FOR);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let guard = command.spawn()?;
+        let process = Some(command.spawn()?);
         let _ = folder.keep();
-        Ok(Guard(guard))
+        Ok(Guard { process, _folder: None })
     }
 }
 
 impl Drop for Guard {
     /// The group is ended.
     fn drop(&mut self) {
-        if let Some(mut input) = self.0.stdin.take() {
+        let Some(process) = &mut self.process else { return };
+        if let Some(mut input) = process.stdin.take() {
             let _ = input.write_all(b"ended\n");
         }
-        let _ = self.0.wait();
+        let _ = process.wait();
     }
 }

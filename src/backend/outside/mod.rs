@@ -8,7 +8,7 @@ pub(super) mod conformance;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzed;
-#[cfg(any(feature = "ort-web", feature = "torch"))]
+#[cfg(any(feature = "jax", feature = "ort-web", feature = "torch"))]
 mod guard;
 #[cfg(feature = "jax")]
 pub(super) mod jax;

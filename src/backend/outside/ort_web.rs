@@ -37,8 +37,10 @@ const FLAGS: &str = "--headless --no-sandbox --no-first-run --no-default-browser
     --disable-background-timer-throttling --disable-renderer-backgrounding --disable-backgrounding-occluded-windows \
     --disable-dev-shm-usage --password-store=basic --use-mock-keychain";
 
-/// How long a browser may take until its page runs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a browser may take until it asks for its page. One that starts no process for pages never does.
+const START: Duration = Duration::from_secs(20);
+/// How long it may take until the page runs: a probe must not end before, or nobody reads why.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Browser {
     executable: PathBuf,
@@ -92,8 +94,9 @@ fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProc
         if process.wait(Duration::from_millis(5)).is_some() {
             return Err(process.ended());
         }
-        if start.elapsed() > PATIENCE {
-            let seconds = PATIENCE.as_secs();
+        let patience = if server.is_asked() { PATIENCE } else { START };
+        if start.elapsed() > patience {
+            let seconds = patience.as_secs();
             return Err(CaseFailure::failed(format!("the browser did not open its page within {seconds} s")));
         }
     }

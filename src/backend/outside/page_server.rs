@@ -42,6 +42,7 @@ struct Served {
     requests: Mutex<Receiver<Vec<u8>>>,
     /// `None` once the page is gone.
     answers: Mutex<Option<Sender<Vec<u8>>>>,
+    is_asked: AtomicBool,
     has_page: AtomicBool,
     is_over: AtomicBool,
 }
@@ -69,6 +70,7 @@ impl PageServer {
             files,
             requests: Mutex::new(requests),
             answers: Mutex::new(Some(answers)),
+            is_asked: AtomicBool::new(false),
             has_page: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
@@ -91,6 +93,11 @@ impl PageServer {
         format!("http://127.0.0.1:{}{}", self.port, self.served.secret)
     }
 
+    /// Whether the browser has asked for anything.
+    pub(super) fn is_asked(&self) -> bool {
+        self.served.is_asked.load(Ordering::Relaxed)
+    }
+
     /// Whether the page runs.
     pub(super) fn has_page(&self) -> bool {
         self.served.has_page.load(Ordering::Relaxed)
@@ -111,6 +118,7 @@ impl Served {
         stream.set_nodelay(true)?;
         let mut input = BufReader::new(stream.try_clone()?);
         while let Some((path, body)) = read_request(&mut input, &self.secret)? {
+            self.is_asked.fetch_or(path.is_some(), Ordering::Relaxed);
             let path = path.as_deref().unwrap_or("no path of the page");
             match path.split('?').next().unwrap_or_default() {
                 "" => respond(&mut stream, "text/html", b"<!doctype html><script type=module src=serve.js></script>")?,
@@ -251,14 +259,16 @@ mod tests {
         let (server, mut to_page, mut from_page) = PageServer::start(files).unwrap();
         let secret = server.served.secret.clone();
         let answer = |path: &str, body: &str| asked(&server, &format!("{secret}{path}"), body);
+        assert!(asked(&server, "/page.js", "").starts_with("HTTP/1.1 404"), "without the secret");
+        assert!(!server.is_asked());
         assert!(answer("page.js", "").ends_with("\r\n\r\ncode"));
+        assert!(server.is_asked());
         assert!(answer("file", graph.to_str().unwrap()).ends_with("\r\n\r\na graph"));
         for (path, body) in
             [("file", folder.path().join("other").to_str().unwrap()), ("ort/../other", ""), ("other", "")]
         {
             assert!(answer(path, body).starts_with("HTTP/1.1 404"), "{path} {body}");
         }
-        assert!(asked(&server, "/page.js", "").starts_with("HTTP/1.1 404"), "without the secret");
         assert!(!server.has_page());
 
         to_page.write_all(b"a request").unwrap();

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A program that speaks the protocol.
 pub struct Program {
     name: String,
-    /// As a shell reads it.
+    /// A program with its arguments, and variables before it, as a shell reads them.
     command: String,
     described: OnceLock<Result<Description, CaseFailure>>,
 }
@@ -62,7 +62,8 @@ fn shell(command: &str) -> Command {
         return shell;
     }
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("exec {command}"));
+    // `exec` alone would take a variable for the program.
+    shell.arg("-c").arg(format!("exec env {command}"));
     shell
 }
 
@@ -108,5 +109,19 @@ impl Backend for Program {
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         Ok(Box::new(OutsideSession::load(self.start()?, request)?))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_may_begin_with_variables_and_takes_the_place_of_the_shell() {
+        let mut started = shell("OWN='a b' sh -c 'echo $$ \"$OWN\"'");
+        let child = started.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{id} a b\n"));
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::guard::Guard;
 use super::process::OutsideProcess;
 use crate::backend::installed::{Environment, Origin, Search, environment_of, places_of_packages};
 use crate::backend::interface::DeviceReport;
@@ -42,7 +43,8 @@ impl Library {
             environment.python().filter(|_| has_all)
         };
         let is_whole = |folder: &PathBuf| folder.join("requirements").is_file();
-        let of_setup = || Some(own.iter().map(|own| cache().join(own)).find(is_whole)?.join("bin/python"));
+        let python = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
+        let of_setup = || Some(own.iter().map(|own| cache().join(own)).find(is_whole)?.join(python));
         let search = Search { key, variable: Some(variable), environment: place };
         let found = search.find(in_environment, of_setup);
         if let Some(found) = found.as_ref().filter(|found| found.path.is_file()) {
@@ -102,17 +104,41 @@ pub(super) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
     }
 }
 
-/// Starts a Python with these modules, in the order in which they import each other; the last one runs the program.
+/// Starts a Python with these modules, in the order in which they import each other; the last one runs the program. It has a folder for
+/// temporary files, which goes with the process.
 pub(super) fn start(
     name: &str,
     python: PathBuf,
     modules: &[Module],
     prepare: impl FnOnce(&mut Command),
 ) -> Result<OutsideProcess, CaseFailure> {
+    let wrong = |error: std::io::Error| CaseFailure::failed(format!("a temporary folder for {name}: {error}"));
+    let folder = tempfile::Builder::new().prefix(&format!("inferbench-{name}-")).tempdir().map_err(wrong)?;
     let mut command = Command::new(&python);
-    command.args(["-I", "-c", BEGIN]).args(places_of_packages(&python));
+    command.args(["-I", "-c", BEGIN]).args(places_of_packages(&python)).env("TMPDIR", folder.path());
     prepare(&mut command);
     let mut process = OutsideProcess::start(name, command)?;
+    process.keep(Guard::start(process.id(), folder).map_err(wrong)?);
     process.write_line(&serde_json::to_string(modules).unwrap_or_default())?;
     Ok(process)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_worker_leaves_in_its_temporary_folder_goes_with_it() {
+        let mut folder = PathBuf::new();
+        let write = "import os, signal, tempfile\ntempfile.mkdtemp()\nos.kill(os.getpid(), signal.SIGKILL)";
+        let mut process = start("worker", "python3".into(), &[("write", write)], |command| {
+            let place = command.get_envs().find(|(name, _)| *name == "TMPDIR").and_then(|(_, place)| place);
+            folder = place.unwrap().into();
+        })
+        .unwrap();
+        assert!(process.wait(std::time::Duration::from_secs(60)).is_some());
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        drop(process);
+        assert!(!folder.exists());
+    }
 }

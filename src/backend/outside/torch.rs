@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::guard::Guard;
 use super::messages::Inputs;
 use super::process::OutsideProcess;
 use super::program::describe;
@@ -84,14 +83,11 @@ impl Torch {
         file: Option<&Path>,
     ) -> Result<OutsideProcess, CaseFailure> {
         let mode: &str = self.mode.into();
-        let wrong = |error: anyhow::Error| CaseFailure::failed(format!("{error:#}"));
-        let export = Paths::find().script("scripts/export/entry.py").map_err(wrong)?;
-        let folder = tempfile::Builder::new().prefix("inferbench-torch-").tempdir();
-        let folder = folder.map_err(|error| wrong(error.into()))?;
-        let mut process = python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
+        let export = Paths::find().script("scripts/export/entry.py");
+        let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
+        python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
             python::remove_variables(command, &OF_COMPILERS);
-            // What Inductor writes goes with the process.
-            command.env("TMPDIR", folder.path()).env_remove(KERNELS);
+            command.env_remove(KERNELS);
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             command.env("TORCH_WORKER_SETTINGS", self.settings);
             // It defines the modules of packaged models.
@@ -111,9 +107,7 @@ impl Torch {
             if is_profiled {
                 command.env("TORCH_WORKER_PROFILED", "1");
             }
-        })?;
-        process.keep(Guard::start(process.id(), folder).map_err(|error| wrong(error.into()))?);
-        Ok(process)
+        })
     }
 
     fn open(&self, request: &LoadRequest<'_>, is_profiled: bool) -> Result<OutsideSession, CaseFailure> {

@@ -8,6 +8,7 @@ mod modules;
 mod operators;
 mod tensor;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,6 +25,7 @@ use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, wei
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
+use crate::backend::failure::{caught, classify};
 use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
 use crate::backend::recorder::RecordedSession;
@@ -153,10 +155,26 @@ fn load_modules(request: &LoadRequest<'_>) -> Result<Vec<CModule>, CaseFailure> 
             fill_parameters(&modules, weights, (device, kind), &mut filled)?;
         }
         Some(weights) => fill_parameters(&modules, weights, (device, kind), &mut BTreeMap::new())?,
-        None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
+        None if kind != Kind::Float => modules
+            .iter_mut()
+            .try_for_each(|module| caught(|| module.to(device, kind, false)).map_err(|panic| failure_of(&*panic)))?,
         None => {}
     }
     Ok(modules)
+}
+
+/// What a panic of the crate means: it has an error of libtorch as `Debug` writes it, with `\n` for the end of a line.
+fn failure_of(panic: &(dyn Any + Send)) -> CaseFailure {
+    let text = panic.downcast_ref::<String>().map_or("libtorch does not convert the module", String::as_str);
+    classify(text.replace("\\n", "\n"))
+}
+
+/// The dtype that an archive computes in. In a quantised one, only operators that are not quantised have parameters.
+fn computed_in(asked: Dtype, parameters: Option<Kind>) -> Option<Dtype> {
+    match parameters {
+        Some(kind) if asked != Dtype::I8 => dtype_of(kind),
+        _ => Some(asked),
+    }
 }
 
 fn open_modules(request: &LoadRequest<'_>, modules: Vec<CModule>) -> Result<Box<dyn Session>, CaseFailure> {
@@ -168,7 +186,7 @@ fn open_modules(request: &LoadRequest<'_>, modules: Vec<CModule>) -> Result<Box<
             Some(found) if found != runtime.device => format!("{found:?}").to_lowercase(),
             _ => request.device.into(),
         },
-        effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
+        effective_dtype: computed_in(request.dtype, parameter.map(Tensor::kind)),
         providers: "libtorch".into(),
         threads: usize::try_from(tch::get_num_threads()).ok(),
         parameters: Some(parameters.iter().map(|(_, parameter)| parameter.numel() as u64).sum()).filter(|&sum| sum > 0),
@@ -192,7 +210,7 @@ fn fill_parameters(
         for (name, mut parameter) in module.named_parameters()? {
             if !filled.contains_key(&name) {
                 let view = tensors.tensor(&name).with_context(|| format!("{}: {name:?}", weights.display()))?;
-                filled.insert(name.clone(), weight(&view)?.to_device(device).to_kind(kind));
+                filled.insert(name.clone(), weight(&view)?.f_to_device(device)?.f_to_kind(kind)?);
             }
             tch::no_grad(|| parameter.f_set_data(&filled[&name]))?;
         }
@@ -221,9 +239,9 @@ impl Runtime for TchRuntime {
     type Value = Rc<IValue>;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, CaseFailure> {
-        let uploaded = to_tensor(tensor)?.to_device(self.device);
+        let uploaded = to_tensor(tensor)?.f_to_device(self.device)?;
         let is_given_in_full = uploaded.kind() == Kind::Float;
-        let uploaded = if is_given_in_full { uploaded.to_kind(self.kind) } else { uploaded };
+        let uploaded = if is_given_in_full { uploaded.f_to_kind(self.kind)? } else { uploaded };
         Ok(Rc::new(IValue::Tensor(uploaded)))
     }
 
@@ -264,5 +282,27 @@ impl Runtime for TchRuntime {
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Status;
+
+    #[test]
+    fn a_panic_for_want_of_memory_says_so() {
+        let text = r#"an `Err` value: Torch("CUDA out of memory.\nException raised from f")"#;
+        let panic = caught::<()>(|| std::panic::panic_any(text.to_owned())).unwrap_err();
+        let failure = failure_of(&*panic);
+        assert_eq!(failure.status, Status::OutOfMemory);
+        assert!(failure.message.ends_with("CUDA out of memory."), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_quantised_archive_computes_in_i8_whatever_its_other_parameters_are() {
+        assert_eq!(computed_in(Dtype::I8, Some(Kind::Float)), Some(Dtype::I8));
+        assert_eq!(computed_in(Dtype::F16, Some(Kind::Float)), Some(Dtype::F32));
+        assert_eq!(computed_in(Dtype::F32, None), Some(Dtype::F32));
     }
 }

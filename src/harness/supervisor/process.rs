@@ -162,7 +162,9 @@ impl EndedWorker {
     /// What its end means for the case that it was at.
     pub fn failure(&self) -> CaseFailure {
         if let Some(seconds) = self.timed_out_after {
-            let message = format!("not finished after {seconds} s; `--timeout SECONDS` allows more time");
+            let message = format!(
+                "not finished after {seconds} s; a longer `timeout_s` of the suite allows more time, and so does `--timeout` where a command has it"
+            );
             return CaseFailure::new(Status::Timeout, message);
         }
         let how = match (ending_signal(self.status), self.status.code()) {

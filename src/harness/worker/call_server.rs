@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::loaded_case::{CaseInputs, Worker};
 use crate::backend::{self, LoadRequest, Session};
-use crate::definition::{Boundary, Case, CaseFailure};
+use crate::definition::{Boundary, Case, CaseFailure, Status};
 use crate::fixture::HostTensor;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::load::Draws;
@@ -61,13 +61,23 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
         let case = Case { batch_size: requests * batch_size, ..item.case.clone() };
         let item = WorkItem { case, ..item.clone() };
         let CaseInputs { ring, sizes, .. } = worker.inputs(&item)?;
-        if !serves_other_sizes {
-            server.sessions.push(backend.load(&LoadRequest { sizes, ..job.request(&item) })?);
-        }
+        let bind = |session: &mut Box<dyn Session>| -> Result<Vec<usize>, CaseFailure> {
+            ring.iter().map(|inputs| session.bind(inputs)).collect()
+        };
+        let kept = server.sessions.last_mut().filter(|_| serves_other_sizes).map(bind);
+        // A session may have no room beside the batches of other sizes.
+        let is_full = |bound: &Result<_, CaseFailure>| bound.as_ref().is_err_and(|it| it.status == Status::Unsupported);
+        let bindings = match kept.filter(|bound| !is_full(bound)) {
+            Some(bindings) => bindings?,
+            None => {
+                let mut session = backend.load(&LoadRequest { sizes, ..job.request(&item) })?;
+                serves_other_sizes = session.placement().serves_other_sizes;
+                let bindings = bind(&mut session)?;
+                server.sessions.push(session);
+                bindings
+            }
+        };
         let place = server.sessions.len() - 1;
-        let session = &mut server.sessions[place];
-        serves_other_sizes = session.placement().serves_other_sizes;
-        let bindings = ring.iter().map(|inputs| session.bind(inputs)).collect::<Result<_, _>>()?;
         let batches = if boundary == Boundary::EndToEnd { ring } else { Vec::new() };
         server.shares.push(Share { requests, session: place, bindings, next: 0, batches });
         let call = || {

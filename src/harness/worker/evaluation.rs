@@ -205,10 +205,10 @@ fn run_batch(
 }
 
 /// The smallest and the largest number of each f32 input and output of a session, by name, over up to 100 of the model's samples,
-/// evenly spread.
+/// evenly spread. A value that is infinite somewhere, as the sum with the mask of an attention, has no range.
 ///
 /// # Errors
-/// A call fails, no sample can be read, or a number is not finite.
+/// A call fails, no sample can be read, or a number is NaN.
 pub fn ranges_over_samples(
     session: &mut dyn Session,
     WorkItem { case, model, .. }: &WorkItem,
@@ -230,16 +230,15 @@ pub fn ranges_over_samples(
         let (inputs, outputs) = run_batch(session, case.batch_size, &[sample])?;
         for (name, tensor) in names.iter().zip(inputs.iter().chain(&outputs)) {
             let TensorData::F32(numbers) = &tensor.data else { continue };
-            if let Some(strange) = numbers.iter().find(|number| !number.is_finite()) {
-                return Err(CaseFailure::failed(format!(
-                    "value {name:?} of the graph is {strange} for sample {number}"
-                )));
+            if numbers.iter().any(|number| number.is_nan()) {
+                return Err(CaseFailure::failed(format!("value {name:?} of the graph is NaN for sample {number}")));
             }
             let range = ranges.entry(name.clone()).or_insert([f32::INFINITY, f32::NEG_INFINITY]);
             *range = numbers.iter().fold(*range, |[least, most], &it| [least.min(it), most.max(it)]);
         }
     }
-    ranges.retain(|_, [least, most]| least <= most);
+    // A value without numbers still has infinite ends.
+    ranges.retain(|_, range| range.iter().all(|end| end.is_finite()));
     match unreadable.filter(|_| ranges.is_empty()) {
         Some(why) => {
             Err(CaseFailure::failed(format!("no sample of {} can be read: {why:#}", model.data_source.name())))
@@ -276,6 +275,36 @@ fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_i
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::Artifacts;
+
+    /// A session that always has this output.
+    struct Known([f32; 2]);
+
+    impl Session for Known {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
+            Ok(0)
+        }
+        fn rebind(&mut self, _: usize, _: &[HostTensor]) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+            Ok(vec![HostTensor { shape: vec![1, 2], data: TensorData::F32(self.0.to_vec()) }])
+        }
+    }
+
+    #[test]
+    fn an_infinite_value_has_no_range_and_one_of_nan_is_an_error() {
+        let [input, output] = ["x:f32[batch,2]=1", "sum:f32[batch,2]"].map(|text| text.parse().unwrap());
+        let model = Model::of_tensors("m", vec![input], vec![output]);
+        let item = WorkItem::new(Case::new("m", "ort", 1), model, Artifacts::default());
+        let ranges = |sum| ranges_over_samples(&mut Known(sum), &item);
+        assert_eq!(ranges([f32::NEG_INFINITY, 2.0]).unwrap(), BTreeMap::from([("x".to_owned(), [1.0; 2])]));
+        assert_eq!(ranges([-3.0, 2.0]).unwrap()["sum"], [-3.0, 2.0]);
+        assert!(ranges([f32::NAN, 2.0]).unwrap_err().message.contains("\"sum\" of the graph is NaN"));
+    }
 
     #[test]
     fn outputs_that_are_not_finite_have_no_class_and_outputs_are_kept_evenly() {

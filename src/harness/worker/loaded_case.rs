@@ -272,14 +272,20 @@ fn is_half_file(item: &WorkItem) -> bool {
 }
 
 impl LoadedCase {
-    /// Warms the session up, by the rule of its backend; `call` makes a call.
-    pub fn warm_up(
+    /// Warms the session up, by the rule of its backend.
+    pub fn warm_up(&mut self, effort: &Effort) -> Result<WarmUp, CaseFailure> {
+        let at_most = Duration::from_secs_f64(effort.budget_seconds / 2.0);
+        self.warm_up_by(effort, at_most, |session| session.call(1))
+    }
+
+    /// Warms the session up for so long at most, except for the calls that its backend needs; `call` makes a call.
+    pub fn warm_up_by(
         &mut self,
         effort: &Effort,
+        at_most: Duration,
         call: impl Fn(&mut TimedSession) -> Result<CallTimes, CaseFailure>,
     ) -> Result<WarmUp, CaseFailure> {
         let least = backend::find(&self.case.backend)?.least_warm_up_calls();
-        let at_most = Duration::from_secs_f64(effort.budget_seconds / 2.0);
         measurement::warm_up(|| call(&mut self.session), effort.warmup.max(least), at_most)
     }
 

@@ -142,7 +142,7 @@ impl CriterionWorker<'_> {
         outcome: &mut Outcome,
     ) -> Result<LoadedCase, CaseFailure> {
         let mut loaded = unwinding(|| self.worker.load(item, outcome))?;
-        let warm_up = loaded.warm_up(&self.worker.job.effort, |session| session.call(1))?;
+        let warm_up = loaded.warm_up(&self.worker.job.effort)?;
         outcome.row.warmup_is_steady = Some(warm_up.is_steady);
         let pilot = measurement::pilot(&mut loaded.session, &self.worker.job.effort, warm_up.expected_call_ns())?;
         let sampling = sampling(&self.worker.job.effort, &self.arguments, &warm_up, &pilot);

@@ -20,7 +20,7 @@ impl Worker<'_> {
     /// Samples the stacks of this process's threads while the item is called.
     pub fn sample_stacks(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
-        loaded.warm_up(&self.job.effort, |session| session.call(1))?;
+        loaded.warm_up(&self.job.effort)?;
         let sampler = StackSampler::start()?;
         let begin = Instant::now();
         while begin.elapsed() < STACKS {
@@ -38,7 +38,7 @@ impl Worker<'_> {
             profiled.bind(inputs)?;
         }
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
-        loaded.warm_up(&self.job.effort, |session| session.call(1))?;
+        loaded.warm_up(&self.job.effort)?;
         measurement::profile(&mut loaded.session, &mut *profiled, ring.len(), backend.least_warm_up_calls())
     }
 }

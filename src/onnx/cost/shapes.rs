@@ -1,8 +1,6 @@
 //! The shapes that an operator makes of its inputs' shapes, and the small whole numbers that shapes are made of: by the
 //! rules of the crate `rten-shape-inference`, whose symbols are not needed here, because all sizes are known.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rten_shape_inference::ops::{self, Direction, Padding};
 use rten_shape_inference::{
@@ -10,6 +8,7 @@ use rten_shape_inference::{
 };
 
 use crate::onnx::proto::{NodeProto, TensorProto, element};
+use crate::printing::caught;
 
 /// The inputs of a node; `None` for one that is left out.
 pub(super) type Inputs = Vec<Option<SymTensor>>;
@@ -263,10 +262,10 @@ fn inputs_of(node: &NodeProto, given: &Inputs) -> Result<Inputs> {
 
 fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     // The rules trust the graph: what no exporter writes may end in a panic.
-    let inferred = catch_unwind(AssertUnwindSafe(|| {
+    let inferred = caught(|| {
         let made = rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new())?;
         Ok::<Vec<SymTensor>, anyhow::Error>(made.into_iter().map(SymTensor::simplify).collect())
-    }));
+    });
     let shapes = || inputs.iter().map(|input| sizes(input.as_ref()?).ok()).collect::<Vec<_>>();
     match inferred {
         Ok(Ok(made)) => Ok(made),

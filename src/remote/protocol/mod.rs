@@ -69,6 +69,8 @@ pub struct Wishes {
     pub template: Option<PathBuf>,
     pub seed: u64,
     pub lengths: Option<RequestLengths>,
+    /// Whether a file was named for `lengths`.
+    pub has_lengths_file: bool,
 }
 
 /// Words of a text whose length is not said.
@@ -208,13 +210,14 @@ fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
     use ProtocolName::{Chat, Completions, Embeddings, Grpc, Template, V2};
     // `--input` and `--seq-lens` are not among them: they may come from variables that are exported for `cargo bench`.
     let are_lengths_drawn = matches!(wishes.lengths, Some(RequestLengths::Drawn { .. }));
-    let flags: [(&str, bool, &[ProtocolName]); 6] = [
+    let flags: [(&str, bool, &[ProtocolName]); 7] = [
         ("--binary", wishes.is_binary, &[V2, Grpc]),
         ("--no-stream", wishes.is_whole, &[Chat, Completions]),
         ("--tokenizer", wishes.tokenizer.is_some(), &[Chat, Completions]),
         ("--field", !wishes.fields.is_empty(), &[Chat, Completions, Embeddings]),
         ("--template", wishes.template.is_some(), &[Template]),
         ("--prompt-tokens or --output-tokens", are_lengths_drawn, &[Chat, Completions, Embeddings]),
+        ("--lengths", wishes.has_lengths_file, &[Chat, Completions, Embeddings]),
     ];
     match flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
         Some((flag, ..)) => bail!("{flag} means nothing in the protocol {protocol}: leave it out"),
@@ -387,6 +390,13 @@ mod tests {
             Wishes { lengths: Some(RequestLengths::Drawn { prompt: None, output: None }), ..Wishes::default() };
         assert!(of(ProtocolName::Chat, &tokens).is_ok());
         assert!(of(ProtocolName::V2, &tokens).unwrap_err().starts_with("--prompt-tokens or --output-tokens means"));
+        let listed = |has_lengths_file| Wishes {
+            lengths: Some(RequestLengths::Listed(vec![[8, 4]])),
+            has_lengths_file,
+            ..Wishes::default()
+        };
+        assert!(of(ProtocolName::V2, &listed(true)).unwrap_err().starts_with("--lengths means"));
+        assert!(of(ProtocolName::V2, &listed(false)).is_ok(), "a trace has more than lengths");
     }
 
     #[test]

@@ -305,6 +305,7 @@ fn what_cannot_be_measured_says_why_and_starts_nothing() {
         ("device=abacus", "unknown device \"abacus\""),
         ("backend=abacus", "no backend \"abacus\""),
         ("phase=moon", "phase: \"moon\""),
+        ("phase=decode", "phase: digits has no phase decode"),
         ("max_age=old", "max_age"),
         ("itrations=5", "unknown field `itrations`"),
     ] {

@@ -4,17 +4,23 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::chromium;
 
+/// How long the browser may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A page that was opened. Its browser ends with it.
 pub struct Browser {
     process: Child,
     to: File,
-    from: BufReader<File>,
+    from: Receiver<Vec<u8>>,
     session: Value,
     messages: u64,
     /// What the page has complained about.
@@ -37,7 +43,9 @@ impl Browser {
         command.envs(chromium.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap();
         let to = File::options().write(true).open(to).unwrap();
-        let from = BufReader::new(File::open(from).unwrap());
+        let answers = BufReader::new(File::open(from).unwrap()).split(0).map_while(Result::ok);
+        let (sender, from) = channel();
+        thread::spawn(move || answers.for_each(|answer| drop(sender.send(answer))));
         let mut browser =
             Browser { process, to, from, session: Value::Null, messages: 0, complaints: Vec::new(), _folder: folder };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
@@ -57,10 +65,10 @@ impl Browser {
             message["sessionId"] = self.session.clone();
         }
         self.to.write_all(format!("{message}\0").as_bytes()).unwrap();
+        let end = Instant::now() + PATIENCE;
         loop {
-            let mut answer = Vec::new();
-            self.from.read_until(0, &mut answer).unwrap();
-            assert_eq!(answer.pop(), Some(0), "the browser has ended");
+            let answer = self.from.recv_timeout(end.saturating_duration_since(Instant::now()));
+            let answer = answer.unwrap_or_else(|why| panic!("the browser does not answer to {method}: {why}"));
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             if answer["id"] == self.messages {
                 assert!(answer["error"].is_null(), "{method}: {answer}");

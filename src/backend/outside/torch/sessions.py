@@ -47,8 +47,11 @@ class Session:
         # TorchScript's modules have this only for each of their parameters.
         for parameter in module.parameters():
             parameter.requires_grad_(False)
+        kept = frequencies(module)
         # `to` would also make complex numbers real, and take a part of them.
         module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
+        for own, name, buffer in kept:
+            own._buffers[name] = buffer.to(self.device)
         if self.is_channels_last:
             if not any(parameter.ndim == 4 for parameter in module.parameters()):
                 raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
@@ -101,7 +104,6 @@ class Session:
         self.computed_dtype = self.asked_dtype if is_shown else None
 
     def put(self, array):
-        array = np.array(array)
         is_bf16 = array.dtype.kind == "V"
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bf16 else torch.from_numpy(array)
         tensor = tensor.to(self.device)
@@ -153,6 +155,17 @@ class Session:
         times.append(time.perf_counter_ns())
         stages = ("to_device_ns", "compute_ns", "to_host_ns")
         return {stage: end - begin for stage, begin, end in zip(stages, times, times[1:])}, outputs
+
+
+def frequencies(module):
+    """The rotary frequencies of transformers, each with its module and name: its models keep them in f32 when their weights are in another type."""
+    return [
+        (own, name, buffer)
+        for own in module.modules()
+        if type(own).__module__.startswith("transformers.")
+        for name, buffer in own._buffers.items()
+        if name.endswith("inv_freq") and name in own._non_persistent_buffers_set
+    ]
 
 
 def quantized(module):
@@ -440,7 +453,7 @@ class Generation(Session):
         logits, token, cache = self.step(prompt.prefill, self.cache(prompt, count))
         found = [logits]
         for number in range(count - 1):
-            token = self.put(text[:, number : number + 1]) if text is not None else token
+            token = self.put(text[:, number : number + 1].copy()) if text is not None else token
             logits, token, cache = self.step({**prompt.decode, self.entry.tokens: token}, cache)
             found.append(logits)
         return [("logits", array(logits)) for logits in found]

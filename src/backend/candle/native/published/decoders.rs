@@ -42,6 +42,12 @@ pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::
     if activation.is_none_or(|activation| activation != "silu") {
         candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
     }
+    // The module would leave them out.
+    for biases in ["attention_bias", "mlp_bias"] {
+        if config.others.get(biases) == Some(&true.into()) {
+            candle_core::bail!("{biases} is not supported by candle's llama");
+        }
+    }
     let config = config.into_candle::<llama::LlamaConfig>()?.into_config(false);
     let empty = llama::Cache::new(true, weights.dtype(), &config, weights.device())?;
     let model = llama::Llama::load(weights, &config)?;
@@ -66,6 +72,8 @@ pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwe
 
 #[cfg(test)]
 mod tests {
+    use candle_core::{DType, Device};
+
     use super::*;
 
     fn config(rope_parameters: &str) -> serde_json::Result<Config> {
@@ -83,5 +91,18 @@ mod tests {
         let scaled = config(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#).unwrap();
         assert!(scaled.into_candle::<llama::LlamaConfig>().unwrap_err().to_string().contains("not supported"));
         assert!(config("{}").is_err());
+    }
+
+    #[test]
+    fn biases_of_projections_are_not_left_out() {
+        let load = |name: &str, has_biases: bool| {
+            let mut config = config(r#"{"rope_type": "default", "rope_theta": 10000.0}"#).unwrap();
+            config.others.insert(name.into(), has_biases.into());
+            load_llama(config, VarBuilder::zeros(DType::F32, &Device::Cpu)).err().map(|error| error.to_string())
+        };
+        for name in ["attention_bias", "mlp_bias"] {
+            assert!(load(name, true).is_some_and(|why| why.contains("not supported")), "{name}");
+            assert_eq!(load(name, false), None);
+        }
     }
 }
