@@ -69,32 +69,34 @@ pub fn find_sizes_and_ranges(
     };
     while let Some(first) = cases.iter().position(|planned| is_open(planned) && is_selected(&planned.case)) {
         let wanted = key(&cases[first]);
-        let mut tried: Vec<(String, String)> = Vec::new();
-        let mut found = Err(CaseFailure::failed("nothing was tried"));
+        let target = |planned: &PlannedCase| (planned.case.backend.clone(), planned.case.device.clone());
+        let mut failures: Vec<((String, String), CaseFailure)> = Vec::new();
+        let mut found = None;
         let is_meant =
             |planned: &&PlannedCase| key(planned) == wanted && is_open(planned) && is_selected(&planned.case);
         for planned in cases.iter().filter(is_meant) {
-            let target = (planned.case.backend.clone(), planned.case.device.clone());
-            if found.is_err() && !tried.contains(&target) {
+            if found.is_none() && !failures.iter().any(|(tried, _)| *tried == target(planned)) {
                 let item = preparations.work_item(planned, paths).map_err(Error::from);
-                let now = of_case(item.and_then(|item| try_sizes(&item, effort)))?;
-                // What the first backend says is told, if no other runs.
-                if now.is_ok() || tried.is_empty() {
-                    found = now;
+                match of_case(item.and_then(|item| try_sizes(&item, effort)))? {
+                    Ok(model) => found = Some(model),
+                    Err(failure) => failures.push((target(planned), failure)),
                 }
-                tried.push(target);
             }
         }
         for planned in cases.iter_mut().filter(|planned| key(planned) == wanted) {
             match &found {
-                Ok(Model { inputs, .. }) => {
+                Some(Model { inputs, .. }) => {
                     let models = [planned.model.as_mut().ok(), planned.definition.as_mut().ok()];
                     for model in models.into_iter().flatten() {
                         *model = model.clone().with_inputs(inputs.clone());
                     }
                 }
-                Err(failure) if planned.model.is_ok() => planned.model = Err(failure.clone()),
-                Err(_) => {}
+                None if planned.model.is_ok() => {
+                    let own = failures.iter().find(|(tried, _)| *tried == target(planned)).or(failures.first());
+                    let failure = own.map(|(_, failure)| failure.clone());
+                    planned.model = Err(failure.unwrap_or_else(|| CaseFailure::failed("nothing was tried")));
+                }
+                None => {}
             }
         }
     }

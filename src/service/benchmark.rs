@@ -19,7 +19,7 @@ use super::job::{self, Job};
 use super::models::Chosen;
 use super::past;
 use crate::backend;
-use crate::definition::{Dtype, Status, parse_device, usual_backend};
+use crate::definition::{Dtype, Phase, Status, parse_device, usual_backend};
 use crate::history::History;
 use crate::run_data::Record;
 
@@ -93,8 +93,8 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
     let device = query.device.clone().unwrap_or_else(|| "cpu".into());
     parse_device(&device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
     let model = chosen.entry.model.as_ref().map_err(|failure| Failure::parameter(failure.message.clone()))?;
-    let lacks = |phase: &String| !model.phases.iter().any(|plan| plan.phase.to_string() == *phase);
-    if let Some(phase) = query.phase.as_ref().filter(|phase| lacks(phase)) {
+    let phase = query.phase.as_deref().map(|text| value::<Phase>("phase", text)).transpose()?;
+    if let Some(phase) = phase.filter(|phase| !model.phases.iter().any(|plan| plan.phase == *phase)) {
         return Err(Failure::parameter(format!("phase: {} has no phase {phase}", chosen.entry.name)));
     }
     if let (Some(asked), Some(own)) = (query.batch_size, model.fixed_batch())

@@ -406,6 +406,9 @@ fn a_model_of_short_texts_has_a_reference_of_the_longest_text_that_it_takes() {
 #[test]
 fn a_config_has_the_defaults_of_the_library_and_what_else_its_own_folder_says() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
+    for folder in ["net", "made"] {
+        fs::create_dir(workplace.path(folder)).unwrap();
+    }
     // As an older release of transformers has written it, and what the importer has made of it.
     workplace.write("net/config.json", r#"{"rope_theta": 1e6, "id2label": {"0": "a"}, "vocab_size": 7}"#);
     workplace.write("made/config.json", r#"{"rope_parameters": {"rope_theta": 1e6}, "vocab_size": 8}"#);

@@ -69,6 +69,16 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "ReduceMax" if has_empty_axes() => reduction(node, "ReduceMax", None),
         "ReduceMin" if has_empty_axes() => reduction(node, "ReduceMin", None),
         "ReduceL2" => reduction(node, "ReduceL2", numbers(1, "axes")?),
+        "ReduceSumSquare" => reduction(node, "ReduceSumSquare", numbers(1, "axes")?),
+        "GlobalAveragePool" => {
+            let axes = |input: &Tensor| (2..input.rank()).collect::<Vec<_>>();
+            Operator::new("GlobalAveragePool", move |input| input.mean_keepdim(axes(input)))
+        }
+        "GlobalMaxPool" => Operator::new("GlobalMaxPool", |input| {
+            (2..input.rank()).try_fold(input.clone(), |left, axis| left.max_keepdim(axis))
+        }),
+        "Max" => of_several("Max", Tensor::broadcast_maximum),
+        "Sum" => of_several("Sum", Tensor::broadcast_add),
         "CumSum" if int(node, "exclusive", 0) == 0 && int(node, "reverse", 0) == 0 => {
             let axis = *numbers(1, "axis")??.first()?;
             // candle multiplies by a matrix of zeros and ones: it cannot with whole numbers, and what is infinite becomes no number.
@@ -193,7 +203,15 @@ fn normalized(input: &Tensor, axes: &[i64]) -> Result<Vec<usize>> {
     Ok(axes)
 }
 
-/// A sum, a mean, a Euclidean norm, the largest or the smallest number over axes; over all of them if there are none.
+/// An operator of any number of inputs, one after the other.
+fn of_several(name: &'static str, of_two: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Option<Operator> {
+    Operator::of_all(name, move |inputs| {
+        let first = given(inputs, 0)?.clone();
+        Ok(vec![(1..inputs.len()).try_fold(first, |left, place| of_two(&left, given(inputs, place)?))?])
+    })
+}
+
+/// A sum, also of squares, a mean, a Euclidean norm, the largest or the smallest number over axes; over all of them if there are none.
 fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Option<Operator> {
     let axes = axes.unwrap_or_default();
     let (keeps_axes, is_nothing) =
@@ -209,6 +227,7 @@ fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Op
         match name {
             "ReduceMean" => sum(input)? / axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64,
             "ReduceL2" => sum(&input.sqr()?)?.sqrt(),
+            "ReduceSumSquare" => sum(&input.sqr()?),
             "ReduceMax" | "ReduceMin" => axes.iter().rev().try_fold(input.clone(), |left, &axis| {
                 let most = if name == "ReduceMax" { left.max_keepdim(axis)? } else { left.min_keepdim(axis)? };
                 if keeps_axes { Ok(most) } else { most.squeeze(axis) }
@@ -358,6 +377,9 @@ mod tests {
         let norm = with("ReduceL2", &["x", "axes"], Vec::new());
         let expected = flat(&x.sqr().unwrap().sum_keepdim(2).unwrap().sqrt().unwrap());
         assert_eq!(flat(&computed(&norm, &[("axes", &[-1])], &x)), expected);
+        let squares = with("ReduceSumSquare", &["x", "axes"], Vec::new());
+        let expected = flat(&x.sqr().unwrap().sum_keepdim(2).unwrap());
+        assert_eq!(flat(&computed(&squares, &[("axes", &[-1])], &x)), expected);
         for operator in ["ReduceSum", "ReduceMean"] {
             let nothing = with(operator, &["x"], vec![int_attribute("noop_with_empty_axes", 1)]);
             assert_eq!(flat(&computed(&nothing, &[], &x)), flat(&x), "{operator}");
@@ -383,6 +405,20 @@ mod tests {
     fn of_two(op_type: &str, inputs: [Tensor; 2]) -> Result<Tensor> {
         let operator = of(&node(op_type, &["a", "b"], &["y"]), &HashMap::new()).expect("an operator");
         Ok(operator.compute(&inputs.map(Some))?.remove(0))
+    }
+
+    #[test]
+    fn several_inputs_are_broadcast_and_pools_of_all_places_keep_the_axes() {
+        let [row, column] = [ramp(&[1, 3]), ramp(&[2, 1])];
+        let largest = of_two("Max", [row.clone(), column.clone()]).unwrap();
+        assert_eq!((largest.dims(), flat(&largest)), (&[2, 3][..], flat(&row.broadcast_maximum(&column).unwrap())));
+        let sum = of_two("Sum", [row.clone(), column.clone()]).unwrap();
+        assert_eq!(flat(&sum), flat(&row.broadcast_add(&column).unwrap()));
+        let x = Tensor::new(&[[[[1_f32, 2.0], [3.0, 6.0]]]], &Device::Cpu).unwrap();
+        for (op_type, expected) in [("GlobalAveragePool", 3.0), ("GlobalMaxPool", 6.0)] {
+            let pooled = computed(&with(op_type, &["x"], Vec::new()), &[], &x);
+            assert_eq!((pooled.dims(), flat(&pooled)), (&[1, 1, 1, 1][..], vec![expected]));
+        }
     }
 
     #[test]
