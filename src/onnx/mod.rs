@@ -17,5 +17,5 @@ pub use cost::{cost, count, node_costs};
 pub(crate) use newer::OLDEST_OPSET;
 pub(crate) use parameters::{Numbers, Parameters};
 pub(crate) use source::{Source, map_file};
-pub use summary::{OnnxSummary, outputs_left_out, read_summary};
+pub use summary::{OnnxSummary, outputs_left_out, outputs_of_sigmoids, read_summary};
 pub(crate) use torchscript::{read_dtype, read_inputs};

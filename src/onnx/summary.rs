@@ -40,6 +40,16 @@ pub fn outputs_left_out(path: &Path) -> Result<Vec<String>> {
     Ok(source.graph.outputs.iter().filter_map(wrong).collect())
 }
 
+/// The outputs of an ONNX file whose numbers, or a part of them, are those of a sigmoid, after it was at most moved or cut.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn outputs_of_sigmoids(path: &Path) -> Result<Vec<String>> {
+    let source = Source::read(path)?;
+    let outputs = source.graph.outputs.iter().map(|output| output.name.clone());
+    Ok(outputs.filter(|output| source.graph.is_of_sigmoid(output)).collect())
+}
+
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
     let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).collect();
@@ -57,6 +67,26 @@ fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
 }
 
 impl GraphProto {
+    fn is_of_sigmoid(&self, value: &str) -> bool {
+        let mut open = vec![value];
+        // Nodes are in their order, so that those that make an input of one come before it.
+        for node in self.nodes.iter().rev() {
+            if !node.outputs.iter().any(|output| open.contains(&output.as_str())) {
+                continue;
+            }
+            match node.op_type.as_str() {
+                "Sigmoid" => return true,
+                "Concat" => open.extend(node.inputs.iter().map(String::as_str)),
+                "Cast" | "Flatten" | "Identity" | "Reshape" | "Slice" | "Split" | "Squeeze" | "Transpose"
+                | "Unsqueeze" => {
+                    open.extend(node.inputs.first().map(String::as_str));
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// The dtype that a flat graph computes in: the type of most of the weights, or i8 if operators work on quantised
     /// numbers.
     pub fn dtype(&self) -> Dtype {
@@ -185,6 +215,16 @@ mod tests {
         let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
         let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
         ValueInfoProto { name: name.into(), r#type: Some(kind) }
+    }
+
+    #[test]
+    fn an_output_of_a_sigmoid_is_one_also_if_it_was_moved_and_not_if_it_was_computed_with() {
+        let nodes =
+            [("Sigmoid", "x", "s"), ("Reshape", "s", "moved"), ("Concat", "moved", "all"), ("Exp", "all", "other")];
+        let nodes = nodes.map(|(op_type, input, output)| NodeProto::new(op_type, &[input], output)).to_vec();
+        let graph = GraphProto { nodes, ..GraphProto::default() };
+        assert!(["s", "moved", "all"].into_iter().all(|output| graph.is_of_sigmoid(output)));
+        assert!(!["x", "other"].into_iter().any(|output| graph.is_of_sigmoid(output)));
     }
 
     fn graph() -> GraphProto {

@@ -215,7 +215,7 @@ fn wrong_in_subgraph<'a>(
         for inner in &subgraph.node {
             let is_own_form = match inner.op_type.as_str() {
                 // Except for rare numbers and sizes, `candle-onnx` computes these as well, or says that it does not.
-                "CumSum" | "Expand" | "LSTM" | "Pow" | "Tile" => false,
+                "Cast" | "CumSum" | "Expand" | "LSTM" | "Pow" | "Tile" => false,
                 "ReduceL2" | "ReduceSum" => attribute(inner, "axes").is_some(),
                 "Shape" => attribute(inner, "start").or(attribute(inner, "end")).is_some(),
                 _ => forms::of(inner, &known).is_some(),

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::{Verification, wrong};
 use crate::backend::{self, Continuation, LoadRequest, Session};
-use crate::definition::{Case, CaseFailure, Dtype, Phase};
+use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Spread};
 use crate::harness::worker::closeness::Closeness;
 use crate::harness::worker::peer_outputs::PeerOutputs;
 use crate::machine::memory::available_bytes;
+use crate::onnx::outputs_of_sigmoids;
 use crate::run_data::BY_REFERENCE as REFERENCE;
 
 /// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32. They have to fit into the memory that is
@@ -32,11 +33,6 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    fn new(bindings: Vec<NamedTensors>, batch: usize, closeness: Closeness) -> Result<Self, CaseFailure> {
-        let spread = Spread::of(&bindings, batch)?;
-        Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
-    }
-
     /// Compares the outputs of one call with what they should be.
     pub(super) fn compare(&self, outputs: &[HostTensor], expected: &NamedTensors) -> anyhow::Result<()> {
         let mut errors = Errors::default();
@@ -60,6 +56,19 @@ impl Expectation {
 }
 
 impl Verification<'_> {
+    /// The spread of the case's outputs, as exact as the file's last operators are.
+    pub(super) fn spread(&self, bindings: &[NamedTensors]) -> anyhow::Result<Spread> {
+        let mut spread = Spread::of(bindings, self.case.batch_size)?;
+        if let Origin::Files { onnx: Some(file), .. } = &self.model.origin {
+            outputs_of_sigmoids(file).unwrap_or_default().iter().for_each(|name| spread.allow_sigmoid(name));
+        }
+        Ok(spread)
+    }
+
+    fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
+        Ok(Expectation { spread: self.spread(&bindings)?, bindings, closeness, first_tokens: Vec::new() })
+    }
+
     /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
     /// a reference nor another backend's outputs.
     pub(super) fn expectation(
@@ -73,7 +82,7 @@ impl Verification<'_> {
             .collect::<Result<Option<Vec<_>>, _>>()?;
         if let Some(bindings) = reference {
             let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
-            return Ok(Some((Expectation::new(bindings, batch_size, closeness)?, REFERENCE.into())));
+            return Ok(Some((self.expected(bindings, closeness)?, REFERENCE.into())));
         }
         if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
             return Ok(Some(expectation));
@@ -84,7 +93,8 @@ impl Verification<'_> {
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
         let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
-        Ok(Some((Expectation::new(bindings, batch_size, closeness)?, by)))
+        let expectation = self.expected(bindings, closeness)?;
+        Ok(Some((expectation, by)).filter(|(expectation, _)| !expectation.spread.is_of_saturated_sigmoids()))
     }
 
     /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
@@ -94,7 +104,7 @@ impl Verification<'_> {
         ring: &[Vec<HostTensor>],
         rounded_to: Dtype,
     ) -> Result<Option<(Expectation, String)>, CaseFailure> {
-        let Case { dtype, batch_size, .. } = *self.case;
+        let dtype = self.case.dtype;
         let is_small = self.model.parameters.is_some_and(|count| {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
             count <= MOST_PARAMETERS && has_room
@@ -116,7 +126,7 @@ impl Verification<'_> {
             }
         }
         let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
-        Ok(Some((Expectation { first_tokens, ..Expectation::new(bindings, batch_size, closeness)? }, by)))
+        Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, by)))
     }
 
     /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
