@@ -38,7 +38,7 @@ const FLAGS: &str = "--headless --no-sandbox --no-first-run --no-default-browser
     --disable-dev-shm-usage --password-store=basic --use-mock-keychain";
 
 /// How long a browser may take until it asks for its page. One that starts no process for pages never does.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(30);
 /// How long it may take until the page runs: a probe must not end before, or nobody reads why.
 const PATIENCE: Duration = Duration::from_secs(50);
 
