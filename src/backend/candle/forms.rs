@@ -57,6 +57,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "MaxPool" | "AveragePool" => spatial::pool(node),
         "Resize" => spatial::resize(node),
         "ScatterElements" => scatter_elements(node),
+        "Reciprocal" => Operator::new("Reciprocal", Tensor::recip),
         "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
         // To truth values, which are 1 for all but 0: `candle-onnx` rounds to whole numbers.
         "Cast" if int(node, "to", 0) == 9 => Operator::new("Cast", |input| input.ne(&input.zeros_like()?)),
@@ -405,6 +406,12 @@ mod tests {
     fn of_two(op_type: &str, inputs: [Tensor; 2]) -> Result<Tensor> {
         let operator = of(&node(op_type, &["a", "b"], &["y"]), &HashMap::new()).expect("an operator");
         Ok(operator.compute(&inputs.map(Some))?.remove(0))
+    }
+
+    #[test]
+    fn a_reciprocal_is_one_divided_by_the_number() {
+        let x = Tensor::new(&[1_f32, 2.0, -4.0], &Device::Cpu).unwrap();
+        assert_eq!(flat(&computed(&with("Reciprocal", &["x"], Vec::new()), &[], &x)), [1.0, 0.5, -0.25]);
     }
 
     #[test]
