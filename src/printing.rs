@@ -35,7 +35,7 @@ pub(crate) fn without_reader(written: std::io::Result<()>) {
 }
 
 thread_local! {
-    /// Whether a panic of this thread becomes an error that says what happened.
+    /// It is true while panics of this thread are turned into errors.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

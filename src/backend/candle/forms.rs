@@ -402,7 +402,7 @@ mod tests {
         }
     }
 
-    /// What an operator computes of two inputs that are not constant.
+    /// Computes an operator with two inputs that are not constant.
     fn of_two(op_type: &str, inputs: [Tensor; 2]) -> Result<Tensor> {
         let operator = of(&node(op_type, &["a", "b"], &["y"]), &HashMap::new()).expect("an operator");
         Ok(operator.compute(&inputs.map(Some))?.remove(0))

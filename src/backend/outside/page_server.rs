@@ -93,7 +93,7 @@ impl PageServer {
         format!("http://127.0.0.1:{}{}", self.port, self.served.secret)
     }
 
-    /// Whether the browser has asked for anything.
+    /// Returns true once the browser has asked for a file of the page.
     pub(super) fn is_asked(&self) -> bool {
         self.served.is_asked.load(Ordering::Relaxed)
     }

@@ -56,17 +56,13 @@ impl Expectation {
 }
 
 impl Verification<'_> {
-    /// The spread of the case's outputs, as exact as the file's last operators are.
-    pub(super) fn spread(&self, bindings: &[NamedTensors]) -> anyhow::Result<Spread> {
-        let mut spread = Spread::of(bindings, self.case.batch_size)?;
+    /// Outputs to compare with, which are as exact as the last operators of the file.
+    fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
+        let mut spread = Spread::of(&bindings, self.case.batch_size)?;
         if let Origin::Files { onnx: Some(file), .. } = &self.model.origin {
             outputs_of_sigmoids(file).unwrap_or_default().iter().for_each(|name| spread.allow_sigmoid(name));
         }
-        Ok(spread)
-    }
-
-    fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
-        Ok(Expectation { spread: self.spread(&bindings)?, bindings, closeness, first_tokens: Vec::new() })
+        Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
     }
 
     /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither

@@ -12,7 +12,7 @@ use super::closeness::Closeness;
 use super::peer_outputs::PeerOutputs;
 use crate::backend::{self, LoadRequest, Session};
 use crate::definition::{Case, CaseFailure, Model, Phase, Sizes, Status, TensorSpec, TimedOn};
-use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference};
+use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::protocol::{Job, Purpose};
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
 
@@ -48,7 +48,7 @@ impl Verification<'_> {
         let rounded_to = session.placement().rounded_to.unwrap_or(self.case.dtype);
         // Of outputs that cannot be compared, nothing is known afterwards either.
         let itself = |bindings: Vec<NamedTensors>| Expectation {
-            spread: self.spread(&bindings).unwrap_or_default(),
+            spread: Spread::of(&bindings, self.case.batch_size).unwrap_or_default(),
             bindings,
             closeness: Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to)),
             first_tokens: Vec::new(),
