@@ -19,7 +19,8 @@ use crate::statistics::{StudentT, median, variance};
 /// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
 pub const FEWEST_GENERATIONS: usize = 12;
 pub(super) const MOST_GENERATIONS: usize = 400;
-const FEWEST_SLICES: usize = 3;
+/// One slice would tell nothing of the scatter within a generation.
+const FEWEST_SLICES: usize = 2;
 /// Of short rows, so many cost as much as starting a library that takes seconds.
 const MOST_SLICES: usize = 100;
 /// Each look comes after about so many times the generations of the one before, as far as there are looks.
@@ -29,8 +30,6 @@ const MOST_EARLY_LOOKS: usize = 5;
 const FIRST_LOOK_SECONDS: f64 = 30.0;
 /// The part of the error rate that each early look spends.
 const EARLY_SHARE: f64 = 0.1;
-/// The variance of a median over that of a mean, for normal figures.
-const MEDIAN_PENALTY: f64 = std::f64::consts::FRAC_PI_2;
 /// The variance of a mean over that of the Hodges–Lehmann estimate, for normal figures.
 const EFFICIENCY: f64 = 3.0 / std::f64::consts::PI;
 /// An interval of half this width, as a fraction of the tolerance, excludes a slow-down in 24 of 25 duels of equal programs.
@@ -252,7 +251,7 @@ impl Components {
         }
         const DEVIATION_OF_MAD: f64 = 1.4826;
         let within = DEVIATION_OF_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
-        let between = (of_medians - MEDIAN_PENALTY * within.powi(2) / rows as f64).max(0.0).sqrt();
+        let between = (of_medians - median_penalty(rows) * within.powi(2) / rows as f64).max(0.0).sqrt();
         Some(Components { within, between })
     }
 
@@ -261,7 +260,7 @@ impl Components {
     /// machine may change its speed from one slice to the next, which a short pilot need not show, and a median of many slices
     /// does not mind. Where the fewest generations would not fit into the time, or into that of the first look, they have fewer slices.
     fn slices(&self, costs: Costs, seconds: f64) -> usize {
-        let row_error = MEDIAN_PENALTY.sqrt() * self.within;
+        let row_error = median_penalty(MOST_SLICES).sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
         let least = costs.start / (3.0 * costs.row.max(1e-9));
         let seconds = seconds.min(FIRST_LOOK_SECONDS.max(costs.least_seconds()));
@@ -279,7 +278,7 @@ impl Components {
     /// Half the width of the interval that is to be expected at the end of the plan, as a logarithm.
     pub fn half_width(&self, plan: &DuetPlan) -> f64 {
         let DuetPlan { generations, slices, .. } = *plan;
-        let deviation = (self.between.powi(2) + MEDIAN_PENALTY * self.within.powi(2) / slices as f64).sqrt();
+        let deviation = (self.between.powi(2) + median_penalty(slices) * self.within.powi(2) / slices as f64).sqrt();
         let quantile = StudentT::new(generations as f64 - 1.0).two_sided_quantile(1.0 - plan.error_rate(generations));
         quantile * deviation / (EFFICIENCY * generations as f64).sqrt()
     }
@@ -293,6 +292,11 @@ impl Components {
         let needed = all.partition_point(|&generations| self.half_width(&plan(generations)) > half_width);
         all.get(needed).map(|&generations| generations as f64 * costs.generation(slices))
     }
+}
+
+/// The variance of a median over that of a mean, for so many normal figures. A median of two is their mean.
+fn median_penalty(figures: usize) -> f64 {
+    if figures > 2 { std::f64::consts::FRAC_PI_2 } else { 1.0 }
 }
 
 /// Half the width of an interval, as a logarithm, with which most cases of equal programs are decided at this tolerance.

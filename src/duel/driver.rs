@@ -103,7 +103,7 @@ impl Driver<'_> {
             };
             let kept =
                 format!("{} of {total} generations are kept; `--resume` goes on with the same command", entries.len());
-            let result = arms.measure(number, plan.slices, &|_| plan.slice).inspect_err(|_| self.say(&kept))?;
+            let result = arms.measure(number, &|_| (plan.slices, plan.slice)).inspect_err(|_| self.say(&kept))?;
             let entry = Entry { case, number, result };
             append_line(&journal, &entry)?;
             entries.push(entry);

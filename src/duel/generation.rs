@@ -13,14 +13,17 @@ use crate::fixture::seeded::Stream;
 use crate::harness::{ArmStart, Handicap, SliceFigures};
 use crate::machine::MOST_DISPLACEMENT;
 
+/// Draws of a generation that are not for the order of a row.
+const NO_ROW: usize = u32::MAX as usize;
+
 /// An arm, how it is started, and how it is made slower.
 pub type Start<'a> = (Role, &'a ArmStart, Option<Handicap>);
 
 /// What a generation has measured, or why the case is lost from here on.
 pub type Measured = Result<MeasuredGeneration, Loss>;
 
-/// The length of slices, which may depend on what the longest call is expected to take.
-type Length<'a> = &'a dyn Fn(Duration) -> SliceLength;
+/// How many slices each arm has, and their length, which may depend on what the longest call is expected to take.
+type Slices<'a> = &'a dyn Fn(Duration) -> (usize, SliceLength);
 
 /// The arms of one case.
 pub struct ArmsOfCase<'a> {
@@ -56,21 +59,20 @@ impl From<&MeasuredGeneration> for Generation {
 }
 
 impl ArmsOfCase<'_> {
-    /// Measures generation `number` with so many slices per arm. A generation that is lost is repeated once. What ends the whole duel is
-    /// an error.
-    pub fn measure(&self, number: usize, slices: usize, length: Length<'_>) -> Result<Measured> {
-        let measured = self.attempt(number, slices, length)?;
+    /// Measures generation `number`. A generation that is lost is repeated once. What ends the whole duel is an error.
+    pub fn measure(&self, number: usize, slices: Slices<'_>) -> Result<Measured> {
+        let measured = self.attempt(number, slices)?;
         let Err(loss) = &measured else { return Ok(measured) };
         eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
-        self.attempt(number, slices, length)
+        self.attempt(number, slices)
     }
 
-    fn attempt(&self, number: usize, slices: usize, length: Length<'_>) -> Result<Measured> {
+    fn attempt(&self, number: usize, slices: Slices<'_>) -> Result<Measured> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut affinities = Vec::new();
         let mut call_ns = 0;
-        let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
+        let displacement = draws(self.seed, self.id, number, NO_ROW).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
         for place in order(self.seed, self.id, self.starts.len(), number, 0) {
             let (role, ..) = self.starts[place];
@@ -87,7 +89,7 @@ impl ArmsOfCase<'_> {
             arms.push((place, arm));
         }
         arms.sort_by_key(|(place, _)| *place);
-        let length = length(Duration::from_nanos(call_ns));
+        let (slices, length) = slices(Duration::from_nanos(call_ns));
         let started = Instant::now();
         let (mut rows, mut calls_ns) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
         for row in 0..slices {

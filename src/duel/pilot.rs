@@ -11,9 +11,10 @@ use crate::statistics::{mean, median};
 
 const GENERATIONS: usize = 4;
 const SLICES: usize = 6;
-/// Where so many take longer than this, the generations after the first have fewer.
-const LONG_GENERATION: Duration = Duration::from_secs(2);
-const FEWER_SLICES: usize = 3;
+/// Where the slices of a generation take longer than this, there are fewer of both.
+const LONG_GENERATION: Duration = Duration::from_secs(1);
+const FEWER_GENERATIONS: usize = 3;
+const FEWER_SLICES: usize = 2;
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const FIRST_NUMBER: usize = 1_000_000;
 /// Calls of a slice of long calls: the first half may be slower, because another arm has used the caches, and the second is not.
@@ -38,11 +39,18 @@ pub fn measure(arms: &ArmsOfCase<'_>, asked: Option<Duration>) -> Result<Result<
         let counted = || SliceLength::of_calls((calls as usize).clamp(1, CALLS));
         SliceLength::by_time(longest, asked).unwrap_or_else(counted)
     };
+    let slices = |longest: Duration| {
+        let is_long = longest * (SLICES * arms.starts.len()) as u32 > LONG_GENERATION;
+        (if is_long { FEWER_SLICES } else { SLICES }, length(longest))
+    };
     let mut measured: Vec<MeasuredGeneration> = Vec::new();
-    for number in 0..GENERATIONS {
-        let is_long = measured.first().is_some_and(|it| it.row_seconds > LONG_GENERATION.as_secs_f64());
-        let slices = if is_long { FEWER_SLICES } else { SLICES };
-        match arms.measure(FIRST_NUMBER + number, slices, &length)? {
+    let is_enough = |measured: &[MeasuredGeneration]| match measured.len() {
+        GENERATIONS => true,
+        FEWER_GENERATIONS => measured.iter().all(|it| it.rows.len() == FEWER_SLICES),
+        _ => false,
+    };
+    while !is_enough(&measured) {
+        match arms.measure(FIRST_NUMBER + measured.len(), &slices)? {
             Ok(generation) => measured.push(generation),
             Err(loss) => return Ok(Err(loss)),
         }
@@ -150,7 +158,7 @@ mod tests {
         for generation in &mut shorter[1..] {
             generation.rows.truncate(FEWER_SLICES);
             generation.calls_ns.truncate(FEWER_SLICES);
-            generation.row_seconds /= 2.0;
+            generation.row_seconds *= FEWER_SLICES as f64 / SLICES as f64;
         }
         let [all, shorter] = [all, shorter].map(|generations| Pilot::out_of(generations, None).unwrap());
         assert!((shorter.costs.row - all.costs.row).abs() < 1e-9, "{shorter:?} {all:?}");

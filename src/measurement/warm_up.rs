@@ -44,7 +44,7 @@ impl WarmUp {
     }
 }
 
-/// Warms a session up by `at_least` calls and two, which `call` makes one by one. After `at_most`, no further call is made.
+/// Warms a session up by `at_least` calls, and by one at all events, which `call` makes one by one. After `at_most`, no further call is made.
 pub fn warm_up(
     mut call: impl FnMut() -> Result<CallTimes, CaseFailure>,
     at_least: usize,
@@ -54,7 +54,7 @@ pub fn warm_up(
     let mut calls = Vec::new();
     loop {
         calls.extend(call()?);
-        if calls.len() < at_least.max(2) || start.elapsed() < AT_LEAST_FOR {
+        if calls.len() < at_least || start.elapsed() < AT_LEAST_FOR {
             continue;
         }
         let is_steady = is_steady(&calls);
@@ -86,6 +86,22 @@ mod tests {
         assert_eq!(warm_up.mean_call_ns(60), 30);
         assert_eq!(warm_up.mean_call_ns(70), 23);
         assert_eq!(warm_up.mean_call_ns(1), 20);
+    }
+
+    #[test]
+    fn a_single_call_may_use_up_the_time() {
+        let calls = |at_least, at_most| {
+            warm_up(|| Ok([7].into()), at_least, Duration::from_millis(at_most)).unwrap().calls.len()
+        };
+        assert!(calls(0, 1) > 1, "short calls fill the least time");
+        let slow = |at_least| {
+            let call = || {
+                std::thread::sleep(2 * AT_LEAST_FOR);
+                Ok([7].into())
+            };
+            warm_up(call, at_least, AT_LEAST_FOR).unwrap().calls.len()
+        };
+        assert_eq!([slow(0), slow(3)], [1, 3]);
     }
 
     #[test]

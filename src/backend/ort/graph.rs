@@ -12,7 +12,7 @@ use ort::value::{
 };
 
 use super::provider::Located;
-use super::runner::Runner;
+use super::runner::{Runner, Value};
 use super::tape::{Logged, RunLog};
 use crate::backend::failure::classify;
 use crate::backend::graphs::{largest_of_rows, places};
@@ -37,7 +37,7 @@ pub struct DeviceMemory(pub AllocationDevice<'static>, pub i32);
 pub struct OrtGraph {
     session: Runner,
     /// Inputs that ONNX Runtime has copied to the device's memory, with the binding that holds the copies.
-    bound: Vec<(Vec<Rc<DynValue>>, IoBinding)>,
+    bound: Vec<(Vec<Rc<Value>>, IoBinding)>,
     /// For each input of the session, its place in the part's definition.
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the session.
@@ -120,31 +120,32 @@ fn sizes(part: &Part, path: &Path, request: &LoadRequest<'_>) -> Result<BTreeMap
 
 impl Runtime for OrtRuntime {
     type Graph = OrtGraph;
-    type Value = Rc<DynValue>;
+    type Value = Rc<Value>;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Rc<DynValue>, CaseFailure> {
-        Ok(Rc::new(to_value(tensor)?.into_dyn()))
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<Value>, CaseFailure> {
+        Ok(Rc::new(to_value(tensor)?.into_dyn().into()))
     }
 
-    fn download(&self, value: &Rc<DynValue>) -> Result<HostTensor, CaseFailure> {
-        to_host(value)
+    fn download(&self, value: &Rc<Value>) -> Result<HostTensor, CaseFailure> {
+        to_host(value.read())
     }
 
-    fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, CaseFailure> {
-        let is_bound = |own: &[Rc<DynValue>]| own.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given));
+    fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<Value>]) -> Result<Vec<Rc<Value>>, CaseFailure> {
+        let is_bound = |own: &[Rc<Value>]| own.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given));
         if let Some(log) = &self.log {
             log.borrow_mut().push(Logged::Run(graph.number, Instant::now()));
         }
-        let computed: Vec<DynValue> = match (&mut graph.session, graph.bound.iter().find(|(own, _)| is_bound(own))) {
+        let computed = match (&mut graph.session, graph.bound.iter().find(|(own, _)| is_bound(own))) {
             (Runner::Own(own), Some((_, binding))) => own.run_bound(binding)?,
-            (runner, _) => runner.run(&graph.inputs.iter().map(|&place| &**inputs[place]).collect::<Vec<_>>())?,
+            (runner, _) => runner.run(graph.inputs.iter().map(|&place| &**inputs[place]))?,
         };
-        let computed: Vec<Rc<DynValue>> = computed.into_iter().map(Rc::new).collect();
-        Ok(graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect())
+        let is_in_order = graph.outputs.iter().copied().eq(0..computed.len());
+        let in_order = || graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect();
+        Ok(if is_in_order { computed } else { in_order() })
     }
 
     /// Copies the inputs to the device, if it has memory of its own.
-    fn prepare(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<(), CaseFailure> {
+    fn prepare(&self, graph: &mut OrtGraph, inputs: &[&Rc<Value>]) -> Result<(), CaseFailure> {
         let Some(DeviceMemory(device, index)) = &self.memory else { return Ok(()) };
         // Inputs that nobody else has any more cannot come again.
         graph.bound.retain(|(inputs, _)| inputs.iter().all(|input| Rc::strong_count(input) > 1));
@@ -152,7 +153,7 @@ impl Runtime for OrtRuntime {
         let session = graph.session.session();
         let mut binding = session.create_binding()?;
         for (input, &place) in session.inputs().iter().zip(&graph.inputs) {
-            binding.bind_input(input.name(), inputs[place])?;
+            binding.bind_input(input.name(), inputs[place].read())?;
         }
         for output in session.outputs() {
             binding.bind_output_to_device(output.name(), &memory)?;
@@ -162,7 +163,8 @@ impl Runtime for OrtRuntime {
         Ok(())
     }
 
-    fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
+    fn greedy(&self, logits: &Rc<Value>) -> Result<Rc<Value>, CaseFailure> {
+        let logits = logits.read();
         let tokens = largest_of::<f32>(logits).or_else(|| largest_of::<half::f16>(logits));
         if let Some(tokens) = tokens.or_else(|| largest_of::<half::bf16>(logits)) {
             return self.upload(&tokens);
@@ -254,7 +256,7 @@ mod tests {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
             runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()
         };
-        let run = |graph: &mut OrtGraph, input: &Rc<DynValue>| {
+        let run = |graph: &mut OrtGraph, input: &Rc<Value>| {
             let output = runtime.run(graph, &[input]).unwrap().remove(0);
             runtime.download(&output).unwrap().data
         };

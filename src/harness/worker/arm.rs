@@ -21,7 +21,7 @@ use crate::run_data::files::read_json;
 /// One part of so many of a slice's time passes before its first counted call, so that the caches are the arm's own again.
 const SETTLING: u32 = 4;
 /// Most of a duel of long calls would otherwise be warm-up. What is left of it makes all arms of a row slower alike.
-const WARM_UP_AT_MOST: Duration = Duration::from_millis(250);
+const WARM_UP_AT_MOST: Duration = Duration::from_millis(200);
 /// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
 const ROOM: usize = 1 << 16;
 
@@ -76,7 +76,7 @@ impl Arm {
         }
         let mut loaded = Worker::new(job).load(item, &mut Outcome::new(item.row.clone()))?;
         let before = thread_times();
-        let warm_up = loaded.warm_up_by(&job.effort, WARM_UP_AT_MOST, |session| call_once(session, handicap))?;
+        let warm_up = loaded.warm_up_by(0, WARM_UP_AT_MOST, |session| call_once(session, handicap))?;
         pin_busiest(&before, pins)?;
         Ok(Arm { session: loaded.session, handicap, call_ns: warm_up.expected_call_ns() })
     }

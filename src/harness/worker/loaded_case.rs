@@ -275,18 +275,19 @@ impl LoadedCase {
     /// Warms the session up, by the rule of its backend.
     pub fn warm_up(&mut self, effort: &Effort) -> Result<WarmUp, CaseFailure> {
         let at_most = Duration::from_secs_f64(effort.budget_seconds / 2.0);
-        self.warm_up_by(effort, at_most, |session| session.call(1))
+        self.warm_up_by(effort.warmup, at_most, |session| session.call(1))
     }
 
-    /// Warms the session up for so long at most, except for the calls that its backend needs; `call` makes a call.
+    /// Warms the session up by so many calls or what its backend needs, whichever is more. Further ones are made `at_most` for so long;
+    /// `call` makes a call.
     pub fn warm_up_by(
         &mut self,
-        effort: &Effort,
+        at_least: usize,
         at_most: Duration,
         call: impl Fn(&mut TimedSession) -> Result<CallTimes, CaseFailure>,
     ) -> Result<WarmUp, CaseFailure> {
         let least = backend::find(&self.case.backend)?.least_warm_up_calls();
-        measurement::warm_up(|| call(&mut self.session), effort.warmup.max(least), at_most)
+        measurement::warm_up(|| call(&mut self.session), at_least.max(least), at_most)
     }
 
     /// The median of a few calls, in milliseconds, for an idea of how fast it is.

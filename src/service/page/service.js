@@ -130,7 +130,7 @@ async function follow(id) {
   let job;
   try {
     const run = await ask(`/api/v1/runs/${encodeURIComponent(id)}`);
-    job = run.job ?? { state: run.state, finished_cases: run.facts.cases, cases: run.facts.cases };
+    job = run.job ?? { state: run.state, finished_cases: run.facts?.cases ?? 0, cases: run.facts?.cases };
   } catch (error) {
     if (followed !== id) return;
     byId("state").textContent = error.message;
