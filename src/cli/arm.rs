@@ -37,6 +37,9 @@ enum Part {
         /// Let every call take at least so many nanoseconds, before it is slowed down
         #[arg(long, value_name = "N", default_value = "0", requires = "slowdown_ppm")]
         least_call_ns: u64,
+        /// Load on these processors and wait to be told to warm up
+        #[arg(long, value_delimiter = ',', value_name = "N,…")]
+        load_on: Vec<usize>,
     },
 }
 
@@ -49,9 +52,9 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u
             let request = Request { own_suite: own_suite.cloned(), criterion_arguments, ..of_flags };
             println!("{}", serde_json::to_string(&profile(&Paths::find(), &request, false, |_| ())?)?);
         }
-        Part::Time { job, slowdown_ppm, least_call_ns } => {
+        Part::Time { job, slowdown_ppm, least_call_ns, load_on } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
-            run_arm(job, slowdown_ppm.map(handicap))?;
+            run_arm(job, slowdown_ppm.map(handicap), load_on)?;
         }
     }
     Ok(exit_codes::OK)

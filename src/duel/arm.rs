@@ -13,7 +13,9 @@ use super::generation::Start;
 use super::planning::{Arena, last_words};
 use crate::compare::SliceLength;
 use crate::definition::{CaseFailure, Status};
-use crate::harness::{ArmAnswer, ArmReady, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with};
+use crate::harness::{
+    ArmAnswer, ArmReady, Handicap, Interrupted, SliceFigures, WARM_UP, is_interrupted, is_interrupted_with,
+};
 use crate::machine::processes::{resume, suspend};
 use crate::machine::spawn_displaced;
 
@@ -28,16 +30,28 @@ pub struct LiveArm {
     answers: Receiver<ArmAnswer>,
     timeout: Duration,
     log: PathBuf,
+    /// What it has said, if it has warmed up.
+    ready: Option<ArmReady>,
 }
 
 impl LiveArm {
-    /// Starts a process that loads its case. Its memory is displaced by so many bytes from where it would lie.
-    pub fn start(arena: &Arena, (role, start, handicap): Start<'_>, displacement: usize) -> Result<Self> {
+    /// Starts a process that loads its case, on these processors if it is told any, or else on its own. Its memory is displaced by so many
+    /// bytes from where it would lie.
+    pub fn start(
+        arena: &Arena,
+        (role, start, handicap): Start<'_>,
+        displacement: usize,
+        load_on: Option<&[usize]>,
+    ) -> Result<Self> {
         // Numbers of one length, like the paths.
         let slowdown = handicap.into_iter().flat_map(|Handicap { slowdown_ppm, least_call_ns }| {
             [format!("--slowdown-ppm={slowdown_ppm:09}"), format!("--least-call-ns={least_call_ns:09}")]
         });
-        let arguments = ["time".to_owned(), start.job.display().to_string()].into_iter().chain(slowdown);
+        let load_on = load_on.map(|processors| {
+            let numbers: Vec<String> = processors.iter().map(|number| format!("{number:04}")).collect();
+            format!("--load-on={}", numbers.join(","))
+        });
+        let arguments = ["time".to_owned(), start.job.display().to_string()].into_iter().chain(slowdown).chain(load_on);
         let log = arena.log(role);
         let mut command = arena.command(role, arguments);
         command.envs(&start.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -58,11 +72,25 @@ impl LiveArm {
             }
         });
         let timeout = Duration::try_from_secs_f64(start.timeout_seconds).unwrap_or(Duration::MAX);
-        Ok(LiveArm { child, input, answers, timeout, log })
+        Ok(LiveArm { child, input, answers, timeout, log, ready: None })
     }
 
-    /// Waits until the case is loaded and warmed up, and stops the process.
-    pub fn wait_until_ready(&mut self) -> Result<ArmReady> {
+    /// Waits until the case is loaded, and stops the process. If it was not told where to load, it is warmed up, too.
+    pub fn wait_until_loaded(&mut self) -> Result<()> {
+        match self.answer()? {
+            ArmAnswer::Loaded => {}
+            ArmAnswer::Ready(ready) => self.ready = Some(ready),
+            other => bail!(unexpected(&other)),
+        }
+        Ok(())
+    }
+
+    /// Lets the process warm up on its own processors, unless it has done so, and stops it again.
+    pub fn warm_up(&mut self) -> Result<ArmReady> {
+        if let Some(ready) = self.ready.take() {
+            return Ok(ready);
+        }
+        self.tell(WARM_UP)?;
         match self.answer()? {
             ArmAnswer::Ready(ready) => Ok(ready),
             other => bail!(unexpected(&other)),
@@ -71,13 +99,19 @@ impl LiveArm {
 
     /// Lets the process measure a slice, and stops it again.
     pub fn slice(&mut self, length: SliceLength) -> Result<SliceFigures> {
-        resume(&self.child).context("an arm that is to go on")?;
-        // A process that has ended cannot be asked; how it ended is found out below.
-        let _ = writeln!(self.input, "slice {length}").and_then(|()| self.input.flush());
+        self.tell(&format!("slice {length}"))?;
         match self.answer()? {
             ArmAnswer::Slice(figures) => Ok(figures),
             other => bail!(unexpected(&other)),
         }
+    }
+
+    /// Lets the process go on with this line.
+    fn tell(&mut self, line: &str) -> Result<()> {
+        resume(&self.child).context("an arm that is to go on")?;
+        // A process that has ended cannot be asked; its answer tells how it ended.
+        let _ = writeln!(self.input, "{line}").and_then(|()| self.input.flush());
+        Ok(())
     }
 
     /// Waits for an answer, and stops the process.

@@ -23,7 +23,7 @@ use crate::compare::{
 use crate::exit_codes;
 use crate::fixture::sha256_of_file;
 use crate::harness::{Handicap, is_interrupted};
-use crate::machine::{Machine, can_fix_addresses, processor_order, share_a_core};
+use crate::machine::{Machine, can_fix_addresses, equal_groups, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
 
@@ -184,7 +184,13 @@ impl Driver<'_> {
         let slowed = handicap(null_slowdown.unwrap_or_default());
         let candidates = pairing.candidate_starts().map(|(number, start)| (Role::Candidate(number), start, slowed));
         let starts: Vec<_> = own.into_iter().chain(candidates).collect();
-        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, seed, id: &pairing.id })
+        let can_load_elsewhere =
+            starts.iter().all(|(_, start, _)| start.loads_elsewhere && start.processors == base.processors);
+        let groups = match base.processors.len() {
+            1.. if can_load_elsewhere => equal_groups(&self.processors, base.processors.len()),
+            _ => Vec::new(),
+        };
+        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, groups, seed, id: &pairing.id })
     }
 
     /// Tries every case, and settles how it is measured.

@@ -30,6 +30,8 @@ pub struct ArmsOfCase<'a> {
     pub arena: &'a Arena,
     /// The arms that are measured, in the order of a row's figures.
     pub starts: Vec<Start<'a>>,
+    /// Groups of processors on which arms may load side by side, their own first. Fewer than two if they may not.
+    pub groups: Vec<Vec<usize>>,
     /// Draws every order.
     pub seed: u64,
     pub id: &'a str,
@@ -74,19 +76,38 @@ impl ArmsOfCase<'_> {
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, NO_ROW).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
-        for place in order(self.seed, self.id, self.starts.len(), number, 0) {
-            let (role, ..) = self.starts[place];
-            let mut arm = LiveArm::start(self.arena, self.starts[place], displacement)?;
-            match arm.wait_until_ready() {
-                Ok(ready) => {
-                    call_ns = call_ns.max(ready.call_ns);
-                    if role == Role::Base {
-                        affinities = ready.affinities.into_keys().collect();
-                    }
-                }
-                Err(error) => return lost(role, error).map(Err),
+        let mut places = order(self.seed, self.id, self.starts.len(), number, 0).into_iter();
+        let alone = [None];
+        let groups: Vec<Option<&[usize]>> = self.groups.iter().map(|group| Some(group.as_slice())).collect();
+        let mut free = if groups.len() < 2 { &alone[..] } else { &groups[..] };
+        let mut loaded: Vec<(usize, LiveArm)> = Vec::new();
+        while arms.len() < self.starts.len() {
+            let mut loading = Vec::new();
+            for (place, group) in places.by_ref().take(free.len()).zip(free) {
+                loading.push((place, LiveArm::start(self.arena, self.starts[place], displacement, *group)?));
             }
-            arms.push((place, arm));
+            // One after the other, because all of them have the same processors, which from now on are no longer free.
+            for (place, mut arm) in loaded.drain(..) {
+                match arm.warm_up() {
+                    Ok(ready) => {
+                        call_ns = call_ns.max(ready.call_ns);
+                        if self.starts[place].0 == Role::Base {
+                            affinities = ready.affinities.into_keys().collect();
+                        }
+                    }
+                    Err(error) => return lost(self.starts[place].0, error).map(Err),
+                }
+                arms.push((place, arm));
+            }
+            for (place, mut arm) in loading {
+                if let Err(error) = arm.wait_until_loaded() {
+                    return lost(self.starts[place].0, error).map(Err);
+                }
+                loaded.push((place, arm));
+            }
+            if groups.len() > 1 {
+                free = &groups[1..];
+            }
         }
         arms.sort_by_key(|(place, _)| *place);
         let (slices, length) = slices(Duration::from_nanos(call_ns));

@@ -141,6 +141,7 @@ mod tests {
             environment: BTreeMap::new(),
             processors: Vec::new(),
             timeout_seconds: 60.0,
+            loads_elsewhere: true,
         };
         let case = |id: &&str| ArmCase {
             id: (*id).to_owned(),

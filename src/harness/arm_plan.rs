@@ -87,5 +87,5 @@ fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) 
     let environment =
         environment.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
     let processors = job.processors;
-    Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })
+    Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds, loads_elsewhere: true })
 }

@@ -35,7 +35,8 @@ pub use lock::{BUSY, keep_others_out};
 pub use plan::{Plan, Request, asked_suite, make_plan};
 pub use profile::profile;
 pub use protocol::{
-    ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
+    ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, WARM_UP,
+    prepare_model,
 };
 pub use run::{FinishedRun, exit_code_of, run};
 pub use shard::{Division, divide};

@@ -22,7 +22,10 @@ pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spa
 pub use container::ContainerLimits;
 pub use package_energy::PackageEnergy;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
-pub use processors::{confine_thread, pin_busiest, processor_order, share_a_core, thread_affinities, thread_times};
+pub use processors::{
+    confine_process, confine_thread, equal_groups, pin_busiest, processor_order, share_a_core, thread_affinities,
+    thread_times,
+};
 pub use throttling::throttled;
 pub use waiting::{Waiter, sharpen_timers, thread_time, wait_until, wake_promptly};
 

@@ -29,6 +29,26 @@ pub fn processor_order() -> Vec<usize> {
     order(read_topology(Path::new(PROCESSORS), &allowed())).iter().map(|processor| processor.number).collect()
 }
 
+/// Divides processors into groups of so many, those that have the same memory as the first group. What was loaded on one of them is as near to
+/// the others.
+pub fn equal_groups(numbers: &[usize], processors: usize) -> Vec<Vec<usize>> {
+    groups(Path::new(PROCESSORS), numbers, processors)
+}
+
+fn groups(root: &Path, numbers: &[usize], processors: usize) -> Vec<Vec<usize>> {
+    let node = |number: usize| {
+        let mut names = fs::read_dir(root.join(format!("cpu{number}"))).ok()?.flatten().map(|entry| entry.file_name());
+        names.find(|name| {
+            name.to_string_lossy().strip_prefix("node").is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+    };
+    let package = |number: usize| read_topology(root, &[number])[0].core.0;
+    let memory = |group: &[usize]| group.iter().map(|&number| (package(number), node(number))).collect::<BTreeSet<_>>();
+    let groups: Vec<&[usize]> = numbers.chunks_exact(processors.max(1)).collect();
+    let is_equal = |group: &&&[usize]| memory(group) == memory(groups[0]);
+    groups.iter().filter(is_equal).map(|group| group.to_vec()).collect()
+}
+
 /// Whether two of these processors are threads of one core.
 pub fn share_a_core(numbers: &[usize]) -> bool {
     let cores: BTreeSet<_> =
@@ -81,6 +101,19 @@ fn allowed() -> Vec<usize> {
 pub fn confine_thread(processors: &[usize]) -> anyhow::Result<()> {
     const CALLING: i32 = 0;
     confine(CALLING, processors)
+}
+
+/// Lets all threads of this process, and of the runtimes outside of it, run on these processors only.
+///
+/// # Errors
+/// The system refuses; only Linux can do it.
+pub fn confine_process(processors: &[usize]) -> anyhow::Result<()> {
+    for task in tasks() {
+        let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A thread may have ended.
+        confine(thread, processors).or_else(|error| if task.path().exists() { Err(error) } else { Ok(()) })?;
+    }
+    Ok(())
 }
 
 #[cfg(target_os = "linux")]
@@ -190,6 +223,21 @@ mod tests {
         let cores: Vec<_> =
             read_topology(root.path(), &[0, 1, 2, 4, 5]).iter().map(|processor| processor.core).collect();
         assert_eq!(cores, [(0, 0), (0, 1), (0, 2), (0, 2), (0, 5)]);
+    }
+
+    #[test]
+    fn groups_of_processors_have_the_memory_of_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        for (number, package, node) in [(0, 0, 0), (1, 0, 0), (2, 0, 1), (3, 0, 1), (4, 1, 0), (5, 0, 0)] {
+            let folder = root.path().join(format!("cpu{number}"));
+            fs::create_dir_all(folder.join("topology")).unwrap();
+            fs::create_dir(folder.join(format!("node{node}"))).unwrap();
+            fs::write(folder.join("topology/physical_package_id"), format!("{package}\n")).unwrap();
+        }
+        let of = |processors| groups(root.path(), &[5, 1, 0, 2, 3, 4], processors);
+        assert_eq!(of(1), [[5], [1], [0]]);
+        assert_eq!(of(2), [[5, 1]], "0 and 2 have memories of their own");
+        assert_eq!(of(7), [[0; 0]; 0]);
     }
 
     #[cfg(target_os = "linux")]

@@ -289,12 +289,14 @@ fn idle_arms_are_stopped_while_another_one_measures() {
 #[test]
 fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
-    let time = |threads: &str, processors: &str| -> Vec<Value> {
+    let time = |threads: &str, processors: &str, load_on: Option<&str>| -> Vec<Value> {
         let mut plan = workplace.inferbench(&["arm", "plan", "--threads", threads, "--processors", processors]);
         let plan = plan.arg("--folder").arg(workplace.path("jobs")).finish().with_code(0);
         let start = &json(&plan)["cases"][0]["start"];
-        workplace.write("asked", "slice 1000000 0 1\nslice 0 1 2\n");
+        let warm_up = if load_on.is_some() { "warm-up\n" } else { "" };
+        workplace.write("asked", format!("{warm_up}slice 1000000 0 1\nslice 0 1 2\n"));
         let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
+        arm.args(load_on.map(|processors| format!("--load-on={processors}")));
         for (name, value) in start["environment"].as_object().unwrap() {
             arm.env(name, value.as_str().unwrap());
         }
@@ -304,10 +306,13 @@ fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
     };
     let affinities = |answers: &[Value]| answers[0]["ready"]["affinities"].as_object().unwrap().clone();
     if std::thread::available_parallelism().unwrap().get() > 1 {
-        let found = affinities(&time("2", "1,0"));
+        let found = affinities(&time("2", "1,0", None));
         assert!(found["0"] == 1 && found["1"] == 1, "{found:?}");
+        let loaded_elsewhere = time("1", "0", Some("0001"));
+        assert_eq!(loaded_elsewhere[0], "loaded");
+        assert!(affinities(&loaded_elsewhere[1..]).keys().eq(["0"]), "{loaded_elsewhere:?}");
     }
-    let answers = time("1", "0");
+    let answers = time("1", "0", None);
     assert!(affinities(&answers).keys().eq(["0"]), "{answers:?}");
     assert_eq!(answers.len(), 3);
     assert!(answers[1]["slice"]["calls"].as_u64() > Some(0), "{answers:?}");

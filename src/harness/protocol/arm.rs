@@ -8,7 +8,8 @@
 //! 2. `inferbench arm time JOB` loads the job's case, warms it up, and answers each line of its standard input with a
 //!    line of [`ArmAnswer`]: `ready` at the start, and a slice for each `slice NANOSECONDS DROPPED COUNTED`
 //!    ([`SliceLength`](crate::compare::SliceLength)); the end of the input ends it. Between slices the driver stops the process
-//!    by a signal.
+//!    by a signal. With `--load-on PROCESSORS`, it loads the case on these processors, answers `loaded`, and goes on to its
+//!    own processors and the warm-up when it reads the line `warm-up`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ use crate::statistics::{mean, median};
 pub const ARM_PROTOCOL: u32 = 3;
 /// The times of the calls of a slice are told one by one if there are no more than these.
 const MOST_TOLD: usize = 16;
+/// What an arm that has loaded its case elsewhere is told.
+pub const WARM_UP: &str = "warm-up";
 /// Answers begin with this word: libraries may print to standard output too.
 const ANSWER: &str = "arm ";
 
@@ -56,12 +59,17 @@ pub struct ArmStart {
     pub processors: Vec<usize>,
     /// Seconds after which an arm that does not answer has failed.
     pub timeout_seconds: f64,
+    /// Whether it knows `--load-on`; older executables do not.
+    #[serde(default)]
+    pub loads_elsewhere: bool,
 }
 
 /// A line of an arm's standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArmAnswer {
+    /// Loaded on the processors of `--load-on`, and not warmed up.
+    Loaded,
     Ready(ArmReady),
     Slice(SliceFigures),
     Failed(CaseFailure),

@@ -5,15 +5,17 @@ use std::io::{Write, stdin, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::case_outcome::unwinding;
-use super::loaded_case::Worker;
+use super::loaded_case::{LoadedCase, Worker};
 use crate::compare::SliceLength;
 use crate::definition::CaseFailure;
-use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
+use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WARM_UP, WorkItem};
 use crate::machine::processes::end_with_parent;
-use crate::machine::{confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times};
+use crate::machine::{
+    confine_process, confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times,
+};
 use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Outcome;
 use crate::run_data::files::read_json;
@@ -25,21 +27,35 @@ const WARM_UP_AT_MOST: Duration = Duration::from_millis(200);
 /// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
 const ROOM: usize = 1 << 16;
 
-/// Does an arm's part, until its input ends. What goes wrong with the case is an answer, and not an error.
+/// Does an arm's part, until its input ends. If it is to load on other processors (`load_on`) than its own, it waits between loading and
+/// warm-up. What goes wrong with the case is an answer, and not an error.
 ///
 /// # Errors
 /// The job cannot be read, or the driver is gone or asks for something unknown.
-pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
+pub fn run_arm(job: &Path, handicap: Option<Handicap>, load_on: &[usize]) -> Result<()> {
     end_with_parent();
     displace_mappings();
     let job: Job = read_json(job)?;
     let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
-    let mut arm = match unwinding(|| Arm::load(&job, item, handicap)) {
+    let processors = if load_on.is_empty() { &job.processors } else { load_on };
+    let loaded = match unwinding(|| load(&job, item, processors)) {
         Ok(loaded) => loaded,
         Err(failure) => return answer(&ArmAnswer::Failed(failure)),
     };
+    let mut lines = stdin().lines();
+    if !load_on.is_empty() {
+        answer(&ArmAnswer::Loaded)?;
+        let Some(line) = lines.next() else { return Ok(()) };
+        let line = line?;
+        ensure!(line == WARM_UP, "an arm that waits for its warm-up was told {line:?}");
+        confine_process(&job.processors)?;
+    }
+    let mut arm = match unwinding(|| Arm::warmed_up(loaded, &job.processors, handicap)) {
+        Ok(arm) => arm,
+        Err(failure) => return answer(&ArmAnswer::Failed(failure)),
+    };
     answer(&ArmAnswer::Ready(ArmReady { call_ns: arm.call_ns, affinities: thread_affinities() }))?;
-    for line in stdin().lines() {
+    for line in lines {
         let line = line?;
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
@@ -66,15 +82,18 @@ struct Arm {
     call_ns: u64,
 }
 
+/// Loads the case with its threads on these processors, or on any if there are none.
+fn load(job: &Job, item: &WorkItem, processors: &[usize]) -> Result<LoadedCase, CaseFailure> {
+    if !processors.is_empty() {
+        // Threads that are started from now on inherit this.
+        confine_thread(processors)?;
+    }
+    Worker::new(job).load(item, &mut Outcome::new(item.row.clone()))
+}
+
 impl Arm {
-    /// Loads the case with its threads on their processors and warms it up.
-    fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<Self, CaseFailure> {
-        let pins = job.processors.as_slice();
-        if !pins.is_empty() {
-            // Threads that are started from now on inherit this.
-            confine_thread(pins)?;
-        }
-        let mut loaded = Worker::new(job).load(item, &mut Outcome::new(item.row.clone()))?;
+    /// Warms the case up, and pins its threads to these processors.
+    fn warmed_up(mut loaded: LoadedCase, pins: &[usize], handicap: Option<Handicap>) -> Result<Self, CaseFailure> {
         let before = thread_times();
         let warm_up = loaded.warm_up_by(0, WARM_UP_AT_MOST, |session| call_once(session, handicap))?;
         pin_busiest(&before, pins)?;
