@@ -15,14 +15,14 @@ from entry import Entry, Port
 
 
 class StemPool(nn.Module):
-    """MaxPool2d(kernel 3, stride 2, padding 1) for inputs of even height and width, without padding the pool.
+    """MaxPool2d(kernel 3, stride 2, padding 1), without padding the pool.
 
     A row reflected above the top is the picture's second row, which the first window holds already, so it cannot change
-    a maximum; the same holds for the left column. The windows never reach the padding below and on the right.
+    a maximum; the same holds on the other sides. Of even sizes, no window reaches the padding below and on the right.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.max_pool2d(functional.pad(x, (1, 0, 1, 0), mode="reflect"), 3, 2)
+        return functional.max_pool2d(functional.pad(x, (1, 1, 1, 1), mode="reflect"), 3, 2)
 
 
 class SpatialMean(nn.Module):
