@@ -75,8 +75,14 @@ def write(entry: Entry) -> None:
     text = "# The smallest and the largest number of each value that is rounded to eight bits,\n"
     text += f"# over seed-derived samples {FIRST}..{FIRST + SAMPLES} of the input pool.\n"
     text += f"samples = {SAMPLES}\n\n[ranges]\n"
-    text += "".join(f'"{name}" = [{least:#.6g}, {most:#.6g}]\n' for name, (least, most) in found.items())
+    text += "".join(f'"{name}" = [{_number(least)}, {_number(most)}]\n' for name, (least, most) in found.items())
     package.write(entry.name, {"calibration.toml": text})
+
+
+def _number(value: float) -> str:
+    text = f"{value:#.6g}"
+    # TOML wants a digit after the point, which six digits before it leave no room for.
+    return text + "0" if text.endswith(".") else text
 
 
 def _feeds(entry: Entry) -> list[dict[str, np.ndarray]]:

@@ -9,7 +9,8 @@ machine, it writes the same bytes. What each file is:
     model.pt                 TorchScript archive; weights are set by name
     config.json              the configuration of a model of transformers, for runtimes with modules of their own
     calibration.toml         ranges of values for static quantisation, of the entries that are `quantized`
-    reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32;
+    reference.safetensors    `output.NAME`: what PyTorch gives for the eight samples of the input pool, or
+                             for the first of them where outputs are large, in f32;
                              `output.NAME.seqLENGTH` for each length where the model has a sequence dimension
 
 A generative model has PART.onnx and PART.pt for each of its parts, over the same weights. Its reference is by phase:

@@ -139,6 +139,7 @@ fn outside() -> Result<&'static [Entry], &'static str> {
         for named in named.split(';').map(str::trim).filter(|named| !named.is_empty()) {
             let (name, command) = named
                 .split_once(':')
+                .filter(|(_, command)| !command.trim().is_empty())
                 .with_context(|| format!("{WORKER}: {named:?} is not `name:command`, as in `mine:python3 mine.py`"))?;
             let (name, program) = (name.trim().to_owned(), Program::new(name.trim(), command.trim()));
             add(&mut programs, name, Box::new(program), "protocol 1").with_context(|| WORKER.to_owned())?;

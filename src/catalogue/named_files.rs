@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indexmap::IndexMap;
+use sha2::{Digest, Sha256};
 use walkdir::WalkDir;
 
 use super::decoders::{are_of_one_model, file_kind};
@@ -45,8 +46,8 @@ pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
 ///
 /// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
-/// folder. If a name occurs again, or is one that Criterion keeps for itself, those of the folders above are put before it until no
-/// file of another folder has it.
+/// folder, and a file without a usable character in its name by its folder and a hash. If a name occurs again, or is one that
+/// Criterion keeps for itself, those of the folders above are put before it until no file of another folder has it.
 ///
 /// # Errors
 /// A file is not there or of an unknown kind, or a folder has none.
@@ -82,16 +83,25 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             continue;
         }
         let mut folders = folders_above(path).into_iter();
-        let (base, variant) = split_stem(&stem(path));
-        let is_base = |other: &Path| other.parent() == path.parent() && usable_name(&stem(other)) == base;
+        let own = stem(path);
+        let (_, variant) = split_stem(&own);
+        let first = own.split('.').next().unwrap_or_default();
+        let base = usable_or_hash(first);
+        let is_hashed = |name: &str| name == base && usable_name(first).is_empty();
+        let is_base = |other: &Path| other.parent() == path.parent() && usable_or_hash(&stem(other)) == base;
         let has_base = files.iter().any(|(_, other)| is_base(other));
         let (mut name, variant) = match said {
             Some(name) => (name.clone(), ORIGINAL.to_owned()),
-            None if has_base => (base, variant),
-            None => (usable_name(&stem(path)), ORIGINAL.to_owned()),
+            None if has_base => (base.clone(), variant),
+            None => (usable_or_hash(&own), ORIGINAL.to_owned()),
         };
         if said.is_none() && NAMELESS.contains(&name.as_str()) {
             name = folders.next().unwrap_or(name);
+        } else if said.is_none()
+            && is_hashed(&name)
+            && let Some(folder) = folders.next()
+        {
+            name = usable_name(&format!("{folder}-{name}"));
         }
         // What lies in another folder is no form of the same model, even if the names of the files say so.
         let is_taken = |name: &str| {
@@ -118,6 +128,15 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         models.insert((name, variant), model);
     }
     Ok(models.into_values().collect())
+}
+
+/// The usable name of a stem, or a part of its hash if none of its characters is usable, so that such stems remain different.
+fn usable_or_hash(stem: &str) -> String {
+    let name = usable_name(stem);
+    if !name.is_empty() {
+        return name;
+    }
+    Sha256::digest(stem).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Names of the folders above a file that describe a model, the next one first. A file that is a link lies where the link does.
@@ -212,6 +231,19 @@ mod tests {
         assert_eq!(named_in(folder.path(), &["a/net.onnx", "b/net.int8.onnx", "b/net.onnx"]), expected);
         let expected = ["net original", "b-net original", "b-net int8"];
         assert_eq!(named_in(folder.path(), &["a/net.onnx", "b/net.onnx", "b/net.int8.onnx"]), expected);
+    }
+
+    #[test]
+    fn names_without_a_usable_character_remain_different() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["数据", "模型"].map(|stem| format!("m3-{}", usable_or_hash(stem)));
+        assert_ne!(one, other);
+        for (file, name) in [("m3/数据.onnx", &one), ("m3/模型.onnx", &other)] {
+            assert_eq!(named_in(folder.path(), &[file]), [format!("{name} original")]);
+        }
+        let files = ["m3/数据.onnx", "m3/数据.int8.onnx", "m3/模型.onnx"];
+        let expected = [format!("{one} original"), format!("{one} int8"), format!("{other} original")];
+        assert_eq!(named_in(folder.path(), &files), expected);
     }
 
     #[test]

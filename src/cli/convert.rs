@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::machines::fleet_of;
 use super::recommend::advice_about;
 use super::report::payload;
 use crate::convert::{Conversion, convert};
+use crate::criterion_dir::find_baselines;
 use crate::decision::{Prices, section};
 use crate::definition::Status;
 use crate::exit_codes;
@@ -17,7 +18,7 @@ use crate::paths::Paths;
 use crate::report::fleet::Fleet;
 use crate::report::profile::newest_pages;
 use crate::report::{ReportedRun, html, index};
-use crate::run_data::{Distributions, RunFolder};
+use crate::run_data::{Distributions, Manifest, RunFolder};
 
 /// Turn what `cargo bench` has measured into a run of the history
 #[derive(Args)]
@@ -41,12 +42,26 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref())?;
+    check_baseline(&folder.read_manifest()?, &arguments.baseline)?;
     let reports = paths.reports();
     let converted = convert_run(&folder, &arguments.baseline, &reports, arguments.replace)?;
     converted.write_pages(&reports, &paths)?;
     println!("{}", converted.run.folder().join(RESULTS).display());
     let has_figures = converted.reported.records.iter().any(|record| record.status == Status::Ok);
     Ok(if has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
+}
+
+/// # Errors
+/// No case of the run has a baseline of that name; the message lists those that there are. A run whose cases all failed has none.
+fn check_baseline(manifest: &Manifest, baseline: &str) -> Result<()> {
+    let root = &manifest.criterion_root;
+    let has = |name: &str| manifest.cases.iter().any(|it| root.join(it.case.to_string()).join(name).is_dir());
+    if baseline == "new" || manifest.saved_baseline.as_deref() == Some(baseline) || has(baseline) {
+        return Ok(());
+    }
+    let others: Vec<String> = find_baselines(root).into_iter().filter(|name| has(name)).collect();
+    ensure!(!others.is_empty(), "no baseline {baseline}; {} has none of this run", root.display());
+    bail!("no baseline {baseline}; there are {}", others.join(", "))
 }
 
 /// A run that was converted: where it is now, and what is in it.
@@ -97,5 +112,32 @@ impl Converted {
         // After the page, to which it has a link.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;
         Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Case;
+    use crate::run_data::ManifestCase;
+
+    #[test]
+    fn a_baseline_that_no_case_has_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let case = Case::new("m", "ort", 1);
+        for (id, name) in [(case.to_string(), "base"), (case.to_string(), "new"), ("n/ort-cpu-f32/1".into(), "main")] {
+            let folder = root.path().join(id).join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("benchmark.json"), "{}").unwrap();
+        }
+        let manifest = Manifest {
+            criterion_root: root.path().to_owned(),
+            saved_baseline: Some("failed".into()),
+            cases: vec![ManifestCase::new(case, "onnx")],
+            ..Manifest::default()
+        };
+        let refused = |name: &str| check_baseline(&manifest, name).err().map(|error| error.to_string());
+        assert_eq!(refused("main").as_deref(), Some("no baseline main; there are base, new"));
+        assert_eq!(["new", "base", "failed"].map(refused), [None, None, None]);
     }
 }

@@ -69,6 +69,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 
 /// What a program does with a packaged model at batch size 2.
 fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Result<Vec<Check>> {
+    anyhow::ensure!(
+        !command.trim().is_empty(),
+        "the command of --conformance is empty: write a program with its arguments"
+    );
     let catalogue = read_catalogue(&paths.models()?)?;
     let entry = catalogue.iter().find(|entry| entry.name == model && entry.variant == ORIGINAL);
     let model = entry.with_context(|| format!("there is no packaged model {model:?}"))?.model.clone()?;

@@ -43,7 +43,7 @@ enum By {
 )]
 struct Slurm {
     /// The number of parts; each has a node to itself
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     nodes: usize,
     /// With `--by machine-kind`: the node feature that a kind of device needs
     #[arg(long, value_name = "DEVICE=FEATURE", value_parser = parse_pair, requires = "by")]

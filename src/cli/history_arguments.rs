@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::history::{History, read_loads};
+use crate::paths::{OUTPUT_DIR, variable};
 use crate::run_data::LoadRun;
 
 /// The flags that say where runs are read from.
@@ -23,11 +24,19 @@ impl HistoryArguments {
     /// # Errors
     /// A root does not exist or is no history.
     pub fn open(&self, reports: PathBuf) -> Result<History> {
-        for root in &self.roots {
-            let advice = "make one with `inferbench convert` or `inferbench store import`";
-            ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
-        }
+        self.roots.iter().try_for_each(|root| check(root))?;
         if self.roots.is_empty() { History::open(&[reports]) } else { History::open(&self.roots) }
+    }
+
+    /// Opens the same for a command that is about nothing but the history: a folder that `--output-dir` names has to be there, too.
+    ///
+    /// # Errors
+    /// Those of [`HistoryArguments::open`], and there is no such folder.
+    pub fn existing(&self, reports: PathBuf) -> Result<History> {
+        if self.roots.is_empty() && variable(OUTPUT_DIR).is_some() {
+            check(&reports)?;
+        }
+        self.open(reports)
     }
 
     /// The load tests of a history, the oldest first. One that cannot be read is named and left out.
@@ -49,4 +58,11 @@ impl HistoryArguments {
         ensure!(!root.is_file(), "{}: it is a file; only a folder of runs can be changed", root.display());
         Ok(root)
     }
+}
+
+/// Checks that the place of a history is there.
+fn check(root: &Path) -> Result<()> {
+    let advice = "make one with `inferbench convert` or `inferbench store import`";
+    ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
+    Ok(())
 }

@@ -46,6 +46,7 @@ use crate::backend::registry;
 use crate::history::write_whole;
 use crate::machine::processes::ending_signal;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
+use crate::printing::is_printed;
 use crate::report::table::{Table, fit_to_terminal, left_out, wrapped};
 use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
@@ -179,7 +180,8 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     if let Some(line) = left_out() {
         eprintln!("{}", wrapped(&line, 0).trim_end());
     }
-    result.map(ExitCode::from).unwrap_or_else(|error| {
+    let ended = |code| ExitCode::from(if is_printed() { code } else { exit_codes::USAGE });
+    result.map(ended).unwrap_or_else(|error| {
         eprintln!("inferbench: {error:#}");
         let is_interrupted = error.is::<harness::Interrupted>();
         ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
@@ -209,9 +211,9 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| format!("{text:?} is not NAME=VALUE"))
 }
 
-/// Writes a text into the file of `--output`, or prints it.
+/// Writes a text into the file of `--output`, or prints it if there is none or it is `-`.
 fn write_or_print(output: Option<&Path>, text: &str) -> anyhow::Result<()> {
-    match output {
+    match output.filter(|file| file.as_os_str() != "-") {
         Some(file) => write_whole(file, text.as_bytes())?,
         None => print!("{text}"),
     }
@@ -275,6 +277,12 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn a_minus_is_no_file() {
+        write_or_print(Some(Path::new("-")), "").unwrap();
+        assert!(!Path::new("-").exists());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Arg, Args};
 use serde_json::{Value, json};
 
 use super::Listing;
@@ -19,9 +19,24 @@ use crate::report::numbers::{megabytes, rounded};
 use crate::report::table::{Column, Table};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
+const EVERY_TARGET: &str = "`models` shows models, whatever they are to run on: leave it out";
+
+/// Takes the flags away that say what cases run on; their variables may be exported for `cargo bench`, and are not read.
+fn without_targets(flag: Arg) -> Arg {
+    let name = flag.get_id().as_str().to_owned();
+    let without = || flag.clone().env(None::<&str>).hide(true);
+    match name.as_str() {
+        "backend" | "torch_mode" | "device" => without().value_parser(|_: &str| Err::<String, _>(EVERY_TARGET)),
+        "dtype" => without().value_parser(|_: &str| Err::<Dtype, _>(EVERY_TARGET)),
+        "batch_sizes" => without().value_parser(|_: &str| Err::<usize, _>(EVERY_TARGET)),
+        _ => flag,
+    }
+}
+
 /// Show the models of a suite: parameters, size, operations, inputs
 #[derive(Args)]
 #[command(
+    mut_args(without_targets),
     after_help = "The table also says which backends have an artifact.\n\nExample:\n  inferbench models --suite quick --format json"
 )]
 pub struct Arguments {
@@ -128,4 +143,27 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
     let has_artifact = |name: &&str| backend::registry::check_model(name, model, model.dtype).is_ok();
     backend::registry::real().map(|entry| entry.name).filter(has_artifact).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_say_what_cases_run_on_are_refused() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            _arguments: Arguments,
+        }
+        let refused = |flag: &str, value: &str| {
+            let said = <Cli as clap::Parser>::try_parse_from(["models", flag, value]);
+            said.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        for flag in ["--backend", "--torch-mode", "--device", "--dtype", "--batch-sizes"] {
+            let message = refused(flag, "1");
+            assert!(message.contains("whatever they are to run on"), "{message}");
+        }
+        assert_eq!(refused("--model", "digits"), "");
+    }
 }

@@ -1,7 +1,7 @@
 //! `inferbench predict`: latency, throughput and memory of cases that were not measured, with their errors.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, is_separator};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::anchor;
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
-use crate::catalogue::{attempts, flags, read_toml, shell_word};
+use crate::catalogue::{attempts, flags, is_model_file, is_module, path_of, read_toml, shell_word};
 use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, predictions_text, schema,
@@ -23,7 +23,7 @@ use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
-use crate::report::json;
+use crate::report::{Format, json};
 use crate::run_data::{Peaks, Work};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
@@ -95,7 +95,17 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     history.latest()?;
     let mut lessons = lessons(&paths, &history, &read(&history, None)?.0);
     if arguments.evaluate {
-        print!("{}", evaluation_text(&evaluate(&lessons), &lessons, format));
+        let found = evaluate(&lessons);
+        if !found.errors.is_empty() || format == Format::Json {
+            print!("{}", evaluation_text(&found, &lessons, format));
+        }
+        if found.errors.is_empty() {
+            eprintln!(
+                "inferbench: nothing can be evaluated: too few models with a counted cost were measured on one backend, device and dtype; \
+                 fill the history by `inferbench run --suite small`"
+            );
+            return Ok(exit_codes::NOTHING_MEASURED);
+        }
         return Ok(exit_codes::OK);
     }
     let site = arguments.site(&mut lessons)?;
@@ -267,7 +277,7 @@ impl Arguments {
     fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Plan> {
         let mut selection = self.selection.clone();
         for word in &self.models {
-            let list = if Path::new(word).exists() { &mut selection.files } else { &mut selection.model };
+            let list = if is_path(word) { &mut selection.files } else { &mut selection.model };
             list.push(word.clone());
         }
         let lists = [&selection.model, &selection.files, &selection.path];
@@ -289,6 +299,13 @@ impl Arguments {
         }
         make_plan(paths, None, &selection, &EffortArguments::default())
     }
+}
+
+/// Whether a word means a file or folder, which may be missing, and not a model by its name.
+fn is_path(word: &str) -> bool {
+    let path = path_of(word);
+    let is_of_model = is_model_file(&path) || is_module(&path) || word.contains(".py:");
+    is_of_model || word.contains(is_separator) || path.exists()
 }
 
 /// The file of a model and that of the case's variant, as `--path` takes them: `net=net.onnx,int8=net-int8.onnx`.
@@ -340,6 +357,14 @@ mod tests {
         assert_eq!(files_of(&models, &case), "net=net.onnx,int8=net-int8.onnx");
         assert_eq!(files_of(&models, &Case::new("net", "ort", 1)), "net=net.onnx");
         assert_eq!(files_of(&[SuiteModel::from("net")], &case), "");
+    }
+
+    #[test]
+    fn a_word_with_a_separator_or_the_ending_of_a_model_is_a_path() {
+        for word in ["../nofile.onnx", "nofile.onnx", "net=nofile.pt", "nofile.py:make", "nofolder/", "src"] {
+            assert!(is_path(word), "{word}");
+        }
+        assert!(!is_path("resnet50") && !is_path("tinyllama-1.1b"));
     }
 
     #[test]

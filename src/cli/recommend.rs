@@ -106,24 +106,27 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let records: Vec<Record> =
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
     ensure!(!records.is_empty(), "no case passes the filters; without filters all cases of the history count");
-    let prices = arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default();
-    ensure!(
-        arguments.goal != Goal::Cost || prices.per_hour.values().all(|price| *price > 0.0),
-        "a machine with the price 0 cannot be compared: `--goal cost` goes by how many times as much another one costs"
-    );
     let options = Options {
         goal: arguments.goal,
         accuracy_loss: arguments.max_accuracy_loss,
         limits: Limits { is_verified_only: true, ..arguments.limits },
-        prices,
+        prices: arguments.prices()?,
         loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
+        programs: programs(&history),
         noise: noise_of(&records, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };
     if let Some(per) = arguments.per {
         let found = side_by_side(&records, &metrics, &options, per);
-        ensure!(!found.is_empty(), "nothing can be recommended; `inferbench recommend MODEL` says why");
+        if found.is_empty() {
+            if arguments.wanted.is_some() {
+                // It may be that there is no such model.
+                advise(&records, &metrics, &options)?;
+            }
+            eprintln!("inferbench: nothing can be recommended; `inferbench recommend MODEL` says why");
+            return Ok(exit_codes::NOTHING_MEASURED);
+        }
         let table = best_table(&found, options.goal, per);
         match format {
             Format::Json => print!("{}", json(&found)),
@@ -133,7 +136,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         return Ok(exit_codes::OK);
     }
     let mut all = advise(&records, &metrics, &options)?;
-    add_predictions(&mut all, &records, &lessons(&paths, &history, &every), &memory_of_machines(&history), &options);
+    let (lessons, memory_mb) = (lessons(&paths, &history, &every), memory_of_machines(&history));
+    add_predictions(&mut all, &records, &lessons, &memory_mb, &arguments.filter, &options);
     for advice in &mut all {
         let Some(record) = advice.chosen(&records) else { continue };
         let by_file = named([record, record], &[suite_of_run(&history, record), None]);
@@ -155,6 +159,25 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     print!("{}", render(&all, &decide, format));
     let is_answered = all.iter().any(|advice| advice.case_id.is_some());
     Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
+}
+
+impl Arguments {
+    fn prices(&self) -> Result<Prices> {
+        let Some(file) = &self.price else { return Ok(Prices::default()) };
+        ensure!(self.goal == Goal::Cost, "`--price` is for `--goal cost`: say that goal, or leave `--price` out");
+        let prices = read_prices(file)?;
+        ensure!(
+            prices.per_hour.values().all(|price| *price > 0.0),
+            "a machine with the price 0 cannot be compared: `--goal cost` goes by how many times as much another one costs"
+        );
+        Ok(prices)
+    }
+}
+
+/// The executables of the runs whose manifests say them, by the runs' ids.
+fn programs(history: &History) -> BTreeMap<String, String> {
+    let manifests = history.runs().iter().filter_map(|run| run.manifest().ok().flatten());
+    manifests.filter_map(|manifest| Some((manifest.run_id, manifest.program?))).collect()
 }
 
 /// The records and metrics of the newest runs, or of all. A run that cannot be read is said and left out.
@@ -358,6 +381,7 @@ fn suite_of(case: &Case, known: Option<Suite>) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Command, FromArgMatches};
     use jiff::Timestamp;
 
     use super::*;
@@ -387,6 +411,21 @@ mod tests {
     }
 
     #[test]
+    fn prices_are_for_the_goal_cost() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prices.toml");
+        fs_err::write(&file, "per_hour = { default = 0.34 }").unwrap();
+        let prices = |goal: &str| {
+            let words = ["recommend", "m", "--goal", goal, "--price", file.to_str().unwrap()];
+            let found = Arguments::augment_args(Command::new("recommend")).try_get_matches_from(words).unwrap();
+            Arguments::from_arg_matches(&found).unwrap().prices()
+        };
+        assert_eq!(prices("cost").unwrap().per_hour_of("h", "cpu"), Some(0.34));
+        let refused = prices("latency").unwrap_err().to_string();
+        assert!(refused.starts_with("`--price` is for `--goal cost`"), "{refused}");
+    }
+
+    #[test]
     fn each_machine_of_a_merged_run_has_its_memory_and_its_peaks() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("20260101T000000Z");
@@ -413,8 +452,10 @@ mod tests {
         let begun = Manifest::begun("20260101T000000Z".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
         let (first, second) = (machine("h", 8_000_000_000), machine("i", 4_000_000_000));
         let parts = vec![part(1, first.clone()), part(2, second)];
-        RunFolder::new(folder).write_manifest(&Manifest { machine: first, parts, ..begun }).unwrap();
+        let program = Some("1 bytes of 2".to_owned());
+        RunFolder::new(folder).write_manifest(&Manifest { machine: first, parts, program, ..begun }).unwrap();
         let history = History::open(&[root.path().to_owned()]).unwrap();
+        assert_eq!(programs(&history), BTreeMap::from([("20260101T000000Z".to_owned(), "1 bytes of 2".to_owned())]));
         let memory = BTreeMap::from([("h".to_owned(), 8000.0), ("i".to_owned(), 4000.0)]);
         assert_eq!(memory_of_machines(&history), memory);
         let peaks = lessons(&Paths::find(), &history, &records).peaks;

@@ -13,7 +13,7 @@ use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, advice_table, compare, section};
 use crate::definition::usable_name;
 use crate::exit_codes;
-use crate::history::{History, Run, write_whole};
+use crate::history::{History, RESULTS, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
 use crate::report::checks::CheckFormat;
 #[cfg(feature = "charts")]
@@ -135,14 +135,22 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         print!("{text}");
         return Ok(exit_codes::OK);
     };
-    write_whole(file, text.as_bytes())?;
-    // The index has links to pages about runs.
-    if arguments.output.is_none() && arguments.variants.is_none() {
-        let reports = paths.reports();
-        write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
+    // The page of several runs may be the first file in the folder of reports.
+    if arguments.output.is_none() {
+        fs_err::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     }
+    write_whole(file, text.as_bytes())?;
     if own_path.is_some() {
         println!("{}", file.display());
+    }
+    // The index has links to pages about runs.
+    let reports = paths.reports();
+    if arguments.output.is_none() && arguments.variants.is_none() && reports.is_dir() {
+        let page = index::render(&reports, &paths.criterion());
+        let written = page.and_then(|page| write_whole(&reports.join(index::INDEX), page.as_bytes()));
+        if let Err(why) = written {
+            eprintln!("the index of pages is not written: {why:#}");
+        }
     }
     Ok(exit_codes::OK)
 }
@@ -279,16 +287,15 @@ impl Arguments {
             return Ok(Asked { runs, folders, fleet: Some(fleet), history });
         }
         let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
-        let had_records = runs.iter().any(|run| !run.records.is_empty());
+        let has_records = runs.iter().any(|run| !run.records.is_empty());
+        ensure!(has_records, "{} has no row", asked[0].folder().join(RESULTS).display());
         for run in &mut runs {
             run.records.retain(|record| self.filter.matches(&record.case()));
         }
-        if had_records && runs.iter().all(|run| run.records.is_empty()) {
+        if runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        if had_records {
-            runs.retain(|run| !run.records.is_empty());
-        }
+        runs.retain(|run| !run.records.is_empty());
         let fleet = fleet_of(&runs, &prices, paths);
         Ok(Asked { runs, folders, fleet, history })
     }

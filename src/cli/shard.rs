@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 
 use super::Listing;
 use super::predict::predicted_latencies;
+use crate::backend::registry;
 use crate::definition::{Shard, Suite};
 use crate::exit_codes;
 use crate::harness::{Division, Request, divide};
@@ -28,7 +30,7 @@ use crate::selection::{EffortArguments, Selection};
 )]
 pub struct Arguments {
     /// The number of parts
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     count: usize,
     /// The folder for the suite files of the parts
     #[arg(long, value_name = "FOLDER", default_value = "parts")]
@@ -54,8 +56,11 @@ impl DivisionArguments {
     /// The suite, divided into so many parts of equal expected time.
     ///
     /// # Errors
-    /// It cannot be divided so.
+    /// It cannot be divided so, or a flag names a backend that there is not.
     pub fn divide(&self, paths: &Paths, count: usize) -> Result<Suite> {
+        for name in &self.selection.backend {
+            registry::entry(name).map_err(|failure| anyhow!(failure.message))?;
+        }
         let division = Division { count, ..self.division.clone() };
         let request = Request::of(self.selection.clone(), &self.effort, None);
         divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
@@ -98,4 +103,32 @@ fn listing(suite: &Suite, files: &[PathBuf]) -> Listing {
         }));
     }
     Listing { table, objects: objects.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parsed(words: &[&str]) -> Result<Arguments, clap::Error> {
+        Ok(<Cli as clap::Parser>::try_parse_from([&["shard"][..], words].concat())?.arguments)
+    }
+
+    #[test]
+    fn there_is_a_part_at_least() {
+        assert!(parsed(&["--count", "0"]).is_err());
+        assert_eq!(parsed(&["--count", "2"]).unwrap().count, 2);
+    }
+
+    #[test]
+    fn a_backend_that_there_is_not_is_refused() {
+        let arguments = parsed(&["--count", "1", "--backend", "null,nosuch"]).unwrap();
+        let error = arguments.of.divide(&Paths::find(), 1).unwrap_err().to_string();
+        assert!(error.starts_with("no backend \"nosuch\"; there are ort, tch"), "{error}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::history::{
 };
 use crate::paths::Paths;
 use crate::report::Format;
-use crate::report::index::RunList;
+use crate::report::index::{self, RunList};
 
 /// Keep a history of runs, copy it, thin it out, query it
 #[derive(Args)]
@@ -45,14 +45,27 @@ enum Command {
 }
 
 pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
-    let reports = Paths::find().reports();
+    let paths = Paths::find();
+    let reports = paths.reports();
     match command {
-        Command::Import(arguments) => arguments.run(history.only(&reports)?, &reports),
-        Command::Export(arguments) => arguments.run(&history.open(reports)?),
-        Command::Query(arguments) => arguments.run(|| history.open(reports)),
-        Command::Runs(arguments) => Ok(arguments.run(&history.open(reports)?)),
-        Command::Prune(arguments) => arguments.run(&History::open(&[history.only(&reports)?.to_owned()])?),
+        Command::Import(arguments) => arguments.run(history.only(&reports)?, &paths),
+        Command::Export(arguments) => arguments.run(&history.existing(reports)?),
+        Command::Query(arguments) => arguments.run(|| history.existing(reports)),
+        Command::Runs(arguments) => Ok(arguments.run(&history.existing(reports)?)),
+        Command::Prune(arguments) => {
+            history.only(&reports)?;
+            arguments.run(&history.existing(reports)?, &paths)
+        }
     }
+}
+
+/// Writes the page of all runs again, where it is or belongs.
+fn write_index(root: &Path, paths: &Paths) -> Result<()> {
+    let page = root.join(index::INDEX);
+    if page.is_file() || (root.is_dir() && root == paths.reports()) {
+        write_whole(&page, index::render(root, &paths.criterion())?.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// List the runs of the history: models, backends, the fastest cases
@@ -79,19 +92,43 @@ impl Runs {
         let is_wanted = |facts: &RunFacts| facts.has(&self.model, &self.backend);
         let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev(), is_wanted);
         Listing { table, objects: json!(facts) }.print(self.format);
+        if facts.is_empty() && !(self.model.is_empty() && self.backend.is_empty()) {
+            eprintln!("no run in {} has what --model and --backend ask for", history.places());
+        }
         unread.iter().for_each(|line| eprintln!("{line}"));
         if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
     }
 }
 
-/// The runs with these ids, the oldest first; all runs if there are no ids.
+/// The runs with these names, the oldest first; all runs if there are no names.
 fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
-    for id in ids {
-        let is_there = history.runs().iter().any(|run| run.name() == id);
-        ensure!(is_there, "no run {id:?} in {}; `inferbench store runs` lists them", history.places());
+    let runs = history.runs().iter().rev();
+    if ids.is_empty() {
+        return Ok(runs.collect());
     }
-    let is_chosen = |run: &&Run| ids.is_empty() || ids.iter().any(|id| run.name() == id);
-    Ok(history.runs().iter().rev().filter(is_chosen).collect())
+    let named: Vec<(&Run, Vec<String>)> = runs.map(|run| (run, names_of(run))).collect();
+    let fitting = |id: &String| named.iter().filter(|(_, names)| names.contains(id)).collect::<Vec<_>>();
+    let telling = |(_, names): &&(&Run, Vec<String>)| {
+        names.iter().find(|&name| fitting(name).len() == 1).or(names.last()).cloned().unwrap_or_default()
+    };
+    for id in ids {
+        let runs = fitting(id);
+        ensure!(!runs.is_empty(), "no run {id:?} in {}; `inferbench store runs` lists them", history.places());
+        let names = || runs.iter().map(telling).collect::<Vec<_>>().join(", ");
+        ensure!(runs.len() == 1, "{id:?} fits several runs; name one of {}", names());
+    }
+    let is_chosen = |(_, names): &&(&Run, Vec<String>)| ids.iter().any(|id| names.contains(id));
+    Ok(named.iter().filter(is_chosen).map(|(run, _)| *run).collect())
+}
+
+/// By what a run is known: its name, its machine's own name for it, its id, which several machines may have, and its folder.
+fn names_of(run: &Run) -> Vec<String> {
+    let mut names = vec![run.name().to_owned()];
+    if let Ok(RunFacts { run_id, host_id, .. }) = run.facts() {
+        names.extend([format!("{run_id}-{host_id}"), run_id]);
+    }
+    names.push(run.folder().display().to_string());
+    names
 }
 
 /// Copy runs into the history, each whole or not at all
@@ -111,8 +148,8 @@ struct Import {
 }
 
 impl Import {
-    fn run(&self, root: &Path, reports: &Path) -> Result<u8> {
-        let own = History::open(&[reports.to_owned()])?;
+    fn run(&self, root: &Path, paths: &Paths) -> Result<u8> {
+        let own = History::open(&[paths.reports()])?;
         let mut runs = Vec::new();
         if self.sources.is_empty() {
             own.latest()?;
@@ -149,6 +186,7 @@ impl Import {
                 }
             }
         }
+        write_index(root, paths)?;
         println!("{}", root.display());
         Ok(code)
     }
@@ -173,6 +211,7 @@ impl Export {
     fn run(&self, history: &History) -> Result<u8> {
         let target = &self.target;
         let runs = chosen(history, &self.runs)?;
+        ensure!(!runs.is_empty(), "nothing to export: there is no run in {}", history.places());
         match target.extension().and_then(|extension| extension.to_str()) {
             Some("csv") => {
                 let records = runs.into_iter().map(Run::records).collect::<Result<Vec<_>>>()?.concat();
@@ -226,7 +265,7 @@ struct Prune {
 }
 
 impl Prune {
-    fn run(&self, history: &History) -> Result<u8> {
+    fn run(&self, history: &History, paths: &Paths) -> Result<u8> {
         let before = self.before.map(|date| date.to_zoned(TimeZone::UTC)).transpose()?.map(|time| time.timestamp());
         let latest = &history.runs()[..self.keep.unwrap_or(0).min(history.runs().len())];
         let is_removed = |run: &&Run| {
@@ -247,7 +286,43 @@ impl Prune {
         }
         if runs.is_empty() {
             eprintln!("nothing to remove");
+        } else if !self.dry_run {
+            history.roots().iter().try_for_each(|root| write_index(root, paths))?;
         }
         Ok(exit_codes::OK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Case;
+    use crate::history::RESULTS;
+    use crate::run_data::Record;
+
+    #[test]
+    fn a_run_is_known_by_its_folder_and_its_id_unless_these_fit_several() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, run_id, host_id) in [("one", "r", "a"), ("r", "r", "b"), ("mine", "s", "a")] {
+            let folder = root.path().join(name);
+            fs_err::create_dir(&folder).unwrap();
+            let run = Record {
+                run_id: run_id.into(),
+                host_id: host_id.into(),
+                suite: "small".into(),
+                rustc_version: "rustc 1".into(),
+                ..Record::default()
+            };
+            let file = fs_err::File::create(folder.join(RESULTS)).unwrap();
+            write_records(&[run.about(&Case::new("m", "ort", 1))], file).unwrap();
+        }
+        let history = History::open(&[root.path().to_owned()]).unwrap();
+        let found = |id: &str| {
+            let runs = chosen(&history, &[id.to_owned()])?;
+            Ok::<_, anyhow::Error>(runs.iter().map(|run| run.name()).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(["one", "r-b", "mine", "s"].map(|id| found(id).unwrap()), ["one", "r", "mine", "mine"]);
+        assert_eq!(found("r").unwrap_err().to_string(), "\"r\" fits several runs; name one of one, r-b");
+        assert!(found("t").unwrap_err().to_string().contains("no run \"t\""));
     }
 }

@@ -15,10 +15,14 @@ use crate::report::json;
 use crate::report::numbers::three_digits;
 use crate::report::table::{Column, Table};
 
+/// The flags of a question, which is none in SQL.
+const QUESTION: [&str; 7] = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"];
+
 /// Find and group the records of all runs, or query the history with SQL
 #[derive(Args)]
 #[command(
-    after_help = "Columns are those of results.csv, such as latency_p50_ms, or the short names of `inferbench report --columns`, such as p50. \
+    after_help = "Columns are those of results.csv, such as latency_p50_ms, or the short names of `inferbench report --columns`, such as p50, \
+        but for interval, memory, outputs, ratio and level, which are no single column. \
         Rows whose status is not ok are left out, unless the query names the status. If the rows of one group did different work, a note names the \
         columns in which they differ.\n\n\
         SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, raw_benchmark_data \
@@ -33,7 +37,7 @@ pub struct Query {
     /// A query in DuckDB's SQL
     #[arg(
         required_unless_present_any = ["conditions", "groups", "shown", "since"],
-        conflicts_with_all = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"]
+        conflicts_with_all = QUESTION
     )]
     sql: Option<String>,
     #[command(flatten)]
@@ -44,7 +48,7 @@ pub struct Query {
     #[arg(long, value_enum, default_value = "table")]
     format: QueryFormat,
     /// Query this database file with SQL instead of the history
-    #[arg(long, value_name = "FILE", requires = "sql")]
+    #[arg(long, value_name = "FILE", requires = "sql", conflicts_with_all = QUESTION)]
     database: Option<PathBuf>,
 }
 
@@ -134,6 +138,21 @@ fn since(text: &str) -> Result<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_is_asked_in_sql() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            query: Query,
+        }
+        let parse = |arguments: &[&str]| {
+            let arguments = [&["query", "--database", "file"], arguments].concat();
+            <Cli as clap::Parser>::try_parse_from(arguments).map(|cli| cli.query.sql).map_err(|error| error.kind())
+        };
+        assert_eq!(parse(&["SELECT 1"]), Ok(Some("SELECT 1".to_owned())));
+        assert_eq!(parse(&["--by", "model"]), Err(clap::error::ErrorKind::ArgumentConflict));
+    }
 
     #[test]
     fn a_time_is_a_span_before_now_or_a_day() {

@@ -110,12 +110,13 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
         return of_folders(name, &[folder], NEW, paths);
     }
     // Criterion's baseline: what each case was last saved as, and which cases failed in the runs that saved it.
-    let has_saved = |folder: &RunFolder| {
-        folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name))
-    };
-    let folders: Vec<RunFolder> = RunFolder::all(&runs).into_iter().filter(has_saved).collect();
+    let folders: Vec<RunFolder> = RunFolder::all(&runs).into_iter().filter(|folder| has_saved(folder, name)).collect();
     ensure!(!folders.is_empty(), nothing_of_that_name(name, history, paths));
     of_folders(name, &folders, name, paths)
+}
+
+fn has_saved(folder: &RunFolder, baseline: &str) -> bool {
+    folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(baseline))
 }
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
@@ -149,11 +150,15 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
 
 fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String {
     let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let mut baselines = find_baselines(&paths.criterion());
+    // What Criterion itself compares with is of no run.
+    let is_saved = |baseline: &str| RunFolder::all(&paths.runs()).iter().any(|folder| has_saved(folder, baseline));
+    baselines.retain(|baseline| baseline != "base" || is_saved(baseline));
     format!(
         "no run, file or baseline {name:?}\n  baselines in {}: {} (of runs whose manifests are in {})\n  \
          newest runs in {}: {}\n  keep a baseline with `cargo bench -- --save-baseline {name}`",
         paths.criterion().display(),
-        list(find_baselines(&paths.criterion())),
+        list(baselines),
         paths.runs().display(),
         history.places(),
         list(history.runs().iter().take(5).map(|run| run.name().to_owned()).collect()),
@@ -165,6 +170,20 @@ mod tests {
     use super::*;
     use crate::definition::{Boundary, TimedOn};
     use crate::run_data::ManifestCase;
+
+    #[test]
+    fn what_criterion_itself_compares_with_is_not_offered() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::of(root.path().to_owned());
+        for baseline in ["base", "main"] {
+            let folder = paths.criterion().join("m/ort-cpu-f32/1").join(baseline);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("benchmark.json"), "{}").unwrap();
+        }
+        let history = History::open(&[paths.reports()]).unwrap();
+        let said = nothing_of_that_name("base", &history, &paths);
+        assert!(said.contains(": main (of runs"), "{said}");
+    }
 
     #[test]
     fn a_boundary_and_inputs_that_were_not_asked_for_are_not_gone() {

@@ -137,7 +137,7 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
     let replaced = of_model.len() - current.len();
     let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
     let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
-    let kinds = by_kind(repeated(&current, &options.drifted));
+    let kinds = by_kind(repeated(&current, options));
     let cases: Vec<Case> = kinds.iter().map(|(work, _)| work.case.clone()).collect();
     let of_kind = |(work, of_kind): (Work, Vec<Repeated<'_>>)| {
         let has_shapes = cases.iter().filter(|case| **case == work.case).count() > 1;

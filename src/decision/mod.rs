@@ -39,7 +39,7 @@ pub use side_by_side::{BestCase, Per, best_schema, best_table, side_by_side};
 pub use under_load::UnderLoad;
 pub use variants_output::schema;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
 use schemars::JsonSchema;
@@ -62,6 +62,8 @@ pub struct Options {
     pub loads: Vec<LoadResult>,
     /// Runs in which a machine was slower than usual.
     pub drifted: Vec<Drift>,
+    /// What tells the executable of a run from others, by the run's id: runs of one executable are of one build, whatever their commits are.
+    pub programs: BTreeMap<String, String>,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
@@ -77,6 +79,7 @@ impl Options {
             prices: Prices::default(),
             loads: Vec::new(),
             drifted: Vec::new(),
+            programs: BTreeMap::new(),
             noise: Noise::assumed(),
         }
     }
@@ -179,7 +182,7 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
         );
     }
     let current = repeated::of_newest_files(&of_model);
-    Ok(Variants { tables: rows::tables(repeated::repeated(&current, &options.drifted), metrics, options) })
+    Ok(Variants { tables: rows::tables(repeated::repeated(&current, options), metrics, options) })
 }
 
 /// The records of a model.

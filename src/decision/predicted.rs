@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::kind;
-use super::prediction::{Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
+use super::prediction::{Basis, Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
 use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
+use crate::compare::CaseFilter;
 use crate::definition::{Boundary, Case, ORIGINAL, TimedOn};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::{Record, Work};
@@ -46,13 +47,15 @@ impl PredictedCase {
 }
 
 /// Adds what is predicted of cases that were not measured: of each backend, device and batch size of these records, those that are within
-/// the limits and may be better than the recommended case; and the largest batch that is predicted to fit the memory of the machine.
+/// the limits and the filter and may be better than the recommended case; and the largest batch that is predicted to fit the memory of the
+/// machine.
 /// No prediction takes the place of a measured case: nobody has compared its outputs.
 pub fn add_predictions(
     all: &mut [Advice],
     records: &[Record],
     lessons: &Lessons,
     memory_mb: &BTreeMap<String, f64>,
+    filter: &CaseFilter,
     options: &Options,
 ) {
     let predictor = Predictor::new(lessons);
@@ -70,7 +73,7 @@ pub fn add_predictions(
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-        advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, options);
+        advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, filter, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
             let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
@@ -98,6 +101,7 @@ fn better(
     records: &[&Record],
     runtimes: &BTreeSet<(&str, &str)>,
     measured: Option<f64>,
+    filter: &CaseFilter,
     options: &Options,
 ) -> Vec<PredictedCase> {
     let tokens = tokens_of(records);
@@ -114,10 +118,12 @@ fn better(
             let case_id = case.to_string();
             let subject = Subject { runtime: Runtime::of(&case), work, ..example.subject.clone() };
             let of_case = tried.get(&(case_id.clone(), host_id));
-            if of_case.is_some_and(|works| works.iter().any(|work| work.is_same(&subject.work))) {
+            let is_tried = of_case.is_some_and(|works| works.iter().any(|work| work.is_same(&subject.work)));
+            if is_tried || !filter.matches(&case) {
                 continue;
             }
-            let Ok(prediction) = predictor.predict(&subject, &example.site) else { continue };
+            let prediction = predictor.predict(&subject, &example.site).ok();
+            let Some(prediction) = prediction.filter(|it| it.basis != Basis::Measured) else { continue };
             let (latency_ms, throughput_ips) = (prediction.latency_ms, prediction.throughput_ips);
             let quantity = |ms: f64, rate: f64| {
                 let figures = Record {

@@ -6,8 +6,9 @@
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use super::drift::{Drift, retain_usual};
-use crate::compare::is_repetition;
+use super::Options;
+use super::drift::retain_usual;
+use crate::compare::{is_like, is_repetition};
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
 use crate::statistics::geometric_mean;
@@ -21,8 +22,8 @@ pub struct Repeated<'a> {
 }
 
 /// By work and machine, in the order of the records.
-pub fn repeated<'a>(records: &[&'a Record], drifted: &[Drift]) -> Vec<Repeated<'a>> {
-    by_work_and_machine(records).into_iter().filter_map(|group| Repeated::new(group, drifted)).collect()
+pub fn repeated<'a>(records: &[&'a Record], options: &Options) -> Vec<Repeated<'a>> {
+    by_work_and_machine(records).into_iter().filter_map(|group| Repeated::new(group, options)).collect()
 }
 
 /// Groups of records, in the order of the records.
@@ -66,17 +67,26 @@ pub fn of_newest_files<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
 }
 
 impl<'a> Repeated<'a> {
-    fn new(mut group: Vec<&'a Record>, drifted: &[Drift]) -> Option<Self> {
+    fn new(mut group: Vec<&'a Record>, options: &Options) -> Option<Self> {
         group.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
         // A run that is named twice is one run.
         group.dedup_by(|one, other| one.run_id == other.run_id);
         let newest = *group.last()?;
         let is_ok = |record: &Record| record.status == Status::Ok;
-        group.retain(|record| is_ok(newest) && is_ok(record) && is_repetition(record, newest));
+        let program = options.programs.get(&newest.run_id);
+        // The commit is unknown outside of a repository.
+        let is_of_program = |record: &Record| {
+            program.is_some()
+                && options.programs.get(&record.run_id) == program
+                && record.artifact_sha256 == newest.artifact_sha256
+                && is_like(record, newest)
+        };
+        let is_repeated = |record: &Record| is_repetition(record, newest) || is_of_program(record);
+        group.retain(|record| is_ok(newest) && is_ok(record) && is_repeated(record));
         if group.is_empty() && is_ok(newest) {
             group.push(newest);
         }
-        retain_usual(&mut group, drifted);
+        retain_usual(&mut group, &options.drifted);
         Some(Repeated { newest, like: group })
     }
 

@@ -87,15 +87,15 @@ pub fn read_facts(bytes: &[u8]) -> Result<Option<RunFacts>> {
 }
 
 /// The rows of a CSV file of records, one at a time.
-struct Rows<R> {
+pub struct Rows<R> {
     reader: csv::Reader<R>,
     header: ByteRecord,
     schema_version: usize,
-    row: ByteRecord,
+    pub row: ByteRecord,
 }
 
 impl<R: Read> Rows<R> {
-    fn open(input: R) -> Result<Self> {
+    pub fn open(input: R) -> Result<Self> {
         let mut reader = csv::Reader::from_reader(input);
         let header = reader.byte_headers()?.clone();
         let mut rows = Rows { reader, header, schema_version: 0, row: ByteRecord::new() };
@@ -109,7 +109,10 @@ impl<R: Read> Rows<R> {
     }
 
     /// Goes to the next row, if there is one.
-    fn advance(&mut self) -> Result<bool> {
+    ///
+    /// # Errors
+    /// It is cut short, or of a newer schema version; the message names the line.
+    pub fn advance(&mut self) -> Result<bool> {
         if !self.reader.read_byte_record(&mut self.row)? {
             return Ok(false);
         }
@@ -128,7 +131,8 @@ impl<R: Read> Rows<R> {
         self.row.deserialize(Some(&self.header)).with_context(|| format!("line {}", self.line()))
     }
 
-    fn line(&self) -> u64 {
+    /// The line at which the row begins.
+    pub fn line(&self) -> u64 {
         self.row.position().map_or(0, csv::Position::line)
     }
 }

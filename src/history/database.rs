@@ -102,7 +102,7 @@ impl Database {
                 let mut files = vec![quoted_glob(&path)];
                 for run in runs {
                     let path = run.folder().join(table.file());
-                    if count_calls(&path).with_context(|| run.how_to_mend())? > 0 {
+                    if run.with_advice(count_calls(&path))? > 0 {
                         files.push(quoted_glob(&path));
                     }
                 }
@@ -118,7 +118,7 @@ impl Database {
                 format!("read_parquet({})", quoted_glob(&path))
             }
             Table::Runs | Table::Hardware | Table::Metrics => {
-                let rows = |run: &Run| run.rows(table).with_context(|| run.how_to_mend());
+                let rows = |run: &Run| run.with_advice(run.rows(table));
                 let rows = runs.iter().map(rows).collect::<Result<Vec<_>>>()?.concat();
                 write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
                 format!("read_parquet({})", quoted_glob(&path))
@@ -144,7 +144,7 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
             large.push(quoted_glob(&file));
             continue;
         }
-        let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
+        let bytes = run.with_advice(run.results_of_this_version())?;
         all.write_all(&bytes[header.len()..])?;
     }
     let columns = Table::Results.columns().iter();

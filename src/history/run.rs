@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use toml::Table as Row;
 
 use super::calls::{LATENCIES, count_calls};
-use super::csv::{read_facts, read_metrics, read_records, write_records};
+use super::csv::{Rows, read_facts, read_metrics, read_records, write_records};
 use super::facts::{RunFacts, Table};
 use super::parquet::texts_of;
 use crate::machine::Machine;
@@ -126,12 +126,16 @@ impl Run {
         self.results(|mut bytes| read_records(&mut bytes))
     }
 
-    /// The bytes of `results.csv` with the columns of this version.
+    /// The bytes of `results.csv` with the columns of this version. Rows after the first need not be right.
     pub(super) fn results_of_this_version(&self) -> Result<Vec<u8>> {
-        let bytes = fs_err::read(self.folder.join(RESULTS))?;
+        let path = self.folder.join(RESULTS);
+        let bytes = fs_err::read(&path)?;
         let mut whole = Vec::new();
         write_records(&[], &mut whole)?;
         if bytes.starts_with(&whole) && bytes.ends_with(b"\n") {
+            // A newer version may have the same columns.
+            let first = Rows::open(bytes.as_slice()).and_then(|mut rows| rows.advance());
+            first.with_context(|| path.display().to_string())?;
             return Ok(bytes);
         }
         // Of an older version, with other columns, or cut short.
@@ -224,10 +228,19 @@ impl Run {
 
     /// What to do with a run that cannot be read.
     pub fn how_to_mend(&self) -> String {
+        // The records and the manifest have numbers of their own, and say it in the same words.
+        if self.facts().is_err_and(|why| format!("{why:#}").contains("is newer than this inferbench")) {
+            return "update inferbench to read it".to_owned();
+        }
         format!(
             "convert or import the run again with `--replace`, or remove it with `inferbench store prune --run {}`",
             self.name
         )
+    }
+
+    /// What was read of the run. An error also says what to do with it.
+    pub(super) fn with_advice<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|why| anyhow!("{why:#}; {}", self.how_to_mend()))
     }
 
     /// Whether the two are one run that lies in two places.
@@ -248,6 +261,7 @@ pub(super) fn is_merged(run_id: &str) -> bool {
 mod tests {
     use super::*;
     use crate::definition::Case;
+    use crate::run_data::SCHEMA_VERSION;
 
     #[test]
     fn the_rows_of_a_merged_run_are_one_run_though_they_are_of_several_machines() {
@@ -267,5 +281,21 @@ mod tests {
         let names: Vec<(&str, usize)> = runs.iter().map(|run| (run.name(), run.records().unwrap().len())).collect();
         assert_eq!(names, [(other, 1), (other, 1), (merged, 2)]);
         assert_eq!(runs[2].facts().unwrap().host_id, "b", "it is known by the machine of its first row");
+    }
+
+    #[test]
+    fn a_run_of_a_newer_version_is_to_be_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut record = Record { host_id: "h".into(), ..Record::default() }.about(&Case::new("m", "ort", 1));
+        let mut advice = |version: u32| {
+            record.schema_version = version;
+            let file = fs_err::File::create(folder.path().join(RESULTS)).unwrap();
+            write_records(std::slice::from_ref(&record), file).unwrap();
+            let run = Run::in_folder(folder.path());
+            (run.results_of_this_version().is_ok(), run.how_to_mend())
+        };
+        assert_eq!(advice(99), (false, "update inferbench to read it".to_owned()));
+        let (is_read, advice) = advice(SCHEMA_VERSION);
+        assert!(is_read && advice.contains("store prune"), "{advice}");
     }
 }

@@ -53,7 +53,7 @@ fn cells(run: &Run, facts: &RunFacts) -> [Cell; 11] {
         false => Cell::from(text),
     };
     [
-        linked(&facts.run_id, REPORT),
+        linked(run.name(), REPORT),
         some_of(&facts.models).into(),
         facts.backends.as_str().into(),
         fastest(facts).into(),

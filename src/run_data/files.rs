@@ -27,14 +27,23 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Writes a file whole or not at all: a full disk or a kill leaves the old one.
+/// Writes a file whole or not at all: a full disk or a kill leaves the old one. A link stays, and the file that it leads to is
+/// replaced. What cannot be replaced, such as a device or a pipe, is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> Result<()> {
+        // What a link such as `/dev/fd/63` leads to may have no path. A file that it leads to is open for somebody else, who may append to it.
+        let is_open = path.is_symlink() && ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
+        let target = if path.is_symlink() { path.canonicalize().ok() } else { Some(path.to_owned()) };
+        if is_open || path.metadata().is_ok_and(|found| !found.is_dir() && (target.is_none() || !found.is_file())) {
+            let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+            return Ok(file.write_all(bytes)?);
+        }
+        let target = target.as_deref().unwrap_or(path);
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = hidden(0o666).tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        file.persist(path)?;
+        file.persist(target)?;
         Ok(())
     };
     write().with_context(|| path.display().to_string())
@@ -104,6 +113,24 @@ pub fn unused_name(parent: &Path, started: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_and_pipes_are_written_into() {
+        use std::os::fd::AsRawFd;
+
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(link.is_symlink() && !file.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        let (reader, writer) = std::io::pipe().unwrap();
+        write_whole(Path::new(&format!("/dev/fd/{}", writer.as_raw_fd())), b"new").unwrap();
+        drop(writer);
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "new");
+    }
 
     #[test]
     fn a_folder_that_is_being_written_is_not_listed() {

@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::catalogue::{files_of, is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
-    Boundary, DataSource, Dtype, MODULES, Phase, Suite, Sweep, TimedOn, TokenTests, backend_and_settings,
-    backend_of_flag, parse_device, with_settings,
+    Boundary, DataSource, Dtype, MODULES, Phase, Suite, SuiteModel, Sweep, TimedOn, TokenTests, backend_and_settings,
+    backend_of_flag, parse_device, usable_name, with_settings,
 };
 use crate::paths::{TRUST, trust};
 
@@ -138,10 +138,10 @@ pub struct EffortArguments {
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
     /// End with 0 even if cases failed or took too long; otherwise the exit code is 5
-    #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::BoolishValueParser::new())]
     pub allow_failed: bool,
     /// Let the runtimes write their logs into `debug.log` in the run's folder; this takes time, so do not trust the measured times
-    #[arg(long, env = "INFERBENCH_DEBUG", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "INFERBENCH_DEBUG", value_parser = clap::builder::BoolishValueParser::new())]
     pub debug: bool,
 }
 
@@ -221,6 +221,19 @@ fn put_modes<'a>(lists: impl IntoIterator<Item = &'a mut Vec<String>>, modes: &[
     Ok(())
 }
 
+/// The name of a file of which Criterion keeps no character is a hash in ids, and a reader has to know what its cases are called.
+fn say_hashed_names(models: &[SuiteModel]) {
+    for SuiteModel { name, path, .. } in models.iter().filter(|model| model.is_named_by_file) {
+        let Some(path) = path else { continue };
+        if usable_name(&path.file_stem().unwrap_or_default().to_string_lossy()).is_empty() {
+            eprintln!(
+                "{}: Criterion keeps a-z and 0-9 of a name, so the results call it {name}; `NAME=FILE` names it yourself",
+                path.display()
+            );
+        }
+    }
+}
+
 /// Replaces `own` by what flags say, if they say anything.
 fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
     if !said.is_empty() {
@@ -282,6 +295,7 @@ impl Suite {
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite> {
         if !selection.path.is_empty() || !selection.files.is_empty() {
             self.models = [models_of_files(&selection.path)?, models_of_paths(&selection.files)?].concat();
+            say_hashed_names(&self.models);
             self.include_found = false;
         }
         for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {
@@ -410,6 +424,16 @@ mod tests {
         let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
         assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
         assert_eq!(selection.backend, ["torch", "tch", "ort"]);
+    }
+
+    #[test]
+    fn a_flag_is_true_or_false_and_nothing_else() {
+        let command = <EffortArguments as Args>::augment_args(clap::Command::new("run"));
+        for name in ["allow_failed", "debug"] {
+            // `PATH` is set wherever tests run.
+            let said = command.clone().mut_arg(name, |flag| flag.env("PATH")).try_get_matches_from(["run"]);
+            assert!(said.unwrap_err().to_string().contains("not a boolean"));
+        }
     }
 
     #[test]

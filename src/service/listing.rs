@@ -1,5 +1,6 @@
 //! Lists of what there is: devices, models, suites, runs and records, with filters and pages.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
@@ -29,7 +30,7 @@ use crate::report::index::REPORT;
 use crate::run_data::Record;
 use crate::run_data::files::folders_with;
 
-/// Rows of a page where nothing is said, and at most. At least, it is one.
+/// Rows of a page where nothing is said, and at most.
 const ROWS: usize = 100;
 const MOST_ROWS: usize = 1000;
 
@@ -44,9 +45,9 @@ pub struct Page<T> {
 }
 
 /// A part of a list that is computed one by one.
-fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<usize>) -> Page<T> {
-    // A page without a row would be followed by itself.
-    let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(ROWS).clamp(1, MOST_ROWS));
+fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<NonZeroUsize>) -> Page<T> {
+    // Not 0: a page without a row would be followed by itself.
+    let (offset, limit) = (offset.unwrap_or(0), limit.map_or(ROWS, NonZeroUsize::get).min(MOST_ROWS));
     let mut items: Vec<T> = items.skip(offset).take(limit + 1).collect();
     let has_more = items.len() > limit;
     items.truncate(limit);
@@ -64,7 +65,7 @@ pub async fn devices(State(context): State<Arc<Context>>) -> Response {
 pub struct ModelsQuery {
     pub family: Option<String>,
     pub modality: Option<String>,
-    pub limit: Option<usize>,
+    pub limit: Option<NonZeroUsize>,
     pub offset: Option<usize>,
 }
 
@@ -94,7 +95,7 @@ pub struct RunsQuery {
     pub backend: Option<String>,
     /// Not older than this: `90s`, `15m`, `1h`, `7d`.
     pub max_age: Option<String>,
-    pub limit: Option<usize>,
+    pub limit: Option<NonZeroUsize>,
     pub offset: Option<usize>,
 }
 
@@ -140,7 +141,9 @@ pub async fn run(State(context): State<Arc<Context>>, Path(id): Path<String>) ->
         true => None,
         false => {
             context.may_read()?;
-            blocking(move || Ok(find(&context.paths, &name)?.and_then(|run| run.facts().ok()))).await?
+            let read = blocking(move || find(&context.paths, &name)?.map(|run| run.facts()).transpose()).await;
+            // A job is shown without facts that cannot be read.
+            if job.is_some() { read.unwrap_or_default() } else { read? }
         }
     };
     if job.is_none() && facts.is_none() {
@@ -206,7 +209,7 @@ pub struct RecordsQuery {
     pub status: Option<String>,
     /// Not older than this: `90s`, `15m`, `1h`, `7d`.
     pub max_age: Option<String>,
-    pub limit: Option<usize>,
+    pub limit: Option<NonZeroUsize>,
     pub offset: Option<usize>,
 }
 
@@ -357,7 +360,11 @@ async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + 
 
 #[cfg(test)]
 mod tests {
-    use super::{backend_of, dtype_of, in_words_of_records, page};
+    use std::num::NonZeroUsize;
+
+    use axum::extract::Query;
+
+    use super::{RunsQuery, backend_of, dtype_of, in_words_of_records, page};
 
     #[test]
     fn filters_take_the_names_that_requests_take() {
@@ -371,8 +378,15 @@ mod tests {
     fn a_page_beyond_the_end_is_empty() {
         let last = page(0..3, Some(usize::MAX), None);
         assert_eq!((last.items.len(), last.next_offset), (0, None));
-        assert_eq!(page(0..3, Some(1), Some(1)).next_offset, Some(2));
-        let least = page(0..3, None, Some(0));
-        assert_eq!((least.items, least.next_offset), (vec![0], Some(1)));
+        assert_eq!(page(0..3, Some(1), NonZeroUsize::new(1)).next_offset, Some(2));
+    }
+
+    #[test]
+    fn a_page_has_a_row_at_least() {
+        let asked = |query: &str| {
+            Query::<RunsQuery>::try_from_uri(&format!("/runs?{query}").parse().unwrap()).map(|asked| asked.0.limit)
+        };
+        assert_eq!(asked("limit=2").unwrap(), NonZeroUsize::new(2));
+        assert!(asked("limit=0").unwrap_err().body_text().contains("limit: "));
     }
 }

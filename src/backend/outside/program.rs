@@ -30,6 +30,10 @@ impl Program {
     }
 
     pub(super) fn start(&self) -> Result<OutsideProcess, CaseFailure> {
+        if self.command.trim().is_empty() {
+            let message = format!("the command of {} is empty: write a program with its arguments", self.name);
+            return Err(CaseFailure::unavailable(message));
+        }
         OutsideProcess::start(&self.name, shell(&self.command))
     }
 
@@ -115,6 +119,12 @@ impl Backend for Program {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_command_is_not_started() {
+        let failure = Program::new("mine", " ").start().err().unwrap();
+        assert_eq!(failure.message, "the command of mine is empty: write a program with its arguments");
+    }
 
     #[test]
     fn a_command_may_begin_with_variables_and_takes_the_place_of_the_shell() {

@@ -48,6 +48,27 @@ fn only_runs_of_the_newest_program_count() {
 }
 
 #[test]
+fn runs_of_one_executable_count_together_without_a_commit() {
+    let row = |month, ms| in_run(month, measured("int8", "ort", 3.0, ms, SAME));
+    let runs = |of_programs: [&str; 3], third: Record| {
+        let table = with(vec![in_run(1, original()), row(1, 1.0), row(2, 2.0), third], |options| {
+            let named = (1..4).zip(of_programs).filter(|(_, program)| !program.is_empty());
+            options.programs = named.map(|(month, program)| (format!("run{month}"), program.to_owned())).collect();
+        });
+        table.rows.into_iter().find(|row| row.record.variant == "int8").unwrap().run_ids
+    };
+    assert_eq!(runs(["a", "a", "a"], row(3, 4.0)), ["run1", "run2", "run3"]);
+    assert_eq!(runs(["b", "a", "a"], row(3, 4.0)), ["run2", "run3"]);
+    assert_eq!(runs(["", "", ""], row(3, 4.0)), ["run3"]);
+    for other in [
+        Record { library_version: Some("2".into()), ..row(3, 4.0) },
+        Record { artifact_sha256: Some("ab".into()), ..row(3, 4.0) },
+    ] {
+        assert_eq!(runs(["a", "a", "a"], other), ["run3"]);
+    }
+}
+
+#[test]
 fn the_answers_are_the_newest_over_labelled_samples() {
     let other = |month| at_commit("c0ffee", in_run(month, unlabelled("int8", "ort", 3.0, 1.0, (0.9, 0.999))));
     for (labelled, unlabelled) in [(1, 2), (2, 1)] {

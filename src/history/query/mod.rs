@@ -8,13 +8,14 @@ mod terms;
 use std::collections::BTreeSet;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use csv::ByteRecord;
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
-use super::run::Run;
+use super::csv::Rows;
+use super::run::{RESULTS, Run};
 use crate::definition::Status;
 
 pub use terms::{Condition, Figure, RecordColumn, SHORT_NAMES};
@@ -53,7 +54,7 @@ pub struct Question {
     /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
     #[arg(long = "sort", value_name = "COLUMN")]
     pub order: Option<String>,
-    /// The largest value first
+    /// The largest value first; without --sort and groups, of the first number of --show
     #[arg(long = "descending")]
     pub is_descending: bool,
     /// Show only the first rows of the answer
@@ -94,48 +95,60 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads the runs of a part of the history.
     fn read(&self, part: usize, runs: &[&Run]) -> Result<Found> {
+        let mut found = Found::default();
+        runs.iter().try_for_each(|run| run.with_advice(self.read_run(part, run, &mut found)))?;
+        Ok(found)
+    }
+
+    fn read_run(&self, part: usize, run: &Run, found: &mut Found) -> Result<()> {
         let cells = |columns: &[RecordColumn], row: &ByteRecord| -> Vec<String> {
             columns.iter().map(|column| column.cell(row).to_owned()).collect()
         };
-        let mut found = Found::default();
         let keys = self.keys.unwrap_or_default();
-        let (mut row, mut key) = (ByteRecord::new(), vec![String::new(); keys.len()]);
-        for run in runs {
-            let bytes = run.results_of_this_version().with_context(|| run.how_to_mend())?;
-            std::str::from_utf8(&bytes).with_context(|| run.how_to_mend())?;
-            let mut rows = csv::Reader::from_reader(bytes.as_slice());
-            while rows.read_byte_record(&mut row).with_context(|| run.how_to_mend())? {
-                found.seen += 1;
-                if !self.conditions.iter().all(|it| it.holds(it.column.cell(&row))) {
-                    continue;
-                }
-                if self.right.is_some_and(|status| status.cell(&row) != Status::Ok.name()) {
-                    found.left_out += 1;
-                    continue;
-                }
-                for (text, column) in key.iter_mut().zip(keys) {
-                    text.clear();
-                    text.push_str(column.cell(&row));
-                }
-                if self.keys.is_none() {
-                    key = vec![format!("{part} {}", found.seen)];
-                }
-                let place = found.groups.get_index_of(&key).unwrap_or_else(|| {
-                    let cells_of_figures = vec![Vec::new(); self.figures.len()];
-                    let group = Group { rows: 0, cells: cells_of_figures, work: cells(self.work, &row) };
-                    found.groups.insert_full(key.clone(), group).0
-                });
-                let group = &mut found.groups[place];
-                group.rows += 1;
-                let differs = self.work.iter().zip(&group.work).filter(|(column, first)| !column.is(first, &row));
-                found.differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
-                for (kept, figure) in group.cells.iter_mut().zip(self.figures) {
-                    let cell = figure.column.cell(&row);
-                    kept.extend((!cell.is_empty()).then(|| cell.to_owned()));
-                }
+        let mut key = vec![String::new(); keys.len()];
+        let asked = self.conditions.iter().map(|it| it.column).chain(keys.iter().copied());
+        let asked = asked.chain(self.figures.iter().map(|figure| figure.column));
+        let numbers: Vec<RecordColumn> = asked.filter(|column| column.is_number()).collect();
+        let named = || run.folder().join(RESULTS).display().to_string();
+        let bytes = run.results_of_this_version()?;
+        std::str::from_utf8(&bytes).with_context(named)?;
+        let mut rows = Rows::open(bytes.as_slice()).with_context(named)?;
+        while rows.advance().with_context(named)? {
+            for column in &numbers {
+                let (cell, name) = (column.cell(&rows.row), &column.column().name);
+                let is_right = cell.is_empty() || cell.parse::<f64>().is_ok();
+                ensure!(is_right, "{}: line {}: {name} is {cell:?}, and no number", named(), rows.line());
+            }
+            found.seen += 1;
+            if !self.conditions.iter().all(|it| it.holds(it.column.cell(&rows.row))) {
+                continue;
+            }
+            if self.right.is_some_and(|status| status.cell(&rows.row) != Status::Ok.name()) {
+                found.left_out += 1;
+                continue;
+            }
+            for (text, column) in key.iter_mut().zip(keys) {
+                text.clear();
+                text.push_str(column.cell(&rows.row));
+            }
+            if self.keys.is_none() {
+                key = vec![format!("{part} {}", found.seen)];
+            }
+            let place = found.groups.get_index_of(&key).unwrap_or_else(|| {
+                let cells_of_figures = vec![Vec::new(); self.figures.len()];
+                let group = Group { rows: 0, cells: cells_of_figures, work: cells(self.work, &rows.row) };
+                found.groups.insert_full(key.clone(), group).0
+            });
+            let group = &mut found.groups[place];
+            group.rows += 1;
+            let differs = self.work.iter().zip(&group.work).filter(|(column, first)| !column.is(first, &rows.row));
+            found.differing.extend(differs.map(|(column, _)| column.column().name.as_str()));
+            for (kept, figure) in group.cells.iter_mut().zip(self.figures) {
+                let cell = figure.column.cell(&rows.row);
+                kept.extend((!cell.is_empty()).then(|| cell.to_owned()));
             }
         }
-        Ok(found)
+        Ok(())
     }
 }
 
@@ -244,7 +257,12 @@ impl Question {
                 let is_of_group = is_grouped && !self.groups.contains(&figure.column);
                 Some(if is_of_group { figure.of_group()? } else { figure }.header())
             }
-            None => figures.first().filter(|_| is_grouped).map(|figure| figure.header()),
+            None if is_grouped => figures.first().map(|figure| figure.header()),
+            None if self.is_descending => {
+                let number = figures.iter().find(|figure| figure.column.is_number());
+                Some(number.context("--descending: no number is shown; name a column to sort by with --sort")?.header())
+            }
+            None => None,
         };
         if let Some(header) = header {
             let place = answer.columns.iter().position(|column| *column == header);
@@ -260,8 +278,6 @@ impl Question {
                 };
                 if self.is_descending { order.reverse() } else { order }
             });
-        } else if self.is_descending {
-            answer.rows.reverse();
         }
         answer.rows.truncate(self.limit.unwrap_or(usize::MAX));
         Ok(())
@@ -297,8 +313,8 @@ mod tests {
 
     use super::*;
     use crate::definition::Case;
-    use crate::history::{RESULTS, write_records};
-    use crate::run_data::Record;
+    use crate::history::write_records;
+    use crate::run_data::{Record, SCHEMA_VERSION};
 
     fn record(backend: &str, batch_size: usize, p50: Option<f64>) -> Record {
         let run = Record { run_id: "r".into(), host_id: "h".into(), git_dirty: Some(true), ..Record::default() };
@@ -354,6 +370,39 @@ mod tests {
         assert_eq!(json!(named.rows), json!([["wrong-output", 1, 0.1], ["ok", 1, 4.0]]));
         let nothing = rows(Question { conditions: parsed(&["backend=x"]), ..Question::default() });
         assert_eq!((nothing.rows.len(), nothing.notes), (0, vec!["none of the 2 rows passes".to_owned()]));
+    }
+
+    #[test]
+    fn the_largest_value_is_that_of_the_first_number_that_is_shown() {
+        let records = [record("ort", 1, Some(4.0)), record("tch", 1, Some(9.0)), record("ort", 8, Some(1.0))];
+        let descending = |shown: &[&str]| {
+            ask(&records, &Question { shown: parsed(shown), is_descending: true, ..Question::default() })
+        };
+        let rows = descending(&["backend", "p50"]).unwrap().rows;
+        assert_eq!(json!(rows), json!([["tch", 9.0], ["ort", 4.0], ["ort", 1.0]]));
+        assert!(descending(&["backend"]).unwrap_err().to_string().contains("--sort"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_by_its_file_and_line_before_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = Vec::new();
+        write_records(&[record("ort", 1, Some(4.25))], &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let refused = |from: &str, to: &str, question: &Question| {
+            assert!(text.contains(from), "{text}");
+            fs_err::write(folder.path().join(RESULTS), text.replace(from, to)).unwrap();
+            question.ask([&Run::in_folder(folder.path())]).unwrap_err().to_string()
+        };
+        let newer = refused(&format!(",{SCHEMA_VERSION},h,"), ",99,h,", &Question::default());
+        assert!(newer.contains("results.csv: line 2: schema version 99 is newer"), "{newer}");
+        assert!(newer.ends_with("; update inferbench to read it"), "{newer}");
+        let filtered = Question { conditions: parsed(&["p50<5"]), shown: parsed(&["model"]), ..Question::default() };
+        for question in [Question::default(), filtered] {
+            let wrong = refused(",4.25,", ",abc,", &question);
+            let reason = "results.csv: line 2: latency_p50_ms is \"abc\", and no number; convert";
+            assert!(wrong.contains(reason), "{wrong}");
+        }
     }
 
     #[test]

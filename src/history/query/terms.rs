@@ -11,7 +11,7 @@ use crate::history::columns::{Column, ColumnType};
 use crate::history::facts::Table;
 use crate::statistics::median;
 
-/// Shorter names of columns, which are also those of `report --columns`.
+/// Shorter names of columns of numbers, which are also those of `report --columns`.
 pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("batch", "batch_size"),
     ("p50", "latency_p50_ms"),
@@ -24,22 +24,37 @@ pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("first-token", "first_token_ms"),
     ("device-memory", "device_memory_mb"),
     ("host-memory", "memory_mb"),
+    ("memory-growth", "memory_growth_mb"),
     ("energy", "energy_j_per_sample"),
     ("power", "power_w"),
     ("load", "load_time_ms"),
     ("trace", "trace_time_ms"),
     ("compile", "compilation_time_ms"),
     ("first-call", "first_inference_ms"),
+    ("preprocess", "preprocess_ms"),
+    ("h2d", "h2d_ms"),
+    ("compute", "compute_ms"),
+    ("d2h", "d2h_ms"),
+    ("postprocess", "postprocess_ms"),
     ("gflops", "gflops_per_second"),
     ("roofline", "roofline_percent"),
     ("calls", "iterations"),
     ("disturbed", "disturbed_share"),
     ("accuracy", "accuracy"),
+    ("accuracy-change", "accuracy_change"),
     ("top5", "accuracy_top5"),
     ("cosine", "output_cosine"),
     ("error", "max_rel_error"),
     ("size", "model_size_mb"),
     ("parameters", "parameters"),
+];
+
+/// The same for columns of text.
+const SHORT_NAMES_OF_TEXT: &[(&str, &str)] = &[
+    ("host", "host_id"),
+    ("energy-source", "energy_kind"),
+    ("timed-samples", "timed_samples"),
+    ("stopped-by", "stopped_by"),
 ];
 
 /// A column of the records.
@@ -135,7 +150,8 @@ impl FromStr for RecordColumn {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let name = SHORT_NAMES.iter().find(|(short, _)| *short == text).map_or(text, |(_, name)| name);
+        let mut short_names = SHORT_NAMES.iter().chain(SHORT_NAMES_OF_TEXT);
+        let name = short_names.find(|(short, _)| *short == text).map_or(text, |(_, name)| name);
         RecordColumn::named(name).with_context(|| {
             let names = Table::Results.columns().iter().map(|column| column.name.as_str());
             let is_like = |name: &&str| name.contains(text) || strsim::jaro_winkler(name, text) > 0.85;
@@ -253,6 +269,14 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_names_are_of_columns_of_the_records() {
+        for (short, name) in SHORT_NAMES.iter().chain(SHORT_NAMES_OF_TEXT) {
+            assert_eq!(short.parse::<RecordColumn>().unwrap().column().name, *name, "{short}");
+        }
+        assert!("host".parse::<Condition>().is_err() && "host=h".parse::<Condition>().is_ok());
+    }
 
     #[test]
     fn conditions_compare_numbers_as_numbers_and_absent_values_with_nothing() {

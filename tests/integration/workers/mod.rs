@@ -102,6 +102,7 @@ fn the_variable_is_checked() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     for (value, message) in [
         ("python3 worker.py", "is not `name:command`, as in `mine:python3 mine.py`"),
+        ("mine: ", "is not `name:command`"),
         ("onnxruntime:x", "\"onnxruntime\" is a name of the backend \"ort\""),
         ("a:x;a:y", "\"a\" is a name of the backend \"a\""),
     ] {

@@ -8,6 +8,7 @@ use super::example::{Example, Lessons, Site};
 use super::fitted::{LeftOut, Quantity, Rows};
 use super::predictor::{Basis, Predictor};
 use crate::catalogue::OPERATORS;
+use crate::compare::CaseFilter;
 use crate::decision::{Goal, Limits, Options, add_predictions, advise};
 use crate::definition::Phase;
 use crate::report::tests::record;
@@ -293,10 +294,32 @@ fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() 
         let limits = Limits { min_rate, ..Limits::default() };
         let options = Options { goal: Goal::Throughput, limits, ..Options::new("asked") };
         let mut found = advise(&records, &[], &options).unwrap();
-        add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
-        let named: Vec<&str> = found[0].predicted.iter().map(|it| it.case_id.as_str()).collect();
-        assert!(matches!(named[..], [id] if id.ends_with("/ort-cpu-f32/1")), "{min_rate:?}: {named:?}");
+        let mut named = |filter: &CaseFilter| {
+            add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), filter, &options);
+            found[0].predicted.iter().map(|it| it.case_id.clone()).collect::<Vec<String>>()
+        };
+        let all = named(&CaseFilter::default());
+        assert!(matches!(&all[..], [id] if id.ends_with("/ort-cpu-f32/1")), "{min_rate:?}: {all:?}");
+        // What the user leaves out is not predicted.
+        assert!(named(&CaseFilter { backend: vec!["tch".into()], ..CaseFilter::default() }).is_empty());
     }
+}
+
+#[test]
+fn a_case_that_was_measured_is_not_said_to_be_predicted() {
+    let own = |batch_size: usize, ms: f64| {
+        let input_shape = Some(format!("{batch_size}x3x200x200"));
+        let record = Record { batch_size, input_shape, verified: Some(true), ..row("asked", 200, 1, ms) };
+        Record { case_id: record.case().to_string(), ..record }
+    };
+    // The history has a faster case that the records lack.
+    let records = [own(4, 20.0)];
+    let lessons = of(&[networks(4), vec![own(1, 1.0)], records.to_vec()].concat());
+    let options = Options::new("asked");
+    let mut found = advise(&records, &[], &options).unwrap();
+    assert_eq!(found[0].case_id.as_ref(), Some(&records[0].case_id));
+    add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &CaseFilter::default(), &options);
+    assert!(found[0].predicted.is_empty(), "{:?}", found[0].predicted);
 }
 
 #[test]
