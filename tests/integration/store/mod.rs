@@ -108,7 +108,8 @@ fn kept_calls(run: &Path) -> Vec<String> {
 
 fn cut(path: &Path) {
     let bytes = fs::read(path).unwrap();
-    fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    // Half of a file with two rows may be its header, which is a whole file.
+    fs::write(path, &bytes[..bytes.len() * 2 / 3]).unwrap();
 }
 
 #[test]
