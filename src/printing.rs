@@ -26,7 +26,7 @@ macro_rules! eprintln {
     };
 }
 
-/// Whether writing to standard output has failed for another reason than that nobody reads.
+/// True once a write to standard output has failed, for example because the disk is full. A closed pipe does not count.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Says so once if writing has failed for another reason than that nobody reads. What else a command writes is not lost by it.

@@ -69,7 +69,7 @@ pub struct NamedSession {
 
 struct Names {
     pointers: Vec<*const c_char>,
-    /// What they point to.
+    /// The strings to which the pointers lead.
     _names: Vec<CString>,
 }
 

@@ -24,7 +24,7 @@ use crate::statistics::{mean, median};
 pub const ARM_PROTOCOL: u32 = 3;
 /// The times of the calls of a slice are told one by one if there are no more than these.
 const MOST_TOLD: usize = 16;
-/// What an arm that has loaded its case elsewhere is told.
+/// The line that tells an arm, which has loaded its case on other processors, to go on to its own and warm up.
 pub const WARM_UP: &str = "warm-up";
 /// Answers begin with this word: libraries may print to standard output too.
 const ANSWER: &str = "arm ";

@@ -300,7 +300,7 @@ fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() 
         };
         let all = named(&CaseFilter::default());
         assert!(matches!(&all[..], [id] if id.ends_with("/ort-cpu-f32/1")), "{min_rate:?}: {all:?}");
-        // What the user leaves out is not predicted.
+        // Cases that the user's filter leaves out are not predicted.
         assert!(named(&CaseFilter { backend: vec!["tch".into()], ..CaseFilter::default() }).is_empty());
     }
 }
