@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -145,11 +145,15 @@ impl Run {
     }
 
     fn results<T>(&self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        const CUT_SHORT: &str = "cut short: its last line has no end";
         let path = self.folder.join(RESULTS);
         let bytes = fs_err::read(&path)?;
-        let found = read(&bytes).with_context(|| path.display().to_string())?;
-        ensure!(bytes.ends_with(b"\n"), "{}: cut short: its last line has no end", path.display());
-        Ok(found)
+        let found = match read(&bytes) {
+            found if bytes.ends_with(b"\n") => found,
+            Ok(_) => Err(anyhow!(CUT_SHORT)),
+            Err(error) => Err(error.context(CUT_SHORT)),
+        };
+        found.with_context(|| path.display().to_string())
     }
 
     /// The metrics of the cases: figures that are no columns of their records. A run may have none.

@@ -7,7 +7,7 @@ pub mod synthetic;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -191,14 +191,26 @@ pub trait Run {
 
 impl Run for Command {
     fn finish(&mut self) -> Finished {
-        let output = self.stdin(Stdio::null()).output().unwrap();
+        let command = self.stdin(Stdio::null());
+        let output = until_it_starts(|| command.output());
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
     fn start(&mut self, log: &Path) -> Running {
         self.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
-        Running(self.process_group(0).spawn().unwrap())
+        let command = self.process_group(0);
+        Running(until_it_starts(|| command.spawn()))
+    }
+}
+
+/// A program that a test has just written may still be open in a process that another test is starting.
+fn until_it_starts<T>(mut start: impl FnMut() -> io::Result<T>) -> T {
+    loop {
+        match start() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(10)),
+            started => return started.unwrap(),
+        }
     }
 }
 
