@@ -136,8 +136,8 @@ pub fn read_estimates(folder: &Path) -> Result<Estimates> {
 }
 
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T> {
-    let parsed = fs::read(folder.join(name)).map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
-    parsed.flatten().map_err(|error| anyhow!("unreadable: {name}: {error}"))
+    let parsed = fs::read(folder.join(name)).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
+    parsed.map_err(|error| anyhow!("unreadable: {name}: {error}"))
 }
 
 fn has_same_sums(sample: &SampleJson, log: &LatencyLog) -> bool {

@@ -1,5 +1,5 @@
 //! `print!`, `println!` and `eprintln!` of this crate, which go on where those of the standard library panic: a reader of the output that
-//! has gone away (`| head`) must not end a run. The panics of libraries that become errors are not printed.
+//! has gone away (`| head`) must not end a run. Panics of libraries that are turned into errors are not printed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -29,7 +29,7 @@ macro_rules! eprintln {
 /// True once a write to standard output has failed, for example because the disk is full. A closed pipe does not count.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Says so once if writing has failed for another reason than that nobody reads. What else a command writes is not lost by it.
+/// Reports the first failed write, unless its reason is that nobody reads. The command goes on, so that its other results are not lost.
 pub(crate) fn without_reader(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != std::io::ErrorKind::BrokenPipe

@@ -58,9 +58,9 @@ pub(super) fn check_graphs(
     if of_blocks.contains(&dtype) {
         return Ok(());
     }
-    let names = names(of_blocks);
-    let why =
-        format!("weights in blocks are not multiplied with activations of {dtype} here: choose `--dtype {names}`");
+    let choices: Vec<String> = of_blocks.iter().map(|own| format!("`--dtype {own}`")).collect();
+    let choices = choices.join(" or ");
+    let why = format!("weights in blocks are not multiplied with activations of {dtype} here: choose {choices}");
     Err(CaseFailure::unsupported(why))
 }
 

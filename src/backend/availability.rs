@@ -16,6 +16,7 @@ use super::interface::DeviceReport;
 use super::registry::{self, Entry};
 use crate::definition::{CaseFailure, Dtype, Model, Status, device_kind};
 use crate::exit_codes;
+use crate::machine::processes::own_executable;
 use crate::selection::Capabilities;
 
 /// The variable that makes a process a probe; its value is `backend device`.
@@ -116,13 +117,13 @@ impl Capabilities for Registry {
 }
 
 fn ask(entry: &Entry, device: &str) -> Answer {
-    let failed = |error: std::io::Error| CaseFailure::unavailable(format!("probing {device}: {error}"));
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let failed = |error: anyhow::Error| CaseFailure::unavailable(format!("probing {device}: {error:#}"));
+    let mut command = Command::new(own_executable().map_err(failed)?);
     command.env(PROBE, format!("{} {device}", entry.name)).envs([found_so_far()]);
     if let Ok(backend) = entry.backend() {
         command.envs(backend.process_environment(device));
     }
-    answer_of(command, device, PATIENCE).map_err(failed)?
+    answer_of(command, device, PATIENCE).map_err(|error| failed(error.into()))?
 }
 
 /// Runs a probe and reads its answer.
@@ -147,8 +148,9 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
     // Libraries print there too, before and after.
     let answer = read(&said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
     let words = read(&words)?;
-    let last = words.lines().next_back().unwrap_or_default();
-    let silent = || format!("the probe of {device} ended with {status}; its last words: {last}");
+    let last = words.lines().rev().find(|line| !line.trim().is_empty());
+    let said = last.map_or_else(String::new, |line| format!("; its last words: {line}"));
+    let silent = || format!("the probe of {device} ended with {status}{said}");
     Ok(answer.unwrap_or_else(|| Err(CaseFailure::unavailable(silent()))))
 }
 
@@ -182,5 +184,7 @@ mod tests {
     fn a_probe_that_crashes_leaves_its_last_words() {
         let answer = answer_of_script("echo 'no driver' >&2; exit 3").unwrap_err().message;
         assert!(answer.contains("exit status: 3") && answer.ends_with("its last words: no driver"), "{answer}");
+        let answer = answer_of_script("echo >&2; exit 3").unwrap_err().message;
+        assert!(answer.ends_with("ended with exit status: 3"), "{answer}");
     }
 }

@@ -14,7 +14,7 @@ pub struct Closures(pub BTreeMap<String, Closure>);
 
 impl Closures {
     fn find(&'static self, name: &str) -> Result<&'static Closure, CaseFailure> {
-        self.0.get(name).ok_or_else(|| CaseFailure::unsupported(format!("{name} is a model and no closure")))
+        self.0.get(name).ok_or_else(|| CaseFailure::unsupported(format!("{name} is a model, and not a closure")))
     }
 }
 

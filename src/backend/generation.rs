@@ -125,12 +125,15 @@ pub(super) struct Lengths {
 
 impl Lengths {
     /// # Errors
-    /// The length of the prompt is not known, or the model has too few positions for it.
+    /// The length of the prompt is not known, the model has too few positions for it, or decoding would make no token.
     pub fn of(request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
-        let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
+        let unknown = || CaseFailure::failed("the length of the prompt is not known: set `seq_lens`");
         let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
         let generation = request.model.generation.as_ref();
         let wanted = generation.and_then(|generation| generation.new_tokens).unwrap_or(STEPS);
+        if wanted == 0 && request.phase == Phase::Decode {
+            return Err(CaseFailure::failed("`new_tokens` is 0, and decoding makes at least 1 token"));
+        }
         let compared = if request.artifacts.reference.is_some() { STEPS } else { STEPS.min(wanted) };
         let Some(positions) = generation.and_then(|generation| generation.positions) else {
             return Ok(Lengths { prompt, steps: wanted, compared_steps: compared });
@@ -140,7 +143,7 @@ impl Lengths {
         let left = positions.checked_sub(prompt).filter(|left| *left >= least);
         let left = left.ok_or_else(|| {
             CaseFailure::unsupported(format!(
-                "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
+                "a prompt of {prompt} positions fills or exceeds the model's {positions}: set shorter `seq_lens`"
             ))
         })?;
         Ok(Lengths { prompt, steps: wanted.min(left), compared_steps: compared.min(left) })
@@ -341,36 +344,24 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
     let mut next =
         NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
-        let mut best = (0, f64::NEG_INFINITY);
-        let mut sum = 0.0;
-        for (token, &logit) in row.iter().enumerate() {
-            let logit = f64::from(logit);
-            if logit > best.1 {
-                // The sum is of exponentials relative to the largest logit.
-                sum *= (best.1 - logit).exp();
-                best = (token, logit);
-            }
-            // Of two logits of minus infinity, the difference is no number.
-            if logit != f64::NEG_INFINITY {
-                sum += (logit - best.1).exp();
-            }
-        }
-        let token = given.map_or(Some(best.0), |given| usize::try_from(*given.get(place)?).ok());
-        let logit = token.and_then(|token| row.get(token)).copied();
-        let logit = logit.ok_or_else(|| {
+        let best = likeliest(row);
+        let token = given.map_or(Some(best), |given| usize::try_from(*given.get(place)?).ok());
+        let logits = || row.iter().map(|&logit| f64::from(logit));
+        let logit = token.and_then(|token| row.get(token)).map(|&logit| f64::from(logit)).ok_or_else(|| {
             CaseFailure::failed(format!("the text has a token that is not among the model's {}", row.len()))
         })?;
-        next.likeliest.push(best.0 as i64);
-        let log_of_all = best.1 + sum.ln();
-        next.losses.push(log_of_all - f64::from(logit));
+        next.likeliest.push(best as i64);
+        let largest = f64::from(row[best]);
+        let log_of_all = largest + logits().map(|logit| (logit - largest).exp()).sum::<f64>().ln();
+        next.losses.push(log_of_all - logit);
         if log_probabilities {
-            next.log_probabilities.push(row.iter().map(|&logit| (f64::from(logit) - log_of_all) as f32).collect());
+            next.log_probabilities.push(logits().map(|logit| (logit - log_of_all) as f32).collect());
         }
-        let finite = row.iter().map(|&logit| f64::from(logit)).filter(|logit| logit.is_finite());
-        let largest = finite.fold(0.0_f64, |largest, logit| largest.max(logit.abs()));
-        let gap = (best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE);
+        let finite = logits().filter(|logit| logit.is_finite());
+        let largest_absolute = finite.fold(f64::MIN_POSITIVE, |largest, logit| largest.max(logit.abs()));
+        let gap = (largest - logit) / largest_absolute;
         // A comparison with NaN is false, so that it would be passed over.
-        next.gaps.push(if row.iter().any(|logit| logit.is_nan()) { f64::NAN } else { gap });
+        next.gaps.push(if logits().any(f64::is_nan) { f64::NAN } else { gap });
     }
     Ok(next)
 }
@@ -426,6 +417,8 @@ pub(super) fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFai
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::{Dimension, Dtype, ElementType, Generation, Model, Sizes};
+    use crate::fixture::Artifacts;
 
     #[test]
     fn every_nth_logit_of_a_large_vocabulary_is_compared() {
@@ -440,6 +433,32 @@ mod tests {
         assert_eq!((values[1], values[683]), (3.0, 2049.0));
         let of_positions = HostTensor { shape: vec![2, 3, 2], data: logits(6).data };
         assert_eq!(compared_logits(&of_positions).unwrap().data, TensorData::F32(vec![4.0, 5.0, 10.0, 11.0]));
+    }
+
+    #[test]
+    fn decoding_has_room_for_a_token_or_is_refused() {
+        let shape = vec![Dimension::Fixed(1), Dimension::Fixed(8)];
+        let mut model = Model::of_tensors("m", vec![TensorSpec::new("tokens", ElementType::I64, shape)], Vec::new());
+        let mut lengths = |phase, new_tokens, positions| {
+            let (new_tokens, positions) = (Some(new_tokens), Some(positions));
+            model.generation =
+                Some(Generation { tokens: "tokens".into(), new_tokens, positions, ..Generation::default() });
+            let lengths = Lengths::of(&LoadRequest {
+                model: &model,
+                artifacts: &Artifacts::default(),
+                phase,
+                sizes: Sizes { batch: 1, sequence: None },
+                device: "cpu",
+                dtype: Dtype::F32,
+                threads: 1,
+                instances: 1,
+                callers: 1,
+            });
+            lengths.ok().map(|lengths| (lengths.prompt, lengths.steps))
+        };
+        assert_eq!(lengths(Phase::Decode, 4, 10), Some((8, 2)));
+        assert_eq!([lengths(Phase::Decode, 4, 8), lengths(Phase::Prefill, 4, 8)], [None, Some((8, 0))]);
+        assert_eq!([lengths(Phase::Decode, 0, 10), lengths(Phase::Prefill, 0, 10)], [None, Some((8, 0))]);
     }
 
     #[test]

@@ -231,23 +231,16 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     type Cache = (Values<R::Value>, OfAStep);
 
     fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
-        let made = made_values(&self.model, inputs)?;
-        let upload = |(name, value): &(String, HostTensor)| -> Result<(Name, R::Value), CaseFailure> {
-            Ok((name.as_str().into(), runtime.upload(value)?))
+        let upload = |(name, value): (&str, &HostTensor)| -> Result<(Name, R::Value), CaseFailure> {
+            Ok((name.into(), runtime.upload(value)?))
         };
-        let [prefill, decode] =
-            made.map(|made| made.into_iter().filter(|(name, _)| self.reads(name)).collect::<Vec<_>>());
-        let mut values = Values::new();
-        for (input, tensor) in self.model.inputs.iter().zip(inputs).filter(|(input, _)| self.reads(&input.name)) {
-            values.insert(input.name.as_str().into(), runtime.upload(tensor)?);
-        }
-        for one in &prefill {
-            values.extend([upload(one)?]);
-        }
-        let for_steps = decode.iter().map(upload).collect::<Result<_, _>>()?;
-        let differs = |(name, _): &&(String, HostTensor)| differs_in_steps(name);
-        let of_a_step = decode.iter().filter(differs).map(|(name, value)| (name.as_str().into(), value.shape.clone()));
-        Ok((values, for_steps, of_a_step.collect()))
+        let is_read = |(name, _): &(&str, &HostTensor)| self.reads(name);
+        let [prefill, decode] = &made_values(&self.model, inputs)?;
+        let given = self.model.inputs.iter().map(|input| input.name.as_str()).zip(inputs);
+        let for_prefill = given.chain(named(prefill)).filter(is_read).map(upload).collect::<Result<_, _>>()?;
+        let for_steps = named(decode).filter(is_read).map(upload).collect::<Result<_, _>>()?;
+        let of_a_step = named(decode).filter(is_read).filter(|(name, _)| differs_in_steps(name));
+        Ok((for_prefill, for_steps, of_a_step.map(|(name, value)| (name.into(), value.shape.clone())).collect()))
     }
 
     fn prefill(
@@ -309,6 +302,10 @@ pub(super) fn made_values(model: &Model, inputs: &[HostTensor]) -> Result<[Vec<(
         .collect()
     };
     Ok([of_phase(Phase::Prefill, 0..prompt), of_phase(Phase::Decode, prompt..prompt + 1)])
+}
+
+fn named(values: &[(String, HostTensor)]) -> impl Iterator<Item = (&str, &HostTensor)> {
+    values.iter().map(|(name, value)| (name.as_str(), value))
 }
 
 /// True if a value that is made for one step differs from that of the next step.

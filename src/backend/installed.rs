@@ -3,6 +3,7 @@
 //! A process asks once for each runtime, and the processes that it starts get its answers: a run has one runtime from its beginning to
 //! its end, whatever happens to an environment meanwhile.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -33,40 +34,38 @@ pub struct Installed {
     pub origin: Origin,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
-    /// The variable of that name.
-    Variable(String),
-    /// A Python environment.
-    Environment(PathBuf),
+    /// A variable names it.
+    Variable,
+    /// It is in a Python environment.
+    Environment,
+    /// `inferbench setup` got it.
     Setup,
 }
 
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Origin::Variable(name) => f.write_str(name),
-            Origin::Environment(folder) => folder.display().fmt(f),
-            Origin::Setup => f.write_str("inferbench setup"),
-        }
-    }
-}
-
-/// A Python environment: its name for a person, and the folders in which it finds packages.
+/// A Python environment, with the folders in which it finds packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    pub folder: PathBuf,
+    folder: PathBuf,
     packages: Vec<PathBuf>,
 }
 
 impl Environment {
     /// The environment of a folder, or of a Python in it. A folder into which pip has put packages by `--target` is one, too.
     pub fn of(place: &Path) -> Self {
-        let python = place.parent().and_then(Path::parent).filter(|_| place.is_file());
+        // conda on Windows has its Python in the environment's own folder.
+        let is_own = |folder: &&Path| !["bin", "scripts"].contains(&name_of(folder).to_lowercase().as_str());
+        let python = place.ancestors().skip(1).find(is_own).filter(|_| place.is_file());
         let folder = python.unwrap_or(place).to_owned();
         let mut packages = Vec::new();
         for libraries in ["lib", "lib64"].map(|name| folder.join(name)) {
-            for of_version in children(&libraries).filter(|it| name_of(it).starts_with("python")) {
+            // An environment that was upgraded keeps the folders of older versions.
+            let minor = |it: &PathBuf| name_of(it).strip_prefix("python3.").and_then(|minor| minor.parse::<u32>().ok());
+            let mut of_versions: Vec<PathBuf> =
+                children(&libraries).filter(|it| name_of(it).starts_with("python")).collect();
+            of_versions.sort_by_key(|it| Reverse(minor(it)));
+            for of_version in of_versions {
                 packages.extend(["site-packages", "dist-packages"].map(|name| of_version.join(name)));
             }
         }
@@ -193,14 +192,13 @@ impl Search<'_> {
     ) -> Option<Installed> {
         let look = || {
             let of = |environment: &Environment| {
-                let origin = Origin::Environment(environment.folder.clone());
-                Some(Installed { path: in_environment(environment)?, origin })
+                Some(Installed { path: in_environment(environment)?, origin: Origin::Environment })
             };
             if let Some(only) = self.environment {
                 return of(&Environment::of(only));
             }
-            if let Some((name, path)) = self.variable.and_then(|name| Some((name, variable(name)?))) {
-                return Some(Installed { path: path.into(), origin: Origin::Variable(name.into()) });
+            if let Some(path) = self.variable.and_then(variable) {
+                return Some(Installed { path: path.into(), origin: Origin::Variable });
             }
             active().find_map(of).or_else(|| Some(Installed { path: of_setup()?, origin: Origin::Setup }))
         };
@@ -229,4 +227,31 @@ fn children(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 fn name_of(path: &Path) -> String {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_found_by_its_python_and_its_newest_packages_come_first() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("env");
+        let version_of = |python: &str, packages: &[&str]| {
+            for (packages, number) in packages.iter().zip(1..) {
+                fs_err::create_dir_all(folder.join(packages).join(format!("torch-{number}.dist-info"))).unwrap();
+            }
+            let python = folder.join(python);
+            fs_err::create_dir_all(python.parent().unwrap()).unwrap();
+            fs_err::write(&python, "").unwrap();
+            let version = Environment::of(&python).version("torch");
+            fs_err::remove_dir_all(&folder).unwrap();
+            version
+        };
+        let versions = ["9", "10", "8"].map(|minor| format!("lib/python3.{minor}/site-packages"));
+        assert_eq!(version_of("bin/python3", &versions.each_ref().map(String::as_str)).as_deref(), Some("2"));
+        for python in ["Scripts/python.exe", "python.exe"] {
+            assert_eq!(version_of(python, &["Lib/site-packages"]).as_deref(), Some("1"), "{python}");
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub trait Backend: Send + Sync {
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
-    /// Whether a session is compiled anew for each shape of its inputs, so that texts are better filled up to one length.
+    /// Whether a session is compiled anew for each shape of its inputs, so that texts are better padded to one length.
     fn needs_one_shape(&self, _device: &str) -> bool {
         false
     }
@@ -51,8 +51,8 @@ pub trait Backend: Send + Sync {
     fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         Ok(None)
     }
-    /// Version of the native library for a device, which is loaded if only the library knows. Returns `None` if the backend is
-    /// a Rust crate alone.
+    /// Version of the native library for a device, which is loaded if only the library knows. Empty if the library is not here, and
+    /// `None` if the backend is a Rust crate alone.
     fn library_version(&self, _device: &str) -> Option<String> {
         None
     }

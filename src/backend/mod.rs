@@ -78,7 +78,11 @@ pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::R
     #[cfg(feature = "llama-cpp")]
     return llama_cpp::quantise(from, to, form).map_err(|failure| anyhow::anyhow!(failure.message));
     #[cfg(not(feature = "llama-cpp"))]
-    anyhow::bail!("{} and {}: a build with `--features llama-cpp` makes {form:?} of it", from.display(), to.display());
+    anyhow::bail!(
+        "only llama.cpp makes {} ({form:?}) of {}: use a build with `--features llama-cpp`",
+        to.display(),
+        from.display()
+    );
 }
 
 /// The inputs of a `.py` or `.pt2`, which PyTorch is asked for.

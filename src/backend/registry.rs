@@ -33,8 +33,8 @@ pub struct Entry {
     pub version: &'static str,
     /// The field's name: `onnxruntime`.
     pub framework: &'static str,
-    /// Its colour in charts, on white and on black. After Okabe & Ito 2008, "Color universal design".
-    pub colour: [&'static str; 2],
+    /// Its colour in charts, on white and on black, if it is a backend of this package. After Okabe & Ito 2008, "Color universal design".
+    colour: Option<[&'static str; 2]>,
     /// What `inferbench setup` gets for it, if it needs a native library.
     pub setup: Option<&'static str>,
     backend: Option<&'static dyn Backend>,
@@ -64,42 +64,42 @@ pub const ORT: &str = "ort";
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 static ENTRIES: &[Entry] = &[
-    Entry { name: ORT, version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
+    Entry { name: ORT, version: "2.0.0-rc.15", framework: "onnxruntime", colour: Some(["#0072b2", "#4ba8e8"]), setup: None,
             backend: with_feature!("ort", &super::ort::Ort { place: None }),
             in_place: with_feature!("ort", |place, _| Box::new(super::ort::Ort { place }) as Box<dyn Backend>) },
-    Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
+    Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: Some(["#d55e00", "#f58a42"]), setup: Some("tch"),
             backend: with_feature!("tch", &super::tch::Tch), in_place: None },
-    Entry { name: "candle", version: "0.11.1", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
+    Entry { name: "candle", version: "0.11.1", framework: "candle", colour: Some(["#009e73", "#2fcf9f"]), setup: None,
             backend: with_feature!("candle", &super::candle::Candle), in_place: None },
-    Entry { name: "tract", version: "0.23.9", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
+    Entry { name: "tract", version: "0.23.9", framework: "tract", colour: Some(["#b8568f", "#e59ac6"]), setup: None,
             backend: with_feature!("tract", &super::tract::TractBackend), in_place: None },
-    Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
+    Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: Some(["#8a6d00", "#e8c63e"]),
             setup: Some("openvino"), backend: with_feature!("openvino", &super::openvino::OpenVino { place: None }),
             in_place: with_feature!("openvino", |place, _| Box::new(super::openvino::OpenVino { place }) as Box<dyn Backend>) },
-    Entry { name: LLAMA_CPP, version: "0.5.0", framework: "llama.cpp", colour: ["#4c6b1a", "#a3c761"], setup: Some("llama-cpp"),
+    Entry { name: LLAMA_CPP, version: "0.5.0", framework: "llama.cpp", colour: Some(["#4c6b1a", "#a3c761"]), setup: Some("llama-cpp"),
             backend: with_feature!("llama-cpp", &super::llama_cpp::LlamaCpp), in_place: None },
-    Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
+    Entry { name: "jax", version: "protocol 1", framework: "jax", colour: Some(["#c2255c", "#ff8fab"]), setup: None,
             backend: with_feature!("jax", &super::outside::jax::Jax { place: None }),
             in_place: with_feature!("jax", |place, _| Box::new(super::outside::jax::Jax { place }) as Box<dyn Backend>) },
-    Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: ["#5f3dc4", "#9775fa"], setup: None,
+    Entry { name: "torch", version: "protocol 1", framework: "pytorch", colour: Some(["#5f3dc4", "#9775fa"]), setup: None,
             backend: with_feature!("torch", &Torch { place: None, settings: "", mode: Mode::Eager }),
             in_place: with_feature!("torch", |place, settings| Box::new(Torch { place, settings, mode: Mode::Eager }) as Box<dyn Backend>) },
-    Entry { name: "torch-compile", version: "protocol 1", framework: "pytorch", colour: ["#862e9c", "#da77f2"], setup: None,
+    Entry { name: "torch-compile", version: "protocol 1", framework: "pytorch", colour: Some(["#862e9c", "#da77f2"]), setup: None,
             backend: with_feature!("torch", &Torch { place: None, settings: "", mode: Mode::Compile }),
             in_place: with_feature!("torch", |place, settings| Box::new(Torch { place, settings, mode: Mode::Compile }) as Box<dyn Backend>) },
-    Entry { name: "torch-aot", version: "protocol 1", framework: "pytorch", colour: ["#364fc7", "#748ffc"], setup: None,
+    Entry { name: "torch-aot", version: "protocol 1", framework: "pytorch", colour: Some(["#364fc7", "#748ffc"]), setup: None,
             backend: with_feature!("torch-aot", &Torch { place: None, settings: "", mode: Mode::Aot }),
             in_place: with_feature!("torch-aot", |place, settings| Box::new(Torch { place, settings, mode: Mode::Aot }) as Box<dyn Backend>) },
-    Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
+    Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: Some(["#1b7f8c", "#6fd3de"]), setup: None,
             backend: with_feature!("ort-web", &super::outside::ort_web::OrtWeb), in_place: None },
-    Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
+    Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: Some(["#6b7280", "#9ca3af"]), setup: None,
             backend: Some(&Null), in_place: None },
 ];
 
 /// The engines that are not of this package, in the order in which they were named.
 static OWN: OnceLock<Vec<Entry>> = OnceLock::new();
 
-/// Colours of backends that are not of this package: the first of them has the first, and so on.
+/// Colours of other backends: the first of them has the first, and so on.
 const OWN_COLOURS: [[&str; 2]; 4] =
     [["#7a3fbf", "#b98cf0"], ["#a3402a", "#e08a74"], ["#3d6b1f", "#93c46a"], ["#00707a", "#52c0ca"]];
 
@@ -121,9 +121,8 @@ fn add(own: &mut Vec<Entry>, name: String, engine: Box<dyn Backend>, unversioned
     let usual = backend_name(&name);
     ensure!(usual == name && !is_taken, "{name:?} is a name of the backend {usual:?}: give your engine another one");
     let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
-    let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
-    let version = backend.version().unwrap_or(unversioned);
-    own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend), in_place: None });
+    let (version, backend) = (backend.version().unwrap_or(unversioned), Some(backend));
+    own.push(Entry { name, version, framework: name, colour: None, setup: None, backend, in_place: None });
     Ok(())
 }
 
@@ -153,20 +152,21 @@ fn outside() -> Result<&'static [Entry], &'static str> {
 /// Backends of this package with the runtimes of certain environments, by names such as `ort@old`. All processes of a run have them.
 fn in_places() -> Result<&'static [Entry], &'static str> {
     static IN_PLACES: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
-    let entry = |(number, (name, place)): (usize, (String, PathBuf))| -> Result<Entry> {
-        let (base, settings) = backend_and_settings(name.split('@').next().unwrap_or_default());
-        let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
-        let in_place = of.in_place.with_context(|| {
-            format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have")
-        })?;
-        let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
-        let place: &'static Path = Box::leak(place.into_boxed_path());
-        let backend: &'static dyn Backend = Box::leak(in_place(Some(place), settings.to_owned().leak()));
-        Ok(Entry { name: name.leak(), colour, setup: None, backend: Some(backend), in_place: None, ..*of })
-    };
-    let read = || backends_in_places().into_iter().enumerate().map(entry).collect::<Result<Vec<Entry>>>();
+    let read = || backends_in_places().into_iter().map(in_place).collect::<Result<Vec<Entry>>>();
     let in_places = IN_PLACES.get_or_init(|| read().map_err(|error| format!("{error:#}")));
     in_places.as_deref().map_err(String::as_str)
+}
+
+/// The backend of that name with the runtime of this environment.
+fn in_place((name, place): (String, PathBuf)) -> Result<Entry> {
+    let (base, settings) = backend_and_settings(name.split('@').next().unwrap_or_default());
+    let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
+    of.backend().map_err(|failure| anyhow!("{base}: {}", failure.message))?;
+    let none = || format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have");
+    let make = of.in_place.with_context(none)?;
+    let place: &'static Path = Box::leak(place.into_boxed_path());
+    let backend: &'static dyn Backend = Box::leak(make(Some(place), settings.to_owned().leak()));
+    Ok(Entry { name: name.leak(), colour: None, setup: None, backend: Some(backend), in_place: None, ..*of })
 }
 
 /// A backend of this package with settings in its name, such as `torch-compile.max-autotune`, if there is one of that name. It is
@@ -183,9 +183,8 @@ fn with_own_settings(name: &str) -> Option<&'static Entry> {
         return Some(entry);
     }
     let of = ENTRIES.iter().find(|entry| entry.name == base)?;
-    let colour = OWN_COLOURS[made.len() % OWN_COLOURS.len()];
     let backend = of.in_place.map(|make| &*Box::leak(make(None, settings.to_owned().leak())));
-    let entry = Entry { name: name.to_owned().leak(), colour, backend, in_place: None, ..*of };
+    let entry = Entry { name: name.to_owned().leak(), colour: None, backend, in_place: None, ..*of };
     let entry: &'static Entry = Box::leak(Box::new(entry));
     made.insert(name.to_owned(), entry);
     Some(entry)
@@ -207,9 +206,12 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.
 pub fn colours<'a>(names: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, [&'static str; 2]> {
-    let mut colours: IndexMap<&str, _> = entries().map(|entry| (entry.name, entry.colour)).collect();
-    let others: BTreeSet<&str> = names.filter(|name| !colours.contains_key(name)).collect();
-    colours.extend(others.into_iter().zip(OWN_COLOURS.into_iter().cycle()));
+    // One series for all of them: two backends have the same colour only if there are more than colours.
+    let mut others = OWN_COLOURS.into_iter().cycle();
+    let colour = |entry: &Entry| Some((entry.name, entry.colour.or_else(|| others.next())?));
+    let mut colours: IndexMap<&str, _> = entries().filter_map(colour).collect();
+    let unknown: BTreeSet<&str> = names.filter(|name| !colours.contains_key(name)).collect();
+    colours.extend(unknown.into_iter().zip(others));
     colours
 }
 
@@ -220,7 +222,8 @@ impl Entry {
     /// `unavailable`: this build does not have it; the message says what adds it.
     pub fn backend(&self) -> Result<&'static dyn Backend, CaseFailure> {
         self.backend.ok_or_else(|| {
-            let advice = Paths::find().build_advice(self.setup, self.name);
+            let (feature, _) = backend_and_settings(self.name);
+            let advice = Paths::find().build_advice(self.setup, feature);
             CaseFailure::unavailable(format!("not in this build; {advice}"))
         })
     }
@@ -248,14 +251,19 @@ pub fn built() -> Vec<&'static str> {
     built.map(|entry| entry.name).collect()
 }
 
+/// The Cargo features that change what a build can measure and are no backends, and whether this build has them.
+const OTHER_FEATURES: [(&str, bool); 5] = [
+    ("candle-cuda", cfg!(feature = "candle-cuda")),
+    ("candle-metal", cfg!(feature = "candle-metal")),
+    ("candle-onnx", cfg!(feature = "candle-onnx")),
+    ("candle-transformers", cfg!(feature = "candle-transformers")),
+    ("text", cfg!(feature = "text")),
+];
+
 /// The Cargo features of this build that change what it can measure.
 pub fn features() -> Vec<&'static str> {
-    let others = [
-        ("candle-onnx", cfg!(feature = "candle-onnx")),
-        ("candle-transformers", cfg!(feature = "candle-transformers")),
-        ("text", cfg!(feature = "text")),
-    ];
-    built().into_iter().chain(others.into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name)).collect()
+    let others = OTHER_FEATURES.into_iter().filter(|(_, is_built)| *is_built);
+    built().into_iter().chain(others.map(|(name, _)| name)).collect()
 }
 
 /// The entry of that name.
@@ -308,6 +316,11 @@ mod tests {
             let message = entry.backend().err().map(|failure| failure.message);
             assert!(message.is_none_or(|message| message.contains(&format!("--features {}", entry.name))));
         }
+        let with_setting = entry("torch.sdpa").unwrap().backend().err();
+        assert!(with_setting.is_none_or(|failure| failure.message.contains("--features torch`")));
+        for name in features.keys().filter(|name| name.starts_with("candle-")) {
+            assert!(OTHER_FEATURES.iter().any(|(other, _)| other == name), "a duel's builds lack {name}");
+        }
     }
 
     #[test]
@@ -322,8 +335,19 @@ mod tests {
     }
 
     #[test]
+    fn a_backend_that_is_not_in_this_build_is_none_in_an_environment_either() {
+        for Entry { name, .. } in ENTRIES {
+            let missing = find(name).err().map(|failure| format!("{name}: {}", failure.message));
+            let refused = in_place((format!("{name}@old"), "old".into())).err().map(|why| why.to_string());
+            let has_none = format!("{name} has no runtime in a Python environment; ort, openvino, jax and torch have");
+            assert!(missing.map_or(refused.as_ref().is_none_or(|why| *why == has_none), |why| refused == Some(why)));
+        }
+    }
+
+    #[test]
     fn colours_are_told_apart() {
-        let mut colours: Vec<&str> = ENTRIES.iter().map(|entry| entry.colour).chain(OWN_COLOURS).flatten().collect();
+        let mut colours: Vec<&str> =
+            ENTRIES.iter().filter_map(|entry| entry.colour).chain(OWN_COLOURS).flatten().collect();
         let count = colours.len();
         colours.sort_unstable();
         colours.dedup();

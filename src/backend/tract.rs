@@ -4,6 +4,7 @@
 //! of a cache stays a symbol: decoding would otherwise compile a graph per step.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -119,7 +120,7 @@ impl TractGraph {
         if let Some(TensorSpec { name, .. }) = narrow {
             return Err(CaseFailure::unsupported(format!("{name:?} has the element type bf16, which tract lacks")));
         }
-        // What the file says of values inside is for sizes that it names, and the case says others.
+        // The file's shapes of intermediate values hold for its own sizes, and the case may have others.
         let reader = tract_onnx::onnx().with_ignore_value_info(true);
         let mut model = reader.model_for_path(path).map_err(refused)?;
         let own = model.input_outlets()?.iter().map(|outlet| model.node(outlet.node).name.clone());
@@ -153,25 +154,27 @@ impl TractGraph {
     /// The graph for these inputs, which is compiled on the first call.
     fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, CaseFailure> {
         let shapes = self.shapes(inputs);
-        if !self.compiled.contains_key(&shapes) {
-            let start = Instant::now();
-            let mut model = self.model.clone();
-            let past = TDim::from(model.symbols.sym(PAST));
-            for (index, &place) in self.places.iter().enumerate() {
-                let more = self.growing[place].map_or(0, |(_, more)| more);
-                let dimension = |size: &Option<usize>| size.map_or_else(|| past.clone() + more, |size| size.to_dim());
-                let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
-                model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
-            }
-            let optimized = model.into_typed().and_then(|mut model| {
-                forget_states(&mut model);
-                model.into_optimized()
-            });
-            let runnable = optimized.and_then(|model| model.into_runnable()).map_err(refused)?;
-            self.compiled.insert(shapes.clone(), runnable.spawn()?);
-            self.compilation += start.elapsed();
+        let new = match self.compiled.entry(shapes) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(new) => new,
+        };
+        let start = Instant::now();
+        let mut model = self.model.clone();
+        let past = TDim::from(model.symbols.sym(PAST));
+        for (index, &place) in self.places.iter().enumerate() {
+            let more = self.growing[place].map_or(0, |(_, more)| more);
+            let dimension = |size: &Option<usize>| size.map_or_else(|| past.clone() + more, |size| size.to_dim());
+            let shape: TVec<TDim> = new.key()[place].iter().map(dimension).collect();
+            model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
         }
-        self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
+        let optimized = model.into_typed().and_then(|mut model| {
+            forget_states(&mut model);
+            model.into_optimized()
+        });
+        let runnable = optimized.and_then(|model| model.into_runnable()).map_err(refused)?;
+        let compiled = runnable.spawn()?;
+        self.compilation += start.elapsed();
+        Ok(new.insert(compiled))
     }
 }
 
@@ -207,11 +210,9 @@ fn refused(error: TractError) -> CaseFailure {
     if &found[2] == "Unimplemented" {
         return CaseFailure::unsupported(format!("tract has no {} (node {node:?})", &found[3]));
     }
-    let failure =
-        CaseFailure::unsupported(format!("tract does not compute {} of this form (node {node:?}): {what}", &found[2]));
     // Sizes that do not fit each other are no limit of the library.
-    let is_about_sizes = what.contains("Impossible to unify Val(");
-    CaseFailure { status: if is_about_sizes { Status::Failed } else { failure.status }, ..failure }
+    let status = if what.contains("Impossible to unify Val(") { Status::Failed } else { Status::Unsupported };
+    CaseFailure::new(status, format!("tract does not compute {} of this form (node {node:?}): {what}", &found[2]))
 }
 
 impl Runtime for TractRuntime {

@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
-    value_name,
+    BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec, value_name,
 };
 use crate::onnx::{self, BIAS, BRANCH, OnnxSummary, is_made};
 
@@ -173,7 +172,10 @@ fn name_lengths_of_caches(part: &mut Part, generation: &Generation) -> Result<()
         let is_open = |size: &&mut Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
         let mut open = input.shape.iter_mut().filter(is_open);
         let (Some(length), None) = (open.next(), open.next()) else {
-            bail!("{}.onnx: its cache {text} has not one open size, that of the positions so far", part.name);
+            bail!(
+                "{}.onnx: its cache {text} needs exactly one open size besides the batch, the number of positions so far",
+                part.name
+            );
         };
         *length = Dimension::Symbol(PAST.into());
     }
@@ -257,9 +259,8 @@ fn inputs_of(
 /// Whether one tensor can be given as the other, as far as their sizes are said.
 fn fit(given: &TensorSpec, taken: &TensorSpec) -> bool {
     let is_same = |(a, b): (&Dimension, &Dimension)| a.fixed().zip(b.fixed()).is_none_or(|(a, b)| a == b);
-    let is_unknown = |spec: &TensorSpec| spec.shape == [Dimension::Symbol(ANY_SHAPE.into())];
     let is_shape_same = given.shape.len() == taken.shape.len() && given.shape.iter().zip(&taken.shape).all(is_same);
-    given.dtype == taken.dtype && (is_shape_same || is_unknown(given) || is_unknown(taken))
+    given.dtype == taken.dtype && (is_shape_same || given.has_any_shape() || taken.has_any_shape())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> 
     let architecture = header.architecture().with_context(of_file)?.to_owned();
     ensure!(
         !OTHERS.contains(&&*architecture),
-        "{}: {architecture} makes no tokens one after the other, and only language models are run as GGUF files",
+        "{}: {architecture} does not generate tokens, and only language models run as GGUF files",
         file.display()
     );
     let parts = header.number("split.count").unwrap_or(0);

@@ -43,19 +43,20 @@ pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
     files.filter(|file| is_graph(file) || is_gguf(file) || is_weights_with_toml(file)).collect()
 }
 
-/// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
+/// A model of each file, and of each one in and below a folder. A name may stand before a file, or before a folder with one model:
+/// `NAME=FILE`.
 ///
 /// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
 /// folder, and a file without a usable character in its name by its folder and a hash. If a name occurs again, or is one that
 /// Criterion keeps for itself, those of the folders above are put before it until no file of another folder has it.
 ///
 /// # Errors
-/// A file is not there or of an unknown kind, or a folder has none.
+/// A file is not there or of an unknown kind, a folder has none, or a name is for a folder with several models.
 pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     let mut files: Vec<(Option<String>, PathBuf)> = Vec::new();
     for (name, path) in words.iter().map(|word| named(word)) {
         if path.is_dir() {
-            let found = files_below(&path);
+            let found: Vec<PathBuf> = files_below(&path).into_iter().map(standing_for).collect();
             if let Some(configuration) = configuration_of(&path).filter(|_| found.is_empty()) {
                 files.push((name, configuration));
                 continue;
@@ -65,7 +66,13 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
                 "{} has no model: files of models end with `.onnx`, `.pt` or `.gguf`, and a model hub's folder has config.json and weights",
                 path.display()
             );
-            files.extend(found.into_iter().map(|file| (None, standing_for(file))));
+            ensure!(
+                name.is_none() || found.iter().all(|file| is_same_model(&found[0], file)),
+                "{} has several models, which cannot have one name: give each of its files a name, as in `mine={}`",
+                path.display(),
+                found[0].display()
+            );
+            files.extend(found.into_iter().map(|file| (name.clone(), file)));
         } else {
             let word = path.to_string_lossy();
             ensure!(
@@ -251,6 +258,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = ["cat/1/model.onnx", "dog/1/model.onnx", "emu/1/model.onnx"];
         assert_eq!(named_in(folder.path(), &files), ["1 original", "dog-1 original", "emu-1 original"]);
+    }
+
+    #[test]
+    fn a_name_before_a_folder_is_that_of_its_only_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |files: &[&str]| {
+            named_in(folder.path(), files);
+            let models = models_of_paths(&[format!("mine={}", folder.path().display())]);
+            models.map(|models| models.into_iter().map(|model| model.name).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["net.onnx", "net.pt"]).unwrap(), ["mine"]);
+        let error = named(&["other.onnx"]).unwrap_err().to_string();
+        assert!(error.contains("several models") && error.ends_with("net.onnx`"), "{error}");
     }
 
     #[test]

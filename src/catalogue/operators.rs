@@ -11,7 +11,7 @@ use prost::Message;
 use crate::definition::{BATCH, SuiteModel};
 use crate::onnx::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ShapeProto, TensorProto,
-    TensorTypeProto, TypeProto, ValueInfoProto, element,
+    ValueInfoProto, element,
 };
 use crate::run_data::write_whole;
 use crate::statistics::uniform;
@@ -150,6 +150,7 @@ struct Chain {
 
 impl Chain {
     fn add(&mut self, step: Step) {
+        let ints = AttributeProto::ints;
         match step {
             Conv(kernel, channels, stride, groups) => {
                 let (dimensions, own) = (self.sizes.len() - 1, self.sizes[0]);
@@ -317,14 +318,8 @@ impl Chain {
         let batch = DimensionProto { symbol: Some(BATCH.into()), value: None };
         let sizes = self.sizes.iter().map(|size| DimensionProto { symbol: None, value: Some(*size) });
         let shape = ShapeProto { dims: std::iter::once(batch).chain(sizes).collect() };
-        let tensor = TensorTypeProto { element: element::FLOAT, shape: Some(shape) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor), ..TypeProto::default() }) }
+        ValueInfoProto::tensor(name, element::FLOAT, Some(shape))
     }
-}
-
-/// An attribute of the type `INTS`.
-fn ints(name: &str, numbers: &[i64]) -> AttributeProto {
-    AttributeProto { name: name.into(), ints: numbers.to_vec(), r#type: 7, ..AttributeProto::default() }
 }
 
 /// An attribute of the type `STRING`.

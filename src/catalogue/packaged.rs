@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::user_files::read_toml;
 use crate::definition::{
-    DataSource, Dtype, Generation, Model, ORIGINAL, Origin, Part, PhasePlan, Quantization, REFERENCE, TensorSpec,
-    Tolerance, check_component, whole,
+    DataSource, Dtype, Generation, Model, Origin, Part, PhasePlan, Quantization, REFERENCE, TensorSpec, Tolerance,
+    check_component, whole,
 };
 
 /// `models/zoo/<name>/model.toml`.
@@ -131,27 +131,24 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
         Some(outputs) => whole(&toml.inputs, outputs),
         None => (toml.parts, toml.phases),
     };
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let original = Model {
-        name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        variant: ORIGINAL.into(),
         family: toml.family,
         modality: toml.modality,
         parameters: Some(toml.parameters),
-        inputs: toml.inputs,
         parts,
         phases,
         generation: toml.generation,
         sequence_lengths: toml.sequence_lengths,
         tolerance: toml.tolerance,
-        dtype: Dtype::F32,
         data_source: toml.data_source.relative_to(folder),
-        judge: None,
         origin: Origin::Packaged {
             folder: folder.to_owned(),
             weights: toml.weights.map(|weights| folder.join(weights)),
             has_reference: true,
             quantization: None,
         },
+        ..Model::of_tensors(name, toml.inputs, Vec::new())
     };
     let variants = toml.variants.into_iter().map(|variant| variant.model(&original, folder));
     let models = std::iter::once(Ok(original.clone())).chain(variants).collect::<Result<_>>()?;

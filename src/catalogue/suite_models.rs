@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
-use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
+use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, names_of, read_files};
 use crate::definition::{
     BATCH, CaseFailure, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec, check_component,
     usable_name, with_dimensions,
@@ -146,10 +146,6 @@ fn unavailable(written: &str, catalogue: &[Entry]) -> Entry {
         names_of(&originals(catalogue))
     );
     Entry::new(usable_name(written), ORIGINAL.into(), Place::Suite, Err(CaseFailure::unavailable(reason)))
-}
-
-fn names_of(models: &[Model]) -> String {
-    models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Replaces the weights of a packaged model by those of a file.

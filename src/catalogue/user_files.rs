@@ -15,8 +15,8 @@ use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
 use crate::definition::{
-    ANY_SHAPE, BATCH, CaseFailure, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
-    SuiteModel, TensorSpec, Tolerance, check_component, with_dimensions,
+    BATCH, CaseFailure, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan, SuiteModel,
+    TensorSpec, Tolerance, check_component, with_dimensions,
 };
 use crate::onnx;
 use crate::paths::is_trusted;
@@ -268,18 +268,16 @@ fn gguf_model(name: &str, variant: &str, files: &[PathBuf]) -> Result<Model> {
 
 fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model]) -> Result<Model> {
     let path = weights.with_extension(TOML);
-    let names = || packaged.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
     ensure!(
         path.is_file(),
         "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
         path.display(),
-        names()
+        names_of(packaged)
     );
     let WeightsToml { architecture, family, modality, tolerance } = read_toml(&path)?;
-    let model = packaged
-        .iter()
-        .find(|model| model.name == architecture)
-        .with_context(|| format!("{}: unknown architecture {architecture:?}; there are {}", path.display(), names()))?;
+    let unknown =
+        || format!("{}: unknown architecture {architecture:?}; there are {}", path.display(), names_of(packaged));
+    let model = packaged.iter().find(|model| model.name == architecture).with_context(unknown)?;
     let own = model.with_weights(weights).with_context(|| format!("{architecture} cannot take other weights"))?;
     Ok(Model {
         name: name.into(),
@@ -289,6 +287,10 @@ fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model
         tolerance: tolerance.map_or_else(|| own.tolerance.clone(), |said| said.or(&own.tolerance)),
         ..own
     })
+}
+
+pub(super) fn names_of(models: &[Model]) -> String {
+    models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Gives a model of a file the inputs and the reference of its table in a suite. Returns the inputs that the file does not have.
@@ -336,8 +338,7 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
         let size = |(own, first): (&Dimension, &Dimension)| own.fixed().map_or_else(|| first.clone(), Dimension::Fixed);
         let input = |(own, first): (&TensorSpec, &TensorSpec)| {
             // An archive says neither types nor shapes.
-            let is_unknown = own.shape == [Dimension::Symbol(ANY_SHAPE.into())];
-            let dtype = if is_unknown { first.dtype } else { own.dtype };
+            let dtype = if own.has_any_shape() { first.dtype } else { own.dtype };
             let shape = match own.shape.len() == first.shape.len() {
                 true => own.shape.iter().zip(&first.shape).map(size).collect(),
                 false => first.shape.clone(),
@@ -355,11 +356,11 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.
 fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
-    let input = |(name, _): (String, String)| {
+    let input = |name: String| {
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
         let dtype = if has(&["mask", "ids", "token"]) { ElementType::I64 } else { ElementType::F32 };
         let constant = has(&["mask"]).then_some(1.0);
-        TensorSpec { constant, ..TensorSpec::new(name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())]) }
+        TensorSpec { constant, ..TensorSpec::of_any_shape(name, dtype) }
     };
     Ok(onnx::read_inputs(archive)?.into_iter().map(input).collect())
 }

@@ -195,7 +195,7 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
         for (input, sized) in model.inputs.iter().zip(&mut inputs) {
             for (place, dimension) in input.shape.iter().enumerate() {
                 let Dimension::Symbol(symbol) = dimension else { continue };
-                if !open.contains(&symbol.as_str()) || symbol.contains('+') || symbol == ANY_SHAPE {
+                if !open.contains(&symbol.as_str()) || is_known_sum(symbol, model) || symbol == ANY_SHAPE {
                     continue;
                 }
                 match Kind::of(input, place, symbol, model) {
@@ -219,9 +219,18 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     attempts
 }
 
+/// Whether a size is a sum of numbers and of sizes that inputs have alone, too.
+fn is_known_sum(symbol: &str, model: &Model) -> bool {
+    let is_known = |term: &str| {
+        let alone = Dimension::Symbol(term.into());
+        term.parse::<usize>().is_ok() || model.inputs.iter().any(|input| input.shape.contains(&alone))
+    };
+    symbol.contains('+') && symbol.split('+').all(|term| is_known(term.trim()))
+}
+
 /// The input with usual sizes, if its file does not say how many dimensions it has.
 fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
-    if input.shape != [Dimension::Symbol(ANY_SHAPE.into())] {
+    if !input.has_any_shape() {
         return input.clone();
     }
     let shapes: &[&[usize]] = if input.dtype.is_floating() { &FLOATING } else { &WHOLE_NUMBERS };
@@ -230,7 +239,8 @@ fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     TensorSpec { shape, ..input.clone() }
 }
 
-/// The flags that give the open sizes of a model the values of an attempt.
+/// The flags that give the open sizes of a model the values of an attempt. A sum of known sizes has no flag, since it follows from
+/// theirs. Another sum and a size whose name has a comma are named by their input and place.
 pub fn flags(model: &Model, attempt: &Model) -> String {
     let mut flags: Vec<String> = Vec::new();
     for (input, chosen) in model.inputs.iter().zip(&attempt.inputs) {
@@ -238,9 +248,16 @@ pub fn flags(model: &Model, attempt: &Model) -> String {
             flags.push(format!("--input {}", shell_word(&chosen.to_string())));
             continue;
         }
-        for (open, size) in input.shape.iter().zip(&chosen.shape) {
-            let flag = format!("--dim {}", shell_word(&format!("{open}={size}")));
-            if open != size && size.fixed().is_some() && !flags.contains(&flag) {
+        for (place, (open, size)) in input.shape.iter().zip(&chosen.shape).enumerate() {
+            let mut symbol = open.to_string();
+            if open == size || size.fixed().is_none() || is_known_sum(&symbol, model) {
+                continue;
+            }
+            if symbol.contains([',', '+']) {
+                symbol = format!("{}.{place}", input.name);
+            }
+            let flag = format!("--dim {}", shell_word(&format!("{symbol}={size}")));
+            if !flags.contains(&flag) {
                 flags.push(flag);
             }
         }
@@ -347,5 +364,11 @@ mod tests {
         let open = model(&["x:f32[batch,3,h,x.3]", "y:f32[...]"]);
         let first = &attempts(&open, None)[0];
         assert_eq!(flags(&open, first), "--dim h=224 --dim x.3=224 --input 'y:f32[batch,3,224,224]'");
+        let mut sums = model(&["ids:i64[batch,s]", "m:i64[batch,p + s]", "past:f32[batch,4,p,8]", "q:i64[batch,n]"]);
+        sums.inputs[3].shape[1] = Dimension::Symbol("Max(1, n)".into());
+        let first = &attempts(&sums, None)[0];
+        assert_eq!(flags(&sums, first), "--dim s=128 --dim p=128 --dim q.1=128");
+        let of_unknown = model(&["ids:i64[batch,s]", "m:i64[batch,p + s]"]);
+        assert_eq!(flags(&of_unknown, &attempts(&of_unknown, None)[0]), "--dim s=128 --dim m.1=128");
     }
 }

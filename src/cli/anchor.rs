@@ -16,7 +16,7 @@ use crate::selection::{EffortArguments, Selection};
 const CASES: usize = 3;
 const BUDGET: f64 = 2.0;
 const MOST_CALLS: usize = 5000;
-/// In so many models it looks for cases whose files are as they were.
+/// Cases whose files are as they were are looked for in at most this many models.
 const MOST_MODELS: usize = 24;
 /// Plots and intervals are not shown.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
@@ -76,7 +76,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
         Ok::<_, anyhow::Error>(convert(&run, &apart.criterion(), "new", |_, _| Ok(()))?.records)
     };
     let records = measured();
-    // What the processes leave is read, and of no use to anyone.
+    // What the processes have left has been read, and nobody needs it any more.
     let _ = std::fs::remove_dir_all(&folder);
     let records = records.context("`--anchor`")?;
     let now = |(case_id, example): (&String, &&Example)| {

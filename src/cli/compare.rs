@@ -59,8 +59,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let runs = arguments.history.open(paths.reports())?;
     let loads = HistoryArguments::loads(&runs);
-    if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
-        let changes = rates(&sides, &arguments.options);
+    let rows = |names: &str| rows_of_loads(names, &loads, &paths);
+    if let (Some(base), Some(candidate)) = (rows(&arguments.base)?, rows(&arguments.candidate)?) {
+        ensure!(
+            arguments.columns.is_empty() && arguments.options.allowed.is_empty(),
+            "`--columns` and `--allow-different` are for runs, and not for load tests: leave them out"
+        );
+        let changes = rates(&[base, candidate], &arguments.options);
         if changes.is_empty() {
             eprintln!("inferbench: the two load tests have no search of a case in common");
             return Ok(exit_codes::NOTHING_MEASURED);
@@ -80,7 +85,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let side = |names: &str| {
         let found = Side::find(names, &runs, &paths);
-        let is_load = found.is_err() && named_loads(&[names; 2], &loads, &paths).is_ok_and(|loads| loads.is_some());
+        let is_load = found.is_err() && rows(names).is_ok_and(|rows| rows.is_some());
         ensure!(
             !is_load,
             "{names} is a load test, and the other side is none; a load test is compared with load tests"
@@ -115,16 +120,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(found.exit_code)
 }
 
-/// The rows of the load tests of these names, which commas separate. Returns `None` if one is none.
-fn named_loads(sides: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<[Vec<LoadResult>; 2]>> {
-    let mut rows = [Vec::new(), Vec::new()];
-    for (rows, names) in rows.iter_mut().zip(sides) {
-        for name in names.split(',').map(str::trim) {
-            let known = loads.iter().find(|load| load.run_id == name).cloned();
-            match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
-                Some(load) => rows.extend(load.results),
-                None => return Ok(None),
-            }
+/// The rows of the load tests of these names, which commas separate. Returns `None` if one of the names is not that of a load test.
+fn rows_of_loads(names: &str, loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<Vec<LoadResult>>> {
+    let mut rows = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let known = loads.iter().find(|load| load.run_id == name).cloned();
+        match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
+            Some(load) => rows.extend(load.results),
+            None => return Ok(None),
         }
     }
     Ok(Some(rows))

@@ -16,6 +16,7 @@ use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::fleet::Fleet;
+use crate::report::numbers::plural;
 use crate::report::profile::newest_pages;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, Manifest, RunFolder};
@@ -84,7 +85,8 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     let Conversion { manifest, records, metrics, distributions, refused, not_reached } = conversion;
     refused.iter().for_each(|(entry, reason)| eprintln!("not converted: {entry}: {reason}"));
     if not_reached > 0 {
-        eprintln!("{not_reached} cases were not reached before the run was stopped");
+        let cases = plural(not_reached, "case was", "cases were");
+        eprintln!("{cases} not reached before the run was stopped");
     }
     let distributions = Distributions::new(distributions);
     let (imported, run) = new.publish(&manifest, &records, &metrics, &distributions, replace)?;

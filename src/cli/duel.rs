@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         AnyFormat::Checks(format) => print!("{}", checks(&duel).render(format)),
     }
     if arguments.profile {
-        for profile in profile_slower(&duel, &arguments.terms) {
+        for profile in profile_slower(&duel, &arguments.terms, &paths) {
             match profile.and_then(|profile| show_profile(&profile, &paths)) {
                 // The exit code is about the verdict, which is there.
                 Err(error) if !error.is::<Interrupted>() => eprintln!("inferbench: no profile: {error:#}"),
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 fn show_profile(profile: &Profile, paths: &Paths) -> Result<()> {
     let options = Options { depth: None, most_rows: Some(10) };
     let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);
-    eprint!("\n{}", render_profile(profile, compared, Form::Table, &options)?);
+    eprintln!("\n{}", render_profile(profile, compared, Form::Table, &options)?.trim_end());
     if !shows_slow_down(profile) {
         eprintln!("these profiles do not show the slow-down: the machine was disturbed while they were made");
     }

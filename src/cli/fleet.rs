@@ -97,17 +97,16 @@ fn plan_of(paths: &Paths, shard: &Shard) -> PathBuf {
 impl Slurm {
     fn run(&self) -> Result<u8> {
         let paths = Paths::find();
-        let suite = self.of.divide(&paths, self.nodes)?;
-        let shard = suite.shard.as_ref().context("a divided suite has parts")?;
-        let plan = plan_of(&paths, shard);
+        let (suite, shard) = self.of.divide(&paths, self.nodes)?;
+        let plan = plan_of(&paths, &shard);
         let constraints: BTreeMap<String, String> = self.constraint.iter().cloned().collect();
-        let array =
-            Array { shard, plan: &plan, root: paths.root(), constraints: &constraints, arguments: &self.sbatch };
+        let (root, arguments) = (paths.root(), self.sbatch.as_slice());
+        let array = Array { shard: &shard, plan: &plan, root, constraints: &constraints, arguments };
         if self.dry_run {
             print!("{}", array.commands()?);
             return Ok(exit_codes::OK);
         }
-        write(&suite, &plan)?;
+        write(&suite, &shard, &plan)?;
         let (parts, merge) = submit(&array)?;
         println!("parts  {}\nmerge  {merge}\nplan   {}", parts.join(" "), plan.display());
         Ok(exit_codes::OK)
@@ -117,15 +116,14 @@ impl Slurm {
 impl Ssh {
     fn run(&self) -> Result<u8> {
         let paths = Paths::find();
-        let planned = self.of.divide(&paths, self.hosts.len())?;
+        let (planned, shard) = self.of.divide(&paths, self.hosts.len())?;
         let of_file = planned.models.iter().find(|model| model.path.is_some());
         if let Some(model) = of_file {
             bail!("{}: only models of the folder `models` are copied; put its file into models/exported", model.name);
         }
-        let suite = if self.resume { last_like(&paths, &planned)? } else { planned };
-        let first = suite.shard.clone().context("a divided suite has parts")?;
+        let (suite, first) = if self.resume { last_like(&paths, &shard)? } else { (planned, shard) };
         let plan = plan_of(&paths, &first);
-        write(&suite, &plan)?;
+        write(&suite, &first, &plan)?;
         let failures: Vec<String> = thread::scope(|scope| {
             let start = |(place, name): (usize, &String)| {
                 let host = Host { name: name.clone(), folder: self.folder.clone() };
@@ -149,19 +147,19 @@ impl Ssh {
     }
 }
 
-/// The last measurement that was planned for the same suite, files and number of parts.
-fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
-    let wanted = planned.shard.as_ref().context("a divided suite has parts")?;
+/// The last measurement that was planned for the same suite, files and number of parts, and its first part.
+fn last_like(paths: &Paths, wanted: &Shard) -> Result<(Suite, Shard)> {
     let same = |shard: &Shard| (shard.fingerprint.clone(), shard.parts.len(), shard.anchor.clone());
-    let is_same = |suite: &Suite| suite.shard.as_ref().map(same) == Some(same(wanted));
     let models = paths.models()?;
     let folders = fs_err::read_dir(paths.parts()).into_iter().flatten().flatten();
     let name = Shard { index: 1, ..wanted.clone() }.name();
     let suites = folders.filter_map(|entry| {
         let file = entry.path().join(PLAN).join(format!("{name}.toml"));
-        read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()
+        let suite = read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()?;
+        let shard = suite.shard.clone().filter(|shard| same(shard) == same(wanted))?;
+        Some((suite, shard))
     });
-    let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
+    let last = suites.max_by_key(|(_, shard)| shard.planned);
     last.context("there is no measurement to continue of this suite with these files and this number of machines")
 }
 

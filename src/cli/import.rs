@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::run_python;
+use crate::catalogue::shell_word;
 use crate::definition::{TensorSpec, check_component, usable_name};
 use crate::exit_codes;
 use crate::paths::Paths;
@@ -67,7 +68,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let code = run_python(&mut command, "3.11")?;
     if code == exit_codes::OK {
-        println!("{shown}\n\nMeasure it:  inferbench run {shown}\nCheck it:    inferbench verify {shown}");
+        let word = shell_word(&shown.to_string());
+        println!("{shown}\n\nMeasure it:  inferbench run {word}\nCheck it:    inferbench verify {word}");
     }
     Ok(code)
 }

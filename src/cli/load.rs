@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{Args, Parser};
+use clap::Parser;
 
 use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
-use super::{without, write_or_print};
+use super::{OF_TIMED_CALLS, without, write_or_print};
 use crate::compare::rate_changes;
 use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
@@ -27,8 +27,9 @@ const LENGTH: &str =
     "a load test is as long as `--duration` and `--queries` say, and `--searches` repeats a search: leave it out";
 
 /// Put cases under load: latency of requests, highest rate
-#[derive(Args)]
+#[derive(Parser)]
 #[command(
+    name = "serving",
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
         Exit codes: 1 a bound is not kept, requests had no answer, or the highest rate is certainly lower than that of the base, 4 the load generator fell behind schedule, \
@@ -41,7 +42,7 @@ const LENGTH: &str =
         inferbench load --url http://127.0.0.1:8080 --model digits --rate 300/s --p99 20ms\n  \
         inferbench load 20260101T120000Z 20260102T120000Z\n  \
         inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3",
-    mut_args(|flag| without(flag, &["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"], LENGTH))
+    mut_args(|flag| without(flag, &OF_TIMED_CALLS, LENGTH))
 )]
 pub struct Arguments {
     /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or one or two earlier
@@ -72,26 +73,18 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// A bench executable of load tests: a command line of its own.
-#[derive(Parser)]
-#[command(name = "serving")]
-struct Bench {
-    #[command(flatten)]
-    arguments: Arguments,
-}
-
 /// Does what the command line of a bench executable says.
 pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
     // `cargo bench` adds a flag of its own.
     let words = std::env::args_os().filter(|word| word != "--bench");
-    run(&parse_with_variables::<Bench>(words).arguments, own_suite)
+    run(&parse_with_variables::<Arguments>(words), own_suite)
 }
 
 /// `own_suite` stands for the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
-    // The load tests of names that commas separate, or `None` if one is none.
+    // The load tests of names that commas separate, or `None` if one of the names is not that of a load test.
     let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
     let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
     let prices = arguments.price.as_deref().map(read_prices).transpose()?;
@@ -102,8 +95,9 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let suite = harness::asked_suite(&paths, own_suite, &arguments.selection)?;
     let asked = arguments.terms.clone().over_suite(&suite, is_search)?;
     if arguments.server.url.is_some() {
-        let other = arguments.words.get(usize::from(is_search));
-        ensure!(other.is_none(), "a server has no cases to choose: leave {:?} out", other.map_or("", |word| word));
+        if let Some(word) = arguments.words.get(usize::from(is_search)) {
+            bail!("a server has no cases to choose: leave {word:?} out");
+        }
         refuse_effort(&arguments.effort)?;
         let run = load_url::load(&arguments.server, &paths, &arguments.selection, &asked, is_search)?;
         return finish(arguments, run, is_search, prices.as_ref(), &reports);
@@ -134,13 +128,10 @@ fn refuse_effort(effort: &EffortArguments) -> Result<()> {
         ("--warmup", effort.warmup.is_some()),
         ("--timeout", effort.timeout.is_some()),
     ];
-    let flag = given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
-    ensure!(
-        flag.is_none(),
-        "a server computes as it is set up: leave {} and its variable out",
-        flag.unwrap_or_default()
-    );
-    Ok(())
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => bail!("a server computes as it is set up: leave {flag} and its variable out"),
+        None => Ok(()),
+    }
 }
 
 /// Keeps the load test and shows it.
@@ -180,6 +171,10 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
         sides.len() == arguments.words.len(),
         "some of the words are load tests that were made before, and others are not"
     );
+    ensure!(
+        arguments.terms == TermArguments::default() && arguments.server.url.is_none(),
+        "an earlier load test is shown as it was measured: leave out `--rate` and other flags that say how to load"
+    );
     sides.iter_mut().flatten().for_each(|run| put_costs(run, prices));
     let write = |text: &str| write_or_print(arguments.output.as_deref(), text);
     match sides.as_slice() {
@@ -187,7 +182,10 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
         [base, new] => {
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
-            ensure!(!found.is_empty(), "the two have no search of a case in common");
+            if found.is_empty() {
+                eprintln!("inferbench: the two load tests have no search of a case in common");
+                return Ok(exit_codes::NOTHING_MEASURED);
+            }
             write(&render_comparison(&found, arguments.format)?)?;
             if found.iter().any(|row| row.is_lower) {
                 return Ok(exit_codes::REGRESSION_OR_WRONG);
@@ -285,7 +283,7 @@ mod tests {
         let [reports, output] = ["reports", "load.json"].map(|name| folder.path().join(name));
         fs_err::write(&reports, "no folder").unwrap();
         let flags = ["serving", "--format", "json", "--output", output.to_str().unwrap()];
-        let arguments = Bench::try_parse_from(flags).ok().unwrap().arguments;
+        let arguments = Arguments::try_parse_from(flags).ok().unwrap();
         let run = LoadRun { run_id: "20260101T000000Z".into(), ..LoadRun::default() };
         assert!(finish(&arguments, run, false, None, &reports).is_err());
         assert!(fs_err::read_to_string(&output).unwrap().contains("20260101T000000Z"));
@@ -294,13 +292,14 @@ mod tests {
     #[test]
     fn numbers_of_timed_calls_are_refused_and_their_variables_are_not_read() {
         for flag in ["--iterations", "--processes", "--until-percentile", "--until-interval"] {
-            let error = Bench::try_parse_from(["serving", "--rate", "300/s", flag, "50"]).err().unwrap().to_string();
+            let error =
+                Arguments::try_parse_from(["serving", "--rate", "300/s", flag, "50"]).err().unwrap().to_string();
             let begins = format!("error: invalid value '50' for '{flag} <");
             assert!(error.starts_with(&begins) && error.contains("say, and `--searches` repeats"), "{error}");
         }
-        let taken = Bench::try_parse_from(["serving", "--warmup", "3", "--budget", "2", "--threads", "1"]);
-        assert_eq!(taken.unwrap().arguments.effort.warmup, Some(3));
-        let command = Bench::command();
+        let taken = Arguments::try_parse_from(["serving", "--warmup", "3", "--budget", "2", "--threads", "1"]);
+        assert_eq!(taken.ok().unwrap().effort.warmup, Some(3));
+        let command = Arguments::command();
         let variable = |flag: &clap::Arg| Some(flag.get_env()?.to_string_lossy().into_owned());
         let variables: Vec<String> = command.get_arguments().filter_map(variable).collect();
         let is_read = |name: &str| variables.iter().any(|own| own == name);
@@ -328,12 +327,14 @@ mod tests {
         let (prices, output) = (path("prices.toml"), path("shown"));
         let written = |names: &str, format: &str| {
             let words = ["serving", names, "--format", format, "--price", &prices, "--output", &output];
-            let bench = Bench::parse_from(words);
-            assert_eq!(run(&bench.arguments, None).unwrap(), exit_codes::OK);
+            assert_eq!(run(&Arguments::parse_from(words), None).unwrap(), exit_codes::OK);
             std::fs::read_to_string(&output).unwrap()
         };
         let both = written(&format!("{one},{other}"), "csv");
         assert!(both.contains("20260101T000000Z") && both.contains("20260102T000000Z"), "{both}");
+        let refused = Arguments::parse_from(["serving", one.as_str(), "--p99", "5ms"]);
+        let error = run(&refused, None).unwrap_err().to_string();
+        assert!(error.starts_with("an earlier load test is shown as it was measured"), "{error}");
         let shown: LoadRun = serde_json::from_str(&written(&one, "json")).unwrap();
         assert!((shown.results[0].cost_per_million.unwrap() - 1.0).abs() < 1e-9, "{shown:?}");
     }

@@ -25,7 +25,7 @@ const MOST_QUERIES: f64 = 1e7;
 const OVER_IN_A_SEARCH: u64 = 5;
 
 /// The flags that say how cases are put under load. A suite has them as keys of its table `[load]`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TermArguments {
     /// How requests arrive: as in MLPerf LoadGen, or from a number of concurrent users [default: server]
     #[arg(long, value_enum)]

@@ -60,7 +60,7 @@ pub fn fleet_of_history(
         runs.iter().filter_map(|run| read(run, false).inspect_err(|why| eprintln!("left out: {why:#}")).ok());
     let fleet = gathered(readable, prices, paths);
     if fleet.cases.is_empty() {
-        bail!("no case passes the filters; `inferbench report --machines` without filters shows all cases");
+        bail!("no run has a row, or no case passes the filters; `inferbench store runs` lists all runs");
     }
     let shown = fleet.shown_hosts();
     // Of many machines, no more is read than `shown_of` keeps.
@@ -102,7 +102,7 @@ pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
         run.records.retain(|record| shown.contains(&record.host_id.as_str()) && !done.contains(&record.host_id));
         if fleet.is_large() {
             done.extend(run.records.iter().map(|record| record.host_id.clone()));
-            // They are two thirds of a page.
+            // Distributions are two thirds of a page.
             run.distributions = None;
         }
     }

@@ -96,7 +96,7 @@ fn judge_machines(merged: &mut Merged, paths: &Paths) {
     }
 }
 
-/// So many missing cases are named.
+/// At most this many missing cases are named.
 const MOST_NAMED: usize = 10;
 
 fn say_what_is_missing(merged: &Merged) {

@@ -43,6 +43,7 @@ use anyhow::Context;
 use clap::{Arg, Parser, Subcommand};
 
 use crate::backend::registry;
+use crate::definition::Dtype;
 use crate::history::write_whole;
 use crate::machine::processes::ending_signal;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
@@ -188,8 +189,11 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     })
 }
 
-/// Takes flags of [`EffortArguments`](crate::selection::EffortArguments) away from a command for which they mean nothing: `why` refuses
-/// them, and their variables, which may be exported for `cargo bench`, are not read.
+/// The flags about timed calls, which commands that make as many calls as they need do not have.
+const OF_TIMED_CALLS: [&str; 6] = ["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"];
+
+/// Takes flags of [`Selection`](crate::selection::Selection) and [`EffortArguments`](crate::selection::EffortArguments) away from a command
+/// for which they mean nothing: `why` refuses them, and their variables, which may be exported for `cargo bench`, are not read.
 fn without(flag: Arg, names: &[&str], why: &'static str) -> Arg {
     let name = flag.get_id().as_str().to_owned();
     if !names.contains(&name.as_str()) {
@@ -197,7 +201,9 @@ fn without(flag: Arg, names: &[&str], why: &'static str) -> Arg {
     }
     let flag = flag.env(None::<&str>).hide(true);
     match name.as_str() {
-        "iterations" | "processes" => flag.value_parser(move |_: &str| Err::<usize, _>(why)),
+        "iterations" | "processes" | "batch_sizes" => flag.value_parser(move |_: &str| Err::<usize, _>(why)),
+        "backend" | "torch_mode" | "device" => flag.value_parser(move |_: &str| Err::<String, _>(why)),
+        "dtype" => flag.value_parser(move |_: &str| Err::<Dtype, _>(why)),
         "shuffle" => flag.value_parser(move |_: &str| Err::<u64, _>(why)),
         // Where it is absent, its value is `false`.
         "debug" => flag.value_parser(move |text: &str| if text == "false" { Ok(false) } else { Err(why) }),
@@ -220,7 +226,7 @@ fn write_or_print(output: Option<&Path>, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a script of Python's, and returns the exit code that follows from its own.
+/// Runs a Python script, and returns the exit code that follows from its own.
 fn run_python(command: &mut std::process::Command, least_version: &str) -> anyhow::Result<u8> {
     let python = command.get_program().display().to_string();
     let status = command.status().with_context(|| {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use clap::{Arg, Args};
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::Listing;
+use super::{Listing, without};
 use crate::backend;
 use crate::definition::{Case, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
 use crate::exit_codes;
@@ -21,22 +21,10 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 const EVERY_TARGET: &str = "`models` shows models, whatever they are to run on: leave it out";
 
-/// Takes the flags away that say what cases run on; their variables may be exported for `cargo bench`, and are not read.
-fn without_targets(flag: Arg) -> Arg {
-    let name = flag.get_id().as_str().to_owned();
-    let without = || flag.clone().env(None::<&str>).hide(true);
-    match name.as_str() {
-        "backend" | "torch_mode" | "device" => without().value_parser(|_: &str| Err::<String, _>(EVERY_TARGET)),
-        "dtype" => without().value_parser(|_: &str| Err::<Dtype, _>(EVERY_TARGET)),
-        "batch_sizes" => without().value_parser(|_: &str| Err::<usize, _>(EVERY_TARGET)),
-        _ => flag,
-    }
-}
-
 /// Show the models of a suite: parameters, size, operations, inputs
 #[derive(Args)]
 #[command(
-    mut_args(without_targets),
+    mut_args(|flag| without(flag, &["backend", "torch_mode", "device", "dtype", "batch_sizes"], EVERY_TARGET)),
     after_help = "The table also says which backends have an artifact.\n\nExample:\n  inferbench models --suite quick --format json"
 )]
 pub struct Arguments {

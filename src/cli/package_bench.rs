@@ -1,11 +1,12 @@
 //! The front end of a bench executable of another crate: its engines, models and closures beside those of this package.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 use super::run::run_and_show;
 use super::{arm, exit_code, load};
@@ -145,17 +146,17 @@ impl Harness {
         if let Some(code) = harness::run_as_worker() {
             std::process::exit(i32::from(code));
         }
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        if words.first().is_some_and(|word| ["arm", "load"].contains(&word.as_str())) {
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        if words.first().is_some_and(|word| word == "arm" || word == "load") {
             // `cargo bench` adds a flag of its own at the end.
             let words = std::env::args_os().filter(|word| word != "--bench");
-            let code = match parse_with_variables::<PartProcess>(words).part {
+            let code = match parse_with_variables::<Part>(words) {
                 Part::Arm(arguments) => arm::run(&arguments, Some(&suite))?,
                 Part::Load(arguments) => load::run(&arguments, Some(&suite))?,
             };
             return Ok((code, Vec::new()));
         }
-        let request = Request { own_suite: Some(suite), ..harness::bench_request(words) };
+        let request = Request { own_suite: Some(suite), ..harness::bench_request(&words) };
         let arguments = CriterionArguments::parse_from(&request.criterion_arguments);
         if !arguments.leaves_records() {
             return Ok((harness::run(&paths, &request)?.exit_code, Vec::new()));
@@ -185,12 +186,6 @@ impl Harness {
 
 /// The command line of a process of a paired benchmark, and of a load test.
 #[derive(Parser)]
-struct PartProcess {
-    #[command(subcommand)]
-    part: Part,
-}
-
-#[derive(Subcommand)]
 enum Part {
     Arm(arm::Arguments),
     Load(Box<load::Arguments>),
@@ -198,7 +193,7 @@ enum Part {
 
 /// The name of the bench, without the hash that Cargo appends to its executable.
 fn own_name() -> String {
-    let path = std::env::args().next().map(PathBuf::from).unwrap_or_default();
+    let path = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     match stem.rsplit_once('-') {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name.to_owned(),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::anchor;
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
+use super::write_or_print;
 use crate::catalogue::{attempts, flags, is_model_file, is_module, path_of, read_toml, shell_word};
 use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
@@ -19,7 +20,7 @@ use crate::definition::{Case, Dtype, Model, Origin, Sizes, SuiteModel, usual_bac
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Interrupted, Plan, is_interrupted, make_plan};
-use crate::history::{History, write_whole};
+use crate::history::History;
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
@@ -65,7 +66,8 @@ pub struct Arguments {
     #[arg(
         long,
         conflicts_with_all = ["models", "model", "suite", "path", "variant", "input", "dim", "backend", "device", "dtype"],
-        conflicts_with_all = ["batch_sizes", "seq_lens", "phase", "host", "machine", "matrix", "pp", "tg", "torch_mode"]
+        conflicts_with_all = ["batch_sizes", "seq_lens", "phase", "host", "machine", "matrix", "pp", "tg", "torch_mode"],
+        conflicts_with_all = ["boundary", "time_on", "data_source", "text", "reference", "depth"]
     )]
     evaluate: bool,
     #[command(flatten)]
@@ -113,8 +115,10 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let all = arguments.ask(&paths, &lessons, &site, memory_mb)?;
     match &arguments.matrix {
         Some(file) => {
-            write_whole(file, json(&all).as_bytes())?;
-            println!("{}", file.display());
+            write_or_print(Some(file), &json(&all))?;
+            if file.as_os_str() != "-" {
+                println!("{}", file.display());
+            }
         }
         None => print!("{}", predictions_text(&all, &lessons, format)),
     }
@@ -124,23 +128,26 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 
 /// The milliseconds of a call of each case that the history predicts for this machine, by its id.
 pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<String, f64> {
-    let Ok((history, (records, _))) = History::open(&[paths.reports()]).and_then(|history| {
-        let records = read(&history, None)?;
-        Ok((history, records))
-    }) else {
-        return BTreeMap::new();
-    };
+    let Ok(history) = History::open(&[paths.reports()]) else { return BTreeMap::new() };
+    let Ok((records, _)) = read(&history, None) else { return BTreeMap::new() };
     let lessons = lessons(paths, &history, &records);
-    let host_id = Machine::read().host_id;
-    let Some(site) = lessons.examples.iter().map(|example| &example.site).find(|site| site.host_id == host_id) else {
-        return BTreeMap::new();
-    };
+    let Some(site) = usual_site(&lessons, Some(&Machine::read().host_id)) else { return BTreeMap::new() };
     let predictor = Predictor::new(&lessons);
     let predicted = |planned: &&PlannedCase| {
         let subject = subject(&planned.case, planned.definition.as_ref().ok()?).ok()?;
-        Some((planned.case.to_string(), predictor.predict(&subject, site).ok()?.latency_ms.value))
+        Some((planned.case.to_string(), predictor.predict(&subject, &site).ok()?.latency_ms.value))
     };
     cases.iter().filter_map(predicted).collect()
+}
+
+/// The machine of this id with the number of threads that most of its rows have. Without an id, it is the machine with the most rows.
+fn usual_site(lessons: &Lessons, host_id: Option<&str>) -> Option<Site> {
+    let mut rows: BTreeMap<&Site, usize> = BTreeMap::new();
+    let sites = lessons.examples.iter().map(|example| &example.site);
+    for site in sites.filter(|site| host_id.is_none_or(|host_id| site.host_id == host_id)) {
+        *rows.entry(site).or_default() += 1;
+    }
+    rows.into_iter().max_by_key(|(_, count)| *count).map(|(site, _)| site.clone())
 }
 
 /// The model with usual sizes in place of those that its file leaves open: the first ones for which its cost can be counted.
@@ -181,18 +188,14 @@ impl Arguments {
             lessons.peaks.insert(site.clone(), peaks);
             return Ok(site);
         }
-        let mut rows: BTreeMap<&Site, usize> = BTreeMap::new();
-        lessons.examples.iter().for_each(|example| *rows.entry(&example.site).or_default() += 1);
-        let most_of = |host_id: &str| {
-            let of_host = rows.iter().filter(|(site, _)| host_id.is_empty() || site.host_id == host_id);
-            of_host.max_by_key(|(_, count)| **count).map(|(site, _)| (*site).clone())
-        };
         if let Some(host) = &self.host {
-            let hosts: Vec<&str> = rows.keys().map(|site| site.host_id.as_str()).collect();
-            return most_of(host).with_context(|| format!("no row is of host {host}; there are {}", hosts.join(", ")));
+            let hosts: BTreeSet<&str> = lessons.examples.iter().map(|it| it.site.host_id.as_str()).collect();
+            let others = || format!("no row is of host {host}; there are {}", Vec::from_iter(hosts).join(", "));
+            return usual_site(lessons, Some(host)).with_context(others);
         }
-        let none = "no row of this history has a counted cost; fill it by `inferbench run --suite small`";
-        most_of(&Machine::read().host_id).or_else(|| most_of("")).context(none)
+        let here = usual_site(lessons, Some(&Machine::read().host_id));
+        here.or_else(|| usual_site(lessons, None))
+            .context("no row of this history has a counted cost; fill it by `inferbench run --suite small`")
     }
 
     fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site, memory_mb: Option<f64>) -> Result<Vec<Asked>> {
@@ -204,7 +207,7 @@ impl Arguments {
             anchor::check_machine(site)?;
         }
         for PlannedCase { case, definition, .. } in cases {
-            let files = files_of(&suite.models, &case);
+            let files = files_of(&suite.models, &case).join(",");
             let by_file = |command: String| self.by_file(command, &case, &files);
             let model = definition.map_err(|why| anyhow!("{}: {why}", case.model))?;
             let model = with_usual_sizes(model, &case, &mut said);
@@ -266,12 +269,11 @@ impl Arguments {
         if files.is_empty() {
             return command;
         }
-        let model = &case.model;
-        let inputs = self.selection.input.iter().map(|input| ("--input", input.clone()));
-        let path = ("--path", files.to_owned());
-        let words = std::iter::once(path).chain(inputs);
-        let words: Vec<String> = words.map(|(flag, word)| format!("{flag} {}", shell_word(&word))).collect();
-        command.replacen(&format!("--model {model}"), &words.join(" "), 1)
+        let mut words = format!("--path {}", shell_word(files));
+        for input in &self.selection.input {
+            words += &format!(" --input {}", shell_word(input));
+        }
+        command.replacen(&format!("--model {}", case.model), &words, 1)
     }
 
     fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Plan> {
@@ -308,8 +310,8 @@ fn is_path(word: &str) -> bool {
     is_of_model || word.contains(is_separator) || path.exists()
 }
 
-/// The file of a model and that of the case's variant, as `--path` takes them: `net=net.onnx,int8=net-int8.onnx`.
-pub(super) fn files_of(models: &[SuiteModel], case: &Case) -> String {
+/// The file of a model and that of the case's variant, as `--path` takes them: `net=net.onnx` and `int8=net-int8.onnx`.
+pub(super) fn files_of(models: &[SuiteModel], case: &Case) -> Vec<String> {
     let is_own = |it: &&SuiteModel| it.name == case.model && it.variant.as_ref().is_none_or(|it| *it == case.variant);
     let mut own: Vec<&SuiteModel> = models.iter().filter(is_own).collect();
     own.sort_by_key(|it| it.variant.is_some());
@@ -317,7 +319,7 @@ pub(super) fn files_of(models: &[SuiteModel], case: &Case) -> String {
         let path = it.path.as_ref()?;
         Some(format!("{}={}", it.variant.as_ref().unwrap_or(&it.name), path.display()))
     };
-    own.into_iter().filter_map(word).collect::<Vec<String>>().join(",")
+    own.into_iter().filter_map(word).collect()
 }
 
 fn described(file: &Path) -> Result<(Site, Peaks)> {
@@ -354,9 +356,9 @@ mod tests {
         };
         let models = [file(Some("int8"), "net-int8.onnx"), file(None, "net.onnx"), file(Some("f16"), "net-f16.onnx")];
         let case = Case { variant: "int8".into(), ..Case::new("net", "ort", 1) };
-        assert_eq!(files_of(&models, &case), "net=net.onnx,int8=net-int8.onnx");
-        assert_eq!(files_of(&models, &Case::new("net", "ort", 1)), "net=net.onnx");
-        assert_eq!(files_of(&[SuiteModel::from("net")], &case), "");
+        assert_eq!(files_of(&models, &case), ["net=net.onnx", "int8=net-int8.onnx"]);
+        assert_eq!(files_of(&models, &Case::new("net", "ort", 1)), ["net=net.onnx"]);
+        assert!(files_of(&[SuiteModel::from("net")], &case).is_empty());
     }
 
     #[test]
@@ -373,5 +375,6 @@ mod tests {
         assert!(parsed(&["--format", "json"]).is_ok());
         assert!(parsed(&["--backend", "ort"]).is_err() && parsed(&["--host", "aaaa1111"]).is_err());
         assert!(parsed(&["--pp", "8"]).is_err() && parsed(&["--tg", "8"]).is_err());
+        assert!(parsed(&["--boundary", "pipeline"]).is_err() && parsed(&["--reference", "outputs.npz"]).is_err());
     }
 }

@@ -11,6 +11,7 @@ use crate::exit_codes;
 use crate::fixture::Reads;
 use crate::harness::{Plan, make_plan, prepare_model};
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::selection::{EffortArguments, Selection};
 
 /// Make the weights and graphs that a suite needs
@@ -30,6 +31,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
     let Plan { cases, .. } = make_plan(&paths, None, &selection, &EffortArguments::default())?;
+    let unusable = cases.iter().filter_map(|planned| {
+        let why = planned.definition.as_ref().err()?;
+        Some(format!("{} {}: {why}", planned.case.model, planned.case.variant))
+    });
+    BTreeSet::from_iter(unusable).iter().for_each(|model| eprintln!("left out: {model}"));
     let usable = cases.iter().filter_map(|planned| {
         let reads = backend::find(&planned.case.backend).map_or(Reads::Graphs, |backend| backend.reads());
         Some((planned.definition.as_ref().ok()?, planned.case.dtype, reads))
@@ -46,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     if exit_code == exit_codes::OK {
         let names: BTreeSet<&String> = models.keys().map(|(name, ..)| name).collect();
-        eprintln!("{} models are prepared", names.len());
+        eprintln!("{}", plural(names.len(), "model is prepared", "models are prepared"));
     }
     Ok(exit_code)
 }

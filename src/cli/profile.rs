@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{without, write_or_print};
+use super::{OF_TIMED_CALLS, without, write_or_print};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{self, Request};
@@ -20,7 +20,7 @@ const LENGTH: &str = "a profile makes as many calls as it needs, of one case aft
 /// Show where the time of a call goes, by module and operator
 #[derive(Args)]
 #[command(
-    mut_args(|flag| without(flag, &["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"], LENGTH)),
+    mut_args(|flag| without(flag, &OF_TIMED_CALLS, LENGTH)),
     after_help = "Plain and profiled calls alternate, so that the table can say what the profiler itself costs. Two cases are also \
         compared: the operators of different runtimes are matched by the modules of the model.\n\n\
         Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     } else {
         let pair = |profile: &Profile| (profile.cases.len() == 2).then_some((0, 1));
         let write = |profile: &Profile| write_profile(&reports, profile, &page(profile, pair(profile))?);
-        // If it cannot be kept, as on a full disk, the last time says so.
+        // If the profile cannot be kept, as on a full disk, the last attempt below reports it.
         let profile = measured(arguments, &paths, |so_far| drop(write(so_far)))?;
         written = write(&profile).map(|folder| {
             eprintln!("profile     {}\npage        {}", folder.display(), folder.join(PAGE).display());

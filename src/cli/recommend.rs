@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexSet;
 
 use super::history_arguments::HistoryArguments;
 use super::predict::files_of;
@@ -75,6 +75,7 @@ pub(super) enum Form {
     /// For a terminal
     Table,
     /// For a README or a pull request
+    #[value(alias = "md")]
     Markdown,
     /// For scripts
     Json,
@@ -121,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         let found = side_by_side(&records, &metrics, &options, per);
         if found.is_empty() {
             if arguments.wanted.is_some() {
-                // It may be that there is no such model.
+                // This is an error if there is no such model.
                 advise(&records, &metrics, &options)?;
             }
             eprintln!("inferbench: nothing can be recommended; `inferbench recommend MODEL` says why");
@@ -184,8 +185,7 @@ fn programs(history: &History) -> BTreeMap<String, String> {
 pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Metric>)> {
     let (mut records, mut metrics) = (Vec::new(), Vec::new());
     for run in history.runs().iter().take(last.unwrap_or(u64::MAX) as usize) {
-        let both = |run: &Run| Ok::<_, anyhow::Error>((run.records()?, run.metrics()?));
-        match both(run) {
+        match run.records().and_then(|records| Ok((records, run.metrics()?))) {
             Ok((of_run, metrics_of_run)) => {
                 records.extend(of_run);
                 metrics.extend(metrics_of_run);
@@ -238,12 +238,11 @@ pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
 
 /// What to recommend of each model of these records for the latency, in the order of the records.
 pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Vec<Advice> {
-    let mut models: IndexMap<&str, Vec<Record>> = IndexMap::new();
-    records.iter().for_each(|record| models.entry(&record.model).or_default().push(record.clone()));
+    let models: IndexSet<&str> = records.iter().map(|record| record.model.as_str()).collect();
     let noise = noise_of(records, paths);
     let limits = Limits { is_verified_only: true, ..Limits::default() };
-    let advice = |model: &str, own: &[Record]| advise(own, metrics, &Options { noise, limits, ..Options::new(model) });
-    models.iter().filter_map(|(model, own)| advice(model, own).ok()).flatten().collect()
+    let advice = |model: &str| advise(records, metrics, &Options { noise, limits, ..Options::new(model) });
+    models.into_iter().filter_map(|model| advice(model).ok()).flatten().collect()
 }
 
 /// The command that would tell the recommended case from the next one: a search under load where rates under load were compared, a duel
@@ -302,8 +301,7 @@ fn suite_of_run(history: &History, record: &Record) -> Option<Suite> {
 fn named(records: [&Record; 2], suites: &[Option<Suite>; 2]) -> String {
     let mut files = IndexSet::new();
     for (record, suite) in records.into_iter().zip(suites) {
-        let own = suite.as_ref().map(|suite| files_of(&suite.models, &record.case())).unwrap_or_default();
-        files.extend(own.split(',').filter(|file| !file.is_empty()).map(str::to_owned));
+        files.extend(suite.iter().flat_map(|suite| files_of(&suite.models, &record.case())));
     }
     if files.is_empty() {
         return format!("--model {}", shell_word(&records[0].model));

@@ -26,7 +26,7 @@ use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
 
-/// How many runs before those of a report its trend looks at.
+/// The trend of a run includes at most this many runs before it.
 const EARLIER_RUNS: usize = 20;
 
 /// Show runs as tables, JSON, one HTML page, or charts
@@ -89,6 +89,7 @@ enum Form {
     /// For a terminal
     Table,
     /// For a README or a pull request
+    #[value(alias = "md")]
     Markdown,
     /// For scripts
     Json,
@@ -287,8 +288,10 @@ impl Arguments {
             return Ok(Asked { runs, folders, fleet: Some(fleet), history });
         }
         let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
-        let has_records = runs.iter().any(|run| !run.records.is_empty());
-        ensure!(has_records, "{} has no row", asked[0].folder().join(RESULTS).display());
+        let empty = asked.iter().zip(&runs).filter(|(_, read)| read.records.is_empty());
+        let empty: Vec<String> = empty.map(|(run, _)| run.folder().join(RESULTS).display().to_string()).collect();
+        ensure!(empty.len() < runs.len(), "{} has no row", empty[0]);
+        empty.iter().for_each(|file| eprintln!("left out: {file} has no row"));
         for run in &mut runs {
             run.records.retain(|record| self.filter.matches(&record.case()));
         }

@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let filter = selection.take_words(&arguments.words)?;
     let paths = Paths::find();
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
-    // With other machines.
+    // Such results are compared with those of other machines.
     let is_compared = arguments.calibrate || arguments.shard.is_some();
     let request = Request {
         purpose,
@@ -119,17 +119,17 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     }
     print!("{}", recommended(&converted.reported, paths, Format::Table));
     let [page, index] = converted.write_pages(&reports, paths)?;
-    let html = paths.criterion().join("report/index.html");
     let files = [
         ("CSV", &folder.join(RESULTS)),
         ("short CSV", &folder.join(THROUGHPUT)),
         ("Markdown", &markdown),
         ("HTML", &page),
         ("all runs", &index),
+        ("metrics", &folder.join(METRICS)),
+        ("Criterion HTML", &paths.criterion().join("report/index.html")),
     ];
-    let metrics = folder.join(METRICS);
-    let metrics = metrics.is_file().then_some(("metrics", &metrics));
-    for (name, path) in files.into_iter().chain(metrics).chain(html.is_file().then_some(("Criterion HTML", &html))) {
+    // A run may have no metrics, and Criterion no plots.
+    for (name, path) in files.into_iter().filter(|(_, path)| path.is_file()) {
         println!("{name:<15}{}", path.display());
     }
     println!("{:<15}{}", "history", reports.display());

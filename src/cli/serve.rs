@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 /// The fewest characters of a token: shorter ones can be guessed.
 #[cfg(feature = "serve")]
@@ -29,30 +30,24 @@ pub struct Arguments {
     #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     hosts: Vec<String>,
     /// Measurements that may wait; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
+    // A measurement waits before it begins, even if no other does: there is one place at least.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     queue: usize,
     /// The most calls that a request may ask for
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     max_iterations: usize,
     /// Seconds after which a case is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     timeout: f64,
 }
 
-/// Requests are compared with a name alone: one with a port would be that of no request.
+/// Reads a host name. The port of a request is not compared, so that a name with a port would be that of no request.
 fn host_name(text: &str) -> Result<String> {
     ensure!(!text.is_empty() && !text.contains([':', '/']), "write the name alone, without http:// and without a port");
     Ok(text.to_owned())
 }
 
-/// A job waits before it is measured, also if no other does.
-fn at_least_one(text: &str) -> Result<usize> {
-    let number: usize = text.parse().context("not a number")?;
-    ensure!(number > 0, "not 1 or more");
-    Ok(number)
-}
-
-/// What the runs of the server take: with another number, all of them would fail.
+/// Reads a timeout that `inferbench run` takes: with any other, all measurements of the server would fail.
 fn seconds(text: &str) -> Result<f64> {
     let number: f64 = text.parse().context("not a number of seconds")?;
     ensure!((0.001..=365.0 * 86_400.0).contains(&number), "not from 0.001 s to a year");
@@ -79,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 
 #[cfg(feature = "serve")]
 impl Arguments {
-    /// The token, which stands in no list of processes.
+    /// Reads the token from a file or a variable, because the list of processes shows what is given by a flag.
     fn token(&self) -> Result<Option<String>> {
         let text = match &self.token {
             Some(file) => {

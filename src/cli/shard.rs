@@ -53,29 +53,31 @@ pub struct DivisionArguments {
 }
 
 impl DivisionArguments {
-    /// The suite, divided into so many parts of equal expected time.
+    /// The suite, divided into so many parts of equal expected time, and the first part.
     ///
     /// # Errors
     /// It cannot be divided so, or a flag names a backend that there is not.
-    pub fn divide(&self, paths: &Paths, count: usize) -> Result<Suite> {
+    pub fn divide(&self, paths: &Paths, count: usize) -> Result<(Suite, Shard)> {
         for name in &self.selection.backend {
             registry::entry(name).map_err(|failure| anyhow!(failure.message))?;
         }
         let division = Division { count, ..self.division.clone() };
         let request = Request::of(self.selection.clone(), &self.effort, None);
-        divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
+        let suite = divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))?;
+        let first = suite.shard.clone().context("a divided suite has parts")?;
+        Ok((suite, first))
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
-    let suite = arguments.of.divide(&Paths::find(), arguments.count)?;
-    let files = write(&suite, &arguments.output)?;
-    listing(&suite, &files).print(arguments.format);
+    let (suite, first) = arguments.of.divide(&Paths::find(), arguments.count)?;
+    let files = write(&suite, &first, &arguments.output)?;
+    listing(&first, &files).print(arguments.format);
     Ok(exit_codes::OK)
 }
 
-/// Writes the suite file of each part.
-pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
+/// Writes the suite file of each part, of which this is one.
+pub fn write(suite: &Suite, shard: &Shard, folder: &Path) -> Result<Vec<PathBuf>> {
     fs_err::create_dir_all(folder)?;
     // Paths in a suite file are relative to its folder.
     let absolute = suite.clone().with_paths_in(&std::env::current_dir()?);
@@ -85,16 +87,14 @@ pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
         write_whole(&file, toml::to_string(&of_part)?.as_bytes())?;
         Ok(file)
     };
-    let shard = suite.shard.as_ref().context("a divided suite has parts")?;
     (1..=shard.parts.len()).map(|index| part(Shard { index, ..shard.clone() })).collect()
 }
 
-fn listing(suite: &Suite, files: &[PathBuf]) -> Listing {
+fn listing(shard: &Shard, files: &[PathBuf]) -> Listing {
     let texts = ["part", "file", "device"].map(Column::text);
     let mut table = Table::new(texts.into_iter().chain(["cases", "expected"].map(Column::number)));
     let mut objects = Vec::new();
-    let parts = suite.shard.iter().flat_map(|shard| &shard.parts);
-    for ((number, part), file) in (1..).zip(parts).zip(files) {
+    for ((number, part), file) in (1..).zip(&shard.parts).zip(files) {
         let (device, minutes) = (part.device.as_deref(), format!("{:.1} min", part.seconds as f64 / 60.0));
         let (file, cases) = (file.display().to_string(), part.cases.len().to_string());
         table.row([number.to_string().as_str(), &file, device.unwrap_or_default(), &cases, &minutes]);

@@ -19,6 +19,7 @@ use crate::history::{
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::{self, RunList};
+use crate::report::numbers::plural;
 
 /// Keep a history of runs, copy it, thin it out, query it
 #[derive(Args)]
@@ -176,7 +177,8 @@ impl Import {
                     Imported::Refused(reason) => bail!(reason),
                 };
                 let facts = run.facts()?;
-                Ok(format!("{word}: {} ({} cases, {} calls)", facts.run_id, facts.cases, facts.calls))
+                let cases = plural(facts.cases, "case", "cases");
+                Ok(format!("{word}: {} ({cases}, {} calls)", facts.run_id, facts.calls))
             });
             match imported {
                 Ok(said) => eprintln!("{said}"),

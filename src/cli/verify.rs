@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let request = Request { purpose: Purpose::Verify, ..Request::of(selection, &effort, filter) };
     let finished = harness::run(&Paths::find(), &request)?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::NOTHING_MEASURED) };
-    let outcomes = folder.read_outcomes();
+    let outcomes = folder.read_outcomes()?;
     let matrix = Matrix::new(convert::verified(&folder.read_manifest()?, &outcomes), &outcomes);
     print!("{}", matrix.render(arguments.format));
     Ok(finished.exit_code)

@@ -64,7 +64,7 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
         numeric_change(quantity, [base, candidate], of, allowance.memory.ln_1p(), |before, after| (after / before).ln())
     };
     let [kind, kind_after] = [base, candidate].map(|side| one_value(side, |record| record.memory_kind.clone()));
-    if kind == kind_after {
+    if kind.is_some() && kind == kind_after {
         // A process that measures several cases has also what Criterion needs to compare them with a baseline.
         let is_shared = kind.flatten().is_some_and(|kind| kind.starts_with("shared-"));
         let memory = more("memory_mb", |record| record.memory_mb).filter(is_beyond);
@@ -78,8 +78,9 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     // On other samples, another accuracy says nothing of the code.
     let [samples, samples_after] =
         [base, candidate].map(|side| one_value(side, |it| (it.data_source.clone(), it.accuracy_samples)));
+    let is_same = samples.is_some() && samples == samples_after;
     let noticed = |change: Change| Change { effect: Effect::Notice, ..change };
-    changes.extend(accuracy.map(|change| if samples == samples_after { change } else { noticed(change) }));
+    changes.extend(accuracy.map(|change| if is_same { change } else { noticed(change) }));
     changes
 }
 
@@ -180,6 +181,7 @@ fn median(records: &[&Record], of: impl Fn(&Record) -> Option<f64>) -> Option<f6
     statistics::median(&records.iter().map(|record| of(record)).collect::<Option<Vec<f64>>>()?)
 }
 
+/// The value that all of the records have. Returns `None` if they differ.
 fn one_value<T: PartialEq>(records: &[&Record], of: impl Fn(&Record) -> T) -> Option<T> {
     let mut values = records.iter().map(|record| of(record));
     let first = values.next()?;
@@ -282,6 +284,9 @@ mod tests {
         assert_eq!(found(with(100.0, "a"), with(80.0, "a")), [("memory_mb", Effect::Improvement)]);
         assert_eq!(found(with(100.0, "a"), with(105.0, "a")), []);
         assert_eq!(found(with(100.0, "a"), with(120.0, "b")), []);
+        // Runs of several kinds have no median together.
+        let mixed = [with(100.0, "a"), with(100.0, "b"), with(120.0, "a"), with(120.0, "b")];
+        assert_eq!(changes(&[&mixed[0], &mixed[1]], &[&mixed[2], &mixed[3]], ALLOWANCE), []);
         let shared = "shared-process-peak-rss";
         assert_eq!(found(with(100.0, shared), with(120.0, shared)), [("memory_mb", Effect::Notice)]);
     }

@@ -46,27 +46,34 @@ impl Condition {
         self == Condition::Artifact
     }
 
-    /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
+    /// The condition in a run. Returns `None` if it is unknown.
     pub fn of(self, record: &Record) -> Option<String> {
-        let known = |parts: &[Option<&str>]| {
-            let parts: Vec<&str> = parts.iter().flatten().copied().collect();
-            (!parts.is_empty()).then(|| parts.join(" "))
-        };
-        match self {
+        let known = Vec::from_iter(self.parts(record).into_iter().flatten());
+        (!known.is_empty()).then(|| known.join(" "))
+    }
+
+    /// The parts of the condition in a run. One that is unknown is not a difference.
+    pub(super) fn parts(self, record: &Record) -> [Option<String>; 2] {
+        let whole = match self {
+            Condition::Library => {
+                let library = record.library_version.clone().filter(|version| !version.is_empty());
+                return [record.backend_version.clone(), library];
+            }
+            Condition::Device => {
+                let dtype = record.effective_dtype.map(|dtype| dtype.name().to_owned());
+                return [record.effective_device.clone(), dtype];
+            }
             Condition::Host => Some(record.host_id.clone()),
-            Condition::Library => known(&[record.backend_version.as_deref(), record.library_version.as_deref()]),
             Condition::Boundary => Some(record.boundary.to_string()),
             Condition::Inputs => match record.timed_on {
                 TimedOn::Seeded => Some(record.timed_on.to_string()),
                 TimedOn::Samples => Some(record.timed_samples.clone().unwrap_or_else(|| record.timed_on.to_string())),
             },
             Condition::Threads => record.threads.map(|threads| threads.to_string()),
-            Condition::Device => {
-                known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
-            }
             Condition::Shape => record.input_shape.clone(),
             Condition::Artifact => record.artifact_sha256.as_deref().map(|hash| hash.chars().take(SHOWN).collect()),
-        }
+        };
+        [whole, None]
     }
 }
 

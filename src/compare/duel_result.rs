@@ -35,10 +35,8 @@ impl Program {
     /// Whether both do the same work by the same machine code. The paths in a suite are relative to its folder: a suite with the same
     /// text in another folder may have other models.
     pub fn is_same_as(&self, other: &Program) -> bool {
-        let work = |of: &Program| {
-            (of.sha256.clone(), of.root.clone(), of.suite.clone(), of.suite_sha256.clone(), of.environment.clone())
-        };
-        work(self) == work(other)
+        (&self.sha256, &self.root, &self.environment) == (&other.sha256, &other.root, &other.environment)
+            && (&self.suite, &self.suite_sha256) == (&other.suite, &other.suite_sha256)
     }
 }
 

@@ -12,10 +12,11 @@
 //! from 1 is the floor below which no change is believed. Where the interval excludes a ratio of 1 and the floor is larger
 //! than the tolerance, nothing is said.
 
+use serde::{Deserialize, Serialize};
+
 use super::duet_plan::MOST_GENERATIONS;
 use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
 use crate::statistics::{SignedRank, geometric_mean, mean, median};
-use serde::{Deserialize, Serialize};
 
 /// Expected fraction of false ones among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
@@ -143,23 +144,21 @@ impl PairedChange {
     }
 
     /// About how many generations would lead to a verdict if they scattered like those that were measured. Returns `None` if
-    /// there is a verdict, or if more of them would not change that there is none.
+    /// there is a verdict, if more of them would not change that there is none, or if it takes more than a duel ever has.
     pub fn generations_needed(&self, tolerance: f64) -> Option<f64> {
         /// The change is no better known than its interval.
         const SAFETY: f64 = 1.5;
         if self.verdict != Verdict::CannotSay || self.is_null_changed || self.is_mean_apart || self.is_within_layout {
             return None;
         }
-        // No time leads to more of them.
-        if self.generations >= MOST_GENERATIONS {
-            return None;
-        }
         let RatioInterval { ratio, lower, upper, .. } = self.change.interval;
         let (change, half_width, tolerance) = (ratio.ln(), (upper / lower).ln() / 2.0, tolerance.ln_1p());
         // A change beyond the tolerance is shown by excluding none, and a smaller one by excluding the tolerance.
         let wanted = if change > tolerance { change } else { (tolerance - change).max(tolerance / 4.0) };
-        let needed = self.generations as f64 * SAFETY * (half_width / wanted).powi(2).max(1.0);
-        Some(needed).filter(|needed| needed.is_finite())
+        let likely = self.generations as f64 * (half_width / wanted).powi(2).max(1.0);
+        // A duel of any number of minutes has no more generations than these.
+        let most = MOST_GENERATIONS as f64;
+        (likely < most).then(|| (SAFETY * likely).min(most))
     }
 }
 
@@ -332,7 +331,8 @@ mod tests {
             |middle: f64| decide(&flat(&scattered(middle)), TOLERANCE, true).unwrap().generations_needed(TOLERANCE);
         let equal = needed(0.0).unwrap();
         assert!((60.0..250.0).contains(&equal), "{equal}");
-        assert!(needed(0.01).unwrap() > equal, "nearer to the tolerance");
+        assert!(needed(0.005).unwrap() > equal, "nearer to the tolerance");
+        assert_eq!(needed(0.01), None, "more than a duel ever has");
         assert!(needed(0.03).unwrap() < equal, "a large change is easier to show");
         assert_eq!(decide(&flat(&[0.0; 12]), TOLERANCE, true).unwrap().generations_needed(TOLERANCE), None);
         let longest = decide(&flat(&scattered(0.0)), TOLERANCE, true).unwrap();

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duet::{FALSE_DISCOVERIES, Generation, Role};
+use super::noise::DEVIATION_OVER_MAD;
 use crate::statistics::{StudentT, median, variance};
 
 /// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
@@ -112,7 +113,7 @@ impl FromStr for SliceLength {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<u64>> = text.split(' ').map(|number| number.parse().ok()).collect();
         let Some(&[ns, dropped, counted]) = numbers.as_deref() else {
-            return Err(format!("{text:?} is no length of a slice: nanoseconds, dropped calls, counted calls"));
+            return Err(format!("{text:?} is not the length of a slice: nanoseconds, dropped calls, counted calls"));
         };
         Ok(SliceLength { ns, dropped: dropped as usize, counted: counted as usize })
     }
@@ -249,8 +250,7 @@ impl Components {
                 scatter.extend(ratios.iter().map(|ratio| (ratio - middle).abs()));
             }
         }
-        const DEVIATION_OF_MAD: f64 = 1.4826;
-        let within = DEVIATION_OF_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
+        let within = DEVIATION_OVER_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
         let between = (of_medians - median_penalty(rows) * within.powi(2) / rows as f64).max(0.0).sqrt();
         Some(Components { within, between })
     }

@@ -48,7 +48,7 @@ impl CaseFilter {
     }
 }
 
-/// The name that records have of a backend. What `run` would refuse may be the name of another program's engine.
+/// The name of a backend as it is in records. A name that `run` would refuse is kept: it may be the engine of another program.
 pub fn measured_backend(text: &str) -> Result<String, Infallible> {
     Ok(usual_backend(text).unwrap_or_else(|_| text.to_owned()))
 }

@@ -54,7 +54,7 @@ pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
 
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use serde::Serialize;
 
 use crate::definition::{Case, Status};
@@ -90,6 +90,14 @@ pub struct Options {
     pub confidence: f64,
 }
 
+impl Default for Options {
+    /// Those of a command line without flags.
+    fn default() -> Self {
+        let without_flags = Options::augment_args(clap::Command::new("compare")).get_matches_from(["compare"]);
+        Options::from_arg_matches(&without_flags).expect("no flag is required")
+    }
+}
+
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
@@ -109,6 +117,9 @@ pub struct Comparison {
     pub disturbed_runs: usize,
     /// What could not be used of the sides.
     pub notes: Vec<String>,
+    /// Whether there are cases of both sides that are not compared: they were refused, or cannot be read.
+    #[serde(skip)]
+    pub(crate) is_left_out: bool,
 }
 
 /// What is known of a side as a whole.
@@ -173,7 +184,7 @@ pub enum Conclusion {
     Well = exit_codes::OK,
     Regression = exit_codes::REGRESSION_OR_WRONG,
     NothingToCompare = exit_codes::NOTHING_MEASURED,
-    /// Of a case at least, a slow-down beyond the tolerance is neither shown nor excluded, or it was refused.
+    /// For at least one case, a slow-down beyond the tolerance is neither shown nor excluded, or the case was refused.
     CannotSay = exit_codes::UNSTABLE,
 }
 
@@ -198,9 +209,8 @@ impl LatencyChange {
 
 impl SideSummary {
     fn new(side: &Side) -> Self {
-        let records = || side.records.iter();
-        let shares: Vec<f64> = records().filter_map(|record| record.disturbed_share).collect();
-        let last = records().next_back();
+        let shares: Vec<f64> = side.records.iter().filter_map(|record| record.disturbed_share).collect();
+        let last = side.records.last();
         SideSummary {
             name: side.name.clone(),
             run_ids: side.run_ids().into_iter().map(str::to_owned).collect(),
@@ -218,8 +228,8 @@ impl Comparison {
     pub fn with_rates(self, rates: Vec<RateChange>) -> Self {
         let conclusion = match self.conclusion {
             _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
-            Conclusion::NothingToCompare if !rates.is_empty() && self.refused.is_empty() => Conclusion::Well,
-            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::CannotSay,
+            Conclusion::NothingToCompare if !rates.is_empty() && self.is_left_out => Conclusion::CannotSay,
+            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
             known => known,
         };
         Comparison { conclusion, exit_code: conclusion as u8, rates, ..self }
@@ -261,8 +271,11 @@ pub fn compare(
     let (mut has_pair, mut has_unread) = (false, false);
     // If machines may differ, the runs of all machines are compared together.
     let is_of_any_machine = options.allowed.contains(&Condition::Host);
-    let pairs = pair(base, candidate, &options.filter).into_iter();
-    for mut pair in pairs.flat_map(|pair| if is_of_any_machine { vec![pair] } else { pair.by_machine() }) {
+    let pairs = pair(base, candidate, &options.filter);
+    if pairs.is_empty() && !(base.records.is_empty() && candidate.records.is_empty()) {
+        notes.push("no case passes the filters; `inferbench compare` without filters compares all cases".into());
+    }
+    for mut pair in pairs.into_iter().flat_map(|pair| if is_of_any_machine { vec![pair] } else { pair.by_machine() }) {
         let id = pair.id();
         if [base, candidate].iter().any(|side| side.unread.contains(&pair.case)) {
             notes.push(format!("{id}: not compared: its measurement cannot be read"));
@@ -294,7 +307,7 @@ pub fn compare(
                 continue;
             }
             let change = of_one_side(&pair, candidate, options);
-            // Also if no case is left that both sides have.
+            // A case that is gone is a regression even if no other case is on both sides.
             has_pair |= change.effect == Effect::Regression;
             cases.push(case(vec![change]));
             continue;
@@ -363,6 +376,7 @@ pub fn compare(
         refused,
         disturbed_runs,
         notes,
+        is_left_out,
     }
 }
 

@@ -33,7 +33,7 @@ const REACH: f64 = 5.0;
 /// How far a run counts at least, in logarithms: the others of the group may be alike by chance.
 const LEAST_REACH: f64 = 0.01;
 /// The standard deviation over the median absolute deviation, for normal figures.
-const DEVIATION_OVER_MAD: f64 = 1.4826;
+pub(super) const DEVIATION_OVER_MAD: f64 = 1.4826;
 
 /// Where a deviation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

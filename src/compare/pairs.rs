@@ -117,18 +117,26 @@ impl<'a> Pair<'a> {
 
     /// Whether a side has runs under several conditions of this kind, so that no mean of them says anything.
     pub fn is_mixed(&self, condition: Condition) -> bool {
-        [&self.base, &self.candidate].into_iter().any(|side| values(condition, side).len() > 1)
+        [&self.base, &self.candidate].into_iter().any(|side| differs(condition, side))
     }
 
     /// The conditions that are not the same everywhere.
     pub fn differences(&self) -> Vec<Difference> {
-        let difference = |condition| {
-            let (base, candidate) = (values(condition, &self.base), values(condition, &self.candidate));
-            let all: BTreeSet<&String> = base.iter().chain(&candidate).collect();
-            (all.len() > 1).then(|| Difference { condition, base: shown(base), candidate: shown(candidate) })
+        let all = [self.base.as_slice(), &self.candidate].concat();
+        let differing = Condition::value_variants().iter().copied().filter(|condition| differs(*condition, &all));
+        let of_sides = |condition| {
+            let [base, candidate] = [&self.base, &self.candidate].map(|side| shown(values(condition, side)));
+            Difference { condition, base, candidate }
         };
-        Condition::value_variants().iter().copied().filter_map(difference).collect()
+        differing.map(of_sides).collect()
     }
+}
+
+/// Whether a part of the condition has several values, as far as they are known.
+fn differs(condition: Condition, records: &[&Record]) -> bool {
+    let parts: Vec<[Option<String>; 2]> = records.iter().map(|record| condition.parts(record)).collect();
+    let values_of = |part: usize| parts.iter().filter_map(|parts| parts[part].as_ref()).collect::<BTreeSet<_>>();
+    (0..2).any(|part| values_of(part).len() > 1)
 }
 
 fn values(condition: Condition, records: &[&Record]) -> BTreeSet<String> {
@@ -221,6 +229,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_no_difference_and_what_differs_within_a_side_is() {
         let with = |run_id: &str, library: Option<&str>, threads| Record {
+            backend_version: Some("1.0".into()),
             library_version: library.map(str::to_owned),
             threads: Some(threads),
             ..with_boundary(run_id, Boundary::Compute)

@@ -78,8 +78,8 @@ impl Side {
     }
 }
 
-/// A case is asked for if it passes the filter and each of its parts is that of a case of the run. Of a run that was
-/// interrupted nobody knows.
+/// A case is asked for if it passes the filter, and each of its parts is that of a case of the run. An interrupted run does not
+/// tell what it was still to measure.
 fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
     let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
     let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
@@ -119,7 +119,7 @@ fn has_saved(folder: &RunFolder, baseline: &str) -> bool {
     folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(baseline))
 }
 
-/// Of what several runs, the oldest first, left in a baseline, the last of each case.
+/// Reads what several runs, the oldest first, have left in a baseline. The last measurement of each case counts.
 fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<Side> {
     let mut side = Side::of_records(name, Vec::new());
     let mut last: IndexMap<Case, Result<Record, String>> = IndexMap::new();
@@ -151,7 +151,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
 fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String {
     let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let mut baselines = find_baselines(&paths.criterion());
-    // What Criterion itself compares with is of no run.
+    // Criterion itself saves `base` to compare with. It belongs to no run.
     let is_saved = |baseline: &str| RunFolder::all(&paths.runs()).iter().any(|folder| has_saved(folder, baseline));
     baselines.retain(|baseline| baseline != "base" || is_saved(baseline));
     format!(

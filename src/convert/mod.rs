@@ -49,7 +49,7 @@ pub fn convert(
     mut measured: impl FnMut(&Record, &MeasuredEntry) -> Result<()>,
 ) -> Result<Conversion> {
     let manifest = folder.read_manifest()?;
-    let outcomes = folder.read_outcomes();
+    let outcomes = folder.read_outcomes()?;
     let answers = quality::Answers::read(folder, &manifest);
     let context = Context { manifest: &manifest, outcomes: &outcomes, answers: &answers, criterion_root, baseline };
     let (mut records, mut distributions) = (Vec::with_capacity(manifest.cases.len()), BTreeMap::new());
@@ -90,6 +90,7 @@ fn rate_of_code(record: &Record) -> Option<Metric> {
         lower: record.throughput_lower_ips,
         upper: record.throughput_upper_ips,
         unit: format!("{}/s", record.modality),
+        host_id: Some(record.host_id.clone()),
         ..Metric::default()
     })
 }
@@ -120,7 +121,9 @@ fn agree_both_ways(records: &mut [Record]) {
         };
         if let Some(other) = records.iter_mut().find(is_other) {
             other.verified = Some(true);
-            other.verified_by = Some(case.backend);
+            let is_dtype_same = other.dtype == case.dtype;
+            let by = if is_dtype_same { case.backend } else { format!("{} in {}", case.backend, case.dtype) };
+            other.verified_by = Some(by);
         }
     }
 }
@@ -331,18 +334,15 @@ mod tests {
         let mut records = [record("ort", "cuda", Status::Unavailable), other, verified];
         agree_both_ways(&mut records);
         assert_eq!(records.map(|record| record.verified), [None, Some(true), Some(true)]);
+        let (mut half, full) = (record("tch", "cpu", Status::Ok), record("ort", "cpu", Status::Ok));
+        (half.dtype, half.verified, half.verified_by) = (Dtype::F16, Some(true), Some("ort in f32".into()));
+        let mut records = [full, half];
+        agree_both_ways(&mut records);
+        assert_eq!(records[0].verified_by.as_deref(), Some("tch in f16"));
     }
 
     fn record(case: &Case, threads: usize) -> Record {
-        let run = Record {
-            run_id: "r".into(),
-            timestamp: "2026-01-02T03:04:05Z".parse().unwrap(),
-            host_id: "1a".into(),
-            suite: "s".into(),
-            rustc_version: String::new(),
-            ..Record::default()
-        };
-        let mut record = run.about(case);
+        let mut record = Record::default().about(case);
         (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
         record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000, ..Cost::default() }));
         let (product_gflops_per_second, copy_gb_per_second) = (100.0, 20.0);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::judges::{Figure, figures};
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::run_data::{Evaluation, Judged, Manifest, ManifestCase, MaskForm, Metric, Record, RunFolder};
+use crate::run_data::{Evaluation, Judged, Manifest, ManifestCase, MaskForm, Metric, Record, RunFolder, with_note};
 
 /// The answers of a run's cases, by their ids.
 pub struct Answers(BTreeMap<String, (Case, Evaluation)>);
@@ -91,7 +91,7 @@ impl Answers {
 }
 
 pub(super) fn add_note(record: &mut Record, note: String) {
-    record.message = Some(record.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
+    record.message = with_note(record.message.take(), note);
 }
 
 fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
@@ -196,15 +196,7 @@ mod tests {
     }
 
     fn record_of(answers: &Answers, case: &Case) -> Record {
-        let run = Record {
-            run_id: "r".into(),
-            timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-            host_id: "h".into(),
-            suite: "s".into(),
-            rustc_version: "1".into(),
-            ..Record::default()
-        };
-        let mut record = run.about(case);
+        let mut record = Record::default().about(case);
         answers.put_into(&mut record);
         record
     }

@@ -10,7 +10,7 @@ use super::prediction::in_words;
 use super::repeated::{Repeated, numbered, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::under_load::served;
-use super::variants_output::{name, quality_text, ratio};
+use super::variants_output::{listed, name, quality_text, ratio};
 use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
@@ -126,8 +126,8 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
     found
 }
 
-/// Recommends a case for each kind of work of a model. The times of a case are the geometric means over the runs of one program. Of files
-/// of one name, the newest counts.
+/// Recommends a case for each kind of work of a model. The times of a case are the geometric means over the runs of one program. Of
+/// several files with one name, the newest counts.
 ///
 /// # Errors
 /// The records have no such model; the message says which ones there are.
@@ -210,7 +210,7 @@ impl Names {
         let Record { batch_size, host_id, .. } = &row.record;
         let batch = self.has_batch_sizes.then(|| format!("batch {batch_size}"));
         let host = self.has_machines.then(|| format!("host {host_id}"));
-        [Some(name(row)), batch, host].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        listed([Some(name(row)), batch, host])
     }
 }
 
@@ -290,25 +290,27 @@ fn deployed(row: &Row, names: &Names) -> Deployed {
 fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Options) -> String {
     let row = &found.rows[index];
     let record = &row.record;
-    let rate = super::rate(record).map(|rate| {
-        let unit = if record.tokens_per_second.is_some() { "tokens/s" } else { "samples/s" };
-        format!("{} {unit}", three_digits_of_any(rate))
-    });
     let of_goal = match options.goal {
         Goal::Energy | Goal::Cost => quantity(row, options).map(|value| shown(value, options)),
         _ => None,
     };
-    let figures = [
+    let figures = listed([
         of_goal,
         record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms))),
-        rate,
+        rate_text(record.tokens_per_second, record.throughput_ips),
         own_memory(record).map(|memory| format!("memory {}", megabytes(memory))),
         record.model_size_mb.map(|size| format!("size {}", megabytes(size))),
         quality_text(row, found.measure),
         row.under_load.as_ref().map(UnderLoad::text),
-    ];
-    let figures: Vec<String> = figures.into_iter().flatten().collect();
-    format!("For {}, deploy {}: {}.", options.goal, names.name(row), figures.join(", "))
+    ]);
+    format!("For {}, deploy {}: {figures}.", options.goal, names.name(row))
+}
+
+/// `6634 tokens/s`, or `500 samples/s` where tokens are not counted.
+pub fn rate_text(tokens_per_second: Option<f64>, samples_per_second: Option<f64>) -> Option<String> {
+    let text = |rate: f64, unit: &str| format!("{} {unit}", three_digits_of_any(rate));
+    let of_tokens = tokens_per_second.map(|rate| text(rate, "tokens/s"));
+    of_tokens.or_else(|| samples_per_second.map(|rate| text(rate, "samples/s")))
 }
 
 /// The quantity of a goal with its unit.

@@ -1,9 +1,9 @@
 //! Recommendations as text for a terminal, Markdown, JSON and a section of a page.
 
-use super::advice::{Advice, RunnerUp};
+use super::advice::{Advice, RunnerUp, rate_text};
 use super::variants_output::{ratio, title_of};
 use crate::compare::Verdict;
-use crate::report::numbers::{fixed, latency, megabytes, three_digits_of_any};
+use crate::report::numbers::{fixed, latency, megabytes};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
 
@@ -57,14 +57,12 @@ pub fn table(all: &[Advice]) -> Table {
     let mut table = Table::new(texts.into_iter().chain(others).chain(of_two));
     for advice in all.iter().filter(|advice| advice.considered > 1) {
         let Some(deploy) = &advice.deploy else { continue };
-        let rate = |rate: Option<f64>, unit: &str| rate.map(|rate| format!("{} {unit}", three_digits_of_any(rate)));
-        let rate = rate(deploy.tokens_per_second, "tokens/s").or(rate(deploy.samples_per_second, "samples/s"));
         let second = advice.runner_up.as_ref();
         let cells: [Cell; 8] = [
             title(advice).into(),
             Cell::from(deploy.name.as_str()).strong(),
             deploy.latency_p50_ms.map(latency).into(),
-            rate.into(),
+            rate_text(deploy.tokens_per_second, deploy.samples_per_second).into(),
             deploy.memory_mb.map(megabytes).into(),
             second.map(|it| it.name.clone()).into(),
             second.and_then(times).into(),

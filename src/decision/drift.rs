@@ -30,7 +30,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// `run 20260101T000000Z on host 1a2b ran 34 % slower than usual, by 12 cases that other runs have, too`.
+    /// `run 20260101T000000Z on host 1a2b was 34 % slower than usual, by 12 cases that other runs have, too: its rows count less`.
     pub fn text(&self) -> String {
         let cases = plural(self.cases, "case", "cases");
         let percent = 100.0 * (self.factor - 1.0);

@@ -98,14 +98,14 @@ impl Limits {
             (None, own) => (own, how(false)),
         };
         let of_memory = how(under_load.is_some_and(|it| it.memory_mb.is_some()));
+        let excluded = |limit, why, would_take| Excluded { limit, why, would_take, is_only: true };
         let above = |limit, name: &str, value: Option<f64>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let most = most.filter(|most| !value.is_some_and(|value| value <= *most))?;
             let why = match value {
                 Some(value) => format!("{name} {} is above {}", text(value), text(most)),
                 None => format!("{name} is not known"),
             };
-            let would_take = value.and_then(|value| flag(limit, value, unit));
-            Some(Excluded { limit, why, would_take, is_only: true })
+            Some(excluded(limit, why, value.and_then(|value| flag(limit, value, unit))))
         };
         let too_few = || {
             let least = self.min_rate.filter(|least| !rate.is_some_and(|rate| rate >= *least))?;
@@ -117,13 +117,11 @@ impl Limits {
                 ),
                 None => "its rate is not known".to_owned(),
             };
-            let would_take = rate.and_then(|rate| flag("min-rate", rate, "/s"));
-            Some(Excluded { limit: "min-rate", why, would_take, is_only: true })
+            Some(excluded("min-rate", why, rate.and_then(|rate| flag("min-rate", rate, "/s"))))
         };
         let unverified = || {
-            let is_excluded = self.is_verified_only && record.verified != Some(true);
-            let why = "its outputs were compared with nothing".to_owned();
-            is_excluded.then_some(Excluded { limit: "verified", why, would_take: None, is_only: true })
+            let is_unverified = self.is_verified_only && record.verified != Some(true);
+            is_unverified.then(|| excluded("verified", "its outputs were compared with nothing".to_owned(), None))
         };
         // The upper bound has to be within the limit, too.
         let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
@@ -153,8 +151,8 @@ impl Limits {
     }
 }
 
-/// The limit with two digits that a case of this value is just within: rounded up for the most that is allowed, down for the least, so that
-/// the command, as it is read, does what is said of it. Returns `None` for what is no number above 0.
+/// The limit with two digits that a case of this value is just within: rounded up for the most that is allowed, down for the least. The
+/// command line reads it as a limit that takes the case. Returns `None` for what is no number above 0.
 fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let is_least = limit == "min-rate";
     let is_within = |text: &str| {

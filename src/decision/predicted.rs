@@ -32,7 +32,7 @@ pub struct PredictedCase {
 }
 
 impl PredictedCase {
-    /// `m/tch-cpu-f32/4, predicted: p50 2.10 ms (1.52 ms … 2.90 ms), …; inferbench run …`.
+    /// `m/tch-cpu-f32/4, not measured: p50 2.10 ms (1.52 ms … 2.90 ms), 1905 samples/s, which may be better; inferbench run … would decide`.
     pub fn text(&self) -> String {
         let PredictedCase { latency_ms: ms, throughput_ips: rate, .. } = self;
         let (value, lower, upper) = (latency(ms.value), latency(ms.lower), latency(ms.upper));
@@ -47,9 +47,8 @@ impl PredictedCase {
 }
 
 /// Adds what is predicted of cases that were not measured: of each backend, device and batch size of these records, those that are within
-/// the limits and the filter and may be better than the recommended case; and the largest batch that is predicted to fit the memory of the
-/// machine.
-/// No prediction takes the place of a measured case: nobody has compared its outputs.
+/// the limits and the filter and may be better than the recommended case; and the largest batch that is predicted to fit into the memory
+/// of the machine. No prediction takes the place of a measured case: nobody has compared its outputs.
 pub fn add_predictions(
     all: &mut [Advice],
     records: &[Record],
@@ -81,7 +80,8 @@ pub fn add_predictions(
         advice.largest_batch = chosen.and_then(|record| {
             let most = [memory_mb.get(&record.host_id).copied(), options.limits.max_memory_mb];
             let most = most.into_iter().flatten().reduce(f64::min).filter(|_| record.device == "cpu")?;
-            let batch = largest_batch(&predictor, &examples, record, most)?;
+            // The recommended case fits: it was measured there.
+            let batch = largest_batch(&predictor, &examples, record, most).filter(|batch| *batch > 0)?;
             Some(format!("{batch} is the largest that is predicted to fit into {}", megabytes(most)))
         });
     }

@@ -39,9 +39,9 @@ pub enum Measure {
 pub enum Quality {
     /// Others are compared with it: it is the original in f32, or in its own dtype if there is none in f32.
     Original,
-    /// It is shown to lose at most the allowed accuracy, or so much of the metric of its kind; without labels, at least 95 % of the samples agree with the
-    /// original, the cosine of the outputs is at least 0.99, and metrics against the original are at least 95 %, which is no
-    /// accuracy.
+    /// It is shown to lose at most the allowed accuracy, or so much of the metric of its kind. Without labels, at least 95 % of the
+    /// samples agree with the original, the cosine of the outputs is at least 0.99, and metrics against the original are at least
+    /// 95 %, which is no accuracy.
     Kept,
     /// It seems to lose little enough, and the samples are too few to show it.
     Open,

@@ -36,7 +36,8 @@ pub fn by_work_and_machine<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
     groups.into_values().collect()
 }
 
-/// The number of each record's work. They are given in the order of time: a row of which too little is known belongs to the last one before it.
+/// The number of each record's work. Numbers are given in the order of time: a row of which too little is known belongs to the last work
+/// before it.
 pub fn numbered(records: &[&Record], work: impl Fn(&Record) -> Work) -> (Works, Vec<usize>) {
     let (mut works, mut numbers) = (Works::default(), vec![0; records.len()]);
     let mut in_time: Vec<usize> = (0..records.len()).collect();
@@ -53,11 +54,11 @@ pub fn of_newest_files<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let mut current: Vec<Work> = Vec::new();
     let mut is_replaced = |record: &Record| {
         let work = Work::of(record);
-        let of_variant = || current.iter().filter(|it| it.case.variant == work.case.variant);
-        let is_replaced = of_variant().any(|it| !it.has_same_network(&work));
-        let key = |it: &Work| Work { case: Case { batch_size: 0, ..it.case.clone() }, input_shape: None, ..it.clone() };
-        if !is_replaced && !of_variant().any(|it| *it == key(&work)) {
-            current.push(key(&work));
+        let work = Work { case: Case { batch_size: 0, ..work.case }, input_shape: None, ..work };
+        let mut of_variant = current.iter().filter(|it| it.case.variant == work.case.variant);
+        let is_replaced = of_variant.any(|it| !it.has_same_network(&work));
+        if !is_replaced && !current.contains(&work) {
+            current.push(work);
         }
         is_replaced
     };
@@ -146,8 +147,8 @@ pub fn samples_of<'a>(cases: &[Repeated<'a>]) -> Option<&'a str> {
     records.max_by_key(|record| knowledge(record)).and_then(|record| record.data_source.as_deref())
 }
 
-/// How much a record says of its answers, from the most on: the change of accuracy, the accuracy, a likeness to the original.
-/// The newer one of two says more.
+/// How much a record says of its answers. What says most comes first: the change of accuracy, the accuracy, a likeness to the original,
+/// the name of the samples. Of two that say the same, the newer one counts.
 fn knowledge(record: &Record) -> (bool, bool, bool, bool, Timestamp) {
     (
         record.accuracy_change.is_some(),

@@ -35,13 +35,12 @@ pub struct Candidates<'a> {
 }
 
 /// What is known of these cases, and which one is chosen.
-pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Options) -> Candidates<'a> {
+pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &Options) -> Candidates<'a> {
     let samples = samples_of(cases);
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
     // What is known of other samples cannot be compared.
-    let all_metrics = metrics;
     let of_record = |record: &Record| match record.data_source {
-        Some(_) => Metric::all_of(metrics, record).into_iter().cloned().collect(),
+        Some(_) => Metric::all_of(all_metrics, record).into_iter().cloned().collect(),
         None => Vec::new(),
     };
     let metrics: Vec<Vec<Metric>> = records.iter().map(of_record).collect();

@@ -1,7 +1,7 @@
-//! What a case was measured to do under load, which counts for limits in place of calls one after the other; and a line for each server of
-//! the model, beside the cases of this program.
+//! What a case was measured to do under load, which counts for limits in place of calls one after the other; and a line for each server
+//! of the model, beside the cases of this program.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Options;
 use crate::definition::{Case, Status};
 use crate::report::numbers::{latency, plural, three_digits_of_any};
-use crate::run_data::{LoadResult, Record, Scenario, Verdict};
+use crate::run_data::{LoadResult, Record, Scenario, Verdict, is_no_difference};
 
 /// The trial of a load test that a case is judged by.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -20,8 +20,8 @@ pub struct UnderLoad {
     pub samples_per_s: f64,
     /// Whether it is the highest rate that a search has found, and not only one that was served.
     pub is_highest: bool,
-    /// The upper bound with 99 % confidence if that was for this percentile. Of the highest rate that a search has found, the bound that the search
-    /// was for.
+    /// The upper bound with 99 % confidence if that was for this percentile. Of the highest rate that a search has found, the bound that
+    /// the search was for.
     pub p99_ms: f64,
     /// Of the process with all instances.
     pub memory_mb: Option<f64>,
@@ -37,19 +37,12 @@ impl UnderLoad {
     /// The trial with the highest rate of those within the limit of p99, over all numbers of instances; or else the one with the lowest
     /// p99. Returns `None` if no requests at random times were served by the case.
     ///
-    /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete trials count, in which
-    /// every request was answered, and the bound was kept with certainty or there was none; of a search also the highest rate that it found. They
-    /// are of the library, file and inputs of the record.
+    /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete trials count, in
+    /// which every request was answered, and the bound was kept with certainty or there was none; of a search also the highest rate that
+    /// it found. They are of the library, file and inputs of the record.
     pub fn of(loads: &[LoadResult], record: &Record, max_p99_ms: Option<f64>) -> Option<Self> {
         let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
-        let is_newest = |it: &&&LoadResult| !own.iter().any(|newer| is_instead(newer, it));
-        let trials: Vec<UnderLoad> =
-            own.iter().filter(|it| shows_its_rate(it)).filter(is_newest).map(|it| UnderLoad::from(*it)).collect();
-        let is_within = |it: &&UnderLoad| max_p99_ms.is_none_or(|most| it.p99_ms <= most);
-        let best =
-            trials.iter().filter(is_within).max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
-        let quickest = || trials.iter().min_by(|one, other| one.p99_ms.total_cmp(&other.p99_ms));
-        best.or_else(quickest).cloned()
+        best(those_that_count(&own), max_p99_ms)
     }
 
     /// `under load 431 samples/s with 2 instances of 1 thread, p99 19.1 ms (load test 20260101T000000Z)`.
@@ -70,14 +63,27 @@ impl UnderLoad {
 
 /// Whether the trial is of the record's case, machine, library, file and inputs. A file whose hash is not known may be any.
 fn is_of_record(trial: &LoadResult, record: &Record) -> bool {
-    let is_same = |one: &Option<String>, other: &Option<String>| one.is_none() || other.is_none() || one == other;
     trial.case_id == record.case_id
         && trial.host_id == record.host_id
         && trial.scenario == Scenario::Server
         && trial.status.is_measured()
         && trial.library_version == record.library_version
-        && is_same(&trial.artifact_sha256, &record.artifact_sha256)
-        && is_same(&trial.input_shape, &record.input_shape)
+        && is_no_difference(&trial.artifact_sha256, &record.artifact_sha256)
+        && is_no_difference(&trial.input_shape, &record.input_shape)
+}
+
+/// The trials that show their rates, and that no newer one of these replaces.
+fn those_that_count<'a>(own: &[&'a LoadResult]) -> Vec<&'a LoadResult> {
+    let is_replaced = |it: &LoadResult| own.iter().any(|newer| is_instead(newer, it));
+    own.iter().copied().filter(|it| shows_its_rate(it) && !is_replaced(it)).collect()
+}
+
+/// The trial with the highest rate of those within the limit of p99, or else the one with the lowest p99.
+fn best<'a>(trials: impl IntoIterator<Item = &'a LoadResult>, max_p99_ms: Option<f64>) -> Option<UnderLoad> {
+    let is_within = |it: &UnderLoad| max_p99_ms.is_none_or(|most| it.p99_ms <= most);
+    let (within, beyond): (Vec<_>, Vec<_>) = trials.into_iter().map(UnderLoad::from).partition(is_within);
+    let fastest = within.into_iter().max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
+    fastest.or_else(|| beyond.into_iter().min_by(|one, other| one.p99_ms.total_cmp(&other.p99_ms)))
 }
 
 /// Whether the trial says that its rate was served.
@@ -91,39 +97,39 @@ fn shows_its_rate(trial: &LoadResult) -> bool {
         }
 }
 
+/// Whether the requests of the trial came as a trace says. A trace asks for as many queries as it has until its last one, and its rate
+/// follows from both; without one, they all came at once.
+fn is_of_trace(trial: &LoadResult) -> bool {
+    let gaps = trial.asked_queries as f64 - 1.0;
+    let is_exact = |rate: f64| gaps > 0.0 && (trial.asked_seconds * rate / gaps - 1.0).abs() < 1e-9;
+    !trial.is_of_search && trial.rate.is_none_or(is_exact)
+}
+
 /// Whether a trial is newer than another one and stands in its place: it has the same terms, or it has failed by requests at a rate that is
-/// not higher.
+/// not higher. Requests of a trace may come in bursts: its rate says nothing of other arrivals.
 fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
     let is_newer = newer.run_id != older.run_id && (newer.timestamp, &newer.run_id) > (older.timestamp, &older.run_id);
     let sessions = |row: &LoadResult| (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
     let bounds =
         |row: &LoadResult| (row.percentile, row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.lengths.clone());
-    let is_same = sessions(newer) == sessions(older) && bounds(newer) == bounds(older);
+    let arrivals = |row: &LoadResult| is_of_trace(row).then_some((row.asked_queries, row.rate));
+    let is_same =
+        sessions(newer) == sessions(older) && bounds(newer) == bounds(older) && arrivals(newer) == arrivals(older);
     let is_repeated = newer.is_of_search == older.is_of_search && (newer.is_of_search || newer.rate == older.rate);
     let has_failed = newer.verdict == Some(Verdict::Failed) && !newer.is_of_search && newer.rate <= older.rate;
     is_newer && is_same && newer.verdict != Some(Verdict::Invalid) && (is_repeated || has_failed)
 }
 
-/// The p99 that a trial is judged by, as [`UnderLoad`] describes it.
-fn p99_ms(trial: &LoadResult) -> f64 {
-    let is_for_p99 = trial.percentile >= 0.99;
-    let of_search = trial.bound_ms.filter(|_| trial.is_highest);
-    let shown = trial.latency_upper_ms.filter(|_| trial.verdict != Some(Verdict::Undecided)).or(of_search);
-    shown.filter(|_| is_for_p99).unwrap_or(trial.latency_p99_ms)
-}
-
-fn samples_per_s(trial: &LoadResult) -> f64 {
-    let found = trial.found_rate.zip(trial.rate).filter(|_| trial.is_highest);
-    trial.samples_per_s * found.map_or(1.0, |(found, own)| found / own)
-}
-
 impl From<&LoadResult> for UnderLoad {
     fn from(trial: &LoadResult) -> Self {
+        let found = trial.found_rate.zip(trial.rate).filter(|_| trial.is_highest);
+        let of_search = trial.bound_ms.filter(|_| trial.is_highest);
+        let bound = trial.latency_upper_ms.filter(|_| trial.verdict != Some(Verdict::Undecided)).or(of_search);
         UnderLoad {
             run_id: trial.run_id.clone(),
-            samples_per_s: samples_per_s(trial),
+            samples_per_s: trial.samples_per_s * found.map_or(1.0, |(found, own)| found / own),
             is_highest: trial.is_highest,
-            p99_ms: p99_ms(trial),
+            p99_ms: bound.filter(|_| trial.percentile >= 0.99).unwrap_or(trial.latency_p99_ms),
             memory_mb: trial.memory_mb,
             instances: trial.instances,
             threads: trial.threads,
@@ -139,35 +145,31 @@ pub fn served(loads: &[LoadResult], case: &Case, options: &Options) -> Vec<Strin
         let is_same = (row.model.as_str(), row.phase) == (case.model.as_str(), case.phase);
         row.url.is_some() && is_same && row.scenario == Scenario::Server && row.status == Status::Ok
     };
-    let all: Vec<&LoadResult> = loads.iter().filter(is_meant).collect();
-    let is_of_server = |one: &LoadResult, other: &LoadResult| (&one.case_id, &one.url) == (&other.case_id, &other.url);
-    let is_newest = |row: &&&LoadResult| !all.iter().any(|newer| is_of_server(newer, row) && is_instead(newer, row));
-    let rows: Vec<&LoadResult> = all.iter().filter(|row| shows_its_rate(row)).filter(is_newest).copied().collect();
-    let server = |row: &&LoadResult| (row.case_id.clone(), row.batch_size, row.url.clone());
-    let servers: BTreeSet<(String, usize, Option<String>)> = rows.iter().map(server).collect();
-    servers.into_iter().filter_map(|(id, _, url)| line(&rows, (&id, &url), options)).collect()
+    let mut servers: BTreeMap<(&str, usize, Option<&str>), Vec<&LoadResult>> = BTreeMap::new();
+    for row in loads.iter().filter(is_meant) {
+        servers.entry((&row.case_id, row.batch_size, row.url.as_deref())).or_default().push(row);
+    }
+    servers.values().filter_map(|own| line(&those_that_count(own), options)).collect()
 }
 
-fn line(rows: &[&LoadResult], (case_id, url): (&str, &Option<String>), options: &Options) -> Option<String> {
-    let own = || rows.iter().filter(|row| row.case_id == case_id && row.url == *url);
-    let newest = own().map(|row| (row.timestamp, &row.run_id)).max()?;
-    let of_newest = || own().filter(|row| (row.timestamp, &row.run_id) == newest);
-    let (most, least) = (options.limits.max_p99_ms, options.limits.min_rate);
-    let within = of_newest().filter(|row| most.is_none_or(|most| p99_ms(row) <= most));
-    let best = within.max_by(|one, other| samples_per_s(one).total_cmp(&samples_per_s(other)));
-    let row = best.or_else(|| of_newest().min_by(|one, other| p99_ms(one).total_cmp(&p99_ms(other))))?;
-    let is_slow = most.is_some_and(|most| p99_ms(row) > most);
-    let beyond = match least.filter(|least| samples_per_s(row) < *least) {
-        _ if is_slow => ", which is above the limit",
-        Some(_) => ", which is below the rate that is asked for",
-        None => "",
+/// The line of one server, by its trials that count.
+fn line(trials: &[&LoadResult], options: &Options) -> Option<String> {
+    let newest = trials.iter().map(|row| (row.timestamp, &row.run_id)).max()?;
+    let of_newest = || trials.iter().copied().filter(|row| (row.timestamp, &row.run_id) == newest);
+    let LoadResult { case_id, server, url, .. } = of_newest().next()?;
+    let UnderLoad { run_id, samples_per_s, p99_ms, .. } = best(of_newest(), options.limits.max_p99_ms)?;
+    let beyond = if options.limits.max_p99_ms.is_some_and(|most| p99_ms > most) {
+        ", which is above the limit"
+    } else if options.limits.min_rate.is_some_and(|least| samples_per_s < least) {
+        ", which is below the rate that is asked for"
+    } else {
+        ""
     };
-    let server = row.server.as_deref().or(row.url.as_deref()).unwrap_or_default();
+    let server = server.as_deref().or(url.as_deref()).unwrap_or_default();
     Some(format!(
-        "{case_id}: {server} answers {} samples/s with p99 {}{beyond} (load test {})",
-        three_digits_of_any(samples_per_s(row)),
-        latency(p99_ms(row)),
-        row.run_id
+        "{case_id}: {server} answers {} samples/s with p99 {}{beyond} (load test {run_id})",
+        three_digits_of_any(samples_per_s),
+        latency(p99_ms)
     ))
 }
 
@@ -231,6 +233,20 @@ mod tests {
         // The repetitions of a search have one answer.
         let found = |rate| LoadResult { found_rate: Some(600.0), ..search("1", rate) };
         assert_eq!(rate(&[found(900.0), found(400.0)]), Some(600.0));
+    }
+
+    #[test]
+    fn a_trace_stands_in_the_place_of_the_same_trace_alone() {
+        let older = trial("1", 300.0, Verdict::Passed);
+        let trace = |run_id: &str, verdict| LoadResult {
+            asked_queries: 101,
+            asked_seconds: 10.0,
+            ..trial(run_id, 10.0, verdict)
+        };
+        assert_eq!(rate(&[older.clone(), trace("2", Verdict::Failed)]), Some(300.0));
+        assert_eq!(rate(&[older, LoadResult { rate: None, ..trace("2", Verdict::Failed) }]), Some(300.0));
+        assert_eq!(rate(&[trace("1", Verdict::Passed), trace("2", Verdict::Failed)]), None);
+        assert_eq!(rate(&[trace("1", Verdict::Passed), trial("2", 5.0, Verdict::Failed)]), Some(10.0));
     }
 
     #[test]

@@ -200,7 +200,7 @@ pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
                 record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
             let divergence = row.metrics.iter().find(|metric| metric.metric == "kl_divergence").map(named);
             let beside = |metric| {
-                let all = listed([Some(named(metric)), divergence, None]);
+                let all = listed([Some(named(metric)), divergence]);
                 format!("{all} beside the original, which is no accuracy")
             };
             agreement.or_else(|| likeness(&row.metrics).map(beside))
@@ -209,7 +209,8 @@ pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
     }
 }
 
-fn listed(figures: [Option<String>; 3]) -> String {
+/// The figures that are known, with commas between them.
+pub fn listed<const N: usize>(figures: [Option<String>; N]) -> String {
     figures.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

@@ -101,7 +101,7 @@ impl Case {
     /// The triple under which Criterion stores the case.
     ///
     /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
-    /// backend, device and dtype, and the value is the batch size. Of a group that is too long, the end is replaced by a part of its hash.
+    /// backend, device and dtype, and the value is the batch size. If a group is too long, a part of its hash replaces its end.
     pub fn benchmark_id(&self) -> BenchmarkId {
         // Nothing but samples goes through a pipeline.
         let says_samples = self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline;
@@ -174,7 +174,7 @@ impl Cost {
         self.by_figure(other, u64::checked_add)
     }
 
-    /// The cost of so many calls. Returns `None` if it is more than can be counted.
+    /// The cost of this many calls. Returns `None` if it is more than can be counted.
     pub fn times(self, calls: u64) -> Option<Self> {
         self.by_figure(self, |figure, _| figure.checked_mul(calls))
     }

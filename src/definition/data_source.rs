@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The samples of a model's quality: `data_source` of a suite or of one of its models.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", try_from = "DataSourceToml", into = "DataSourceToml")]
+#[serde(try_from = "DataSourceToml", into = "DataSourceToml")]
 pub enum DataSource {
     /// Seeded numbers without labels: outputs are compared with those of the original.
     #[default]

@@ -91,13 +91,14 @@ impl Sweep {
     /// single size goes with each.
     ///
     /// # Errors
-    /// Two lists are of different lengths, or a size is 0.
+    /// Two lists are of different lengths, a size is 0, or a name has a comma, so that it could not be read again.
     pub(crate) fn steps(&self, is_known: impl Fn(&str) -> bool) -> Result<Vec<Dims>> {
         let known: Vec<(&String, &[usize])> =
             self.0.iter().filter(|(name, _)| is_known(name)).map(|(name, sizes)| (name, sizes.all())).collect();
         let count = known.iter().map(|(_, sizes)| sizes.len()).max().unwrap_or(1);
         for (name, sizes) in &known {
             ensure!(!sizes.is_empty() && !sizes.contains(&0), "the sizes of {name} are numbers from 1");
+            ensure!(!name.contains(','), "{name:?} has a comma: write the input and the place of the size, as in x.2");
             ensure!(
                 [1, count].contains(&sizes.len()),
                 "{name} has {} sizes, and another dimension has {count}: lists of sizes go together, so give as many, or one",
@@ -175,5 +176,7 @@ mod tests {
         assert_eq!(Dims::try_from(String::new()).unwrap(), Dims::default());
         let sweep: Sweep = toml::from_str("height = [64, 96]\nwidth = 32").unwrap();
         assert_eq!(sweep, "width=32,height=64,96".parse().unwrap());
+        let unreadable: Sweep = toml::from_str("'Max(1, n)' = 3").unwrap();
+        assert!(unreadable.steps(|_| true).unwrap_err().to_string().contains("as in x.2"));
     }
 }

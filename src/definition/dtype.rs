@@ -140,9 +140,9 @@ pub enum Quantization {
     Dynamic,
     /// From samples that were measured once: `calibration.toml`.
     Static,
-    /// Of each call, in the engines that read GGUF files: the weights are those of a GGUF file.
+    /// From the values of each call, in the engines that read GGUF files. The weights are those of a GGUF file.
     Gguf(Scheme),
-    /// Of each call, where the case is in i8, and in f32 none: the weights are blocks of integers.
+    /// From the values of each call if the case is in i8; a case in f32 needs none. The weights are blocks of integers.
     Blocks(Blocks),
 }
 

@@ -350,13 +350,10 @@ impl Model {
     }
 
     /// The dtypes that its weights are computed in, the usual one first: weights in blocks meet activations of i8 or of f32.
-    pub(crate) fn own_dtypes(&self) -> &'static [Dtype] {
+    pub(crate) fn own_dtypes(&self) -> &[Dtype] {
         match self.dtype {
             Dtype::I8 if self.blocks().is_some() => &[Dtype::I8, Dtype::F32],
-            Dtype::I8 => &[Dtype::I8],
-            Dtype::F32 => &[Dtype::F32],
-            Dtype::F16 => &[Dtype::F16],
-            Dtype::Bf16 => &[Dtype::Bf16],
+            _ => std::slice::from_ref(&self.dtype),
         }
     }
 

@@ -62,7 +62,7 @@ pub fn backend_and_settings(name: &str) -> (&str, &str) {
 }
 
 /// The name of a backend with these settings besides its own, separated by dots; `default` is none. Returns `None` if the
-/// backend has not got one of them.
+/// backend does not have one of them.
 ///
 /// # Errors
 /// No backend has such a setting, or settings exclude each other; the message lists the settings.
@@ -94,14 +94,14 @@ pub fn with_settings(backend: &str, settings: &str) -> Result<Option<String>> {
 /// `Torch-Compile.max-autotune.autocast`. What follows an `@` is left as it is.
 ///
 /// # Errors
-/// As [`with_settings`], or the backend has not got one of the settings.
+/// As [`with_settings`], or the backend does not have one of the settings.
 pub fn usual_backend(text: &str) -> Result<String> {
     if let Some((backend, place)) = text.split_once('@') {
         return Ok(format!("{}@{place}", usual_backend(backend)?));
     }
     let name = backend_name(text);
     let (base, settings) = backend_and_settings(&name);
-    with_settings(base, settings)?.with_context(|| format!("{base} has not got all of the settings {settings}"))
+    with_settings(base, settings)?.with_context(|| format!("{base} does not have all of the settings {settings}"))
 }
 
 /// The variable with the environments of backends, one a line: `ort@old=/home/me/old`. All processes of a run inherit it.
@@ -178,14 +178,15 @@ pub const AUTO: &str = "auto";
 /// The order in which `auto` looks for a device.
 pub const PREFERRED: [&str; 4] = ["cuda", "rocm", "mps", "cpu"];
 
-/// Returns the name if it is that of a device: a kind, and for some a number after a colon.
+/// Returns the name if it is that of a device: a kind, and for some a number after a colon. Each device has one name: `cuda:01` is none.
 ///
 /// # Errors
 /// The kind is unknown; the message lists the known ones.
 pub fn parse_device(name: &str) -> Result<String> {
     let (kind, number) = split(name);
+    let is_number = |text: &str| text.parse().is_ok_and(|number: u32| number.to_string() == text);
     let is_right = |(known, _, is_numbered): &(&str, &str, bool)| {
-        *known == kind && number.is_none_or(|number| *is_numbered && number.parse::<u32>().is_ok())
+        *known == kind && number.is_none_or(|number| *is_numbered && is_number(number))
     };
     if name == AUTO || KINDS.iter().any(is_right) {
         return Ok(name.to_owned());
@@ -242,7 +243,7 @@ mod tests {
                 .unwrap_err()
                 .starts_with("PyTorch has no setting \"fast\"; there are default, autocast, ")
         );
-        assert_eq!(named("torch.freezing").unwrap_err(), "torch has not got all of the settings freezing");
+        assert_eq!(named("torch.freezing").unwrap_err(), "torch does not have all of the settings freezing");
         assert!(named("torch-compile.max-autotune.reduce-overhead").unwrap_err().ends_with("one mode at a time"));
         assert_eq!(with_settings("torch", "max-autotune").unwrap(), None);
         assert_eq!(with_settings("torch-aot.cache", "default").unwrap().as_deref(), Some("torch-aot.cache"));
@@ -254,7 +255,7 @@ mod tests {
         for good in ["cpu", "cuda", "cuda:1", "auto", "webgpu", "xpu", "xpu:1", "tpu"] {
             assert!(parse_device(good).is_ok(), "{good}");
         }
-        for bad in ["gpus", "cpu:1", "cuda:", "cuda:x", "auto:1", ""] {
+        for bad in ["gpus", "cpu:1", "cuda:", "cuda:x", "cuda:+1", "cuda:01", "auto:1", ""] {
             assert!(
                 parse_device(bad).unwrap_err().to_string().contains("cuda[:n], tensorrt[:n], rocm[:n], mps"),
                 "{bad}"

@@ -92,9 +92,9 @@ impl Fingerprint {
         if self.program != other.program {
             Some(format!("the program is {}, and not {}", other.program, self.program))
         } else if !names.is_empty() {
-            Some(format!("the files of {} are others", names.join(", ")))
+            Some(format!("the files of {} differ", names.join(", ")))
         } else if self.cases != other.cases {
-            Some("the suite or its settings are others".into())
+            Some("the suite or its settings differ".into())
         } else {
             None
         }
@@ -131,10 +131,10 @@ mod tests {
         let one = Fingerprint { program: "p".into(), cases: "c".into(), files: files("1").into() };
         assert_eq!(one.difference(&one), None);
         let changed = Fingerprint { files: files("9").into(), ..one.clone() };
-        assert_eq!(one.difference(&changed).unwrap(), "the files of a original are others");
+        assert_eq!(one.difference(&changed).unwrap(), "the files of a original differ");
         let fewer = Fingerprint { files: files("1").into_iter().take(1).collect(), ..one.clone() };
-        assert_eq!(one.difference(&fewer).unwrap(), "the files of b original are others");
-        assert_eq!(fewer.difference(&one).unwrap(), "the files of b original are others");
+        assert_eq!(one.difference(&fewer).unwrap(), "the files of b original differ");
+        assert_eq!(fewer.difference(&one).unwrap(), "the files of b original differ");
         let program = Fingerprint { program: "q".into(), ..changed };
         assert_eq!(one.difference(&program).unwrap(), "the program is q, and not p");
     }

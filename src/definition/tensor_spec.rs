@@ -120,11 +120,20 @@ impl TensorSpec {
             .collect()
     }
 
+    /// A tensor of which not even the number of dimensions is known.
+    pub(crate) fn of_any_shape(name: impl Into<String>, dtype: ElementType) -> Self {
+        Self::new(name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())])
+    }
+
+    /// Whether not even the number of dimensions is known.
+    pub(crate) fn has_any_shape(&self) -> bool {
+        self.shape == [Dimension::Symbol(ANY_SHAPE.into())]
+    }
+
     /// Returns true if a tensor of that shape can be the input.
     pub fn takes(&self, shape: &[usize]) -> bool {
         let fits = |(dimension, size): (&Dimension, &usize)| dimension.fixed().is_none_or(|fixed| fixed == *size);
-        self.shape == [Dimension::Symbol(ANY_SHAPE.into())]
-            || self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(fits)
+        self.has_any_shape() || self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(fits)
     }
 
     /// The same with these sizes, but for the batch if it stays open.
@@ -156,7 +165,8 @@ pub fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usiz
         for (place, dimension) in shape.iter_mut().enumerate() {
             let Dimension::Symbol(symbol) = dimension else { continue };
             let sum = || symbol.split('+').try_fold(0, |sum: usize, term| sum.checked_add(size(term.trim())?));
-            if let Some(size) = sizes.get(&format!("{name}.{place}")).copied().or_else(sum) {
+            let named = sizes.get(&format!("{name}.{place}")).or_else(|| sizes.get(symbol.as_str())).copied();
+            if let Some(size) = named.or_else(sum) {
                 *dimension = Dimension::Fixed(size);
             }
         }
@@ -245,6 +255,8 @@ mod tests {
         let sizes = [("time", 16), ("x.2", 48), ("past", 4)].map(|(name, size)| (name.to_owned(), size));
         let known = with_dimensions(vec![spec.clone()], &BTreeMap::from(sizes));
         assert_eq!(known[0].to_string(), "x:f32[batch,16,48,20,3]");
+        let by_name = with_dimensions(vec![spec.clone()], &BTreeMap::from([("past + time".to_owned(), 9)]));
+        assert_eq!(by_name[0].to_string(), "x:f32[batch,time,x.2,9,3]");
         let endless: TensorSpec = "x:f32[18446744073709551615 + 1]".parse().unwrap();
         assert_eq!(with_dimensions(vec![endless.clone()], &BTreeMap::new()), [endless]);
         let by_place = with_dimensions(vec![spec], &BTreeMap::from([("x.1".to_owned(), 7)]));

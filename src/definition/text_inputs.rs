@@ -1,4 +1,4 @@
-//! What the inputs of a model are that takes tokens, and where the tokenizer of its texts is expected.
+//! What each input of a model of texts holds, and where its tokenizer is looked for.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub enum TextInput {
 }
 
 impl TextInput {
-    /// What an input is by its name, as of the exporters of Hugging Face: `input_ids`, `attention_mask`, `token_type_ids`,
+    /// What an input holds, by its name as Hugging Face's exporters write it: `input_ids`, `attention_mask`, `token_type_ids`,
     /// `position_ids`.
     fn of(input: &TensorSpec) -> Option<Self> {
         let name = input.name.to_lowercase();

@@ -4,6 +4,7 @@
 //! package itself. What is built of inferbench is kept as `executables/<commit>-<hash>`; the hash is that of all else on which
 //! a build depends. Of another package, only cargo knows that, since its dependencies may be folders: it is asked each time.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -53,15 +54,11 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Re
     if executable.is_file() {
         return Ok(executable);
     }
-    let log = duels.join(format!("build-{commit}.log"));
-    eprintln!("building {name} ({}; its messages go to {})", &commit[..12.min(commit.len())], log.display());
-    let target = duels.join("build");
     let mut cargo = cargo();
-    cargo.args(["build", "--release", "--locked", "--bin", "inferbench", "--no-default-features", "--features"]);
-    cargo.arg(features).current_dir(worktree.project()).env("CARGO_TARGET_DIR", &target).envs(native);
-    cargo.stdout(Stdio::null());
-    run_build(cargo, name, &log)?;
-    keep_executable(&target.join("release/inferbench"), &executable)?;
+    cargo.args(["build", "--release", "--locked", "--no-default-features", "--features", &features]);
+    cargo.current_dir(worktree.project()).envs(native);
+    let built = run_build(cargo, &duels, [name, &commit[..12.min(commit.len())]], ["bin", "inferbench"])?;
+    keep_executable(&built, &executable)?;
     Ok(executable)
 }
 
@@ -94,9 +91,10 @@ impl BuildFlags {
     /// The file cannot be read, or has other keys.
     pub fn with_file(&self, root: &Path) -> Result<BuildFlags> {
         let file = root.join(SETTINGS);
-        let own = match std::fs::read_to_string(&file) {
+        let own = match fs_err::read_to_string(&file) {
             Ok(text) => toml::from_str::<Settings>(&text).with_context(|| file.display().to_string())?.duel,
-            Err(_) => BuildFlags::default(),
+            Err(error) if error.kind() == ErrorKind::NotFound => BuildFlags::default(),
+            Err(error) => return Err(error.into()),
         };
         let features = if self.features.is_empty() { own.features } else { self.features.clone() };
         Ok(BuildFlags { bench: self.bench.clone().or(own.bench), features })
@@ -143,26 +141,13 @@ pub fn package_folder(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// There is no such bench, it does not build, or [`Interrupted`](crate::harness::Interrupted).
 pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags) -> Result<PathBuf> {
-    let duels = paths.duels();
-    fs_err::create_dir_all(&duels)?;
-    let (log, messages) = (duels.join("build.log"), duels.join("build.json"));
-    eprintln!("building {name} ({}; cargo's messages go to {})", project.display(), log.display());
     let bench = flags.bench_of(project)?;
     let mut cargo = cargo();
-    cargo.args(["bench", "--no-run", "--message-format=json-render-diagnostics", "--bench", &bench]);
+    cargo.args(["bench", "--no-run"]).current_dir(project);
     if !flags.features.is_empty() {
         cargo.arg("--features").arg(flags.features.join(","));
     }
-    cargo.current_dir(project).env("CARGO_TARGET_DIR", duels.join("build"));
-    cargo.stdout(fs_err::File::create(&messages)?.into_parts().0);
-    run_build(cargo, name, &log)?;
-    let text = fs_err::read_to_string(&messages)?;
-    let of_bench = |line: &str| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_bench = message["target"]["name"] == bench.as_str() && message["target"]["kind"][0] == "bench";
-        message["executable"].as_str().filter(|_| is_bench).map(PathBuf::from)
-    };
-    let built = text.lines().find_map(of_bench).with_context(|| format!("cargo built no bench {bench:?}"))?;
+    let built = run_build(cargo, &paths.duels(), [name, &project.to_string_lossy()], ["bench", &bench])?;
     kept_copy(paths, &built)
 }
 
@@ -179,21 +164,38 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Runs a build, whose messages for people go to a file.
+/// Builds the target of this kind and name, and returns its executable. It is where cargo says: a setting such as
+/// `CARGO_BUILD_TARGET` puts it below a folder of its own. Cargo's messages for people go to a file.
 ///
 /// # Errors
-/// It fails, and the message ends with its last lines; or [`Interrupted`](crate::harness::Interrupted).
-fn run_build(mut cargo: Command, name: &str, log: &Path) -> Result<()> {
-    let child = cargo.stdin(Stdio::null()).stderr(fs_err::File::create(log)?.into_parts().0).spawn();
-    let status = wait_for(child.with_context(|| format!("cargo, to build {name}"))?)?;
+/// The build fails, and the message ends with its last lines; or [`Interrupted`](crate::harness::Interrupted).
+fn run_build(
+    mut cargo: Command,
+    duels: &Path,
+    [name, source]: [&str; 2],
+    [kind, target]: [&str; 2],
+) -> Result<PathBuf> {
+    fs_err::create_dir_all(duels)?;
+    let [log, messages] = ["build.log", "build.json"].map(|file| duels.join(file));
+    eprintln!("building {name} ({source}; cargo's messages go to {})", log.display());
+    cargo.args(["--message-format=json-render-diagnostics", &format!("--{kind}"), target]);
+    cargo.env("CARGO_TARGET_DIR", duels.join("build")).stdin(Stdio::null());
+    cargo.stdout(fs_err::File::create(&messages)?.into_parts().0).stderr(fs_err::File::create(&log)?.into_parts().0);
+    let status = wait_for(cargo.spawn().with_context(|| format!("cargo, to build {name}"))?)?;
     if !status.success() {
-        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
         bail!("{name} does not build ({status}):\n{last}");
     }
-    let _ = std::fs::remove_file(log);
-    Ok(())
+    let _ = std::fs::remove_file(&log);
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_target = message["target"]["name"] == target && message["target"]["kind"][0] == kind;
+        message["executable"].as_str().filter(|_| is_target).map(PathBuf::from)
+    };
+    let text = fs_err::read_to_string(&messages)?;
+    text.lines().find_map(executable).with_context(|| format!("cargo built no {kind} {target:?}"))
 }
 
 /// Copies an executable to where it is kept, whole or not at all.
@@ -236,4 +238,17 @@ fn features_of(worktree: &Worktree) -> Vec<&'static str> {
     let own = manifest.get("features").and_then(toml::Value::as_table);
     let is_known = |name: &str| own.is_some_and(|own| own.contains_key(name));
     registry::features().into_iter().filter(|name| is_known(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_are_there_and_cannot_be_read_are_an_error() {
+        let (folder, flags) = (tempfile::tempdir().unwrap(), BuildFlags::default());
+        assert_eq!(flags.with_file(folder.path()).unwrap(), flags);
+        std::fs::write(folder.path().join(SETTINGS), [0xff]).unwrap();
+        assert!(flags.with_file(folder.path()).is_err());
+    }
 }

@@ -25,6 +25,7 @@ use crate::fixture::sha256_of_file;
 use crate::harness::{Handicap, is_interrupted};
 use crate::machine::{Machine, can_fix_addresses, equal_groups, processor_order, share_a_core};
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
 
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
@@ -78,7 +79,7 @@ impl Driver<'_> {
         let (folder, Agreement { mut duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
         duel.undecided_is_allowed = self.terms.allow_undecided;
         let journal = folder.join(GENERATIONS);
-        let mut entries: Vec<Entry> = read_lines(&journal);
+        let mut entries: Vec<Entry> = read_lines(&journal)?;
         if is_resumed {
             self.say(&format!("resuming duel {}: {} generations are kept", duel.name, entries.len()));
         }
@@ -108,7 +109,7 @@ impl Driver<'_> {
             append_line(&journal, &entry)?;
             entries.push(entry);
             let done = generations_of(&entries, case).len();
-            // In a log, only what leads somewhere.
+            // A log only gets the generations after which a case may be decided, or is lost.
             if stderr().is_terminal() || plan.is_look(done) || entries.last().is_some_and(|it| it.result.is_err()) {
                 self.say(&progress(&conclude(&duel, &entries), case));
             }
@@ -272,8 +273,9 @@ impl Driver<'_> {
         let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
         write_json(&folder.join(DUEL), &agreement)?;
         self.say(&format!(
-            "duel {}: {measurable} cases, at most about {:.1} min, seed {seed}; kept in {}",
+            "duel {}: {}, at most about {:.1} min, seed {seed}; kept in {}",
             agreement.duel.name,
+            plural(measurable, "case", "cases"),
             seconds / 60.0,
             folder.display()
         ));

@@ -4,7 +4,7 @@
 use super::driver::PLANNED;
 use super::pilot::Pilot;
 use crate::compare::{CaseOutcome, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width, fewest_generations};
-use crate::report::numbers::short_percent;
+use crate::report::numbers::{plural, short_percent};
 
 /// Longer duels are not advised.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
@@ -16,22 +16,21 @@ const NEARLY: f64 = 1.2;
 pub fn of_case(id: &str, pilot: &Pilot, plan: &DuetPlan) -> String {
     let seconds = plan.generations as f64 * pilot.costs.generation(plan.slices);
     let half_width = percent(pilot.components.half_width(plan));
-    let slices = if plan.slice.ns > 0 {
-        format!("{} slices of {:.3} ms", plan.slices, plan.slice.ns as f64 / 1e6).replace(".000", "")
-    } else {
-        format!("{} slices of {}", plan.slices, calls(plan))
-    };
     format!(
-        "{id}: about ± {half_width} in {seconds:.0} s (at most {} generations of {slices} per arm)",
-        plan.generations
+        "{id}: about ± {half_width} in {seconds:.0} s (at most {} generations of {} slices of {} per arm)",
+        plan.generations,
+        plan.slices,
+        length_of_slice(plan)
     )
 }
 
-fn calls(plan: &DuetPlan) -> String {
-    let one_or_more = |count: usize| if count == 1 { "1 call".to_owned() } else { format!("{count} calls") };
+/// `2 ms`, `1 call`, or `2 calls after 1 that fill the caches`.
+fn length_of_slice(plan: &DuetPlan) -> String {
+    let counted = plural(plan.slice.counted, "call", "calls");
     match plan.slice.dropped {
-        0 => one_or_more(plan.slice.counted),
-        dropped => format!("{} after {dropped} that fill the caches", one_or_more(plan.slice.counted)),
+        _ if plan.slice.ns > 0 => format!("{:.3} ms", plan.slice.ns as f64 / 1e6).replace(".000", ""),
+        0 => counted,
+        dropped => format!("{counted} after {dropped} that fill the caches"),
     }
 }
 

@@ -33,5 +33,4 @@ pub use driver::duel_between;
 pub use profile::{profile_slower, shows_slow_down};
 pub use program::resolve_all;
 pub use self_duel::measure_gate;
-pub use terms::{Rules, Terms};
-pub use worktree::Worktree;
+pub use terms::Terms;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexSet;
+
 use crate::compare::{Loss, Role};
 use crate::definition::Status;
 use crate::harness::{ArmCase, ArmPlan, ArmStart};
@@ -82,10 +84,10 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
         };
         let starts =
             start(case, Role::Base).map(|base| (base, found.iter().enumerate().map(candidate_start).collect()));
-        let mut others: Vec<&str> =
+        let others: IndexSet<&str> =
             found.iter().flatten().map(|it| it.id.as_str()).filter(|id| *id != case.id).collect();
-        others.dedup();
-        let id = if others.is_empty() { case.id.clone() } else { format!("{} → {}", case.id, others.join(", ")) };
+        let others = Vec::from_iter(others).join(", ");
+        let id = if others.is_empty() { case.id.clone() } else { format!("{} → {others}", case.id) };
         let candidate_ids = found.iter().map(|found| found.map(|it| it.id.clone())).collect();
         pairings.push(Pairing { id, base_id: case.id.clone(), candidate_ids, starts });
     }
@@ -211,6 +213,8 @@ mod tests {
         assert_eq!(pairings[0].own_ids(0), own(["a/ort/1", "a/ort/1"]));
         assert_eq!(pairings[0].own_ids(1), own(["a/ort/1", "a/tch/1"]));
         assert_eq!(pair(&base, std::slice::from_ref(&base), true).0[0].own_ids(0), None);
+        let several = ["a/tch/1", "a/jax/1", "a/tch/1"].map(|id| plan(&[id]));
+        assert_eq!(pair(&base, &several, true).0[0].id, "a/ort/1 → a/tch/1, a/jax/1");
     }
 
     #[test]

@@ -19,7 +19,7 @@ const FEWER_SLICES: usize = 2;
 const FIRST_NUMBER: usize = 1_000_000;
 /// Calls of a slice of long calls: the first half may be slower, because another arm has used the caches, and the second is not.
 const CALLS: usize = 6;
-/// So long a slice takes at most if it has more than one call.
+/// The longest time of a slice that has more than one call.
 const MOST_TIME: Duration = Duration::from_millis(100);
 /// A call has settled if it is longer than those after it by at most this fraction.
 const SETTLED: f64 = 0.02;

@@ -77,7 +77,7 @@ impl Arena {
 
 /// The folder of a program's prepared files. Two suites may have models of one name, and so may two revisions of a package: what is made
 /// of one must not be replaced by what is made of the other.
-fn prepared_by(program: &Program, duels: &Path) -> PathBuf {
+pub fn prepared_by(program: &Program, duels: &Path) -> PathBuf {
     let paths = Paths::of(program.root.clone());
     let own = match (&program.suite, &program.commit) {
         (Some(suite), _) => short_sha256(&format!("{} {:?}", suite.display(), program.suite_sha256)),

@@ -4,10 +4,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::planning::{answer_of, last_object, plan_arguments};
+use super::planning::{answer_of, last_object, plan_arguments, prepared_by};
 use super::terms::Terms;
 use crate::backend::use_environment;
 use crate::compare::{CaseOutcome, Duel, Program, Verdict};
+use crate::paths::{PREPARED, Paths};
 use crate::run_data::Profile;
 
 /// How often a pair of programs is profiled at the most.
@@ -18,20 +19,20 @@ const MOST_ATTEMPTS: usize = 3;
 /// # Errors
 /// A program cannot be started or has no profile of the case, its answer cannot be read, or the user stops it
 /// ([`Interrupted`](crate::harness::Interrupted)).
-pub fn profile_slower(duel: &Duel, terms: &Terms) -> impl Iterator<Item = Result<Profile>> {
+pub fn profile_slower(duel: &Duel, terms: &Terms, paths: &Paths) -> impl Iterator<Item = Result<Profile>> {
     let is_slower =
         |case: &&CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
-    duel.cases.iter().filter(is_slower).map(move |case| profile_pair(duel, case, terms))
+    duel.cases.iter().filter(is_slower).map(move |case| profile_pair(duel, case, terms, paths))
 }
 
 /// Profiles by both programs, one after the other: once more if a disturbance has hidden that the candidate is slower.
-fn profile_pair(duel: &Duel, case: &CaseOutcome, terms: &Terms) -> Result<Profile> {
+fn profile_pair(duel: &Duel, case: &CaseOutcome, terms: &Terms, paths: &Paths) -> Result<Profile> {
     let [of_base, of_candidate] = case.own_ids.as_ref().map_or([&case.id; 2], |ids| ids.each_ref());
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let base = profile_by(&duel.base, terms, of_base)?;
-        let candidate = profile_by(&duel.candidates[case.candidate], terms, of_candidate)?;
+        let base = profile_by(&duel.base, terms, paths, of_base)?;
+        let candidate = profile_by(&duel.candidates[case.candidate], terms, paths, of_candidate)?;
         let profile = Profile { cases: [base.cases, candidate.cases].concat(), ..base };
         if shows_slow_down(&profile) || attempts == MOST_ATTEMPTS {
             return Ok(profile);
@@ -44,13 +45,14 @@ pub fn shows_slow_down(profile: &Profile) -> bool {
     matches!(profile.cases.as_slice(), [base, candidate] if candidate.plain_us > base.plain_us)
 }
 
-fn profile_by(program: &Program, terms: &Terms, id: &str) -> Result<Profile> {
+fn profile_by(program: &Program, terms: &Terms, paths: &Paths, id: &str) -> Result<Profile> {
     eprintln!("profiling {id} by {}", program.name);
     let folder = tempfile::tempdir()?;
     let mut arguments = plan_arguments(folder.path(), program, terms, &[])?;
     arguments[0] = "profile".into();
     let mut command = Command::new(&program.executable);
     command.arg("arm").args(arguments).args(["--case", id]).env("INFERBENCH_ROOT", &program.root);
+    command.env(PREPARED, prepared_by(program, &paths.duels()));
     if let Some(folder) = &program.environment {
         use_environment(&mut command, folder);
     }

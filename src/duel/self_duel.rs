@@ -27,7 +27,7 @@ pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> R
     let rules = Rules { minutes: Some(minutes), are_minutes_used_up: true, tolerance: 0.01, ..Rules::default() };
     let terms = Terms { selection, rules, is_silent: true, ..Terms::default() };
     let (duel, generations) = duel_between(paths, &own, std::slice::from_ref(&own), &terms)?;
-    // Nobody asks for this duel any more.
+    // Nobody needs the files of this duel any more.
     let _ = std::fs::remove_dir_all(paths.duels().join(&duel.name));
     let mut measured = duel.cases.iter().zip(&generations).filter(|(case, _)| case.plan.is_some());
     Ok(measured.next().and_then(|(case, generations)| Gate::out_of(case.id.clone(), generations, duel.tolerance)))

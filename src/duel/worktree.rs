@@ -119,7 +119,7 @@ fn link_missing(from: &Path, to: &Path, known: &BTreeSet<PathBuf>) -> Result<()>
         if known.contains(&path) {
             continue;
         }
-        // Of a folder with files of this revision or of another one, only the others are linked.
+        // In a folder with files that git knows, in this revision or in another one, only the other files are linked.
         let is_mixed = place.is_dir() || !place.exists() && known.iter().any(|file| file.starts_with(&path));
         if is_mixed && path.is_dir() && !place.is_symlink() {
             link_missing(&path, &place, known)?;

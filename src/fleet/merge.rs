@@ -1,7 +1,7 @@
 //! Puts the parts of a suite together into one run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use indexmap::IndexMap;
@@ -9,7 +9,7 @@ use walkdir::WalkDir;
 
 use crate::definition::{Shard, Status};
 use crate::history::{History, Imported, NewRun, RESULTS, Run, remove};
-use crate::run_data::{Distributions, Manifest, Metric, Record, RunPart};
+use crate::run_data::{Distributions, HIDDEN, Manifest, Metric, Record, RunPart};
 
 /// Parts as one run, which is not in a history yet.
 pub struct Merged {
@@ -41,9 +41,8 @@ pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
         // Reports, measurement, part, run.
         for entry in WalkDir::new(folder).max_depth(4).sort_by_file_name() {
             let entry = entry.with_context(|| folder.display().to_string())?;
-            let is_hidden =
-                entry.path().components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b".partial-"));
-            if entry.file_name() == RESULTS && !is_hidden {
+            let is_partial = |part: Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(HIDDEN.as_bytes());
+            if entry.file_name() == RESULTS && !entry.path().components().any(is_partial) {
                 runs.extend(entry.path().parent().map(Run::in_folder));
             }
         }

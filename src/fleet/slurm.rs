@@ -90,7 +90,7 @@ impl Array<'_> {
 /// Writes the jobs' scripts beside the plan and submits them. Returns the numbers of the arrays, and that of the merge.
 ///
 /// # Errors
-/// Slurm is not here, or refuses a job; what it says is in the message.
+/// Slurm is not here, or refuses a job. The message has what it says, and the jobs that it took before.
 pub fn submit(array: &Array<'_>) -> Result<(Vec<String>, String)> {
     for (name, text) in [("part", PART), ("merge", MERGE)] {
         fs_err::write(array.plan.join(name), text)?;
@@ -106,7 +106,33 @@ pub fn submit(array: &Array<'_>) -> Result<(Vec<String>, String)> {
         let number = String::from_utf8_lossy(&output.stdout);
         Ok(number.trim().split(';').next().unwrap_or_default().to_owned())
     };
-    let parts = array.jobs().iter().map(|job| sbatch(job)).collect::<Result<Vec<_>>>()?;
-    let merge = sbatch(&array.merge_job(&parts))?;
+    let mut parts: Vec<String> = Vec::new();
+    for job in array.jobs() {
+        let number = after(&parts, sbatch(&job))?;
+        parts.push(number);
+    }
+    let merge = after(&parts, sbatch(&array.merge_job(&parts)))?;
     Ok((parts, merge))
+}
+
+/// The number of a job. If Slurm does not take it, the error says how to remove the jobs that were submitted before.
+fn after(submitted: &[String], number: Result<String>) -> Result<String> {
+    match submitted {
+        [] => number,
+        jobs => number.with_context(|| format!("`scancel {}` removes what was submitted before", jobs.join(" "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_refused_names_those_before_it() {
+        let refused = |submitted: &[String]| {
+            format!("{:#}", after(submitted, Err(anyhow::anyhow!("no such partition"))).unwrap_err())
+        };
+        assert_eq!(refused(&[]), "no such partition");
+        assert!(refused(&["12".into(), "13".into()]).starts_with("`scancel 12 13` removes"));
+    }
 }

@@ -24,22 +24,26 @@ pub struct Host {
     pub folder: String,
 }
 
-/// Folders of a project that a measurement reads.
-const READ: [&str; 3] = ["models", ".native", ".prepared"];
+/// The exit codes of a run that has come to its end: with wrong outputs, nothing that could be measured, or failed cases, there are records
+/// all the same.
+const ENDED: [i32; 4] = [0, 1, 3, 5];
 
 /// Measures a part on a machine, or goes on with it, and puts what it left into the folder of reports here. What the machine says is
 /// printed with its name before it.
 ///
 /// # Errors
-/// The machine cannot be reached, or a command fails there; what was measured stays there, and the same command goes on with it.
+/// The machine cannot be reached, or a command fails there. What was measured stays there, and the same command with `--resume` goes on
+/// with it.
 pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result<()> {
     let (name, folder) = (&host.name, host.place());
     let executable = std::env::current_exe().context("the path of this executable")?;
     let plan_file = format!("{}.toml", shard.name());
     let suite = format!("plan/{}/{plan_file}", shard.measurement());
     let mut files = vec![(executable, "inferbench".to_owned()), (plan.join(&plan_file), suite.clone())];
-    for (top, path) in [(READ[0], paths.models()?), (READ[1], paths.native()), (READ[2], paths.prepared())] {
-        for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name().into_iter().flatten() {
+    let folders = [("models", paths.models()?), (".native", paths.native()), (".prepared", paths.prepared())];
+    for (top, path) in folders.into_iter().filter(|(_, path)| path.exists()) {
+        for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name() {
+            let entry = entry.with_context(|| format!("{name}: copying"))?;
             if entry.file_type().is_file() {
                 let relative = entry.path().strip_prefix(&path)?.display().to_string();
                 files.push((entry.into_path(), format!("{top}/{relative}")));
@@ -59,8 +63,7 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
         }
     }
     let status = running.wait()?;
-    // With wrong outputs, or nothing that could be measured, there are records all the same.
-    let has_ended = status.code().is_some_and(|code| [0, 1, 3, 5].contains(&code));
+    let has_ended = status.code().is_some_and(|code| ENDED.contains(&code));
     let target = paths.parts().join(shard.measurement());
     fs_err::create_dir_all(&target)?;
     let fetched = host.fetch(&format!("{folder}/target-reports/parts/{}", shard.measurement()), &shard.name(), &target);

@@ -11,15 +11,15 @@ use crate::definition::Dtype;
 const MAGIC: &[u8; 4] = b"GGUF";
 /// The versions that have 64-bit counts.
 const VERSIONS: [u32; 2] = [2, 3];
-/// The multiple that offsets of tensors are of, if the file says no other.
+/// Offsets of tensors are multiples of this number, if the file says no other.
 const ALIGNMENT: u64 = 32;
-/// The largest alignment that is believed.
+/// The largest alignment that is accepted.
 const MOST_ALIGNMENT: u64 = 1 << 20;
 /// Dimensions that a tensor has at most.
 const MOST_DIMENSIONS: u32 = 4;
 /// Bytes of the longest name of a tensor that ggml reads.
 const LONGEST_NAME: usize = 63;
-/// How deep lists may lie in lists.
+/// How deep lists may be nested.
 const DEEPEST: usize = 4;
 /// llama.cpp's names of the forms of files, by their numbers in `general.file_type`.
 #[rustfmt::skip]
@@ -92,8 +92,8 @@ impl Header {
     pub fn read_with_lists(path: &Path, keys: &[&str]) -> Result<(Self, BTreeMap<String, Vec<Value>>)> {
         let file = fs_err::File::open(path)?;
         ensure!(file.metadata()?.len() > 0, "{} is empty", path.display());
-        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
-        // weights.
+        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, like any other reader
+        // of weights.
         let map = unsafe { memmap2::Mmap::map(file.file()) }.with_context(|| path.display().to_string())?;
         Self::of_bytes(&map, keys).with_context(|| format!("{} is not a GGUF file that can be read", path.display()))
     }
@@ -105,9 +105,9 @@ impl Header {
         let version = bytes.u32()?;
         ensure!(
             !VERSIONS.contains(&version.swap_bytes()),
-            "its numbers are big-endian, and those of little-endian files are read: convert it with `gguf_convert_endian.py`"
+            "its numbers are big-endian, and only little-endian files can be read: convert it with `gguf_convert_endian.py`"
         );
-        ensure!(VERSIONS.contains(&version), "its version is {version}, and versions 2 and 3 are read");
+        ensure!(VERSIONS.contains(&version), "its version is {version}, and only versions 2 and 3 can be read");
         let (tensor_count, value_count) = (bytes.u64()?, bytes.u64()?);
         // A key has at least 8 bytes of length, 4 of type and 1 of value; a tensor has 8, 4, 8, 4 and 8.
         bytes.check_count(value_count, 13, "keys")?;
@@ -123,20 +123,14 @@ impl Header {
         }
         let alignment = match values.get("general.alignment") {
             None => ALIGNMENT,
-            Some(Value::Integer(said)) => {
-                let said = u64::try_from(*said).unwrap_or(0);
-                ensure!(
-                    said.is_power_of_two() && (8..=MOST_ALIGNMENT).contains(&said),
-                    "its alignment {said} is no power of two between 8 and {MOST_ALIGNMENT}"
-                );
-                said
-            }
+            Some(Value::Integer(said)) => u64::try_from(*said).unwrap_or(0),
             Some(_) => bail!("its alignment is no whole number"),
         };
-        let mut tensors = Vec::new();
-        for _ in 0..tensor_count {
-            tensors.push(bytes.tensor()?);
-        }
+        ensure!(
+            alignment.is_power_of_two() && (8..=MOST_ALIGNMENT).contains(&alignment),
+            "its alignment {alignment} is no power of two between 8 and {MOST_ALIGNMENT}"
+        );
+        let mut tensors = (0..tensor_count).map(|_| bytes.tensor()).collect::<Result<Vec<_>>>()?;
         let data = (bytes.at as u64).next_multiple_of(alignment);
         let file_bytes = file.len() as u64;
         let mut names = std::collections::BTreeSet::new();
@@ -308,10 +302,10 @@ impl<'a> Bytes<'a> {
             7 => Value::Bool(self.array::<1>()?[0] != 0),
             8 => Value::Text(self.text()?),
             9 => {
-                ensure!(depth < DEEPEST, "a list lies more than {DEEPEST} lists deep");
+                ensure!(depth < DEEPEST, "lists are nested more than {DEEPEST} deep");
                 let (kind, length) = (self.u32()?, self.u64()?);
                 let keeps = depth == 0 && self.kept.is_some();
-                ensure!(!keeps || length <= MOST_KEPT, "a list of {length} elements, and {MOST_KEPT} are read");
+                ensure!(!keeps || length <= MOST_KEPT, "a list of {length} elements exceeds the limit of {MOST_KEPT}");
                 match bytes_of(kind).filter(|_| !keeps) {
                     Some(each) => {
                         self.check_count(length, each, "elements in a list")?;
@@ -342,13 +336,13 @@ impl<'a> Bytes<'a> {
         let name = self.text()?;
         ensure!(
             (1..=LONGEST_NAME).contains(&name.len()),
-            "the name of a tensor has {} bytes, and 1 to {LONGEST_NAME} are read",
+            "the name of a tensor has {} bytes, and only 1 to {LONGEST_NAME} can be read",
             name.len()
         );
         let dimensions = self.u32()?;
         ensure!(
             (1..=MOST_DIMENSIONS).contains(&dimensions),
-            "tensor {name:?} has {dimensions} dimensions, and 1 to {MOST_DIMENSIONS} are read"
+            "tensor {name:?} has {dimensions} dimensions, and only 1 to {MOST_DIMENSIONS} can be read"
         );
         let sizes = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<u64>>>()?;
         let number = self.u32()?;
@@ -370,7 +364,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Bytes of a value of a type that has always so many.
+/// Bytes of a value of a type whose values are all of one length.
 fn bytes_of(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),

@@ -73,7 +73,6 @@ struct Planned<'a> {
     shape: Vec<usize>,
     layout: Layout,
     data: &'a [u8],
-    from: Vec<usize>,
 }
 
 /// About how many bytes [`write_f32`] writes of tensors of these names and shapes.
@@ -97,39 +96,31 @@ pub fn write_f32(config_folder: &Path, weights: &Path, to: &Path) -> Result<()> 
     let map = unsafe { memmap2::Mmap::map(file.file()) }.with_context(|| weights.display().to_string())?;
     let tensors = SafeTensors::deserialize(&map).with_context(|| weights.display().to_string())?;
     let planned = planned(architecture, &config, &tensors).with_context(|| weights.display().to_string())?;
-    let mut out = BufWriter::new(File::create(to)?);
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| -> Result<usize> {
-        out.write_all(bytes)?;
-        at += bytes.len();
-        Ok(at)
-    };
-    put(b"GGUF")?;
-    put(&3_u32.to_le_bytes())?;
-    put(&(planned.len() as u64).to_le_bytes())?;
-    put(&(keys.len() as u64).to_le_bytes())?;
+    let mut header = b"GGUF".to_vec();
+    header.extend(3_u32.to_le_bytes());
+    header.extend((planned.len() as u64).to_le_bytes());
+    header.extend((keys.len() as u64).to_le_bytes());
     for (key, kind, value) in &keys {
-        put(&text(key))?;
-        put(&kind.to_le_bytes())?;
-        put(value)?;
+        header.extend(text(key));
+        header.extend(kind.to_le_bytes());
+        header.extend(value);
     }
     let mut offset = 0_usize;
     for tensor in &planned {
-        put(&text(&tensor.name))?;
-        put(&(tensor.shape.len() as u32).to_le_bytes())?;
-        for size in tensor.shape.iter().rev() {
-            put(&(*size as u64).to_le_bytes())?;
-        }
-        put(&0_u32.to_le_bytes())?;
-        put(&(offset as u64).to_le_bytes())?;
+        header.extend(text(&tensor.name));
+        header.extend((tensor.shape.len() as u32).to_le_bytes());
+        header.extend(tensor.shape.iter().rev().flat_map(|size| (*size as u64).to_le_bytes()));
+        header.extend(0_u32.to_le_bytes());
+        header.extend((offset as u64).to_le_bytes());
         offset += tensor.data.len().next_multiple_of(ALIGNMENT);
     }
-    let end = put(&[])?;
-    put(&vec![0; end.next_multiple_of(ALIGNMENT) - end])?;
+    header.resize(header.len().next_multiple_of(ALIGNMENT), 0);
+    let mut out = BufWriter::new(File::create(to)?);
+    out.write_all(&header)?;
     for tensor in &planned {
         let data = laid_out(tensor);
-        put(&data)?;
-        put(&vec![0; data.len().next_multiple_of(ALIGNMENT) - data.len()])?;
+        out.write_all(&data)?;
+        out.write_all(&vec![0; data.len().next_multiple_of(ALIGNMENT) - data.len()])?;
     }
     out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
     Ok(())
@@ -161,7 +152,7 @@ fn keys(architecture: Architecture, config: &Value) -> Result<Vec<(String, u32, 
         whole("context_length", number("n_positions")?);
         whole("embedding_length", width);
         whole("block_count", number("n_layer")?);
-        whole("feed_forward_length", number("n_inner").unwrap_or(4 * width));
+        whole("feed_forward_length", number("n_inner").unwrap_or(width.saturating_mul(4)));
         whole("attention.head_count", number("n_head")?);
         (real("layer_norm_epsilon")?, "attention.layer_norm_epsilon", None)
     } else {
@@ -202,8 +193,8 @@ fn planned<'a>(architecture: Architecture, config: &Value, tensors: &'a SafeTens
         if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
             continue;
         }
-        let new = renamed(architecture, name).with_context(|| format!("it has no place for the tensor {name:?}"))?;
-        ensure!(tensor.dtype() == Dtype::F32, "tensor {name:?} is of {:?}, and f32 is written", tensor.dtype());
+        let new = renamed(architecture, name).with_context(|| format!("GGUF has no place for the tensor {name:?}"))?;
+        ensure!(tensor.dtype() == Dtype::F32, "tensor {name:?} is of {:?} in place of f32", tensor.dtype());
         let is_product = tensor.shape().len() == 2;
         let layout = match architecture {
             Architecture::Llama if new.contains(".attn_q.") => Layout::Pairs(heads),
@@ -211,17 +202,16 @@ fn planned<'a>(architecture: Architecture, config: &Value, tensors: &'a SafeTens
             Architecture::Gpt2 if is_product && new.starts_with("blk.") => Layout::Transposed,
             _ => Layout::Same,
         };
-        let from = tensor.shape().to_vec();
-        let mut shape = from.clone();
+        let mut shape = tensor.shape().to_vec();
         match layout {
             Layout::Transposed => shape.reverse(),
             Layout::Pairs(heads) => ensure!(
                 heads > 0 && shape.first().is_some_and(|rows| rows.is_multiple_of(2 * heads)),
-                "tensor {name:?} has rows that are not those of {heads} heads"
+                "the rows of tensor {name:?} cannot be divided into {heads} heads of pairs"
             ),
             Layout::Same => {}
         }
-        planned.push(Planned { name: new, shape, layout, data: tensor.data(), from });
+        planned.push(Planned { name: new, shape, layout, data: tensor.data() });
     }
     Ok(planned)
 }
@@ -268,7 +258,7 @@ fn renamed(architecture: Architecture, name: &str) -> Option<String> {
 fn laid_out<'a>(tensor: &Planned<'a>) -> Cow<'a, [u8]> {
     const SIZE: usize = 4;
     let data = tensor.data;
-    match (tensor.layout, tensor.from.as_slice()) {
+    match (tensor.layout, tensor.shape.as_slice()) {
         (Layout::Pairs(heads), [rows, rest @ ..]) => {
             let row = SIZE * rest.iter().product::<usize>();
             let half = rows / heads / 2;
@@ -284,7 +274,7 @@ fn laid_out<'a>(tensor: &Planned<'a>) -> Cow<'a, [u8]> {
             }
             out.into()
         }
-        (Layout::Transposed, [rows, columns]) => {
+        (Layout::Transposed, [columns, rows]) => {
             let mut out = vec![0; data.len()];
             for row in 0..*rows {
                 for column in 0..*columns {
@@ -306,9 +296,9 @@ mod tests {
         data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
     }
 
-    fn laid(layout: Layout, from: &[usize]) -> Vec<f32> {
-        let data: Vec<u8> = (0..from.iter().product()).flat_map(|it: usize| (it as f32).to_le_bytes()).collect();
-        let planned = Planned { name: String::new(), shape: from.to_vec(), layout, data: &data, from: from.to_vec() };
+    fn laid(layout: Layout, shape: &[usize]) -> Vec<f32> {
+        let data: Vec<u8> = (0..shape.iter().product()).flat_map(|it: usize| (it as f32).to_le_bytes()).collect();
+        let planned = Planned { name: String::new(), shape: shape.to_vec(), layout, data: &data };
         numbers(&laid_out(&planned))
     }
 
@@ -316,7 +306,7 @@ mod tests {
     fn halves_of_heads_become_pairs_and_products_are_transposed() {
         // Two heads of four rows of one element.
         assert_eq!(laid(Layout::Pairs(2), &[8, 1]), [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
-        assert_eq!(laid(Layout::Transposed, &[2, 3]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(laid(Layout::Transposed, &[3, 2]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     }
 
     #[test]

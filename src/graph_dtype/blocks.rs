@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::draft::{Draft, little_endian};
 use super::products::{Product, Products};
@@ -234,7 +234,14 @@ pub fn dequantise(source: &Path, destination: &Path) -> Result<()> {
             draft.nodes.push(node.clone());
             continue;
         }
-        let [activation, weight, ..] = node.inputs.as_slice() else { continue };
+        let [activation, weight, _, others @ ..] = node.inputs.as_slice() else {
+            bail!("{OPERATOR} (node {:?}) has too few inputs", node.name);
+        };
+        ensure!(
+            others.iter().skip(1).all(String::is_empty),
+            "{OPERATOR} (node {:?}) has a bias or an order of its own, which is not read here",
+            node.name
+        );
         let name = match written.entry(weight.as_str()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -247,12 +254,12 @@ pub fn dequantise(source: &Path, destination: &Path) -> Result<()> {
     draft.finish().map(drop)
 }
 
-/// The matrix of f32 `[K, N]` of a `MatMulNBits` without a bias and an order of its own.
+/// The matrix of f32 `[K, N]` of a `MatMulNBits`.
 fn numbers_of(source: &Source, node: &NodeProto) -> Result<([i64; 2], Vec<f32>)> {
     let size = |name: &str| node.int(name).and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
     let sizes = ["K", "N", "bits", "block_size"].map(size);
     let [Some(inner), Some(channels), Some(bits @ (4 | 8)), Some(block)] = sizes else {
-        anyhow::bail!("{OPERATOR} with sizes {sizes:?}")
+        bail!("{OPERATOR} with sizes {sizes:?}")
     };
     let tensor = |place: usize| -> Result<Option<&TensorProto>> {
         let Some(name) = node.inputs.get(place).filter(|name| !name.is_empty()) else { return Ok(None) };

@@ -33,7 +33,7 @@ pub(super) fn rewrite(draft: Draft<'_>, calibration: &Calibration) -> Result<u64
     for name in calibration.ranges.keys() {
         ensure!(
             draft.types.contains_key(name),
-            "the calibration has a value {name:?}, which the graph has not: it is of another graph"
+            "the calibration has a value {name:?} that the graph does not have: it was made for another graph"
         );
     }
     let graph = &draft.source.graph;
@@ -81,12 +81,10 @@ impl Rewriter<'_> {
         let Some(mut product) = self.products.find(node) else { return Ok(false) };
         let known = self.integers.get(&node.inputs[0]).map(|rounded| rounded.grid);
         let Some(activation) = known.or_else(|| self.calibration.grid(&node.inputs[0])) else { return Ok(false) };
-        let bias = match &product.bias {
-            Some(name) => match self.channel_numbers(name, &product) {
-                None => return Ok(false),
-                found => found,
-            },
-            None => None,
+        let bias = match product.bias.as_deref().map(|name| self.channel_numbers(name, &product)) {
+            // It is not constant, or not one number per channel.
+            Some(None) => return Ok(false),
+            found => found.flatten(),
         };
         let mut output = node.outputs[0].clone();
         if node.op_type == "Conv" {

@@ -142,7 +142,7 @@ impl<'a> Draft<'a> {
         let mut inside = flat.initializers.iter().filter(|tensor| !self.places.contains_key(tensor.name.as_str()));
         if let Some(tensor) = inside.find(|tensor| tensor.data_location != 0) {
             bail!(
-                "{:?} is inside of a node, and its values are in another file; save the graph with all in one",
+                "{:?} is inside of a node, and its values are in another file; save the graph with all values in one file",
                 tensor.name
             );
         }

@@ -43,7 +43,7 @@ fn check(graph: &GraphProto) -> Result<()> {
         !node.has_subgraph() && !takes_sequences && !node.op_type.starts_with("Optional")
     };
     if let Some(node) = graph.nodes.iter().find(|node| !is_of_tensors(node)) {
-        bail!("operator {} (node {:?}) works with other things than tensors", node.op_type, node.name);
+        bail!("operator {} (node {:?}) works on something other than tensors", node.op_type, node.name);
     }
     Ok(())
 }

@@ -16,13 +16,11 @@ use crate::definition::{Blocks, Dtype};
 use crate::onnx::Source;
 use crate::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    TensorTypeProto, TypeProto, ValueInfoProto, element,
+    ValueInfoProto, element,
 };
 
 fn value(name: &str, element: i32) -> ValueInfoProto {
-    let tensor = TensorTypeProto { element, shape: None };
-    let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-    ValueInfoProto { name: name.into(), r#type: Some(kind) }
+    ValueInfoProto::tensor(name, element, None)
 }
 
 fn weight(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {

@@ -44,7 +44,7 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
     fs_err::create_dir_all(folder.path())?;
     let job = Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort);
     Supervisor::silent(job, grouped(work.iter().flatten().cloned().collect())).run()?;
-    let outcomes = folder.read_outcomes().finished;
+    let outcomes = folder.read_outcomes()?.finished;
     let mut planned = Vec::new();
     for (PlannedCase { case, model, .. }, work) in cases.iter().zip(&work) {
         let id = case.to_string();

@@ -1,5 +1,6 @@
 //! `main` of the bench executables, which `cargo bench` starts.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -63,7 +64,7 @@ pub const PATH_VARIABLES: [(&str, &str); 16] = [
     ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of one that is found"),
     ("INFERBENCH_TORCH_PYTHON", "A Python that has torch, instead of one that is found"),
     ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `inferbench setup browser`"),
-    ("INFERBENCH_WORKER", "Programs outside that are backends: `name:command`, several separated by `;`"),
+    ("INFERBENCH_WORKER", "External workers that are backends: `name:command`, several separated by `;`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),
     ("ORT_DYLIB_PATH", "The library onnxruntime, instead of one that is found"),
     ("CRITERION_HOME", "The root of Criterion's tree, instead of `target/criterion`"),
@@ -87,7 +88,7 @@ fn command_line() -> Command {
 
 /// `main` of the bench executable `inference`.
 pub fn bench_main() -> ExitCode {
-    run_benchmarks(Purpose::Measure, |_| {})
+    run_benchmarks(Purpose::Measure, |_| Ok(()))
 }
 
 /// `main` of the bench executable `load`: cold starts. The medians of their parts are printed at the end, separated by
@@ -95,33 +96,38 @@ pub fn bench_main() -> ExitCode {
 pub fn load_main() -> ExitCode {
     run_benchmarks(Purpose::Load, |folder| {
         println!("case\tload_time_ms\ttrace_time_ms\tcompilation_time_ms\tfirst_inference_ms");
-        for (id, outcome) in folder.read_outcomes().finished {
+        for (id, outcome) in folder.read_outcomes()?.finished {
             let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
             let row = outcome.row;
             let cells =
                 [row.load_time_ms, row.trace_time_ms, row.compilation_time_ms, row.first_inference_ms].map(cell);
             println!("{id}\t{}", cells.join("\t"));
         }
+        Ok(())
     })
 }
 
 /// What Criterion's arguments and the environment ask for. Ends the process with a message if one is wrong, and for `--help`.
-pub fn bench_request(criterion_arguments: Vec<String>) -> Request {
-    command_line().get_matches_from(&criterion_arguments);
+pub fn bench_request(words: &[OsString]) -> Request {
+    // It refuses words that are not UTF-8.
+    command_line().get_matches_from(words);
+    let criterion_arguments = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let BenchVariables { selection, effort } = parse_with_variables(std::iter::empty());
     Request { selection, effort, criterion_arguments, ..Request::default() }
 }
 
-fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
+fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder) -> anyhow::Result<()>) -> ExitCode {
     if let Some(code) = run_as_worker() {
         return ExitCode::from(code);
     }
-    let request = Request { purpose, ..bench_request(std::env::args().skip(1).collect()) };
-    match run(&Paths::find(), &request) {
-        Ok(finished) => {
-            finished.folder.iter().for_each(show);
-            ExitCode::from(finished.exit_code)
-        }
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let request = Request { purpose, ..bench_request(&words) };
+    let shown = run(&Paths::find(), &request).and_then(|finished| {
+        finished.folder.iter().try_for_each(show)?;
+        Ok(finished.exit_code)
+    });
+    match shown {
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("inferbench: {error:#}");
             ExitCode::from(code_of(&error))

@@ -1,4 +1,4 @@
-//! What goes on on the machine besides a measurement, seen over about a second.
+//! What the machine does besides a measurement, watched for about a second.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -42,20 +42,25 @@ impl Conditions {
     /// Takes about a second.
     pub fn watch(paths: &Paths) -> Self {
         let machine = Machine::read();
-        let before = (ProcessorTime::now(), own_ticks(), running_processes(), swapped_pages());
+        let look = || (ProcessorTime::now().zip(own_ticks()), running_processes(), swapped_pages());
+        let (time_before, processes_before, swapped_before) = look();
         let start = Instant::now();
         thread::sleep(WINDOW);
         let seconds = start.elapsed().as_secs_f64();
-        let after = (ProcessorTime::now(), own_ticks(), running_processes(), swapped_pages());
+        let (time, processes, swapped) = look();
 
-        let (others_share, stolen_share) = shares(before.0.zip(before.1), after.0.zip(after.1)).unzip();
+        let shares = time_before.zip(time).map(|((before, own_before), (now, own))| {
+            let own = own.saturating_sub(own_before);
+            (now.others_share_since(before, own), now.stolen_share_since(before))
+        });
+        let (others_share, stolen_share) = shares.unzip();
         Conditions {
             machine,
             limits: ContainerLimits::read(),
             others_share,
             stolen_share,
-            busiest: busiest(&before.2, &after.2, seconds),
-            swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
+            busiest: busiest(&processes_before, &processes, seconds),
+            swapped_pages: swapped_before.zip(swapped).map(|(before, now)| now.saturating_sub(before)),
             available_memory_bytes: available_bytes(),
             is_measuring: is_measuring(paths),
         }
@@ -70,27 +75,18 @@ fn is_measuring(paths: &Paths) -> Option<bool> {
     }
 }
 
-/// What others used and what was stolen, as parts of all processors' time.
-fn shares(before: Option<(ProcessorTime, u64)>, after: Option<(ProcessorTime, u64)>) -> Option<(f64, f64)> {
-    let ((before, own_before), (after, own_after)) = before.zip(after)?;
-    let total = after.total.saturating_sub(before.total).max(1) as f64;
-    let others = (after.busy - before.busy) as f64 - (own_after - own_before) as f64;
-    Some((others.max(0.0) / total, after.stolen.saturating_sub(before.stolen) as f64 / total))
-}
-
 type Processes = BTreeMap<u32, (String, u64)>;
 
 fn busiest(before: &Processes, after: &Processes, seconds: f64) -> Vec<BusyProcess> {
-    let own = std::process::id();
-    let used = after.iter().filter(|&(&id, _)| id != own).filter_map(|(&id, (name, ticks))| {
+    let process = |(&id, (name, ticks)): (&u32, &(String, u64))| {
         let used = ticks.saturating_sub(before.get(&id).map_or(0, |(_, ticks)| *ticks));
-        (used > 0).then(|| {
-            (used, BusyProcess { id, name: name.clone(), share: used as f64 / TICKS_PER_SECOND as f64 / seconds })
-        })
-    });
-    let mut used: Vec<_> = used.collect();
-    used.sort_by_key(|(used, process)| (std::cmp::Reverse(*used), process.id));
-    used.into_iter().take(NAMED).map(|(_, process)| process).collect()
+        BusyProcess { id, name: name.clone(), share: used as f64 / TICKS_PER_SECOND as f64 / seconds }
+    };
+    let is_busy_other = |process: &BusyProcess| process.share > 0.0 && process.id != std::process::id();
+    let mut busiest: Vec<BusyProcess> = after.iter().map(process).filter(is_busy_other).collect();
+    busiest.sort_by(|one, other| other.share.total_cmp(&one.share).then(one.id.cmp(&other.id)));
+    busiest.truncate(NAMED);
+    busiest
 }
 
 #[cfg(test)]
@@ -108,14 +104,6 @@ mod tests {
         // No folder can be made below a file.
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert_eq!(is_measuring(&paths.apart(folder.path().join("file"))), None);
-    }
-
-    #[test]
-    fn others_are_what_is_busy_and_not_this_process() {
-        let time = |total, busy, stolen| ProcessorTime { processors: 2, total, busy, stolen };
-        let shares = shares(Some((time(1000, 500, 10), 40)), Some((time(1200, 600, 20), 80)));
-        assert_eq!(shares, Some((0.3, 0.05)));
-        assert_eq!(super::shares(None, Some((time(1, 1, 1), 1))), None);
     }
 
     #[test]

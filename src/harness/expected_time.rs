@@ -33,8 +33,9 @@ impl ExpectedTimes {
         };
         let mut times = ExpectedTimes { effort: effort.clone(), seconds: BTreeMap::new() };
         for folder in &earlier[earlier.len().saturating_sub(LAST_RUNS)..] {
-            if folder.read_manifest().is_ok_and(has_its_settings) {
-                let Outcomes { finished, seconds, .. } = folder.read_outcomes();
+            if folder.read_manifest().is_ok_and(has_its_settings)
+                && let Ok(Outcomes { finished, seconds, .. }) = folder.read_outcomes()
+            {
                 let finished = finished.iter().filter(|(_, outcome)| outcome.row.status == Status::Ok);
                 for (outcome, seconds) in finished.filter_map(|(id, outcome)| Some((outcome, *seconds.get(id)?))) {
                     times.put(Work::of(&outcome.row), seconds);

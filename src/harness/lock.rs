@@ -2,15 +2,20 @@
 
 use std::fs::TryLockError;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use fs_err::File;
 
+use super::supervisor::{Interrupted, is_interrupted};
 use crate::machine::Machine;
 use crate::paths::Paths;
 
 /// In the error of [`keep_others_out`] if another process is measuring.
 pub const BUSY: &str = "another run is measuring with this target folder";
+/// How often a process that waits looks whether the other part has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Keeps other measurements with these paths out until it is dropped.
 ///
@@ -30,13 +35,24 @@ pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
 
 /// Keeps other parts of suites off this machine until it is dropped, after it has waited for one that is being measured: the slots of a
 /// scheduler may be on one machine.
+///
+/// # Errors
+/// The user has stopped the wait ([`Interrupted`]), or the file cannot be locked.
 pub fn wait_for_other_parts(paths: &Paths) -> Result<std::fs::File> {
     let path = paths.part_lock(&Machine::read().host_id);
-    let (file, locked) = try_lock(&path)?;
-    if locked.is_err() {
+    let (file, mut locked) = try_lock(&path)?;
+    if matches!(locked, Err(TryLockError::WouldBlock)) {
         eprintln!("waiting for another part that is measured on this machine");
-        file.lock().with_context(|| path.display().to_string())?;
     }
+    // A lock that the system waits for would not end with Ctrl-C.
+    while matches!(locked, Err(TryLockError::WouldBlock)) {
+        if is_interrupted() {
+            bail!(Interrupted);
+        }
+        thread::sleep(LOOK_EVERY);
+        locked = file.try_lock();
+    }
+    locked.with_context(|| path.display().to_string())?;
     Ok(file)
 }
 

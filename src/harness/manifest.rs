@@ -88,12 +88,9 @@ pub fn manifest_cases(
             }),
             cost,
             operators: operators.into_iter().flatten().collect(),
-            files_sha256: hashed.and_then(|item| {
-                // As `Preparations` has it.
-                let reads = registry::find(&case.backend).ok()?.reads();
-                let (model, variant) = (item.model.artifact_folder_name(), case.variant.clone());
-                let key = (model, variant, case.dtype, item.model.has_reference(), reads);
-                files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()
+            files_sha256: hashed.and_then(|WorkItem { artifacts, .. }| {
+                let hash = || artifacts.sha256_of_all().ok();
+                files.entry(format!("{artifacts:?}")).or_insert_with(hash).clone()
             }),
             model_sha256: hashed.and_then(|WorkItem { model, .. }| {
                 let hash = || fixture::sha256_of_network(model).ok();
@@ -130,7 +127,7 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
     check_same(&last, planned)?;
     let can_run_now =
         last.cases.iter().zip(&planned.cases).any(|(before, now)| before.failure.is_some() && now.failure.is_none());
-    let outcomes = folder.read_outcomes();
+    let outcomes = folder.read_outcomes()?;
     let failed = outcomes.failed();
     if last.is_complete() && failed.is_empty() && !can_run_now {
         return Ok((folder, last));
@@ -141,16 +138,12 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
         eprintln!("measuring again what failed: {id}");
         folder.append(&Event::Reopened { id: (*id).to_owned() })?;
     }
-    resumed((folder, last), planned)
+    resumed(folder, last, planned)
 }
 
-/// A run as one that goes on. Cases that could not run then and can run now are taken up.
-///
-/// # Errors
-/// It was to do something else; the message says what differs.
-fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> Result<(RunFolder, Manifest)> {
-    check_same(&stopped, planned)?;
-    let (finished, count) = (folder.read_outcomes().finished.len(), stopped.cases.len());
+/// A run that was to do the same, as one that goes on. Cases that could not run then and can run now are taken up.
+fn resumed(folder: RunFolder, stopped: Manifest, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
+    let (finished, count) = (folder.read_outcomes()?.finished.len(), stopped.cases.len());
     eprintln!("resuming run {}: {finished} of {count} cases are finished", stopped.run_id);
     let known = stopped.cases.into_iter().zip(&planned.cases);
     let cases = known.map(|(before, now)| if before.failure.is_some() { now.clone() } else { before });
@@ -167,7 +160,8 @@ pub fn resumed_part(
     finished_elsewhere: &BTreeSet<String>,
 ) -> Result<(RunFolder, Manifest)> {
     stopped.cases.retain(|known| !finished_elsewhere.contains(&known.case.to_string()));
-    resumed((folder, stopped), planned)
+    check_same(&stopped, planned)?;
+    resumed(folder, stopped, planned)
 }
 
 fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
@@ -257,6 +251,7 @@ mod tests {
         assert_eq!(difference(&could, &cannot).as_deref(), Some(said));
         assert_eq!(difference(&cannot, &could), None);
     }
+
     #[test]
     fn a_complete_run_is_open_before_what_has_failed_in_it_is_opened_again() {
         let runs = tempfile::tempdir().unwrap();
@@ -268,7 +263,7 @@ mod tests {
         folder.append(&Event::Finished(Box::new(Outcome::new(row)))).unwrap();
         last_run(runs.path(), &manifest(None, None)).unwrap();
         // A process that is killed now leaves the files as they are here.
-        assert!(folder.read_outcomes().finished.is_empty());
+        assert!(folder.read_outcomes().unwrap().finished.is_empty());
         assert!(!folder.read_manifest().unwrap().is_complete());
     }
 

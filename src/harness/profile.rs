@@ -50,9 +50,11 @@ fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_
     let peaks = Some(peaks).filter(|_| item.case.device == "cpu");
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
-    let stacks: Option<Result<CpuStacks, CaseFailure>> =
-        has_stacks.then(|| Supervisor::ask(Purpose::SampleStacks, work, None, effort)).transpose()?;
-    let stacks =
-        stacks.and_then(|stacks| stacks.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok());
+    let stacks = if has_stacks {
+        let sampled: Result<CpuStacks, CaseFailure> = Supervisor::ask(Purpose::SampleStacks, work, None, effort)?;
+        sampled.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok()
+    } else {
+        None
+    };
     Ok(CaseProfile { stacks, ..profile })
 }

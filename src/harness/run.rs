@@ -13,7 +13,7 @@ use super::input_sizes::find_sizes_and_ranges;
 use super::lock::{keep_others_out, wait_for_other_parts};
 use super::manifest::{last_run, manifest_cases, new_manifest, resumed_part};
 use super::plan::{Plan, Request, make_plan};
-use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::protocol::{Job, Purpose, WorkItem};
 use super::shard;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
@@ -23,7 +23,7 @@ use crate::fixture;
 use crate::measurement::calibration::CalibrationWatch;
 use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, Event, Manifest, Mode, Outcome, RunFolder};
+use crate::run_data::{CriterionArguments, Event, Manifest, ManifestCase, Mode, Outcome, RunFolder};
 use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
@@ -51,16 +51,14 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let part = shard::keep_part(&mut suite, &mut cases, request.part, &filter)?;
     let paths = &part.as_deref().map_or_else(|| paths.clone(), |folder| paths.of_part(folder));
     let is_listed = is_measured && parsed.mode() == Mode::List;
-    let mut preparations = if request.is_dry || is_listed {
-        Preparations::default()
-    } else {
-        find_sizes_and_ranges(&mut cases, |case| filter.is_match(&case.to_string()), &suite.effort, paths)?
-    };
     let goes_on = part.as_deref().filter(|_| request.resume);
     let elsewhere = goes_on.map(|_| shard::begun_elsewhere(&paths.runs())).unwrap_or_default();
-    let finished = shard::finished_in(&elsewhere);
-    let is_selected = |id: &str| filter.is_match(id) && !finished.contains(id);
-    let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_selected(&planned.case.to_string())).collect();
+    let finished = shard::finished_in(&elsewhere)?;
+    let is_selected = |planned: &&PlannedCase| {
+        let id = planned.case.to_string();
+        filter.is_match(&id) && !finished.contains(&id)
+    };
+    let selected: Vec<&PlannedCase> = cases.iter().filter(is_selected).collect();
     let is_cold = request.purpose == Purpose::Load;
     let nothing = Ok(FinishedRun { folder: None, was_complete: false, exit_code: exit_codes::OK, part: None });
     if is_listed {
@@ -86,6 +84,10 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     }
     let _turn = part.is_some().then(|| wait_for_other_parts(paths)).transpose()?;
     let _lock = keep_others_out(paths)?;
+    // This computes, and would disturb another measurement.
+    let mut preparations =
+        find_sizes_and_ranges(&mut cases, |case| filter.is_match(&case.to_string()), &suite.effort, paths)?;
+    let selected: Vec<&PlannedCase> = cases.iter().filter(is_selected).collect();
     let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
     say_what_is_left_out(&selected, &work);
     if !request.is_silent {
@@ -118,7 +120,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
             None => eprintln!("run {}, the last one, is complete: nothing is left to do", folder.id()),
             Some(_) => eprintln!("run {}: this part is finished", folder.id()),
         }
-        let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed)).0;
+        let exit_code = conclude(&manifest, &folder, (false, request.effort.allow_failed))?.0;
         return Ok(FinishedRun { folder: Some(folder), was_complete: part.is_none(), exit_code, part });
     }
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
@@ -144,12 +146,11 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         is_silent: request.is_silent,
         debug: request.effort.debug,
     };
-    let files = if is_reported { hashes(&supervisor.groups) } else { BTreeMap::new() };
     let ended = supervisor.run();
     manifest.is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
     ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) })?;
     if is_reported {
-        fail_changed(&files, &supervisor.groups, &folder)?;
+        fail_changed(&manifest, &supervisor.groups, &folder)?;
     }
     if request.effort.debug {
         eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
@@ -161,7 +162,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     manifest.finished = Some(Timestamp::now());
     folder.write_manifest(&manifest)?;
     let is_loaded = is_measured && parsed.mode() == Mode::Load;
-    let (exit_code, conclusion) = conclude(&manifest, &folder, (is_loaded, request.effort.allow_failed));
+    let (exit_code, conclusion) = conclude(&manifest, &folder, (is_loaded, request.effort.allow_failed))?;
     if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
         eprintln!("\n{conclusion}");
     }
@@ -246,22 +247,17 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
     Ok(())
 }
 
-/// SHA-256 of the files of each case, by its id, where they can be read.
-fn hashes(groups: &[Vec<WorkItem>]) -> BTreeMap<String, String> {
+/// Takes their figures from the cases whose files have other hashes than in the manifest. Files that cannot be read are not compared.
+fn fail_changed(manifest: &Manifest, groups: &[Vec<WorkItem>], folder: &RunFolder) -> Result<()> {
+    let outcomes = folder.read_outcomes()?;
+    let before = |planned: &ManifestCase| Some((planned.case.to_string(), planned.files_sha256.clone()?));
+    let before: BTreeMap<String, String> = manifest.cases.iter().filter_map(before).collect();
     // Most cases have the files of others.
-    let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let hash = |item: &WorkItem| {
-        let files = known.entry(format!("{:?}", item.artifacts));
-        Some((item.id(), files.or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()?))
-    };
-    groups.iter().flatten().filter_map(hash).collect()
-}
-
-/// Takes their figures from the cases whose files have other hashes than before the first case.
-fn fail_changed(before: &BTreeMap<String, String>, groups: &[Vec<WorkItem>], folder: &RunFolder) -> Result<()> {
-    let outcomes = folder.read_outcomes();
-    for (id, hash) in hashes(groups) {
-        let is_changed = before.get(&id).is_some_and(|before| *before != hash);
+    let mut hashes: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for WorkItem { case, artifacts, .. } in groups.iter().flatten() {
+        let id = case.to_string();
+        let hash = hashes.entry(format!("{artifacts:?}")).or_insert_with(|| artifacts.sha256_of_all().ok());
+        let is_changed = before.get(&id).zip(hash.as_ref()).is_some_and(|(before, now)| before != now);
         let Some(row) = outcomes.row(&id).filter(|row| is_changed && row.status.is_measured()) else { continue };
         let why = CaseFailure::failed("its files have changed during the run, and its calls may be of either");
         eprintln!("  {id}: {why}");
@@ -298,8 +294,12 @@ fn has_roofline(case: &Case) -> bool {
 }
 
 /// The exit code, and what is said last.
-fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (bool, bool)) -> (u8, Option<String>) {
-    let outcomes = folder.read_outcomes().finished;
+fn conclude(
+    manifest: &Manifest,
+    folder: &RunFolder,
+    (is_loaded, may_fail): (bool, bool),
+) -> Result<(u8, Option<String>)> {
+    let outcomes = folder.read_outcomes()?.finished;
     let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref()).map(|failure| failure.status);
     let statuses: Vec<Status> = unprepared.chain(outcomes.values().map(|outcome| outcome.row.status)).collect();
     let count = |is_meant: fn(Status) -> bool| statuses.iter().filter(|status| is_meant(**status)).count();
@@ -307,14 +307,14 @@ fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (boo
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();
         let kept = format!("interrupted: {measured} of {runnable} cases are finished and kept");
-        return (exit_codes::INTERRUPTED, Some(kept));
+        return Ok((exit_codes::INTERRUPTED, Some(kept)));
     }
     if is_loaded {
-        return (exit_codes::OK, None);
+        return Ok((exit_codes::OK, None));
     }
     let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
     let said = format!("{measured} of {} cases ran{failed}", manifest.cases.len());
-    (exit_code_of(&statuses, may_fail), Some(said))
+    Ok((exit_code_of(&statuses, may_fail), Some(said)))
 }
 
 /// The exit code of a command whose cases have these statuses.

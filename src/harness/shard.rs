@@ -189,9 +189,9 @@ fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Resu
         let load = |place: &usize| of_kinds[*place].0 / counts[*place] as f64;
         let has_room = |place: &usize| counts[*place] < of_kinds[*place].1;
         let fullest = (0..counts.len()).filter(has_room).max_by(|one, other| load(one).total_cmp(&load(other)));
-        match fullest {
-            Some(place) => counts[place] += 1,
-            None => bail!("{count} {parts} are more than there are models"),
+        // There is one: as many parts as groups at most.
+        if let Some(place) = fullest {
+            counts[place] += 1;
         }
     }
     Ok(counts)
@@ -270,15 +270,15 @@ pub(super) fn begun_elsewhere(runs: &Path) -> Vec<(RunFolder, Manifest)> {
 }
 
 /// The cases that these runs of a part have finished. Every machine measures the anchor.
-pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> BTreeSet<String> {
+pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> Result<BTreeSet<String>> {
     let mut finished = BTreeSet::new();
     for (folder, manifest) in runs {
-        let outcomes = folder.read_outcomes();
+        let outcomes = folder.read_outcomes()?;
         let anchor = manifest.suite.shard.as_ref().and_then(|shard| shard.anchor.as_ref());
         let is_whole = |id: &&String| manifest.is_complete() || has_all_stages(&outcomes, &manifest.suite.effort, id);
         finished.extend(outcomes.finished.keys().filter(|id| Some(*id) != anchor).filter(is_whole).cloned());
     }
-    finished
+    Ok(finished)
 }
 
 /// Whether a finished case of a run that was stopped has what comes after its first process: further processes, memory and energy, and the

@@ -67,7 +67,8 @@ pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
     write(&root.join(LOADS), (&run.run_id, &run.host_id), (LOAD, run), rows, None, is_same)
 }
 
-/// Writes a folder under its id or, where another machine began in the same second, under id and host. One that `is_same` is replaced.
+/// Writes a folder whose name is its id, or its id and host if another machine began in the same second, and a number if that is
+/// taken, too. A folder that `is_same` accepts is replaced.
 fn write(
     root: &Path,
     (run_id, host_id): (&str, &str),
@@ -82,8 +83,10 @@ fn write(
     if let Some(page) = page {
         write_whole(&new.path().join(PAGE), page.as_bytes())?;
     }
-    let [by_id, by_host] = [run_id.to_owned(), format!("{run_id}-{host_id}")].map(|name| root.join(name));
-    let folder = if by_id.exists() && !is_same(&by_id) { by_host } else { by_id };
+    let names = [run_id.to_owned(), format!("{run_id}-{host_id}")].into_iter();
+    let mut names = names.chain((2..).map(|number| format!("{run_id}-{host_id}-{number}")));
+    let is_free = |name: &String| !root.join(name).exists() || is_same(&root.join(name));
+    let folder = root.join(names.find(is_free).as_deref().unwrap_or(run_id));
     if is_same(&folder) {
         exchange(new.path(), &folder)?;
     } else {
@@ -175,7 +178,12 @@ mod tests {
         // Another machine has begun in the same second.
         write_load(root.path(), &run("b", 3)).unwrap();
         write_load(root.path(), &run("b", 4)).unwrap();
+        // And the same machine, twice more.
+        for second in [1, 2] {
+            let timestamp = jiff::Timestamp::from_second(second).unwrap();
+            write_load(root.path(), &LoadRun { timestamp, ..run("a", 5) }).unwrap();
+        }
         let kept: Vec<LoadRun> = read_loads(root.path()).into_iter().collect::<Result<_>>().unwrap();
-        assert_eq!(kept.iter().map(|run| run.results.len()).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(kept.iter().map(|run| run.results.len()).collect::<Vec<_>>(), [2, 4, 5, 5]);
     }
 }

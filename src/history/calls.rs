@@ -34,7 +34,7 @@ pub fn columns() -> Vec<Column> {
     columns.map(|(name, column_type)| Column::new(name, column_type)).into()
 }
 
-/// A reader's thread takes one row group at a time, and the writer keeps one in memory.
+/// Calls of a row group. A reader's thread takes one row group at a time, and the writer keeps one in memory.
 const ROW_GROUP: usize = 1 << 18;
 
 /// Writes calls, one case after the other.
@@ -103,8 +103,8 @@ impl<W: Write + Send> CallsWriter<W> {
             let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| read_column::<Int64Type>(&*group, number, rows));
             let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
             let (disturbed, levels) = read_column::<BoolType>(&*group, 5, rows)?;
-            let are_whole = [samples.len(), calls.len(), nanoseconds.len()].iter().all(|length| *length == cases.len());
-            ensure!(are_whole, "{}: a call lacks its sample, number or time", path.display());
+            let are_whole = [cases.len(), samples.len(), calls.len(), nanoseconds.len()].iter().all(|it| *it == rows);
+            ensure!(are_whole, "{}: a call lacks its case, sample, number or time", path.display());
             let mut disturbed = disturbed.into_iter();
             let mut known: Option<(ByteArray, bool)> = None;
             for (row, case) in cases.iter().enumerate() {
@@ -203,6 +203,18 @@ mod tests {
         let mut copy = CallsWriter::new("r1", "h", Vec::new()).unwrap();
         let error = copy.copy(file.path(), "h", &|_| true).unwrap_err().to_string();
         assert!(error.contains("columns are not those of calls") && error.contains(file.path().to_str().unwrap()));
+    }
+
+    #[test]
+    fn calls_that_lack_a_value_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let number = |name: &str| (name.to_owned(), toml::Value::Integer(5));
+        let without_case = toml::Table::from_iter(["sample", "call", "nanoseconds"].map(number));
+        let only_case = toml::Table::from_iter([("case".to_owned(), "m/ort-cpu-f32/1".into())]);
+        super::super::parquet::write_rows(&columns(), &[without_case, only_case], &file).unwrap();
+        let mut copy = CallsWriter::new("r1", "h", Vec::new()).unwrap();
+        let error = copy.copy(file.path(), "h", &|_| true).unwrap_err().to_string();
+        assert!(error.contains("a call lacks its case, sample, number or time"), "{error}");
     }
 
     #[test]

@@ -11,17 +11,18 @@ use duckdb::arrow::datatypes::DataType;
 use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
 use duckdb::{AccessMode, Config, Connection};
 use fs_err as fs;
+use parquet::data_type::Int64Type;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::beside::{rows_of_loads, rows_of_profiles};
 use super::calls::{CallsWriter, count_calls};
-use super::csv::{read_records, write_records};
+use super::csv::{Rows, read_records, write_records};
 use super::facts::{RunFacts, Table};
-use super::parquet::write_rows;
+use super::parquet::{distinct, write_rows};
 use super::query::Answer;
-use super::run::{MANIFEST, METRICS, RESULTS, Run};
-use crate::run_data::hidden;
+use super::run::{METRICS, RESULTS, Run};
+use crate::run_data::{MANIFEST, SCHEMA_VERSION, hidden};
 
 /// From this size of `results.csv` on, about a hundred records, reading some columns of `results.parquet` takes less time.
 const LARGE_RESULTS: u64 = 128 << 10;
@@ -144,7 +145,7 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
             large.push(quoted_glob(&file));
             continue;
         }
-        let bytes = run.with_advice(run.results_of_this_version())?;
+        let bytes = run.with_advice(checked_results(run))?;
         all.write_all(&bytes[header.len()..])?;
     }
     let columns = Table::Results.columns().iter();
@@ -157,24 +158,32 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
     }
 }
 
+/// The bytes of `results.csv` with the columns of this version. DuckDB itself does not look at the version of a row, and names a row that is
+/// cut short by its place among the rows of all runs.
+fn checked_results(run: &Run) -> Result<Vec<u8>> {
+    let named = || run.folder().join(RESULTS).display().to_string();
+    let bytes = run.results_of_this_version()?;
+    let mut rows = Rows::open(bytes.as_slice()).with_context(named)?;
+    while rows.advance().with_context(named)? {}
+    Ok(bytes)
+}
+
 /// The Parquet file of the records, if they are so many that reading some of its columns is faster than reading the CSV file, and if
-/// both are whole, of this version (the CSV file begins with its header), and written by the same import.
+/// both are whole, of this version (the CSV file begins with its header, and no row is of a newer one), and written by the same import.
 fn large_results(run: &Run, header: &[u8]) -> Option<PathBuf> {
-    let csv = run.folder().join(RESULTS);
-    let columns = run.folder().join(Table::Results.file());
-    let written = |path: &Path| Some((path.metadata().ok()?.len(), path.metadata().ok()?.modified().ok()?));
-    let ((size, changed), (_, made)) = (written(&csv)?, written(&columns)?);
-    let ends = |path: &Path, first: &[u8], last: &[u8]| -> std::io::Result<bool> {
-        let mut file = std::fs::File::open(path)?;
-        let (mut head, mut tail) = (vec![0; first.len()], vec![0; last.len()]);
-        file.read_exact(&mut head)?;
-        file.seek(SeekFrom::End(-(last.len() as i64)))?;
-        file.read_exact(&mut tail)?;
-        Ok(head == first && tail == last)
-    };
-    let is_whole =
-        || ends(&csv, header, b"\n").ok() == Some(true) && ends(&columns, b"PAR1", b"PAR1").ok() == Some(true);
-    (size >= LARGE_RESULTS && made >= changed && is_whole()).then_some(columns)
+    let (csv, columns) = (run.folder().join(RESULTS), run.folder().join(Table::Results.file()));
+    let (of_csv, of_columns) = (csv.metadata().ok()?, columns.metadata().ok()?);
+    if of_csv.len() < LARGE_RESULTS || of_columns.modified().ok()? < of_csv.modified().ok()? {
+        return None;
+    }
+    let mut file = std::fs::File::open(&csv).ok()?;
+    let (mut head, mut end) = (vec![0; header.len()], [0]);
+    file.read_exact(&mut head).ok()?;
+    file.seek(SeekFrom::End(-1)).ok()?;
+    file.read_exact(&mut end).ok()?;
+    let versions = distinct::<Int64Type, _>(&columns, "schema_version", |version| Ok(*version)).ok()?;
+    let is_newest_known = versions.last().is_some_and(|newest| *newest <= i64::from(SCHEMA_VERSION));
+    (head == header && end == *b"\n" && is_newest_known).then_some(columns)
 }
 
 /// The table of a database file with the manifests, from which a run that is read from it has its facts and machine.
@@ -290,7 +299,32 @@ fn values(column: &ArrayRef) -> Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Case;
+    use crate::history::records_as_parquet;
+    use crate::run_data::Record;
     use serde_json::json;
+
+    #[test]
+    fn a_row_of_a_newer_version_is_refused_wherever_it_is() {
+        // The second number of rows is one of a run that is read from its Parquet file.
+        for rows in [2, 1000] {
+            let folder = tempfile::tempdir().unwrap();
+            let record = Record { host_id: "h".into(), ..Record::default() }.about(&Case::new("m", "ort", 1));
+            let mut records = vec![record; rows];
+            let ask = |records: &[Record]| {
+                write_records(records, fs::File::create(folder.path().join(RESULTS)).unwrap()).unwrap();
+                let columns = records_as_parquet(records).unwrap();
+                fs::write(folder.path().join(Table::Results.file()), columns).unwrap();
+                let database = Database::over(&[Run::in_folder(folder.path())], &[]).unwrap();
+                database.query("SELECT count(*) FROM benchmark_results")
+            };
+            assert_eq!(ask(&records).unwrap().rows, [[json!(rows)]]);
+            records[rows - 1].schema_version = 99;
+            let error = ask(&records).unwrap_err().to_string();
+            let reason = format!("results.csv: line {}: schema version 99 is newer", rows + 1);
+            assert!(error.contains(&reason) && error.ends_with("update inferbench to read it"), "{error}");
+        }
+    }
 
     #[test]
     fn cells_of_every_kind_have_a_form() {

@@ -28,7 +28,7 @@ use super::columns::{Column, ColumnType};
 /// # Errors
 /// The output cannot be written, or a value is not of its column's type.
 pub fn write_rows(columns: &[Column], rows: &[Table], output: impl Write + Send) -> Result<()> {
-    // Statistics would be larger than the rows of a run, and so short columns take longer to decompress than to read.
+    // Statistics would be larger than the rows of a run, and to decompress such short columns would take longer than to read them.
     let properties =
         WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).set_offset_index_disabled(true);
     let mut file = SerializedFileWriter::new(output, schema(columns)?, Arc::new(properties.build()))?;
@@ -94,28 +94,37 @@ pub fn open(path: &Path) -> Result<SerializedFileReader<File>> {
         .with_context(|| format!("{}: cut short, or no Parquet file", path.display()))
 }
 
-/// The different texts of a column, in their order; none if there is no such column.
+/// The different values of a column as `read` gives them, in their order; none if there is no such column.
 ///
 /// # Errors
 /// Those of [`open`], and the column is cut short or of another type.
-pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
+pub fn distinct<T: DataType, V: Ord>(
+    path: &Path,
+    column: &str,
+    read: impl Fn(&T::T) -> Result<V, ParquetError>,
+) -> Result<BTreeSet<V>> {
     let file = open(path)?;
     let schema = file.metadata().file_metadata().schema_descr();
-    let mut texts = BTreeSet::new();
-    let Some(place) = schema.columns().iter().position(|own| own.path().string() == column) else { return Ok(texts) };
-    let wrong = || format!("{}: the column {column} has no texts", path.display());
-    ensure!(has_column(schema, place, PhysicalType::BYTE_ARRAY), wrong());
+    let mut found = BTreeSet::new();
+    let Some(place) = schema.columns().iter().position(|own| own.path().string() == column) else { return Ok(found) };
+    let wrong = || format!("{}: the column {column} is not as inferbench writes it", path.display());
+    ensure!(has_column(schema, place, T::get_physical_type()), wrong());
     for number in 0..file.num_row_groups() {
         let group = file.get_row_group(number)?;
         let rows = usize::try_from(group.metadata().num_rows())?;
-        for text in read_column::<ByteArrayType>(&*group, place, rows).with_context(wrong)?.0 {
-            texts.insert(text.as_utf8().with_context(wrong)?.to_owned());
+        for value in read_column::<T>(&*group, place, rows).with_context(wrong)?.0 {
+            found.insert(read(&value).with_context(wrong)?);
         }
     }
-    Ok(texts)
+    Ok(found)
 }
 
-/// Rows of a group. A few bytes can stand for any number of equal ones.
+/// The different texts of a column; see [`distinct`].
+pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
+    distinct::<ByteArrayType, _>(path, column, |text| Ok(text.as_utf8()?.to_owned()))
+}
+
+/// The most rows of a group that are read: a few bytes can stand for any number of equal rows.
 const MOST_ROWS: usize = 1 << 24;
 
 /// Whether a column is there, of this type and with at most one value per row, as [`write_column`] writes them.
@@ -237,7 +246,7 @@ mod tests {
         std::fs::write(file.path(), written(&rows())).unwrap();
         assert_eq!(texts_of(file.path(), "name").unwrap(), BTreeSet::from(["".to_owned(), "a \"b\"\nλ".to_owned()]));
         assert!(texts_of(file.path(), "other").unwrap().is_empty());
-        assert!(texts_of(file.path(), "count").unwrap_err().to_string().contains("the column count has no texts"));
+        assert!(texts_of(file.path(), "count").unwrap_err().to_string().contains("the column count is not as"));
     }
 
     #[test]

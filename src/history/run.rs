@@ -13,18 +13,16 @@ use tempfile::TempDir;
 use toml::Table as Row;
 
 use super::calls::{LATENCIES, count_calls};
-use super::csv::{Rows, read_facts, read_metrics, read_records, write_records};
+use super::csv::{read_facts, read_metrics, read_records, write_records};
 use super::facts::{RunFacts, Table};
 use super::parquet::texts_of;
 use crate::machine::Machine;
-use crate::run_data::{Distributions, Manifest, Metric, Record, RunFolder};
+use crate::run_data::{Distributions, MANIFEST, Manifest, Metric, Record, RunFolder};
 
 /// The file of the records in a run's folder.
 pub const RESULTS: &str = "results.csv";
 /// The file of the metrics, if there are any.
 pub const METRICS: &str = "metrics.csv";
-/// The file of the manifest.
-pub const MANIFEST: &str = "manifest.json";
 
 /// A run of the history: a folder whose files are read when they are asked for.
 #[derive(Clone, Debug)]
@@ -33,7 +31,7 @@ pub struct Run {
     folder: PathBuf,
     /// Where pages about the run are written.
     pages: PathBuf,
-    /// The folder above, where it is a temporary one with the rows of a file.
+    /// The temporary folder that `folder` lies in, if the run comes from a file.
     _extracted: Option<Arc<TempDir>>,
 }
 
@@ -108,7 +106,7 @@ impl Run {
     pub fn facts(&self) -> Result<RunFacts> {
         let named = || self.folder.display().to_string();
         let calls = count_calls(&self.folder.join(LATENCIES))?;
-        let facts = match self.results(read_facts)? {
+        let facts = match self.read_csv(RESULTS, read_facts)? {
             Some(facts) => RunFacts { calls, ..facts },
             None => RunFacts::of_columns(self.manifest()?.context("it has no row").with_context(named)?.run_columns()),
         };
@@ -123,19 +121,15 @@ impl Run {
     /// # Errors
     /// The file is cut short, of a newer version, or something else; the message names it.
     pub fn records(&self) -> Result<Vec<Record>> {
-        self.results(|mut bytes| read_records(&mut bytes))
+        self.read_csv(RESULTS, |mut bytes| read_records(&mut bytes))
     }
 
-    /// The bytes of `results.csv` with the columns of this version. Rows after the first need not be right.
+    /// The bytes of `results.csv` with the columns of this version. Its rows need not be right, and a newer version may have written them.
     pub(super) fn results_of_this_version(&self) -> Result<Vec<u8>> {
-        let path = self.folder.join(RESULTS);
-        let bytes = fs_err::read(&path)?;
+        let bytes = fs_err::read(self.folder.join(RESULTS))?;
         let mut whole = Vec::new();
         write_records(&[], &mut whole)?;
         if bytes.starts_with(&whole) && bytes.ends_with(b"\n") {
-            // A newer version may have the same columns.
-            let first = Rows::open(bytes.as_slice()).and_then(|mut rows| rows.advance());
-            first.with_context(|| path.display().to_string())?;
             return Ok(bytes);
         }
         // Of an older version, with other columns, or cut short.
@@ -144,9 +138,9 @@ impl Run {
         Ok(whole)
     }
 
-    fn results<T>(&self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+    fn read_csv<T>(&self, file: &str, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         const CUT_SHORT: &str = "cut short: its last line has no end";
-        let path = self.folder.join(RESULTS);
+        let path = self.folder.join(file);
         let bytes = fs_err::read(&path)?;
         let found = match read(&bytes) {
             found if bytes.ends_with(b"\n") => found,
@@ -161,11 +155,10 @@ impl Run {
     /// # Errors
     /// The file is cut short, or something else; the message names it.
     pub fn metrics(&self) -> Result<Vec<Metric>> {
-        let path = self.folder.join(METRICS);
-        if !path.is_file() {
+        if !self.folder.join(METRICS).is_file() {
             return Ok(Vec::new());
         }
-        read_metrics(fs_err::File::open(&path)?).with_context(|| path.display().to_string())
+        self.read_csv(METRICS, |mut bytes| read_metrics(&mut bytes))
     }
 
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.
@@ -189,7 +182,7 @@ impl Run {
         Ok(self.manifest()?.map(|manifest| manifest.machine))
     }
 
-    /// The machines of its records, in the order of their ids. A run in the form of this version need not be read for it.
+    /// The machines of its records, in the order of their ids. The records are read only if the run has no `hardware.parquet`.
     ///
     /// # Errors
     /// A file is cut short; the message names it.
@@ -230,10 +223,15 @@ impl Run {
         }
     }
 
+    /// Whether the run cannot be read because a newer inferbench has written it.
+    pub(super) fn is_newer(&self) -> bool {
+        // The records and the manifest have numbers of their own, and say it in the same words.
+        self.facts().is_err_and(|why| format!("{why:#}").contains("is newer than this inferbench"))
+    }
+
     /// What to do with a run that cannot be read.
     pub fn how_to_mend(&self) -> String {
-        // The records and the manifest have numbers of their own, and say it in the same words.
-        if self.facts().is_err_and(|why| format!("{why:#}").contains("is newer than this inferbench")) {
+        if self.is_newer() {
             return "update inferbench to read it".to_owned();
         }
         format!(
@@ -265,6 +263,7 @@ pub(super) fn is_merged(run_id: &str) -> bool {
 mod tests {
     use super::*;
     use crate::definition::Case;
+    use crate::history::write_metrics;
     use crate::run_data::SCHEMA_VERSION;
 
     #[test]
@@ -288,6 +287,20 @@ mod tests {
     }
 
     #[test]
+    fn metrics_that_are_cut_within_a_value_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = Vec::new();
+        let known =
+            Metric { run_id: "r".into(), metric: "m".into(), host_id: Some("host".into()), ..Metric::default() };
+        write_metrics(&[known], &mut bytes).unwrap();
+        let run = Run::in_folder(folder.path());
+        fs_err::write(folder.path().join(METRICS), &bytes).unwrap();
+        assert_eq!(run.metrics().unwrap().len(), 1);
+        fs_err::write(folder.path().join(METRICS), &bytes[..bytes.len() - 2]).unwrap();
+        assert!(format!("{:#}", run.metrics().unwrap_err()).contains("metrics.csv: cut short"));
+    }
+
+    #[test]
     fn a_run_of_a_newer_version_is_to_be_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mut record = Record { host_id: "h".into(), ..Record::default() }.about(&Case::new("m", "ort", 1));
@@ -296,7 +309,7 @@ mod tests {
             let file = fs_err::File::create(folder.path().join(RESULTS)).unwrap();
             write_records(std::slice::from_ref(&record), file).unwrap();
             let run = Run::in_folder(folder.path());
-            (run.results_of_this_version().is_ok(), run.how_to_mend())
+            (run.records().is_ok(), run.how_to_mend())
         };
         assert_eq!(advice(99), (false, "update inferbench to read it".to_owned()));
         let (is_read, advice) = advice(SCHEMA_VERSION);

@@ -47,11 +47,12 @@ impl History {
         &self.runs
     }
 
-    /// The newest runs of each machine, at most so many of each, the newest first. A run that cannot be read is left out.
+    /// The newest runs of each machine, at most so many of each, the newest first. A run that cannot be read and does not say its
+    /// machine is among them, so that whoever reads it names it.
     pub fn newest_of_each_machine(&self, most: usize) -> Vec<Run> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let mut is_wanted = |run: &&Run| {
-            let hosts = run.host_ids().unwrap_or_default();
+            let Ok(hosts) = run.host_ids() else { return true };
             let is_wanted = hosts.iter().any(|host_id| counts.get(host_id).is_none_or(|count| *count < most));
             hosts.into_iter().for_each(|host_id| *counts.entry(host_id).or_default() += 1);
             is_wanted

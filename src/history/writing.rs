@@ -17,9 +17,9 @@ use super::calls::{CallsWriter, LATENCIES};
 use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
-use super::run::{MANIFEST, METRICS, RESULTS, Run, is_merged};
+use super::run::{METRICS, RESULTS, Run, is_merged};
 use crate::machine::files;
-use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Metric, Record, hidden, write_whole};
+use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, MANIFEST, Manifest, Metric, Record, hidden, write_whole};
 
 /// The short form of the records.
 pub const THROUGHPUT: &str = "throughput.csv";
@@ -49,7 +49,8 @@ pub enum Imported {
     Replaced,
     /// It was there, as it is.
     Unchanged,
-    /// The history has more results or calls of it, which are kept; the reason.
+    /// The history has more results or calls of it, a newer inferbench has written it there, or it cannot be read there and may be of
+    /// another machine, and it is kept; the reason.
     Refused(String),
 }
 
@@ -196,8 +197,25 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             if !Run::is_run(&target) {
                 bail!("{} is there, and is no run", target.display());
             }
-            // A run that cannot be read is worth less than any.
             let known = run.facts().ok();
+            if known.is_none() {
+                // Not all of its files may be damaged.
+                let hosts = run.host_ids().unwrap_or_default();
+                if !hosts.is_empty() && !hosts.contains(&facts.host_id) {
+                    break;
+                }
+                let why = match run.is_newer() {
+                    true => Some("a newer inferbench has written it"),
+                    false => hosts.is_empty().then_some("it cannot be read and may be of another machine"),
+                };
+                if let Some(why) = why.filter(|_| !replace) {
+                    let name = run.name();
+                    let reason =
+                        format!("run {name} is kept, because {why}; take this one all the same with `--replace`");
+                    return Ok((Imported::Refused(reason), run));
+                }
+            }
+            // An unreadable run of this machine is worth less than this one.
             // Two runs with target folders of their own may have begun in one second. The rows of a merged run have several times.
             let began = |of: &RunFacts| (!is_merged(&of.run_id)).then_some(of.timestamp);
             let identity = |of: &RunFacts| (of.run_id.clone(), of.host_id.clone(), began(of));
@@ -272,4 +290,47 @@ fn file_name(id: &str) -> String {
         if c.is_ascii_alphanumeric() || "-_".contains(c) || (c == '.' && index > 0) { c } else { '_' }
     };
     id.chars().enumerate().map(is_plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Case;
+    use crate::run_data::SCHEMA_VERSION;
+
+    #[test]
+    fn a_run_that_a_newer_version_has_written_is_replaced_only_on_request() {
+        let (source, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let write = |folder: &Path, schema_version: u32| {
+            let run = Record { run_id: "r".into(), host_id: "h".into(), ..Record::default() };
+            let record = Record { schema_version, ..run.about(&Case::new("m", "ort", 1)) };
+            write_records(&[record], fs::File::create(folder.join(RESULTS)).unwrap()).unwrap();
+        };
+        fs::create_dir(root.path().join("r")).unwrap();
+        write(&root.path().join("r"), 99);
+        write(source.path(), SCHEMA_VERSION);
+        let run = Run::in_folder(source.path());
+        assert!(matches!(import(&run, root.path(), false).unwrap(), Imported::Refused(_)));
+        assert_eq!(import(&run, root.path(), true).unwrap(), Imported::Replaced);
+    }
+
+    #[test]
+    fn an_unreadable_run_is_replaced_only_by_one_of_its_machine_or_on_request() {
+        let (source, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let import_of = |host_id: &str, replace: bool| {
+            let run = Record { run_id: "r".into(), host_id: host_id.into(), ..Record::default() };
+            let record = run.about(&Case::new("m", "ort", 1));
+            write_records(&[record], fs::File::create(source.path().join(RESULTS)).unwrap()).unwrap();
+            import(&Run::in_folder(source.path()), root.path(), replace).unwrap()
+        };
+        let kept = root.path().join("r");
+        assert_eq!(import_of("a", false), Imported::Added);
+        fs::write(kept.join(RESULTS), "cut").unwrap();
+        assert_eq!(import_of("b", true), Imported::Added, "it has the id and the host for a name");
+        assert_eq!(import_of("a", false), Imported::Replaced);
+        fs::write(kept.join(RESULTS), "cut").unwrap();
+        fs::remove_file(kept.join(Table::Hardware.file())).unwrap();
+        assert!(matches!(import_of("a", false), Imported::Refused(_)));
+        assert_eq!(import_of("a", true), Imported::Replaced);
+    }
 }

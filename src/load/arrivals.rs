@@ -5,8 +5,8 @@ use crate::statistics::uniform;
 /// The times of `queries` arrivals of a Poisson process, in nanoseconds from the beginning. The same seed and number give the same
 /// times, stretched by the rate.
 ///
-/// The process is one of those with exactly so many arrivals per second, `(queries - 1) / last arrival`: by chance, 10,000 arrivals would
-/// be off by 1 % on average, and the rate that a machine is said to serve with them.
+/// The times are scaled so that the rate of the schedule, `(queries - 1) / last arrival`, is exactly `per_second`. By chance alone it
+/// would be off by about 1 % with 10,000 arrivals, and so would the rate that a machine is said to serve.
 pub fn poisson(per_second: f64, seed: u64, queries: usize) -> Vec<u64> {
     let mut state = seed;
     let mut at = 0.0;

@@ -2,9 +2,12 @@
 
 /// The place of the knee of a curve that rises: the point that is farthest below the line from its first to its last point, both
 /// axes from 0 to 1 (Satopää et al. 2011, "Finding a 'kneedle' in a haystack", without smoothing). The points are in the order of
-/// `x`. Returns `None` for fewer than three points, and if none is below the line.
+/// `x`. Returns `None` for fewer than three points, if the last one is not above the first, and if none is below the line.
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
+    if x1 <= x0 || y1 <= y0 {
+        return None;
+    }
     let below = |&(x, y): &(f64, f64)| (x - x0) / (x1 - x0) - (y - y0) / (y1 - y0);
     let inner = points.iter().enumerate().skip(1).take(points.len().saturating_sub(2));
     let distances = inner.map(|(place, point)| (place, below(point))).filter(|(_, distance)| *distance > 0.0);
@@ -32,6 +35,9 @@ mod tests {
         assert_eq!(knee(&curve[..2]), None);
         assert_eq!(knee(&[(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]), None);
         assert_eq!(knee(&[(1.0, 5.0), (2.0, 5.0), (3.0, 5.0)]), None);
+        // Latencies that scatter and do not rise have no knee.
+        assert_eq!(knee(&[(1.0, 5.0), (2.0, 4.9), (3.0, 5.0)]), None);
+        assert_eq!(knee(&[(1.0, 5.0), (2.0, 4.9), (3.0, 4.8)]), None);
     }
 
     #[test]

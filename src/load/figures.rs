@@ -4,14 +4,14 @@ use super::served::{Bounds, Served, Trial};
 use super::soak::{windows, with_changes};
 use super::tokens::with_tokens;
 use crate::run_data::{LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
-use crate::statistics::{SortedCalls, dependence, mean, most_over, queries_for};
+use crate::statistics::{FEWEST_FOR_DEPENDENCE, SortedCalls, dependence, mean, most_over, nearest_rank, queries_for};
 
 /// A generator may be late by this part of the bound, or by [`LEAST_LAG_NS`] if that is more.
 const LAG_OF_BOUND: f64 = 0.05;
 const LEAST_LAG_NS: f64 = 50e3;
 
-/// The row of a trial of which each query has `samples` samples, and its windows if it was watched; `row` is about the case, and by these
-/// terms but for rate and seed. Returns `None` if no request was answered.
+/// The row of a trial of which each query has `samples` samples, and its windows if it was watched. `row` is that of the case by these
+/// terms, without figures. Returns `None` if no request was answered.
 ///
 /// Rates, services and the sessions' work are those of the requests that were answered. So are the latencies, except for what the
 /// verdict and the upper bound count: there a request without an answer took longer than any other.
@@ -94,14 +94,13 @@ pub fn figures(
         ..row
     };
     result = with_tokens(result, trial);
-    let windows = if terms.is_watched { windows(&result.case_id, trial) } else { Vec::new() };
+    let mut found = Vec::new();
     if terms.is_watched {
-        result = with_changes(result, trial, &windows, (1e9 * terms.least_seconds()) as u64);
+        found = windows(&result.case_id, trial);
+        result = with_changes(result, trial, &found, (1e9 * terms.least_seconds()) as u64);
     }
-    let (verdict, reason) = judge(&result, terms, trial.ended_early);
-    result.verdict = Some(verdict);
-    result.message = reason;
-    Some((result, windows))
+    let (verdict, message) = judge(&result, terms, trial.ended_early);
+    Some((LoadResult { verdict: Some(verdict), message, ..result }, found))
 }
 
 /// The bounds in words: `p99 ≤ 20 ms`, or `TTFT ≤ 200 ms and TPOT ≤ 50 ms`; `time` writes milliseconds.
@@ -145,21 +144,25 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
             unanswered => (Verdict::Failed, Some(format!("{unanswered} of {of} queries had no answer"))),
         };
     };
-    // The nearest rank of the percentile is over the bound.
-    let are_too_many = over > of - (terms.percentile * of as f64).ceil().clamp(1.0, of as f64) as usize;
+    // The percentile itself is over the bound.
+    let are_too_many = over >= of - nearest_rank(terms.percentile, of);
     if is_hopeless || result.unanswered > 0 || are_too_many {
         let broken = match (terms.bound_ms, terms.ttft_bound_ms.or(terms.tpot_bound_ms)) {
             (Some(bound), None) => format!("were over {bound} ms"),
             _ => format!("did not keep {bounds}"),
         };
-        return (Verdict::Failed, Some(format!("{over} of {of} queries {broken}{ended}")));
+        let without_answer = match result.unanswered {
+            0 => String::new(),
+            unanswered => format!(", {unanswered} of them without an answer"),
+        };
+        return (Verdict::Failed, Some(format!("{over} of {of} queries {broken}{without_answer}{ended}")));
     }
     let most = result.dependence.and_then(|dependence| most_over(terms.percentile, of as u64, dependence));
     if most.is_some_and(|most| over as u64 <= most) {
         return (Verdict::Passed, None);
     }
     let dependence = result.dependence.unwrap_or(1.0);
-    let needed = queries_for(terms.percentile, over as u64, dependence);
+    let needed = queries_for(terms.percentile, over as u64, dependence).max(FEWEST_FOR_DEPENDENCE as u64);
     let reason = format!(
         "with {over} over the bound, {needed} queries would show that {name} is within it with 99 % confidence"
     );
@@ -169,8 +172,8 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     (Verdict::Undecided, Some(reason + &depend.unwrap_or_default()))
 }
 
-/// How certain a trial is about its percentile: the dependence of its requests, and the upper bound of the latency, in milliseconds. That
-/// is the least one that the requests would keep with certainty, so that a trial which passed has none above its limit. A request without
+/// How certain a trial is about its percentile: the dependence of its requests, and the upper bound of the latency, in milliseconds. The
+/// bound is the least one that the requests keep with certainty, so that it is within the limit of a trial which passed. A request without
 /// an answer takes longer than any other.
 fn certainty(served: &[Served], bounds: Bounds, p: f64) -> (Option<f64>, Option<f64>) {
     let latency = |it: &Served| if it.is_answered() { it.latency_ns() as f64 / 1e6 } else { f64::INFINITY };
@@ -365,6 +368,20 @@ mod tests {
         let row = judged(&trial, &terms(666.0, Some(20.0)), 2);
         assert_eq!((row.over_bound, row.goodput_per_s, row.loadgen_accepts), (Some(174), Some(493.0), Some(false)));
         assert_eq!(row.verdict, Some(Verdict::Failed));
+        let message = row.message.unwrap();
+        assert_eq!(message, "174 of 667 queries were over 20 ms, 174 of them without an answer");
+    }
+
+    #[test]
+    fn queries_that_are_too_few_to_show_their_dependence_are_not_said_to_be_enough() {
+        let request = Served { ended_ns: 5_000_000, batch: 1, ..Served::default() };
+        let terms = LoadTerms { percentile: 0.5, ..terms(100.0, Some(20.0)) };
+        let of = |queries| judged(&Trial { served: vec![request; queries], ..Trial::default() }, &terms, 1);
+        let few = of(39);
+        let message = few.message.unwrap();
+        assert_eq!(few.verdict, Some(Verdict::Undecided));
+        assert!(message.starts_with("with 0 over the bound, 40 queries would show that p50 is within it"), "{message}");
+        assert_eq!(of(40).verdict, Some(Verdict::Passed));
     }
 
     #[test]

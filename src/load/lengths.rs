@@ -41,6 +41,7 @@ fn drawn(length: TokenLength, state: &mut u64) -> usize {
 /// # Errors
 /// It is neither.
 pub fn parse_token_length(text: &str) -> Result<TokenLength> {
+    let tokens = |text| tokens(text, "write a number of tokens, or lognormal:32,0.5");
     let Some(parameters) = text.strip_prefix("lognormal:") else { return Ok(TokenLength::Fixed(tokens(text)?)) };
     let (median, sigma) = parameters.split_once(',').context("write it as lognormal:32,0.5")?;
     let sigma: f64 = sigma.trim().parse().context("a standard deviation is a number, as in lognormal:32,0.5")?;
@@ -48,8 +49,9 @@ pub fn parse_token_length(text: &str) -> Result<TokenLength> {
     Ok(TokenLength::LogNormal { median: tokens(median)? as f64, sigma })
 }
 
-fn tokens(text: &str) -> Result<usize> {
-    let number = text.trim().parse().context("write a number of tokens, or lognormal:32,0.5")?;
+/// Reads a number of tokens; `advice` is the message for what is no number.
+pub(super) fn tokens(text: &str, advice: &'static str) -> Result<usize> {
+    let number = text.trim().parse().context(advice)?;
     ensure!((1..=MOST_TOKENS).contains(&number), "the number of tokens is from 1 to {MOST_TOKENS}");
     Ok(number)
 }
@@ -57,11 +59,13 @@ fn tokens(text: &str) -> Result<usize> {
 /// Reads lines of two numbers, the tokens of a prompt and of its answer, which a tab separates. Lines that begin with `#` are comments.
 ///
 /// # Errors
-/// A line is something else; the message has its number. There is none.
+/// A line is something else; the message has its number. Or there is no such line.
 pub fn parse_lengths(text: &str) -> Result<Vec<[usize; 2]>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let read = |line: &str| -> Result<[usize; 2]> {
         let (prompt, output) = line.split_once('\t').context("no tab between the tokens of prompt and answer")?;
+        let tokens = |text| tokens(text, "the tokens are no whole number");
         Ok([tokens(prompt)?, tokens(output)?])
     };
     let lengths = lines.map(|(place, line)| read(line).with_context(|| format!("line {}", place + 1)));
@@ -94,7 +98,13 @@ mod tests {
         let listed = RequestLengths::Listed(parse_lengths("# prompt\tanswer\n32\t8\n\n100\t20\n").unwrap());
         let of = |number| lengths_of(&listed, 1, number, [0, 0]);
         assert_eq!([of(0), of(1), of(2)], [[32, 8], [100, 20], [32, 8]]);
-        for (text, message) in [("32 8", "line 1"), ("1\t2\n0\t3", "line 2"), ("# nothing\n", "no line")] {
+        assert_eq!(parse_lengths("\u{feff}# of Windows\r\n32\t8\r\n").unwrap(), [[32, 8]]);
+        for (text, message) in [
+            ("32 8", "line 1"),
+            ("1\t2\n0\t3", "line 2"),
+            ("1\t2\n\nx\t3", "line 3: the tokens are no whole number"),
+            ("# nothing\n", "no line"),
+        ] {
             let error = format!("{:#}", parse_lengths(text).unwrap_err());
             assert!(error.contains(message), "{error}");
         }

@@ -44,8 +44,9 @@ pub enum Begin {
     Found(f64),
 }
 
-/// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and returns `None` if it says nothing, which is
-/// neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not known then.
+/// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and returns `None` if
+/// the trial says nothing, which is neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not
+/// known then.
 pub fn search<E>(
     begin: Begin,
     most: f64,
@@ -120,18 +121,19 @@ fn majority<E>(rate: f64, passes: &mut impl FnMut(f64, u64) -> Result<Option<boo
     Ok((passed != failed).then_some(passed > failed))
 }
 
-/// The rate that several searches have found: the geometric mean, and its 95 % interval by Student's t if there are several. Returns `None`
-/// for none.
+/// The rate that several searches have found: the geometric mean, and its 95 % interval by Student's t if there are several. Returns
+/// `None` if there are no rates.
 pub fn found_rate(rates: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
     const CONFIDENCE: f64 = 0.95;
     let logarithms: Vec<f64> = rates.iter().map(|rate| rate.ln()).collect();
     let n = rates.len();
-    let error = (variance(&logarithms) / n as f64).sqrt();
+    let rate = geometric_mean(&logarithms);
     let interval = || {
+        let error = (variance(&logarithms) / n as f64).sqrt();
         let reach = StudentT::new((n - 1) as f64).two_sided_quantile(CONFIDENCE) * error;
-        (geometric_mean(&logarithms) * (-reach).exp(), geometric_mean(&logarithms) * reach.exp())
+        (rate * (-reach).exp(), rate * reach.exp())
     };
-    (n > 0).then(|| (geometric_mean(&logarithms), (n > 1).then(interval)))
+    (n > 0).then(|| (rate, (n > 1).then(interval)))
 }
 
 #[cfg(test)]

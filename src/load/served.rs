@@ -58,7 +58,7 @@ impl Served {
     }
 }
 
-/// The bounds of a load test. A request that keeps all of them is a good one.
+/// The bounds of a load test. A request is good if it keeps all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     pub latency_ms: Option<f64>,
@@ -125,7 +125,7 @@ impl Trial {
         let mut started: Vec<u64> = self.served.iter().map(|request| request.started_ns).collect();
         started.sort_unstable();
         let waiting_after = |(before, request): (usize, &Served)| {
-            (before + 1) - started.partition_point(|&start| start <= request.issued_ns).min(before + 1)
+            (before + 1).saturating_sub(started.partition_point(|&start| start <= request.issued_ns))
         };
         let mut waiting = self.served.iter().enumerate().map(waiting_after);
         (waiting.clone().max().unwrap_or(0), waiting.next_back().unwrap_or(0))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::run_data::ServiceTime;
 use crate::selection::values::duration;
@@ -55,8 +55,8 @@ pub fn parse_service(text: &str) -> Result<ServiceTime> {
     }
     let Some((usual, stalls)) = text.split_once('+') else { return Ok(ServiceTime::Constant(duration(text)?)) };
     let (stall, every) = stalls.split_once('/').context("write it as 0.5ms+100ms/1000")?;
-    let every = every.parse().context("a stall comes every so many calls, as in 0.5ms+100ms/1000")?;
-    ensure!(every > 0, "a stall comes every so many calls, from 1 on");
+    let every = every.parse().ok().filter(|every: &u64| *every > 0);
+    let every = every.context("a stall comes every so many calls, from 1 on, as in 0.5ms+100ms/1000")?;
     Ok(ServiceTime::Stalling { seconds: duration(usual)?, stall: duration(stall)?, every })
 }
 

@@ -1,20 +1,20 @@
 //! What a long trial says about changes over time: growth of memory, and drift of the latency.
 
-use super::served::{Served, Trial};
+use super::served::Trial;
 use crate::run_data::{LoadResult, LoadWindow};
-use crate::statistics::{SortedCalls, mean, median};
+use crate::statistics::{SortedCalls, autocorrelation_of, median};
 
 /// Windows of a watched trial.
 const WINDOWS: usize = 20;
 /// The part of a trial at its beginning in which memory may grow: allocators and caches fill up.
 const WARM_UP: f64 = 0.5;
-/// The parts of a trial after which its memory is looked at, besides its end. More looks would find a growth by chance, and a look before
-/// the half the growth of a beginning.
+/// The parts of a trial after which its memory is looked at, besides its end. More looks would find a growth by chance, and a look in the
+/// first half would find that of the beginning.
 pub const LOOKS: [f64; 2] = [2.0 / 3.0, 5.0 / 6.0];
 /// Samples of memory that a growth takes at least.
 const FEWEST_SAMPLES: usize = 10;
-/// The quantile of the normal distribution by which a growth is certain with 99 %, one-sided, over three looks: each has a third of the 1 %
-/// (Bonferroni).
+/// The quantile of the normal distribution by which a growth is certain with 99 %, one-sided, over three looks: each has a third of the
+/// 1 % (Bonferroni).
 const NORMAL_OF_A_LOOK: f64 = 2.713;
 /// A change of the latency is one if chance makes it with at most this probability.
 const SIGNIFICANT: f64 = 0.01;
@@ -37,9 +37,9 @@ pub struct Growth {
 }
 
 /// The growth of memory in the second half of a trial of this length: the median of the slopes between all pairs of samples
-/// (Theil 1950), and its lower limit (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"). Neither one step nor what ends in
-/// the first half makes a growth. Samples that resemble their neighbours count as fewer, as in a first-order autoregressive series (Hamed & Rao 1998,
-/// "A modified Mann-Kendall trend test for autocorrelated data"). Returns `None` for fewer than ten samples.
+/// (Theil 1950), and its lower limit (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"). Neither a single step
+/// nor what ends in the first half is a growth. Samples that resemble their neighbours count as fewer, as in a first-order autoregressive
+/// series (Hamed & Rao 1998, "A modified Mann-Kendall trend test for autocorrelated data"). Returns `None` for fewer than ten samples.
 pub fn growth(moments: &[Moment], length_ns: u64) -> Option<Growth> {
     let length_ns = moments.last().map_or(length_ns, |last| length_ns.max(last.at_ns));
     let begin = (WARM_UP * length_ns as f64) as u64;
@@ -63,19 +63,16 @@ pub fn growth(moments: &[Moment], length_ns: u64) -> Option<Growth> {
     Some(Growth { per_hour, least_per_hour: slopes[lower.max(0.0) as usize] })
 }
 
-/// The autocorrelation of neighbours, and above what independent ones show by chance (one standard error), from 0 to 0.6: a growth that is not
-/// quite a line, too, makes neighbours alike.
+/// The autocorrelation of neighbours and one standard error of it, from 0 to 0.6. More would not be noise: a growth that is not quite a
+/// line makes neighbours alike, too.
 fn likeness(values: &[f64]) -> f64 {
-    let middle = mean(values);
-    let centred: Vec<f64> = values.iter().map(|value| value - middle).collect();
-    let squares: f64 = centred.iter().map(|value| value * value).sum();
-    let products: f64 = centred.windows(2).map(|pair| pair[0] * pair[1]).sum();
-    if squares > 0.0 { (products / squares + 1.0 / (values.len() as f64).sqrt()).clamp(0.0, 0.6) } else { 0.0 }
+    let error = 1.0 / (values.len() as f64).sqrt();
+    autocorrelation_of(values).map_or(0.0, |found| (found + error).clamp(0.0, 0.6))
 }
 
 /// Where the level of a series changes most, as the place of the first value after it, if that is no chance (Pettitt 1979, "A
 /// non-parametric approach to the change-point problem").
-pub fn change_point(values: &[f64]) -> Option<usize> {
+fn change_point(values: &[f64]) -> Option<usize> {
     let n = values.len();
     let sign = |before: f64, after: f64| f64::from(i8::from(after > before) - i8::from(after < before));
     let statistic = |place: usize| -> f64 {
@@ -94,8 +91,8 @@ pub fn windows(case_id: &str, trial: &Trial) -> Vec<LoadWindow> {
     let Some(last) = trial.served.iter().map(|request| request.ended_ns).max() else { return Vec::new() };
     let length = last / WINDOWS as u64 + 1;
     let mut latencies: Vec<Vec<u64>> = vec![Vec::new(); WINDOWS];
-    for request in trial.served.iter().filter(|request| request.batch > 0) {
-        latencies[(request.ended_ns / length) as usize].push(Served::latency_ns(request));
+    for request in trial.served.iter().filter(|request| request.is_answered()) {
+        latencies[(request.ended_ns / length) as usize].push(request.latency_ns());
     }
     let mut throttled_before = trial.moments.first().and_then(|moment| moment.throttled);
     let window = |(number, latencies): (usize, Vec<u64>)| {
@@ -147,6 +144,7 @@ pub fn with_changes(result: LoadResult, trial: &Trial, windows: &[LoadWindow], l
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Served;
     use crate::statistics::uniform;
 
     const HOUR_NS: u64 = 3_600_000_000_000;

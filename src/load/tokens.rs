@@ -8,35 +8,39 @@ use crate::statistics::{SortedCalls, mean};
 pub fn with_tokens(result: LoadResult, trial: &Trial) -> LoadResult {
     let answered: Vec<&Served> = trial.served.iter().filter(|request| request.tokens > 0).collect();
     let sum = |of: fn(&Served) -> usize| answered.iter().map(|request| of(request)).sum::<usize>();
-    let Some(ttft) = SortedCalls::new(answered.iter().filter_map(|request| request.ttft_ns()).collect()) else {
+    if answered.is_empty() {
         return result;
-    };
+    }
     let per_token: Vec<f64> = answered.iter().filter_map(|request| request.tpot_ns()).collect();
-    let tpot = SortedCalls::new(per_token.iter().map(|ns| ns.round() as u64).collect());
-    let gaps = SortedCalls::new(trial.token_gaps_ns.clone());
-    let at = |calls: &Option<SortedCalls>, p: f64| calls.as_ref().map(|calls| calls.percentile(p) as f64 / 1e6);
-    let mean_ms = |ns: &[f64]| (!ns.is_empty()).then(|| mean(ns) / 1e6);
-    let as_floats = |ns: &[u64]| ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>();
+    let of_first = answered.iter().filter_map(|request| request.ttft_ns());
+    let [ttft_mean_ms, ttft_p50_ms, ttft_p99_ms] = in_ms(of_first.map(|ns| ns as f64));
+    let [tpot_mean_ms, tpot_p50_ms, tpot_p99_ms] = in_ms(per_token.iter().copied());
+    let [itl_mean_ms, itl_p50_ms, itl_p99_ms] = in_ms(trial.token_gaps_ns.iter().map(|&ns| ns as f64));
     let user_rates: Vec<f64> = per_token.iter().filter(|ns| **ns > 0.0).map(|ns| 1e9 / ns).collect();
-    let ttft_mean_ms = mean_ms(&as_floats(ttft.in_order()));
-    let ttft = Some(ttft);
     let output_tokens = sum(|request| request.tokens);
     LoadResult {
         prompt_tokens: Some(sum(|request| request.prompt_tokens)),
         output_tokens: Some(output_tokens),
         ttft_mean_ms,
-        ttft_p50_ms: at(&ttft, 0.5),
-        ttft_p99_ms: at(&ttft, 0.99),
-        tpot_mean_ms: mean_ms(&per_token),
-        tpot_p50_ms: at(&tpot, 0.5),
-        tpot_p99_ms: at(&tpot, 0.99),
-        itl_mean_ms: mean_ms(&as_floats(&trial.token_gaps_ns)),
-        itl_p50_ms: at(&gaps, 0.5),
-        itl_p99_ms: at(&gaps, 0.99),
+        ttft_p50_ms,
+        ttft_p99_ms,
+        tpot_mean_ms,
+        tpot_p50_ms,
+        tpot_p99_ms,
+        itl_mean_ms,
+        itl_p50_ms,
+        itl_p99_ms,
         output_tokens_per_s: Some(output_tokens as f64 / result.seconds),
         user_tokens_per_s: (!user_rates.is_empty()).then(|| mean(&user_rates)),
         ..result
     }
+}
+
+/// The mean, the median and p99 of times in nanoseconds, as milliseconds. They are absent if there are no times.
+fn in_ms(ns: impl Iterator<Item = f64>) -> [Option<f64>; 3] {
+    let ns: Vec<f64> = ns.collect();
+    let Some(sorted) = SortedCalls::new(ns.iter().map(|ns| ns.round() as u64).collect()) else { return [None; 3] };
+    [mean(&ns), sorted.percentile(0.5) as f64, sorted.percentile(0.99) as f64].map(|ns| Some(ns / 1e6))
 }
 
 /// What the figures of language models mean, with the source of each.

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use super::lengths::tokens;
+
 /// The requests of a trace, in the order of their arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrivals {
@@ -11,8 +13,8 @@ pub struct Arrivals {
     pub lengths: Option<Vec<[usize; 2]>>,
 }
 
-/// Reads CSV with a header: `time` in seconds, and for language models `input` and `output` in tokens. Times never fall. Other columns are left out, and
-/// the first request comes at once.
+/// Reads CSV with a header: `time` in seconds, and for language models `input` and `output` in tokens. Times never fall. Other columns are
+/// left out, and the first request comes at once.
 ///
 /// # Errors
 /// A column or a value is missing or wrong; the message has the number of the line.
@@ -49,13 +51,12 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
             seconds >= before,
             "line {line}: the time is before that of the request before: sort the lines by `time`"
         );
-        let mut tokens = [0, 0];
-        for (token, column) in tokens.iter_mut().zip(lengths.into_iter().flatten()) {
-            let number: Option<usize> = value(column).parse().ok();
-            *token = number.with_context(|| format!("line {line}: the tokens are no whole number"))?;
-            ensure!((1..=1 << 20).contains(token), "line {line}: the number of tokens is from 1 to {}", 1 << 20);
+        let mut of_request = [0, 0];
+        for (number, column) in of_request.iter_mut().zip(lengths.into_iter().flatten()) {
+            *number =
+                tokens(value(column), "the tokens are no whole number").with_context(|| format!("line {line}"))?;
         }
-        requests.push((seconds, tokens));
+        requests.push((seconds, of_request));
     }
     ensure!(!requests.is_empty(), "there is no request");
     let first = requests[0].0;
@@ -65,7 +66,7 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
     })
 }
 
-/// The line of the record that is read from this place on: what is empty or a comment before it belongs to none.
+/// The line of the record that is read from this place on. Empty lines and comments before it do not belong to it.
 fn line_of(text: &str, byte: u64) -> usize {
     let place = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
     let (before, rest) = text.as_bytes().split_at(place);

@@ -1,4 +1,4 @@
-//! The memory of the machine, and the resident memory of this process with the runtimes outside of it that compute for it.
+//! The memory of the machine, and the resident memory of this process with its external workers.
 
 #[cfg(not(target_os = "linux"))]
 pub use super::elsewhere::{available_bytes, resident_bytes};

@@ -102,7 +102,7 @@ impl Machine {
             smt: value("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
             turbo: turbo(),
             frequency_driver: value("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
-            stolen_share: ProcessorTime::now().map(|time| time.stolen as f64 / time.total.max(1) as f64),
+            stolen_share: ProcessorTime::now().map(|time| time.stolen_share_since(ProcessorTime::default())),
             container_processors: limits.processors,
             container_memory_bytes: limits.memory_bytes,
             load_average: value("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),

@@ -27,13 +27,6 @@ pub fn end_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
 }
 
-/// Lets the system ask this process to end, as by SIGTERM, when the process that has started it ends.
-pub fn interrupt_with_parent() {
-    #[cfg(target_os = "linux")]
-    // Fails only if the signal is none.
-    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
-}
-
 /// Where the system has no such means, a thread looks. On Windows nobody does: the process goes on until its work is done.
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_parent() {
@@ -45,6 +38,13 @@ pub fn end_with_parent() {
         }
         std::process::exit(1);
     });
+}
+
+/// Lets the system ask this process to end, as by SIGTERM, when the process that has started it ends.
+pub fn interrupt_with_parent() {
+    #[cfg(target_os = "linux")]
+    // Fails only if the signal is none.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 
 /// Makes a process that is to be started the leader of a process group, and lets the system end it when this process ends.
@@ -86,7 +86,7 @@ pub fn end_started_for(value: &OsStr) {
     }
 }
 
-/// The runtimes outside of this process that compute for it.
+/// The external workers that compute for this process.
 static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Counts what a process and those that it starts use as used by this process.
@@ -124,14 +124,8 @@ pub fn own_processes() -> Vec<u32> {
     found
 }
 
-#[cfg(unix)]
 use self::signals::end;
-#[cfg(unix)]
 pub use self::signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
-#[cfg(not(unix))]
-use self::without_signals::end;
-#[cfg(not(unix))]
-pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 
 #[cfg(unix)]
 mod signals {
@@ -194,9 +188,9 @@ mod signals {
     }
 }
 
-/// As `signals`, for Windows.
+/// The same for Windows, which has no signals.
 #[cfg(not(unix))]
-mod without_signals {
+mod signals {
     use super::*;
 
     pub fn ending_signal(_: ExitStatus) -> Option<(i32, &'static str)> {

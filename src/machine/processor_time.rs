@@ -39,9 +39,23 @@ impl ProcessorTime {
         let processors = lines.take_while(|line| line.starts_with("cpu")).count() as u64;
         Some(ProcessorTime { processors, total: busy + idle + waiting + stolen, busy, stolen })
     }
+
+    /// The part of all processors' time since `before` that the hypervisor took, from 0 to 1.
+    pub fn stolen_share_since(self, before: Self) -> f64 {
+        self.share_since(before, self.stolen.saturating_sub(before.stolen))
+    }
+
+    /// The part of all processors' time since `before` that others used. `own` ticks of it were this process's.
+    pub fn others_share_since(self, before: Self, own: u64) -> f64 {
+        self.share_since(before, self.busy.saturating_sub(before.busy).saturating_sub(own))
+    }
+
+    fn share_since(self, before: Self, ticks: u64) -> f64 {
+        ticks as f64 / self.total.saturating_sub(before.total).max(1) as f64
+    }
 }
 
-/// Ticks that this process has used, with all its threads, and the runtimes outside of it that still run.
+/// Ticks that this process has used, with all its threads, and its external workers that still run.
 pub fn own_ticks() -> Option<u64> {
     own_sum(|folder| Some(parse_process(&fs::read_to_string(folder.join("stat")).ok()?)?.1))
 }
@@ -75,6 +89,16 @@ mod tests {
     fn guests_are_counted_once_and_stolen_time_apart() {
         let time = ProcessorTime::parse(STAT).unwrap();
         assert_eq!(time, ProcessorTime { processors: 2, total: 1200, busy: 155, stolen: 40 });
+    }
+
+    #[test]
+    fn counters_that_go_back_are_no_time_of_others() {
+        let before = ProcessorTime { processors: 2, total: 1000, busy: 500, stolen: 10 };
+        let after = ProcessorTime { total: 1200, busy: 600, stolen: 20, ..before };
+        assert_eq!((after.others_share_since(before, 40), after.stolen_share_since(before)), (0.3, 0.05));
+        // The kernel corrects its sums now and then.
+        let back = ProcessorTime { busy: 499, stolen: 9, ..after };
+        assert_eq!((back.others_share_since(before, 0), back.stolen_share_since(before)), (0.0, 0.0));
     }
 
     #[test]

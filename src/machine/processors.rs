@@ -103,7 +103,7 @@ pub fn confine_thread(processors: &[usize]) -> anyhow::Result<()> {
     confine(CALLING, processors)
 }
 
-/// Lets all threads of this process, and of the runtimes outside of it, run on these processors only.
+/// Lets all threads of this process, and of its external workers, run on these processors only.
 ///
 /// # Errors
 /// The system refuses; only Linux can do it.
@@ -133,13 +133,13 @@ fn confine(_thread: i32, _processors: &[usize]) -> anyhow::Result<()> {
     anyhow::bail!("threads are pinned on Linux only; `--no-pin` measures without")
 }
 
-/// The threads of this process and of the runtimes outside of it.
+/// The threads of this process and of its external workers.
 fn tasks() -> impl Iterator<Item = fs::DirEntry> {
     own_folders().into_iter().flat_map(|folder| fs::read_dir(folder.join("task"))).flatten().flatten()
 }
 
-/// Reads for how many nanoseconds each thread of this process, and of the runtimes outside of it, has run. Empty if the system
-/// does not tell.
+/// Reads for how many nanoseconds each thread of this process, and of its external workers, has run. Empty if the system does not
+/// tell.
 pub fn thread_times() -> BTreeMap<i32, u64> {
     let time = |task: fs::DirEntry| -> Option<(i32, u64)> {
         let schedstat = fs::read_to_string(task.path().join("schedstat")).ok()?;

@@ -43,7 +43,7 @@ impl CalibrationWatch {
         let of_time = self.time.zip(ProcessorTime::now());
         let slowed = throttled().zip(self.throttled).map(|(now, before)| now.saturating_sub(before));
         let after = Some(look(threads, &self.machine));
-        let stolen_share = of_time.map(|(before, now)| stolen(before, now));
+        let stolen_share = of_time.map(|(before, now)| now.stolen_share_since(before));
         Calibration { after, throttled: slowed, stolen_share, ..self.so_far }
     }
 }
@@ -68,13 +68,9 @@ fn look(threads: usize, machine: &Machine) -> Probe {
         probe.product_gflops_per_second.push(giga_operations / product);
         probe.copy_gb_per_second.push(gigabytes / copied);
     }
-    probe.stolen_share = begin.zip(ProcessorTime::now()).map(|((before, _), now)| stolen(before, now));
+    probe.stolen_share = begin.zip(ProcessorTime::now()).map(|((before, _), now)| now.stolen_share_since(before));
     probe.disturbed_share = disturbed_share(begin);
     probe
-}
-
-fn stolen(before: ProcessorTime, now: ProcessorTime) -> f64 {
-    now.stolen.saturating_sub(before.stolen) as f64 / now.total.saturating_sub(before.total).max(1) as f64
 }
 
 #[cfg(test)]

@@ -25,16 +25,17 @@ pub mod serving;
 )]
 mod stacks;
 mod timed_calls;
+mod unwinding;
 mod usage;
 mod warm_up;
 
 pub use call_times::{CallTimes, LoggedSamples, SampleLog};
-pub use disturbance::DisturbanceWatch;
 pub use energy::EnergyMeter;
 pub use pipeline::{CallParts, Pipeline};
 pub use profile::profile;
 pub use sampling::{Sampling, pilot};
 pub use stacks::StackSampler;
 pub use timed_calls::TimedSession;
+pub use unwinding::unwinding;
 pub use usage::watch;
 pub use warm_up::{WarmUp, warm_up};

@@ -49,14 +49,10 @@ fn kept(path: &Path) -> BTreeMap<String, Peaks> {
 
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
 pub fn peaks_of(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
-    let kept = kept(&paths.peaks()).remove(&key(machine, threads));
-    let Some(before) = kept else { return calibrate(paths, machine, threads) };
-    if !before.disturbed_share.is_some_and(|share| share > MOST_DISTURBED) {
-        return before;
+    match kept(&paths.peaks()).remove(&key(machine, threads)) {
+        Some(before) if before.disturbed_share.is_none_or(|share| share <= MOST_DISTURBED) => before,
+        before => measure_and_keep(paths, machine, threads, before),
     }
-    let peaks = better(before, calibrate(paths, machine, threads));
-    try_to_keep(paths, machine, &peaks);
-    peaks
 }
 
 /// The faster of both, since what disturbs makes nothing faster; the second says how disturbed they are.
@@ -70,6 +66,11 @@ fn better(before: Peaks, again: Peaks) -> Peaks {
 
 /// The same, always measured anew.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
+    measure_and_keep(paths, machine, threads, None)
+}
+
+/// New peaks, or those before them where they were better. If they cannot be kept, the next run measures them again.
+fn measure_and_keep(paths: &Paths, machine: &Machine, threads: usize, before: Option<Peaks>) -> Peaks {
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
     let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine));
     if let Some(share) = peaks.disturbed_share.filter(|share| *share > MOST_DISTURBED) {
@@ -78,15 +79,14 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
             "other load took {share:.0} % of the processors: the peaks may be too low, and the next run measures them again"
         );
     }
-    try_to_keep(paths, machine, &peaks);
-    peaks
-}
-
-/// Where nothing can be written, the next run measures them again.
-fn try_to_keep(paths: &Paths, machine: &Machine, peaks: &Peaks) {
-    if let Err(why) = keep(&paths.peaks(), machine, peaks) {
+    let peaks = match before {
+        Some(before) => better(before, peaks),
+        None => peaks,
+    };
+    if let Err(why) = keep(&paths.peaks(), machine, &peaks) {
         eprintln!("the peaks of this machine are not kept: {why:#}");
     }
+    peaks
 }
 
 fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {

@@ -63,9 +63,8 @@ impl Sampling {
         let (wanted, stop) =
             for_bound.into_iter().chain(for_interval).max_by_key(|(calls, _)| *calls).unwrap_or(asked_for);
         let is_lifted = effort.are_iterations_explicit && stop == StopReason::Iterations;
-        let least_seconds = if is_lifted { TIMEOUT_FRACTION * effort.timeout_seconds } else { 0.0 };
-        let seconds = effort.budget_seconds.max(least_seconds);
-        let affordable = calls_in(seconds).max(FEWEST_SAMPLES);
+        let lifted_seconds = if is_lifted { TIMEOUT_FRACTION * effort.timeout_seconds } else { 0.0 };
+        let affordable = calls_in(effort.budget_seconds.max(lifted_seconds)).max(FEWEST_SAMPLES);
         let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, StopReason::MostCalls) } else { (wanted, stop) };
         let (calls, stop) = if wanted > affordable { (affordable, StopReason::Budget) } else { (wanted, stop) };
         let (samples, calls_per_sample) = split(calls, affordable);

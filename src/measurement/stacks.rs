@@ -52,7 +52,8 @@ impl StackSampler {
             let thread = String::from_utf8_lossy(&found.thread_name[..found.thread_name_length]).into_owned();
             let mut frames = vec![thread];
             // The innermost is where the thread was; the others are where calls return to, behind the call.
-            let addresses = found.frames.iter().enumerate().map(|(place, frame)| frame.ip - usize::from(place > 0));
+            let addresses =
+                found.frames.iter().enumerate().map(|(place, frame)| frame.ip.saturating_sub(usize::from(place > 0)));
             let addresses: Vec<usize> = addresses.collect();
             // Assembly without tables leads to an address that is none of code.
             let known =
@@ -83,9 +84,8 @@ impl Functions {
         TargetSharedLibrary::each(|library| {
             let path = library.name().to_string_lossy().into_owned();
             let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("executable").to_owned();
-            let parts = findshlibs::Segment::actual_virtual_memory_address;
             for part in library.segments() {
-                let first = parts(&part, library).0;
+                let first = findshlibs::Segment::actual_virtual_memory_address(&part, library).0;
                 libraries.push((first, first + findshlibs::Segment::len(&part), name.clone()));
             }
         });

@@ -1,6 +1,6 @@
 //! The timed region: one pair of clock reads per call, and nothing else between them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call_times::{CallTimes, nanoseconds, room_for};
 use super::pipeline::{CallParts, Pipeline};
@@ -85,21 +85,12 @@ impl TimedSession {
                     let start = Instant::now();
                     let (outputs, stages) = self.session.call_from_host(binding, &batches[binding])?;
                     drop(outputs);
-                    let parts = CallParts { preprocess: None, stages, postprocess: None };
-                    let start = self.begin_of(start, parts);
-                    prolong(start);
-                    let elapsed = start.elapsed();
-                    self.parts.push(parts);
-                    elapsed
+                    self.end(start, CallParts { preprocess: None, stages, postprocess: None }, &prolong)
                 }
                 Begin::Pipeline(pipeline) => {
                     let start = Instant::now();
                     let parts = pipeline.call(&mut *self.session, binding)?;
-                    let start = self.begin_of(start, parts);
-                    prolong(start);
-                    let elapsed = start.elapsed();
-                    self.parts.push(parts);
-                    elapsed
+                    self.end(start, parts, &prolong)
                 }
             };
             times.push(nanoseconds(elapsed));
@@ -107,10 +98,14 @@ impl TimedSession {
         Ok(times)
     }
 
-    /// When a call would have begun that ends now and is as long as its own clock says, if the session has one.
-    fn begin_of(&self, start: Instant, parts: CallParts) -> Instant {
+    /// Ends a call from host to host, and returns its time. If the session has a clock of its own, the call is as long as that says.
+    fn end(&mut self, start: Instant, parts: CallParts, prolong: &impl Fn(Instant)) -> Duration {
         let by_own_clock = || Instant::now().checked_sub(parts.total());
-        if self.session.has_own_clock() { by_own_clock().unwrap_or(start) } else { start }
+        let start = if self.session.has_own_clock() { by_own_clock().unwrap_or(start) } else { start };
+        prolong(start);
+        let elapsed = start.elapsed();
+        self.parts.push(parts);
+        elapsed
     }
 
     /// The next call is the first of those that belong together.
@@ -146,8 +141,6 @@ fn next_turn(ring: usize, binding: &mut usize, left: &mut usize, row: usize) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::backend::{Placement, Stages};
     use crate::statistics::{SortedCalls, mean_and_deviation};

@@ -25,7 +25,8 @@ pub fn watch(session: &mut TimedSession, row: &mut Record, budget_seconds: f64) 
     energy::measure(session, row)
 }
 
-/// What this process has used is better known than what the one that measures had used by then, with other cases before.
+/// Notes the memory of this process. It has loaded this case only, so its figures are better than those of the process that has measured
+/// the case after others.
 fn watch_memory(
     session: &mut TimedSession,
     gpu: Option<Gpu>,

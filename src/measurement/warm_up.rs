@@ -44,7 +44,8 @@ impl WarmUp {
     }
 }
 
-/// Warms a session up by `at_least` calls, and by one at all events, which `call` makes one by one. After `at_most`, no further call is made.
+/// Warms a session up by `at_least` calls and for 100 ms, and then until the times are steady or `at_most` is over.
+/// `call` makes one call; it is made at least once.
 pub fn warm_up(
     mut call: impl FnMut() -> Result<CallTimes, CaseFailure>,
     at_least: usize,

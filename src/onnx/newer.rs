@@ -120,18 +120,13 @@ mod tests {
 
     #[test]
     fn attributes_become_inputs_and_softmax_is_of_a_table() {
-        let ints = |name: &str, ints: &[i64]| AttributeProto {
-            name: name.into(),
-            ints: ints.to_vec(),
-            ..AttributeProto::default()
-        };
         let with = |node: NodeProto, attributes: Vec<AttributeProto>| NodeProto { attributes, ..node };
         let mut graph = GraphProto {
             nodes: vec![
-                with(NodeProto::new("Unsqueeze", &["x"], "a"), vec![ints("axes", &[0, 2])]),
+                with(NodeProto::new("Unsqueeze", &["x"], "a"), vec![AttributeProto::ints("axes", &[0, 2])]),
                 with(
                     NodeProto::new("ReduceSum", &["a"], "b"),
-                    vec![ints("axes", &[-1]), AttributeProto::int("keepdims", 0)],
+                    vec![AttributeProto::ints("axes", &[-1]), AttributeProto::int("keepdims", 0)],
                 ),
                 NodeProto::new("Squeeze", &["b"], "c"),
                 with(NodeProto::new("Softmax", &["c"], "d"), vec![AttributeProto::int("axis", -1)]),

@@ -84,8 +84,14 @@ pub fn element_bytes(element: i32) -> Option<usize> {
     }
 }
 
+/// The place of an axis, which counts from the end if it is below 0. Returns `None` if there are fewer dimensions.
+pub fn place_of_axis(axis: i64, rank: usize) -> Option<usize> {
+    let place = if axis < 0 { axis.checked_add(i64::try_from(rank).ok()?)? } else { axis };
+    usize::try_from(place).ok().filter(|&place| place < rank)
+}
+
 impl NodeProto {
-    /// An operator of ONNX itself.
+    /// A node with an operator of ONNX itself.
     pub fn new(op_type: &str, inputs: &[&str], output: &str) -> Self {
         NodeProto {
             op_type: op_type.into(),
@@ -96,7 +102,7 @@ impl NodeProto {
         }
     }
 
-    /// Makes a tensor of another element type.
+    /// A node that makes a tensor of another element type.
     pub fn cast(input: &str, output: &str, element: i32) -> Self {
         NodeProto { attributes: vec![AttributeProto::int("to", element.into())], ..Self::new("Cast", &[input], output) }
     }
@@ -130,6 +136,11 @@ impl AttributeProto {
         // The number of `AttributeType.INT`.
         AttributeProto { name: name.into(), i: Some(value), r#type: 2, ..AttributeProto::default() }
     }
+
+    pub fn ints(name: &str, values: &[i64]) -> Self {
+        // The number of `AttributeType.INTS`.
+        AttributeProto { name: name.into(), ints: values.to_vec(), r#type: 7, ..AttributeProto::default() }
+    }
 }
 
 impl GraphProto {
@@ -162,6 +173,12 @@ impl GraphProto {
 }
 
 impl ValueInfoProto {
+    /// A tensor of these elements. Without a shape, it may have any.
+    pub fn tensor(name: &str, element: i32, shape: Option<ShapeProto>) -> Self {
+        let tensor = Some(TensorTypeProto { element, shape });
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor, ..TypeProto::default() }) }
+    }
+
     /// The dimensions of a tensor; none where the file does not say them.
     pub fn dimensions(&self) -> &[DimensionProto] {
         let shape = self.r#type.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());

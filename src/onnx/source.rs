@@ -78,7 +78,8 @@ impl Source {
             text.map_or(Ok(default), str::parse).with_context(|| format!("`{key}` is {text:?} and not a number"))
         };
         let (begin, length) = (number("offset", 0)?, number("length", wanted)?);
-        let file = self.data_file(location)?;
+        ensure!(is_beside(location), "data file {location:?} is not in the folder of the graph, where ONNX wants it");
+        let file = Bytes::from_owner(map_file(&self.path.with_file_name(location)).context("data file")?);
         let end = begin.checked_add(length).filter(|&end| end <= file.len()).with_context(|| {
             format!(
                 "{length} bytes at {begin} are beyond the end of {location} ({} bytes): is it cut short?",
@@ -86,12 +87,6 @@ impl Source {
             )
         })?;
         Ok(file.slice(begin..end))
-    }
-
-    fn data_file(&self, location: &str) -> Result<Bytes> {
-        ensure!(is_beside(location), "data file {location:?} is not in the folder of the graph, where ONNX wants it");
-        let path = self.path.parent().unwrap_or(Path::new("")).join(location);
-        Ok(Bytes::from_owner(map_file(&path).context("data file")?))
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::Source;
-use super::proto::{GraphProto, NodeProto, TypeProto, ValueInfoProto, element};
-use crate::definition::{ANY_SHAPE, BATCH, Dimension, Dtype, ElementType, TensorSpec};
+use super::proto::{GraphProto, NodeProto, TypeProto, ValueInfoProto, element, place_of_axis};
+use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
 /// The inputs, outputs, parameters and dtype of an ONNX file.
 #[derive(Clone, Debug)]
@@ -129,9 +129,7 @@ impl GraphProto {
         let lookups = self.nodes.iter().filter(|node| node.op_type == "Gather").filter(is_index);
         let rows = |node: &NodeProto| {
             let sizes = &self.initializer(&node.inputs[0])?.dims;
-            let axis = node.int("axis").unwrap_or(0);
-            let axis = if axis < 0 { axis.checked_add(sizes.len() as i64)? } else { axis };
-            sizes.get(usize::try_from(axis).ok()?).map(|&rows| rows.max(1) as u64)
+            Some(sizes[place_of_axis(node.int("axis").unwrap_or(0), sizes.len())?].max(1) as u64)
         };
         lookups.filter_map(rows).min()
     }
@@ -170,18 +168,13 @@ fn kind_of(kind: &TypeProto) -> &'static str {
 }
 
 fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
-    let of_any_shape = |dtype| TensorSpec::new(&value.name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())]);
-    if value.r#type.is_none() {
-        return Ok(of_any_shape(ElementType::F32));
-    }
+    let Some(kind) = &value.r#type else { return Ok(TensorSpec::of_any_shape(&value.name, ElementType::F32)) };
     let refused = |what: String| format!("{:?} is {what}, and not a tensor of {}", value.name, ElementType::NAMES);
-    let kind = value.r#type.as_ref();
-    let tensor = kind.and_then(|kind| kind.tensor.as_ref());
-    let tensor = tensor.with_context(|| refused(kind.map(kind_of).unwrap_or_default().to_owned()))?;
+    let tensor = kind.tensor.as_ref().with_context(|| refused(kind_of(kind).to_owned()))?;
     let dtype = element::known(tensor.element);
     let dtype = dtype.with_context(|| refused(format!("a tensor of {}", element::name(tensor.element))))?;
     if tensor.shape.is_none() {
-        return Ok(of_any_shape(dtype));
+        return Ok(TensorSpec::of_any_shape(&value.name, dtype));
     }
     let shape = value
         .dimensions()
@@ -202,9 +195,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
 mod tests {
     use prost::Message;
 
-    use super::super::proto::{
-        AttributeProto, DimensionProto, ModelProto, ShapeProto, SparseTensorProto, TensorProto, TensorTypeProto,
-    };
+    use super::super::proto::{AttributeProto, DimensionProto, ModelProto, ShapeProto, SparseTensorProto, TensorProto};
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
@@ -212,9 +203,7 @@ mod tests {
     }
 
     fn value(name: &str, dims: Vec<DimensionProto>) -> ValueInfoProto {
-        let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
-        let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-        ValueInfoProto { name: name.into(), r#type: Some(kind) }
+        ValueInfoProto::tensor(name, element::FLOAT, Some(ShapeProto { dims }))
     }
 
     #[test]
@@ -346,10 +335,8 @@ mod tests {
     fn tokens_are_below_the_length_of_their_table_and_a_mask_is_all_ones() {
         let mut graph = graph();
         let integer = |name: &str| {
-            let tensor =
-                TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
-            let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-            ValueInfoProto { name: name.into(), r#type: Some(kind) }
+            let dims = vec![dimension(Some(2), None)];
+            ValueInfoProto::tensor(name, element::INT64, Some(ShapeProto { dims }))
         };
         let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
             inputs: inputs.iter().map(|&name| name.into()).collect(),

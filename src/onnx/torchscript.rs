@@ -1,7 +1,7 @@
 //! Reads the names of the inputs of a TorchScript archive and the dtype that it computes in, without libtorch.
 //!
 //! An archive is a ZIP file whose `data.pkl` begins with the name of the module's class, and whose `code/` holds the
-//! class as text. It says the inputs' names and types, and never their shapes.
+//! class as text. It says the inputs' names, and never their shapes.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::definition::Dtype;
 /// The most bytes that are inflated of an archive. The code of the largest models takes a few MB.
 const MOST_TEXT: u64 = 64 << 20;
 
-/// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
-pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
+/// The names of the inputs of the module's `forward`.
+pub(crate) fn read_inputs(path: &Path) -> Result<Vec<String>> {
     let read = || {
         let mut archive = open(path)?;
         let pickle = read_entry(&mut archive, "/data.pkl")?;
@@ -86,14 +86,14 @@ fn class_name(pickle: &[u8]) -> Option<String> {
     Some(format!("{}.{}", lines.next()?, lines.next()?))
 }
 
-/// The arguments of a class's `forward` but `self`.
-fn forward_inputs(code: &str, class: &str) -> Option<Vec<(String, String)>> {
+/// The names of the arguments of a class's `forward` but `self`.
+fn forward_inputs(code: &str, class: &str) -> Option<Vec<String>> {
     let begin = Regex::new(&format!(r"(?m)^class {}\(", regex::escape(class))).ok()?.find(code)?.end();
     let of_class = code[begin..].split("\nclass ").next()?;
     let arguments = Regex::new(r"def forward\(([^)]*)\)").ok()?.captures(of_class)?.get(1)?.as_str();
-    let argument = Regex::new(r"(\w+): ([\w.]+)").ok()?;
-    let all = argument.captures_iter(arguments).map(|found| (found[1].to_owned(), found[2].to_owned()));
-    Some(all.filter(|(name, _)| name != "self").collect())
+    let argument = Regex::new(r"(\w+): [\w.]+").ok()?;
+    let names = argument.captures_iter(arguments).map(|found| found[1].to_owned());
+    Some(names.filter(|name| name != "self").collect())
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(class_name(pickle).as_deref(), Some("__torch__.net.Net"));
         let code = "class Inner(Module):\n  def forward(self: __torch__.net.Inner,\n    y: Tensor) -> Tensor:\n    pass\nclass Net(Module):\n  def forward(self: __torch__.net.Net,\n    input_ids: Tensor,\n    mask: Tensor) -> Tensor:\n    pass\n";
         let inputs = forward_inputs(code, "Net").unwrap();
-        assert_eq!(inputs, [("input_ids", "Tensor"), ("mask", "Tensor")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(inputs, ["input_ids", "mask"]);
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_packaged_archive_says_its_inputs() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo/bert-small/model.pt");
-        let names: Vec<String> = read_inputs(&path).unwrap().into_iter().map(|(name, _)| name).collect();
+        let names = read_inputs(&path).unwrap();
         assert_eq!(names.len(), 2, "{names:?}");
         let folder = tempfile::tempdir().unwrap();
         let cut = folder.path().join("cut.pt");

@@ -39,7 +39,7 @@ pub const PREPARED: &str = "INFERBENCH_PREPARED";
 /// The variable of `--trust`.
 pub const TRUST: &str = "INFERBENCH_TRUST";
 
-/// The variable with the files that may run code when they are read, one a line, for the processes that this one starts.
+/// The variable with the files that may run code when they are read, one per line, for the processes that this one starts.
 const TRUSTED: &str = "INFERBENCH_TRUSTED_FILES";
 
 fn trusted() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -238,13 +238,19 @@ impl Paths {
         format!("{program} {part}")
     }
 
-    /// How a feature of the build is added: in a checkout by a command, after that which gets a native library.
+    /// How a feature of the build is added, and before it the native library of this part: by commands in a checkout, or by the
+    /// manifest of a package that uses inferbench.
     pub fn build_advice(&self, part: Option<&str>, feature: &str) -> String {
-        if self.place == Place::Elsewhere {
-            return format!("a build from a checkout with the feature {feature} has it");
+        let setup = part.map(|part| self.setup_command(part));
+        match (&self.place, setup) {
+            (Place::Elsewhere, _) => format!("a build from a checkout with the feature {feature} has it"),
+            (Place::Package(_), None) => format!("add the feature {feature} to inferbench in Cargo.toml"),
+            (Place::Package(_), Some(setup)) => {
+                format!("run `{setup}`, and add the feature {feature} to inferbench in Cargo.toml")
+            }
+            (Place::Checkout, None) => format!("add it with `cargo bench --features {feature}`"),
+            (Place::Checkout, Some(setup)) => format!("add it with `{setup} && cargo bench --features {feature}`"),
         }
-        let setup = part.map(|part| self.setup_command(part) + " && ").unwrap_or_default();
-        format!("add it with `{setup}cargo bench --features {feature}`")
     }
 
     /// The root of Criterion's tree, by Criterion's own rule.
@@ -309,14 +315,18 @@ impl Paths {
 
     /// Checks that the folders of reports and of runs can be written, before hours are spent on what belongs there.
     pub fn check_writable(&self) -> Result<()> {
-        for folder in [self.reports(), self.runs()] {
+        let of_runs = match self.place {
+            _ if variable("CRITERION_HOME").is_some() => "CRITERION_HOME",
+            Place::Elsewhere => "`--output-dir`",
+            Place::Checkout | Place::Package(_) => "CARGO_TARGET_DIR",
+        };
+        for (folder, named_by) in [(self.reports(), "`--output-dir`"), (self.runs(), of_runs)] {
             let try_it = || -> std::io::Result<()> {
                 std::fs::create_dir_all(&folder)?;
                 tempfile::tempfile_in(&folder).map(drop)
             };
-            try_it().with_context(|| {
-                format!("{} cannot be written; `--output-dir` names another folder", folder.display())
-            })?;
+            let cannot = || format!("{} cannot be written; {named_by} names another folder", folder.display());
+            try_it().with_context(cannot)?;
         }
         Ok(())
     }
@@ -383,5 +393,23 @@ mod tests {
         std::fs::write(&reports, "").unwrap();
         let error = format!("{:#}", paths.check_writable().unwrap_err());
         assert!(error.contains("target-reports cannot be written; `--output-dir`"), "{error}");
+    }
+
+    #[test]
+    fn a_checkout_with_runs_that_cannot_be_written_needs_another_target_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("models/suites")).unwrap();
+        std::fs::write(folder.path().join("target"), "").unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("target"));
+        let error = format!("{:#}", paths.check_writable().unwrap_err());
+        assert!(error.contains("runs cannot be written; CARGO_TARGET_DIR names another folder"), "{error}");
+    }
+
+    #[test]
+    fn a_package_gets_a_backend_by_its_manifest() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("Cargo.toml"), "[dev-dependencies]\ninferbench = '0.1'").unwrap();
+        let advice = Paths::of(folder.path().to_owned()).build_advice(Some("tch"), "tch");
+        assert_eq!(advice, "run `inferbench setup tch`, and add the feature tch to inferbench in Cargo.toml");
     }
 }

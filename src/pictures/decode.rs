@@ -46,10 +46,7 @@ pub fn size(bytes: &[u8]) -> Result<[usize; 2]> {
         let reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
         return Ok([reader.info().width as usize, reader.info().height as usize]);
     }
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), jpeg_options());
-    decoder.decode_headers()?;
-    let (width, height) = decoder.dimensions().context("it has no size")?;
-    Ok([width, height])
+    Ok(jpeg_decoder(bytes)?.1)
 }
 
 /// A mask: a class per pixel.
@@ -90,9 +87,7 @@ pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
 /// Grey and inks become red, green and blue; ink is inverted in the file, as Adobe writes it and Pillow reads it. An error is
 /// also a form that the decoder lacks, such as arithmetic coding.
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), jpeg_options());
-    decoder.decode_headers()?;
-    let (width, height) = decoder.dimensions().context("it has no size")?;
+    let (mut decoder, [width, height]) = jpeg_decoder(bytes)?;
     check_size(width, height)?;
     let mut pixels = vec![0; width * height * 3];
     decoder.decode_into(&mut pixels)?;
@@ -117,12 +112,19 @@ fn has_end(bytes: &[u8]) -> bool {
     false
 }
 
-fn jpeg_options() -> DecoderOptions {
+type Jpeg<'a> = JpegDecoder<ZCursor<&'a [u8]>>;
+
+/// A decoder that has read the header, with width and height.
+fn jpeg_decoder(bytes: &[u8]) -> Result<(Jpeg<'_>, [usize; 2])> {
     // The largest side that the format can say.
     let side = usize::from(u16::MAX);
     // Strict: a truncated file is an error, as for Pillow, and not a grey area.
     let options = DecoderOptions::default().set_strict_mode(true).set_max_width(side).set_max_height(side);
-    options.jpeg_set_out_colorspace(ColorSpace::RGB)
+    let options = options.jpeg_set_out_colorspace(ColorSpace::RGB);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers()?;
+    let (width, height) = decoder.dimensions().context("it has no size")?;
+    Ok((decoder, [width, height]))
 }
 
 /// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow for

@@ -184,7 +184,8 @@ fn list(path: &Path, has_classes: bool) -> Result<(Vec<String>, Vec<Listed>)> {
     let mut folders = if has_classes { Vec::new() } else { vec![String::new()] };
     let mut pictures = Vec::new();
     let entries = WalkDir::new(path).min_depth(1).follow_links(true).sort_by_file_name();
-    for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry.file_name())) {
+    let is_hidden = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry)) {
         let entry = entry?;
         match (entry.depth(), entry.file_type().is_dir()) {
             (1, true) if has_classes => folders.push(entry.file_name().to_string_lossy().into_owned()),
@@ -198,10 +199,6 @@ fn list(path: &Path, has_classes: bool) -> Result<(Vec<String>, Vec<Listed>)> {
     let whose = if has_classes { "no folder of a class in" } else { "no folder at or below" };
     ensure!(!pictures.is_empty(), "{whose} {} has a picture; {}", path.display(), layout());
     Ok((folders, pictures))
-}
-
-fn is_hidden(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".")
 }
 
 fn is_picture(entry: &DirEntry) -> bool {

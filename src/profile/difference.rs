@@ -89,7 +89,6 @@ fn side(case: &CaseProfile) -> DifferenceSide {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_data::{OUTSIDE, ProfileRow};
 
     fn case(id: &str, rows: &[(Option<&str>, &str, f64)]) -> CaseProfile {
         let row = |(module, operator, us): &(Option<&str>, &str, f64)| ProfileRow {

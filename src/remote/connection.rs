@@ -221,7 +221,7 @@ async fn sent(
     loop {
         let open = match open {
             Some(open) => open,
-            // What connects is large, and most requests need none: each would carry it along.
+            // The future that connects is large: it is boxed, so that requests on an open connection do not carry it along.
             None => open.insert(Box::pin(connect(target, seen)).await?),
         };
         let request = request(target, call)?;
@@ -264,7 +264,7 @@ async fn ask(
     loop {
         let frame = match reader.has_ended() {
             false => body.frame().await,
-            true => tokio::time::timeout(AFTER_END, body.frame()).await.unwrap_or_else(|_| {
+            true => timeout(AFTER_END, body.frame()).await.unwrap_or_else(|_| {
                 *open = None;
                 None
             }),

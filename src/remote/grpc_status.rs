@@ -50,7 +50,8 @@ pub fn check(headers: &HeaderMap) -> Result<(), Fault> {
 pub fn unescaped(words: &[u8]) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(words.len()), words);
     while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = after.get(..2).filter(|digits| first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(byte.unwrap_or(first));
         rest = if byte.is_some() { &after[2..] } else { after };
@@ -90,6 +91,14 @@ mod tests {
         assert_eq!(check(&headers(&[("content-type", "application/grpc+proto")])).unwrap_err().kind, Kind::NoEnd);
         assert_eq!(check(&headers(&[("content-type", "text/html")])).unwrap_err().kind, Kind::WrongType);
         assert_eq!(of("many").unwrap_err().kind, Kind::WrongType);
+    }
+
+    #[test]
+    fn a_percent_sign_without_two_digits_is_itself() {
+        assert_eq!(
+            ["a%20b", "%+5", "100%", "%2", "%zz"].map(|words| unescaped(words.as_bytes())),
+            ["a b", "%+5", "100%", "%2", "%zz"]
+        );
     }
 
     #[test]

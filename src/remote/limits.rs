@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::fault::{Fault, Kind};
 use crate::harness::is_interrupted;
 
-/// So many requests in a row without a server to talk to end a load test.
+/// A load test ends after so many requests in a row that found no server to talk to.
 const MOST_IN_A_ROW: usize = 100;
 /// How often the limits are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -11,10 +11,10 @@ use super::fault::{Fault, Kind};
 use super::grpc_status;
 use crate::definition::Status;
 use crate::machine::{TICKS_PER_SECOND, own_ticks};
-use crate::run_data::{LoadResult, Verdict};
+use crate::run_data::{LoadResult, Verdict, with_note};
 use crate::statistics::SortedCalls;
 
-/// What a server may ask to wait for, at most.
+/// The longest wait that a server can ask for.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 /// Counts and times that all connections of a trial collect together.
@@ -101,7 +101,7 @@ impl Notes {
         if let Some(worst) = self.faults.iter().max_by_key(|(kind, (count, _))| (kind.is_wrong_answer(), *count)) {
             let (kind, (count, words)) = worst;
             let first = format!("{kind} × {count}, the first: {words}");
-            row.message = Some(row.message.map_or_else(|| first.clone(), |message| format!("{message}; {first}")));
+            row.message = with_note(row.message, first);
             if kind.is_wrong_answer() {
                 row.status = Status::WrongOutput;
                 row.verdict = Some(Verdict::Failed);

@@ -227,8 +227,10 @@ pub fn headers_of_file(file: &Path) -> Result<Headers> {
     let text = fs_err::read_to_string(file)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let header = |(place, line): (usize, &str)| {
-        let read =
-            || Some((line.split_once(':')?.0.trim().parse().ok()?, secret(line.split_once(':')?.1.trim()).ok()?));
+        let read = || {
+            let (name, value) = line.split_once(':')?;
+            Some((name.trim().parse().ok()?, secret(value.trim()).ok()?))
+        };
         read().with_context(|| format!("{}: line {} is no header, as `name: value` is", file.display(), place + 1))
     };
     lines.map(header).collect()

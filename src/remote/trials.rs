@@ -27,7 +27,7 @@ use crate::machine::{Machine, Revision};
 use crate::measurement::serving::{Batching, Instances, Observer, Trials, with_instances};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, Scenario};
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, Scenario, with_note};
 use crate::statistics::SortedCalls;
 
 /// The backend of cases that a server computes.
@@ -212,7 +212,7 @@ impl Observer for Noting<'_> {
         let mut row = self.taken().into_row(row);
         // A trial that has ended by itself is whole, also if nothing may follow it.
         if let Some(why) = self.spent.why_over().filter(|_| row.ended_early || row.unanswered > 0) {
-            row.message = Some(row.message.map_or_else(|| why.clone(), |message| format!("{message}; {why}")));
+            row.message = with_note(row.message, why);
             row.ended_early = true;
         }
         row
@@ -261,8 +261,10 @@ fn without_server(url: Option<String>, wishes: &Wishes, fault: &Fault, terms: &L
     LoadAnswer { results: vec![row], ..LoadAnswer::default() }
 }
 
-/// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder.
+/// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder, and without the version
+/// that an address may name, as in `net/versions/2`.
 fn name_in_ids(model: &str) -> String {
+    let model = model.split_once("/versions/").map_or(model, |(name, _)| name);
     let last = model.rsplit('/').next().unwrap_or(model);
     usable_name(last.trim_end_matches(".gguf"))
 }
@@ -303,7 +305,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         terms.seconds,
         limits.time.as_secs_f64()
     );
-    let requests = (terms.queries as f64).max(terms.seconds * terms.rate.unwrap_or(0.0));
+    let queries = (terms.queries as f64).max(terms.seconds * terms.rate.unwrap_or(0.0));
+    let requests = queries * terms.scenario.samples_of_query() as f64;
     ensure!(
         requests + WARM_UP as f64 <= limits.requests as f64,
         "a trial of {requests:.0} requests and {WARM_UP} to warm the server up are above the limit of {}; `--max-requests` raises it",
@@ -368,10 +371,9 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
             let mut terms = terms.clone();
             for search in 0..terms.searches.max(1) {
                 terms.search = search;
-                let mut row = row.clone();
-                row.search = search;
-                let of_row = row.clone();
-                let trials = Trials { instances, terms: &terms, row: of_row, meter: None, observer: Some(&noting) };
+                let row = LoadResult { search, ..row.clone() };
+                let trials =
+                    Trials { instances, terms: &terms, row: row.clone(), meter: None, observer: Some(&noting) };
                 let failed = match trials.all() {
                     Ok(found) => {
                         let highest = found.results.iter().find(|row| row.is_highest);
@@ -426,4 +428,16 @@ fn failure_of(fault: &Fault) -> CaseFailure {
         _ => Status::Failed,
     };
     CaseFailure::new(status, fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_without_its_owner_its_extension_and_its_version() {
+        for model in ["net", "owner/net", "folder/net.gguf", "net/versions/2"] {
+            assert_eq!(name_in_ids(model), "net", "{model}");
+        }
+    }
 }

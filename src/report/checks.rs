@@ -12,7 +12,7 @@ use super::{Format, escape};
 pub enum CheckFormat {
     /// JUnit XML, in which a regression or a failed case is a failed test
     Junit,
-    /// Annotations of a GitHub workflow, a line for each regression or failed case
+    /// Annotations of a GitHub workflow, a line for each regression, failed case and open case, and one for the verdict
     Github,
     /// A short comment for a pull request: the verdict, the regressions, and the rest folded
     MarkdownComment,
@@ -100,8 +100,8 @@ impl Outcome {
 const MOST_ROWS: usize = 30;
 /// The most letters of each.
 const MOST_LETTERS: usize = 200;
-/// GitHub takes 65,536 characters for a comment.
-const MOST_DETAILS: usize = 50_000;
+/// GitHub takes 65,536 characters for a comment, to which a workflow may add some.
+const MOST_CHARACTERS: usize = 65_000;
 
 impl Checks {
     /// The text, ending with a line break.
@@ -161,11 +161,14 @@ impl Checks {
             text += &format!("{}\n\n", table.markdown().trim_end());
         }
         let summary = format!("{}, {}", self.title, plural(self.all().count(), "case", "cases"));
-        let details = match self.details.chars().count() {
-            0..MOST_DETAILS => self.details.trim(),
-            _ => "The whole result is too long for a comment; `--format markdown` writes it.",
+        let with = |details: &str| {
+            format!("{text}<details><summary>{}</summary>\n\n{details}\n\n</details>\n", escape::html(&summary))
         };
-        text + &format!("<details><summary>{}</summary>\n\n{details}\n\n</details>\n", escape::html(&summary))
+        let whole = with(self.details.trim());
+        if whole.chars().count() <= MOST_CHARACTERS {
+            return whole;
+        }
+        with("The whole result is too long for a comment; `--format markdown` writes it.")
     }
 }
 
@@ -316,5 +319,9 @@ pub(crate) mod tests {
         let text = long.render(CheckFormat::MarkdownComment);
         assert!(text.contains("and 970 more") && text.contains("`--format markdown` writes it"), "{text}");
         assert!(text.chars().count() < 65_536);
+        // Each `<` becomes four characters.
+        long.details.truncate(2 * 49_000);
+        long.suites[0].checks.iter_mut().for_each(|check| check.message = "<".repeat(200));
+        assert!(long.render(CheckFormat::MarkdownComment).chars().count() < 65_536);
     }
 }

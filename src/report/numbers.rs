@@ -1,9 +1,12 @@
 //! Figures for readers: three significant digits, with a unit that keeps them short; counts; commits.
 
-/// Three significant digits in the first of these units, from the smallest on, that makes it less than a thousand, or else in
+/// What is less than this is shown as less than a thousand.
+const BELOW_THOUSAND: f64 = 999.5;
+
+/// Three significant digits in the first of these units, from the smallest on, that shows it as less than a thousand, or else in
 /// the last one. A unit has its size and its name.
 fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
-    let found = units.iter().find(|(size, _)| value < 1e3 * size).or(units.last());
+    let found = units.iter().find(|(size, _)| value / size < BELOW_THOUSAND).or(units.last());
     found.map(|(size, name)| format!("{} {name}", three_digits(value / size))).unwrap_or_default()
 }
 
@@ -15,7 +18,7 @@ pub fn latency(ms: f64) -> String {
 /// `7.20`, `98.4`, `1,733`: microseconds, with commas between thousands.
 pub fn microseconds(us: f64) -> String {
     let text = three_digits(us);
-    if us.abs() < 1000.0 {
+    if us.abs() < BELOW_THOUSAND {
         return text;
     }
     let (sign, digits) = text.split_at(usize::from(us < 0.0));
@@ -111,8 +114,8 @@ mod tests {
 
     #[test]
     fn latencies_have_three_digits_and_a_unit() {
-        let shown = [0.000_012_3, 0.012_34, 1.234, 123.4, 4_321.0].map(latency);
-        assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.23 ms", "123 ms", "4.32 s"]);
+        let shown = [0.000_012_3, 0.012_34, 0.9997, 1.234, 999.4, 999.5, 4_321.0].map(latency);
+        assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.00 ms", "1.23 ms", "999 ms", "1.00 s", "4.32 s"]);
     }
 
     #[test]
@@ -130,8 +133,8 @@ mod tests {
 
     #[test]
     fn microseconds_have_commas() {
-        let shown = [7.2, -98.44, 576.0, 1733.2, -1_234_567.0].map(microseconds);
-        assert_eq!(shown, ["7.20", "-98.4", "576", "1,733", "-1,234,567"]);
+        let shown = [7.2, -98.44, 576.0, 999.7, 1733.2, -1_234_567.0].map(microseconds);
+        assert_eq!(shown, ["7.20", "-98.4", "576", "1,000", "1,733", "-1,234,567"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::selection::{ReportedRun, Shown};
-use crate::compare::{Allowance, CaseFilter, ComparedCase, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
+use crate::compare::{ComparedCase, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
 
@@ -61,15 +61,7 @@ fn changes(
     last: Vec<Record>,
     known: &dyn Fn(&str) -> Noise,
 ) -> HashMap<(String, Case), LatencyChange> {
-    let options = Options {
-        confidence: 0.99,
-        tolerance: 0.05,
-        allowance: Allowance { memory: 0.1, accuracy: 0.005 },
-        allowed: Vec::new(),
-        missing_is_allowed: true,
-        undecided_is_allowed: true,
-        filter: CaseFilter::default(),
-    };
+    let options = Options::default();
     if last.is_empty() {
         return HashMap::new();
     }

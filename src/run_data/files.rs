@@ -31,6 +31,10 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
 /// replaced. What cannot be replaced, such as a device or a pipe, is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
+        if path.is_symlink() && path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            // The file that the link leads to is not there yet.
+            return write_whole(&path.parent().unwrap_or(Path::new("")).join(path.read_link()?), bytes);
+        }
         // What a link such as `/dev/fd/63` leads to may have no path. A file that it leads to is open for somebody else, who may append to it.
         let is_open = path.is_symlink() && ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
         let target = if path.is_symlink() { path.canonicalize().ok() } else { Some(path.to_owned()) };
@@ -88,9 +92,12 @@ pub fn append_line<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 }
 
 /// Reads the lines that are whole; a file that is not there has none.
-pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
-    let bytes = fs_err::read(path).unwrap_or_default();
-    bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let bytes = match fs_err::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    Ok(bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
 /// The folders in a folder that hold a file of this name, in the order of their names, without those that are being written.
@@ -126,6 +133,10 @@ mod tests {
         write_whole(&link, b"new").unwrap();
         assert!(link.is_symlink() && !file.is_symlink());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        std::fs::remove_file(&file).unwrap();
+        write_whole(&link, b"first").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "first");
         let (reader, writer) = std::io::pipe().unwrap();
         write_whole(Path::new(&format!("/dev/fd/{}", writer.as_raw_fd())), b"new").unwrap();
         drop(writer);
@@ -147,14 +158,15 @@ mod tests {
     fn a_damaged_line_is_lost_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines.jsonl");
-        assert_eq!(read_lines::<u32>(&path), Vec::<u32>::new());
+        assert!(read_lines::<u32>(&path).unwrap().is_empty());
+        assert!(read_lines::<u32>(folder.path()).is_err(), "a folder is no file without lines");
         append_line(&path, &1).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"\n\"\xff\"\n2").unwrap();
         append_line(&path, &3).unwrap();
-        assert_eq!(read_lines::<u32>(&path), [1, 2, 3]);
+        assert_eq!(read_lines::<u32>(&path).unwrap(), [1, 2, 3]);
         file.write_all(b"\n{\"torn").unwrap();
         append_line(&path, &4).unwrap();
-        assert_eq!(read_lines::<u32>(&path), [1, 2, 3, 4]);
+        assert_eq!(read_lines::<u32>(&path).unwrap(), [1, 2, 3, 4]);
     }
 }

@@ -37,6 +37,11 @@ impl Scenario {
     pub fn usual_percentile(self) -> f64 {
         if self == Scenario::Single { 0.9 } else { 0.99 }
     }
+
+    /// Samples of a query, each of which is a request.
+    pub fn samples_of_query(self) -> usize {
+        if self == Scenario::Multi { 8 } else { 1 }
+    }
 }
 
 /// What a trial says about its bound.

@@ -39,6 +39,8 @@ pub use profile::{
     Bound, CaseProfile, CpuStack, CpuStacks, OUTSIDE, OperatorCall, OperatorTimes, PositionRow, Profile,
     ProfileFailure, ProfileRow, ProfiledCalls, RecordedCall,
 };
+pub(crate) use record::with_note;
 pub use record::{Record, SCHEMA_VERSION, StopReason};
-pub use run_folder::RunFolder;
+pub use run_folder::{MANIFEST, RunFolder};
+pub(crate) use work::is_no_difference;
 pub use work::{Work, Works};

@@ -278,6 +278,14 @@ pub enum StopReason {
     Arguments,
 }
 
+/// A message with a note behind it.
+pub(crate) fn with_note(message: Option<String>, note: String) -> Option<String> {
+    Some(match message {
+        Some(message) => format!("{message}; {note}"),
+        None => note,
+    })
+}
+
 impl Record {
     /// The columns of the run with those of a case, of which nothing else is known yet.
     pub fn about(self, case: &Case) -> Self {

@@ -11,7 +11,8 @@ use super::files::{append_line, folders_with, read_json, read_lines, write_json}
 use super::manifest::{MANIFEST_FORMAT, Manifest};
 use super::outcomes::{Event, Outcomes};
 
-const MANIFEST: &str = "manifest.json";
+/// The file of the manifest, here and in the run's folder of a history.
+pub const MANIFEST: &str = "manifest.json";
 const OUTCOMES: &str = "outcomes.jsonl";
 
 /// The folder of a run.
@@ -104,11 +105,14 @@ impl RunFolder {
         self.0.join(OUTCOMES)
     }
 
-    /// Reads the outcomes; damaged lines are left out.
-    pub fn read_outcomes(&self) -> Outcomes {
+    /// Reads the outcomes; damaged lines are left out. There are none if there is no file yet.
+    ///
+    /// # Errors
+    /// The file is there, and cannot be read.
+    pub fn read_outcomes(&self) -> Result<Outcomes> {
         let mut outcomes = Outcomes::default();
-        read_lines(&self.outcomes_path()).into_iter().for_each(|event| outcomes.add(event));
-        outcomes
+        read_lines(&self.outcomes_path())?.into_iter().for_each(|event| outcomes.add(event));
+        Ok(outcomes)
     }
 }
 
@@ -129,7 +133,7 @@ mod tests {
         let before = fs::read(folder.outcomes_path()).unwrap();
         fs::write(folder.outcomes_path(), [before.as_slice(), b"\n{\"finished\":{\"row\":\"\xff"].concat()).unwrap();
         folder.append(&Event::Started { id: "g/f/2".into() }).unwrap();
-        let outcomes = folder.read_outcomes();
+        let outcomes = folder.read_outcomes().unwrap();
         assert_eq!(outcomes.finished.keys().collect::<Vec<_>>(), ["g/f/1"]);
         assert_eq!(outcomes.unfinished, Some("g/f/2".into()));
     }
@@ -156,10 +160,10 @@ mod tests {
         ] {
             folder.append(&event).unwrap();
         }
-        let failed: Vec<String> = folder.read_outcomes().failed().into_iter().map(str::to_owned).collect();
+        let failed: Vec<String> = folder.read_outcomes().unwrap().failed().into_iter().map(str::to_owned).collect();
         assert_eq!(failed, ["killed", "right", "unevaluated"]);
         failed.into_iter().for_each(|id| folder.append(&Event::Reopened { id }).unwrap());
-        let left = folder.read_outcomes();
+        let left = folder.read_outcomes().unwrap();
         assert_eq!(left.finished.keys().collect::<Vec<_>>(), ["right", "unevaluated", "wrong"]);
         assert_eq!(left.evaluated.keys().collect::<Vec<_>>(), ["right"]);
         assert!(left.lost.is_empty() && left.failed().is_empty());

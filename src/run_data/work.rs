@@ -19,7 +19,7 @@ pub struct Work {
 }
 
 /// Whether both are equal, as far as both are known.
-fn is_no_difference(one: &Option<String>, other: &Option<String>) -> bool {
+pub(crate) fn is_no_difference(one: &Option<String>, other: &Option<String>) -> bool {
     one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one == other)
 }
 

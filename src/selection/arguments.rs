@@ -7,6 +7,7 @@ use clap::Args;
 use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
+use super::values::per_cent;
 use crate::catalogue::{files_of, is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{
     Boundary, DataSource, Dtype, MODULES, Phase, Suite, SuiteModel, Sweep, TimedOn, TokenTests, backend_and_settings,
@@ -125,8 +126,8 @@ pub struct EffortArguments {
     /// Measure until this percentile has a 99 % bound, or the budget is spent, instead of a number of calls
     #[arg(long, env = "INFERBENCH_UNTIL_PERCENTILE", value_name = "PERCENTILE", conflicts_with = "iterations")]
     pub until_percentile: Option<f64>,
-    /// Measure until the mean is known to ± this many per cent, or the budget is spent
-    #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
+    /// Measure until the mean is known to ± this many per cent, as `0.5` or `0.5%`, or the budget is spent
+    #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations", value_parser = per_cent)]
     pub until_interval: Option<f64>,
     /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new number]
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "new", value_parser = shuffle_seed)]
@@ -234,6 +235,11 @@ fn say_hashed_names(models: &[SuiteModel]) {
     }
 }
 
+/// The backend without its settings and its environment: `torch` for `torch.sdpa@old`.
+fn plain_backend(name: &str) -> &str {
+    backend_and_settings(name.split('@').next().unwrap_or(name)).0
+}
+
 /// Replaces `own` by what flags say, if they say anything.
 fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
     if !said.is_empty() {
@@ -321,8 +327,10 @@ impl Suite {
         self.time_on = selection.time_on.unwrap_or(self.time_on);
         replace(&mut self.backends, &selection.backend);
         if !selection.backend.is_empty() {
-            let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
-            of_models.for_each(|own| own.retain(|name| selection.backend.contains(name)));
+            for own in self.models.iter_mut().filter_map(|model| model.backends.as_mut()) {
+                let is_own = |name: &&String| own.iter().any(|own| plain_backend(own) == plain_backend(name));
+                *own = selection.backend.iter().filter(is_own).cloned().collect();
+            }
         }
         if !selection.torch_mode.is_empty() {
             let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
@@ -410,6 +418,23 @@ mod tests {
         assert!(!text.tokens.is_empty());
         assert!(with(&Selection { seq_lens: vec![64], ..Selection::default() }).tokens.is_empty());
         assert!(with(&Selection { phase: vec![Phase::Prefill], ..Selection::default() }).tokens.is_empty());
+    }
+
+    #[test]
+    fn a_model_with_backends_of_its_own_runs_on_those_of_the_flag_in_every_form() {
+        let suite: Suite = toml::from_str(
+            "backends = ['ort']\nbatch_sizes = [1]\nmodels = [{ name = 'a', backends = ['torch', 'torch.sdpa'] }]",
+        )
+        .unwrap();
+        let own = |flags: &[&str]| {
+            let backend = flags.iter().map(ToString::to_string).collect();
+            let selection = Selection { backend, ..Selection::default() };
+            let suite = suite.clone().with_arguments(&selection, &EffortArguments::default()).unwrap();
+            suite.models[0].backends.clone().unwrap()
+        };
+        assert_eq!(own(&["ort", "torch.autocast"]), ["torch.autocast"]);
+        assert_eq!(own(&["torch@old", "torch"]), ["torch@old", "torch"]);
+        assert!(own(&["ort", "torch-compile"]).is_empty());
     }
 
     #[test]

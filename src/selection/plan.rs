@@ -1,12 +1,13 @@
 //! Makes the cases of a run from a suite and the catalogue, with a reason for each case that cannot run here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use indexmap::IndexMap;
 
 use super::arguments::Selection;
-use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
+use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_model_file, is_named, table_of};
 use crate::definition::{
     AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Generation, Model, Origin, PREFERRED, Phase,
     Status, Suite, SuiteModel, TimedOn, own_dtype,
@@ -337,6 +338,10 @@ fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<()> {
 }
 
 fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
+    let file = Path::new(name);
+    if is_model_file(file) && !file.exists() {
+        return format!("there is no file {name:?}, and no model of that name");
+    }
     let names: BTreeSet<&str> = catalogue.iter().map(|entry| entry.name.as_str()).collect();
     format!("no model {name:?}; there are {}", names.into_iter().collect::<Vec<_>>().join(", "))
 }
@@ -460,5 +465,8 @@ mod tests {
         let catalogue = [entry("a", Dimension::Fixed(1))];
         let error = plan(&suite(&["c"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap_err();
         assert_eq!(error.to_string(), "no model \"c\"; there are a");
+        let selection = Selection { model: vec!["nets/c.onnx".into()], ..Selection::default() };
+        let error = plan(&suite(&["a"]), &selection, &catalogue, &OnlyOrt).unwrap_err();
+        assert_eq!(error.to_string(), "there is no file \"nets/c.onnx\", and no model of that name");
     }
 }

@@ -2,29 +2,39 @@
 
 use anyhow::{Context, Result, ensure};
 
+/// Reads a number. The message about anything else has an example.
+fn number(text: &str, example: &str) -> Result<f64> {
+    text.parse().ok().with_context(|| format!("not a number; write {example}"))
+}
+
 /// Reads a fraction from 0 on: `5%` or `0.05`. A number from 1 on needs its `%`, since it may be meant in per cent.
 pub fn fraction(text: &str) -> Result<f64> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), 100.0),
         None => (text, 1.0),
     };
-    let number: f64 = digits.parse().ok().context("not a number; write 5% or 0.05")?;
-    let is_clear = unit > 1.0 || number < 1.0;
-    ensure!(number.is_finite() && number >= 0.0 && is_clear, "not from 0 on, or without its %; write 5% or 0.05");
+    let number = number(digits, "5% or 0.05")?;
+    ensure!(number.is_finite() && number >= 0.0, "must be 0 or more; write 5% or 0.05");
+    ensure!(unit > 1.0 || number < 1.0, "a number from 1 on needs a %; write 5% or 0.05");
     Ok(number / unit)
+}
+
+/// Reads a number of per cent: `0.5%` or `0.5`.
+pub fn per_cent(text: &str) -> Result<f64> {
+    number(text.strip_suffix('%').unwrap_or(text).trim_end(), "0.5%")
 }
 
 /// Reads a fraction from 0 to below 1.
 pub fn fraction_below_one(text: &str) -> Result<f64> {
     let fraction = fraction(text)?;
-    ensure!(fraction < 1.0, "not from 0 to below 100 %");
+    ensure!(fraction < 1.0, "must be below 100 %");
     Ok(fraction)
 }
 
 /// Reads the confidence of an interval.
 pub fn confidence(text: &str) -> Result<f64> {
     let fraction = fraction_below_one(text)?;
-    ensure!(fraction >= 0.5, "not from 50 % to below 100 %");
+    ensure!(fraction >= 0.5, "must be from 50 % to below 100 %");
     Ok(fraction)
 }
 
@@ -39,14 +49,14 @@ fn with_unit(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64> {
 /// Reads a size above 0 as megabytes: `1GB`, `200MB`.
 pub fn megabytes(text: &str) -> Result<f64> {
     let size = with_unit(text, &[("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)], "1GB or 200MB")?;
-    ensure!(size.is_finite() && size > 0.0, "not above 0");
+    ensure!(size.is_finite() && size > 0.0, "must be above 0");
     Ok(size)
 }
 
 /// Reads minutes above 0 and up to a day.
 pub fn minutes(text: &str) -> Result<f64> {
-    let minutes: f64 = text.parse().ok().context("not a number")?;
-    ensure!(minutes > 0.0 && minutes <= 24.0 * 60.0, "not above 0 and up to a day");
+    let minutes = number(text, "20")?;
+    ensure!(minutes > 0.0 && minutes <= 24.0 * 60.0, "must be above 0 and at most a day");
     Ok(minutes)
 }
 
@@ -55,29 +65,28 @@ pub fn duration(text: &str) -> Result<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
     let seconds = with_unit(text, &UNITS, "20ms, 10s or 5min")?;
-    ensure!(seconds > 0.0 && seconds <= 86_400.0, "not above 0 and up to a day");
+    ensure!(seconds > 0.0 && seconds <= 86_400.0, "must be above 0 and at most a day");
     Ok(seconds)
 }
 
 /// Reads a number per second above 0: `300/s` or `300`.
 pub fn rate(text: &str) -> Result<f64> {
-    let digits = text.strip_suffix("/s").unwrap_or(text).trim_end();
-    let number: f64 = digits.parse().ok().context("not a number; write 300/s")?;
-    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    let number = number(text.strip_suffix("/s").unwrap_or(text).trim_end(), "300/s")?;
+    ensure!(number.is_finite() && number > 0.0, "must be above 0");
     Ok(number)
 }
 
 /// Reads a factor from 1 on: `1.02x` or `1.02`.
 pub fn factor(text: &str) -> Result<f64> {
-    let number: f64 = text.strip_suffix('x').unwrap_or(text).parse().ok().context("not a number; write 1.02x")?;
-    ensure!(number.is_finite() && number >= 1.0, "not from 1 on");
+    let number = number(text.strip_suffix('x').unwrap_or(text), "1.02x")?;
+    ensure!(number.is_finite() && number >= 1.0, "must be 1 or more");
     Ok(number)
 }
 
 /// Reads a number above 0.
 pub fn above_zero(text: &str) -> Result<f64> {
-    let number: f64 = text.parse().ok().context("not a number; write 0.02")?;
-    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    let number = number(text, "0.02")?;
+    ensure!(number.is_finite() && number > 0.0, "must be above 0");
     Ok(number)
 }
 
@@ -93,6 +102,7 @@ mod tests {
         for bad in ["5", "x", "-1%", "nan", "inf%", ""] {
             assert!(fraction(bad).is_err(), "{bad:?}");
         }
+        assert!(fraction("5").unwrap_err().to_string().contains("needs a %"));
         for (text, seconds) in
             [("20ms", 0.02), ("10 s", 10.0), ("5min", 300.0), ("1.5h", 5400.0), ("50us", 5e-5), ("50µs", 5e-5)]
         {
@@ -104,6 +114,10 @@ mod tests {
         assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));
         let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
         assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);
+        assert_eq!(
+            ["0.5%", "0.5 %", "0.5", "%"].map(|text| per_cent(text).ok()),
+            [Some(0.5), Some(0.5), Some(0.5), None]
+        );
         assert!(fraction_below_one("99.9%").is_ok() && fraction_below_one("100%").is_err());
         assert!(confidence("95%").is_ok() && confidence("5%").is_err());
     }

@@ -23,8 +23,8 @@ use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
-use crate::run_data::files::read_json;
-use crate::run_data::{Latencies, ProcessSpread, write_whole};
+use crate::run_data::files::{read_json, write_json};
+use crate::run_data::{Latencies, ProcessSpread};
 use crate::selection::Selection;
 use crate::statistics::mean;
 
@@ -84,7 +84,7 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         processes: measured.processes,
         gate,
     };
-    write_whole(&paths.selftest(), &serde_json::to_vec_pretty(&selftest)?)?;
+    write_json(&paths.selftest(), &selftest)?;
     Ok(Ok(selftest))
 }
 

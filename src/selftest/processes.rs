@@ -13,7 +13,7 @@ use crate::run_data::{Latencies, Outcome, RunFolder};
 use crate::selection::{EffortArguments, Selection};
 
 const MODEL: &str = "tenn_eeg";
-/// The first of them that can run it here does.
+/// The first of these that can run the model here is measured.
 const BACKENDS: [&str; 2] = ["ort", "candle"];
 /// Criterion's resampling is not used.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
@@ -42,7 +42,7 @@ pub(super) fn measure(paths: &Paths, at_most: Duration) -> Result<Result<Measure
     eprintln!("{id} in {processes} processes");
     let effort = EffortArguments {
         processes: Some(processes),
-        // More than fit: the budget decides.
+        // More calls than fit into the budget, which decides.
         iterations: Some(1_000_000),
         budget: Some(budget),
         ..EffortArguments::default()
@@ -56,7 +56,7 @@ pub(super) fn measure(paths: &Paths, at_most: Duration) -> Result<Result<Measure
     };
     let folder = paths.selftest().with_file_name("selftest");
     let measured = run(&paths.apart(folder.clone()), &id, &request);
-    // What the processes leave is read, and of no use to anyone.
+    // What the processes have left has been read, and nobody needs it any more.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(measured?.map(|processes| Measured { selection, case: id.to_string(), processes }))
 }
@@ -64,7 +64,7 @@ pub(super) fn measure(paths: &Paths, at_most: Duration) -> Result<Result<Measure
 /// What the processes of a run say.
 fn run(apart: &Paths, id: &BenchmarkId, request: &Request) -> Result<Result<Vec<Latencies>, u8>> {
     let finished = harness::run(apart, request)?;
-    let mut outcomes = finished.folder.as_ref().map(RunFolder::read_outcomes).unwrap_or_default();
+    let mut outcomes = finished.folder.as_ref().map(RunFolder::read_outcomes).transpose()?.unwrap_or_default();
     if finished.exit_code != exit_codes::OK {
         match outcomes.finished.get(&id.to_string()) {
             Some(Outcome { row, .. }) if row.status != Status::Ok => {

@@ -40,7 +40,8 @@ pub fn command(arguments: &[String]) -> Result<Command> {
 /// Runs a command that only reads, to its end.
 pub async fn read(arguments: &[String]) -> Result<Output> {
     let ended = timeout(READING, command(arguments)?.output()).await;
-    let output = ended.with_context(|| format!("{}: no end", arguments.join(" ")))??;
+    let late = || format!("{} did not end within {} s", arguments.join(" "), READING.as_secs());
+    let output = ended.with_context(late)??;
     let last_words = String::from_utf8_lossy(&output.stderr).lines().next_back().unwrap_or_default().to_owned();
     Ok(Output { code: output.status.code(), stdout: output.stdout, last_words })
 }

@@ -20,8 +20,9 @@ pub struct Context {
     pub devices: Devices,
     pub models: Models,
     pub queue: Queue,
+    /// The rate of requests while something is measured.
     pub pace: Pace,
-    /// The same of requests that are refused.
+    /// The same for requests that are refused.
     pub refusals: Pace,
     last_reading: Mutex<Option<Instant>>,
 }

@@ -46,6 +46,11 @@ impl Failure {
         Failure::new(StatusCode::NOT_FOUND, message)
     }
 
+    /// A panic. Its words are for the log of the server, where the panic's hook has put them.
+    pub fn panicked() -> Self {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the server has made a mistake; its log has the details")
+    }
+
     pub fn unavailable(message: impl Into<String>, retry_after: u64) -> Self {
         Failure { retry_after: Some(retry_after), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     }

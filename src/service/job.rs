@@ -122,7 +122,7 @@ impl Job {
         self.changed.send_replace(inner.events.len());
     }
 
-    /// The event at a place: to take all that follow each time would keep the server from a measurement of many cases.
+    /// The event at a place. All that follow are not cloned at once: a job of many cases has many, and a measurement may be running.
     pub fn event(&self, place: usize) -> Option<JobEvent> {
         self.inner().events.get(place).cloned()
     }

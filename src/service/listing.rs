@@ -1,12 +1,13 @@
 //! Lists of what there is: devices, models, suites, runs and records, with filters and pages.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -108,11 +109,11 @@ pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) 
     let listing = move || -> anyhow::Result<Page<Run>> {
         let history = History::open(&[context.paths.reports()])?;
         // Ids begin with the time.
-        let mut ids: Vec<(String, Option<&crate::history::Run>)> =
+        let mut by_id: BTreeMap<String, Option<&crate::history::Run>> =
             history.runs().iter().map(|run| (run.name().to_owned(), Some(run))).collect();
-        let is_new = |id: &String| history.runs().iter().all(|run| run.name() != id);
-        ids.extend(context.queue.jobs().iter().map(|job| job.id()).filter(is_new).map(|id| (id, None)));
-        ids.sort_by(|one, other| other.0.cmp(&one.0));
+        for job in context.queue.jobs() {
+            by_id.entry(job.id()).or_default();
+        }
         let run = |(id, run): (String, Option<&crate::history::Run>)| {
             let job = context.queue.job(&id).map(|job| job.status());
             // A run that cannot be read is listed without its facts.
@@ -127,7 +128,7 @@ pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) 
                 && asked.suite.as_ref().is_none_or(|suite| run.is_of_suite(suite))
                 && oldest.is_none_or(|oldest| started.is_some_and(|started| started >= oldest))
         };
-        Ok(page(ids.into_iter().map(run).filter(matches), asked.offset, asked.limit))
+        Ok(page(by_id.into_iter().rev().map(run).filter(matches), asked.offset, asked.limit))
     };
     Ok(response(&blocking(listing).await?))
 }
@@ -273,8 +274,7 @@ pub async fn records(
             |run: &&crate::history::Run| oldest.is_none_or(|it| run.started().is_none_or(|started| started >= it));
         let runs = history.runs().iter().filter(is_named).filter(is_new);
         let records = runs.flat_map(of_run).filter(|record| asked.matches(record, oldest));
-        let page = page(records, asked.offset, asked.limit);
-        Ok((page, unread))
+        Ok((page(records, asked.offset, asked.limit), unread))
     };
     let (page, unread) = blocking(listing).await?;
     let mut response = match form {
@@ -288,6 +288,10 @@ pub async fn records(
     };
     if let Some(next) = page.next_offset {
         response.headers_mut().insert("inferbench-next-offset", HeaderValue::from(next));
+    }
+    // Only JSON has room for the reasons.
+    if !unread.is_empty() {
+        response.headers_mut().insert("inferbench-unreadable", HeaderValue::from(unread.len()));
     }
     Ok(response)
 }
@@ -347,15 +351,12 @@ pub async fn compare(State(context): State<Arc<Context>>, asked: Asked<CompareQu
         let message = output.last_words.strip_prefix("inferbench: ").unwrap_or(&output.last_words);
         return Err(Failure::parameter(message));
     }
-    Ok(bytes(output.stdout, "application/json").into_response())
+    Ok(bytes(output.stdout, "application/json"))
 }
 
 /// Reads files on the thread that may wait for them.
 async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, Failure> {
-    let done = spawn_blocking(read)
-        .await
-        .map_err(|_| anyhow::anyhow!("the server has made a mistake; its log has the details"))?;
-    Ok(done?)
+    Ok(spawn_blocking(read).await.map_err(|_| Failure::panicked())??)
 }
 
 #[cfg(test)]

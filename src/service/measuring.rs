@@ -111,7 +111,8 @@ async fn wait_for_turn(context: &Context, job: &Job) -> Result<bool> {
         }
         let message = "another measurement runs on this machine";
         if job.status().message.as_deref() != Some(message) {
-            job.update(|status| status.message = Some(message.into()));
+            // It has begun already if another run was quicker.
+            job.update(|status| (status.state, status.message) = (State::Queued, Some(message.into())));
         }
         sleep(LOOK_EVERY).await;
     }
@@ -132,23 +133,31 @@ async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
     let mut lines = BufReader::new(child.stderr.take().context("no errors")?);
     let mut progress = Progress::new(&context.paths, &job.id());
     let (mut last_words, mut line) = (String::new(), Vec::new());
-    let mut is_told = false;
+    let (mut is_told, mut is_over) = (false, false);
     loop {
-        line.clear();
         let mut limited = (&mut lines).take(MOST_LINE);
         tokio::select! {
-            read = limited.read_until(b'\n', &mut line) => {
-                if !matches!(read, Ok(1..)) {
+            // A line of which a part was read when something else happened keeps that part.
+            _ = limited.read_until(b'\n', &mut line) => {
+                if line.is_empty() {
                     break;
                 }
             }
-            () = job.cancellation(), if !is_told => {
+            // The end of the lines may never come: what the run has started may keep its standard error open.
+            _ = child.wait(), if !is_over => {
+                is_over = true;
+                group.into_iter().for_each(kill_group);
+                continue;
+            }
+            () = sleep(LOOK_EVERY), if is_over => break,
+            () = job.cancellation(), if !is_told && !is_over => {
                 is_told = true;
                 end(&mut child, &progress).await;
                 continue;
             }
         }
         let text = String::from_utf8_lossy(&line).trim().to_owned();
+        line.clear();
         if text.is_empty() {
             continue;
         }
@@ -197,13 +206,17 @@ async fn convert_rest(context: &Context, id: &str) {
         sleep(LOOK_EVERY).await;
         patience = patience.saturating_sub(LOOK_EVERY);
     }
-    if folder.read_outcomes().finished.is_empty() {
+    // If they cannot be read, they may be there, and the conversion says why.
+    if folder.read_outcomes().is_ok_and(|outcomes| outcomes.finished.is_empty()) {
         let _ = fs_err::remove_dir_all(folder.path());
         return;
     }
     let arguments = ["convert".to_owned(), format!("--run={id}")];
+    let is_converted = |output: &Output| {
+        [exit_codes::OK, exit_codes::NOTHING_MEASURED].iter().any(|&code| output.code == Some(code.into()))
+    };
     match read(&arguments).await {
-        Ok(Output { code: Some(0 | 3), .. }) => {}
+        Ok(output) if is_converted(&output) => {}
         Ok(output) => eprintln!("inferbench: run {id} was not converted: {}", output.last_words),
         Err(error) => eprintln!("inferbench: run {id} was not converted: {error:#}"),
     }

@@ -2,7 +2,7 @@
 //!
 //! It takes requests. It gives answers, events and pages. It measures nothing in its own process.
 //!
-//! The server measures nothing itself. A measurement is a job, and a job is this executable as `inferbench run`, in a process group
+//! A measurement is a job, and a job is this executable as `inferbench run`, in a process group
 //! of its own: isolation, verification, the lock of the machine and the history are those of any run. One job runs at a time.
 //!
 //! ```text

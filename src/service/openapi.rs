@@ -39,6 +39,8 @@ fn document() -> Value {
     api.add::<Answer>("get", "/benchmark/{model}", summary, parameters, &errors);
 
     let errors = [
+        (404, "There is no such model; `near` has names like it."),
+        (408, "The body took too long to arrive."),
         (409, "A device is not available."),
         (413, "More than 1 MiB."),
         (415, "Not JSON."),
@@ -51,18 +53,18 @@ fn document() -> Value {
     let summary = "Jobs and the runs of the history, the newest first.";
     let busy = (503, "A measurement runs, and a list was read a moment ago: try again after `Retry-After` seconds.");
     api.add::<Page<Run>>("get", "/runs", summary, query_parameters::<RunsQuery>(), &[busy]);
-    let missing = [(404, "There is no such run.")];
+    let missing = [(404, "There is no such run."), busy];
     api.add::<Run>("get", "/runs/{id}", "A job, a run, or both.", id(), &missing);
     let errors = [(404, "There is no such job."), (409, "It is over.")];
     api.add::<Run>("delete", "/runs/{id}", "Cancels a job; finished cases are kept.", id(), &errors);
     let summary =
         "Server-sent events `planned`, `case`, `left` and `state`, from the beginning or after `Last-Event-ID`.";
-    api.add::<String>("get", "/runs/{id}/events", summary, id(), &missing);
-    api.add::<String>("get", "/runs/{id}/report", "The page with charts of a run.", id(), &missing);
+    api.add_text("/runs/{id}/events", "text/event-stream", summary, id(), &[(404, "There is no such job.")]);
+    api.add_text("/runs/{id}/report", "text/html", "The page with charts of a run.", id(), &missing);
     let profile = vec![path_parameter("profile", "The name of a profile.")];
-    let missing = [(404, "There is no such profile.")];
+    let missing = [(404, "There is no such profile."), busy];
     let summary = "The page of a profile, to which reports have links.";
-    api.add::<String>("get", "/runs/profiles/{profile}/profile.html", summary, profile, &missing);
+    api.add_text("/runs/profiles/{profile}/profile.html", "text/html", summary, profile, &missing);
     let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
     let errors = [(406, "None of the three is accepted."), busy];
     api.add::<Page<Record>>("get", "/records", summary, query_parameters::<RecordsQuery>(), &errors);
@@ -117,6 +119,13 @@ impl Api {
         let methods = self.paths.entry(format!("/api/v1{path}")).or_insert_with(|| json!({}));
         methods[method] = operation;
     }
+
+    /// Adds what is got at a path as a text of this kind and not as JSON.
+    fn add_text(&mut self, path: &str, kind: &str, summary: &str, parameters: Vec<Value>, errors: &[(u16, &str)]) {
+        self.add::<String>("get", path, summary, parameters, errors);
+        let content = json!({ kind: { "schema": { "type": "string" } } });
+        self.paths[&format!("/api/v1{path}")]["get"]["responses"]["200"]["content"] = content;
+    }
 }
 
 fn content(schema: &Schema) -> Value {
@@ -159,8 +168,12 @@ mod tests {
             parameters.iter().any(|parameter| parameter["name"] == "max_age" && parameter["in"] == "query"),
             "{parameters:?}"
         );
-        for path in ["/api/v1/runs", "/api/v1/records", "/api/v1/compare"] {
-            assert!(document["paths"][path]["get"]["responses"]["503"].is_object(), "{path}");
+        let responses = |path: &str| document["paths"][format!("/api/v1{path}")]["get"]["responses"].clone();
+        for path in ["/runs", "/runs/{id}", "/runs/{id}/report", "/records", "/compare"] {
+            assert!(responses(path)["503"].is_object(), "{path}");
+        }
+        for (path, kind) in [("/runs/{id}", "application/json"), ("/runs/{id}/report", "text/html")] {
+            assert!(responses(path)["200"]["content"][kind].is_object(), "{path}");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Queue {
         let runs = paths.runs();
         let folder = runs.with_file_name("service");
         write_own_suite(&folder)?;
-        // To another server, the jobs of this one would be those of a server that was killed, whose runs it removes.
+        // A second server would take the jobs of this one for those of a server that was killed, and would remove their runs.
         let lock = fs_err::File::create(folder.join("lock"))?.into_parts().0;
         lock.try_lock().with_context(|| format!("{}: another server has its jobs here", folder.display()))?;
         let files = fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path());
@@ -283,22 +283,21 @@ pub fn since(age: std::time::Duration) -> Timestamp {
 mod tests {
     use super::*;
 
+    fn asked(model: &str) -> Asked {
+        Asked { models: vec![model.into()], ..Asked::default() }
+    }
+
     #[test]
     fn two_servers_do_not_share_a_folder_of_jobs() {
         let folder = tempfile::tempdir().unwrap();
         let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("part"));
         let first = Queue::open(&paths, 1).unwrap();
-        let asked = Asked { models: vec!["digits".into()], ..Asked::default() };
-        let job = first.submit(asked, true).unwrap();
+        let job = first.submit(asked("digits"), true).unwrap();
         let error = Queue::open(&paths, 1).err().unwrap();
         assert!(format!("{error:#}").contains("another server has its jobs here"), "{error:#}");
         assert_eq!(job.state(), State::Queued);
         drop(first);
         assert_eq!(Queue::open(&paths, 1).unwrap().left_over, [job.id()]);
-    }
-
-    fn asked(model: &str) -> Asked {
-        Asked { models: vec![model.into()], ..Asked::default() }
     }
 
     #[test]

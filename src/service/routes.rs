@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -38,13 +38,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .method_not_allowed_fallback(async || {
             Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not have that method")
         })
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(CatchPanicLayer::custom(|_: Box<dyn Any + Send>| Failure::panicked().into_response()))
         .layer(axum::middleware::from_fn_with_state(context.clone(), guard))
         .with_state(context)
-}
-
-/// The words of a panic are for the log of the server, where the panic's hook has put them.
-fn panicked(_: Box<dyn Any + Send>) -> Response {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the server has made a mistake; its log has the details")
-        .into_response()
 }

@@ -1,7 +1,9 @@
 //! `/api/v1/runs`: jobs for what takes long, and the runs of the history.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
@@ -9,10 +11,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::convert::Infallible;
-use std::time::Duration;
 use tokio::time::timeout;
 
 use super::answer::json;
@@ -144,14 +145,14 @@ async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
         let all = registry::built();
         let candidates = if of_files.len() == chosen.len() { &of_files } else { &all };
         let is_there = |backend: &&&str| asked.devices.iter().any(|device| found.has(backend, device));
-        let mut backends: Vec<String> = candidates.iter().filter(is_there).map(|name| (*name).to_owned()).collect();
-        backends.dedup();
+        // Several files may be of one backend.
+        let backends: IndexSet<&str> = candidates.iter().filter(is_there).copied().collect();
         if backends.is_empty() {
             let message = format!("{} is not available here", asked.devices.join(", "));
             let available_devices = Some(found.available(candidates));
             return Err(Failure { available_devices, ..Failure::new(StatusCode::CONFLICT, message) });
         }
-        asked.backends = backends;
+        asked.backends = backends.into_iter().map(str::to_owned).collect();
     }
     Ok(asked)
 }

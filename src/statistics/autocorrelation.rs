@@ -1,38 +1,40 @@
 //! How much a call's time says about the next one's, and how many independent calls a series is worth.
 
-use super::moments::{mean, mean_and_deviation, variance};
+use super::moments::{mean, variance};
 
 /// The autocorrelation of successive calls (lag 1). Returns `None` for constant calls and for fewer than three.
 pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
-    if calls.len() < 3 {
-        return None;
-    }
-    let (mean, _) = mean_and_deviation(calls);
-    let centred: Vec<f64> = calls.iter().map(|&call| call as f64 - mean).collect();
-    let variance: f64 = centred.iter().map(|value| value * value).sum();
-    let covariance: f64 = centred.windows(2).map(|pair| pair[0] * pair[1]).sum();
-    (variance > 0.0).then(|| covariance / variance)
+    let calls: Vec<f64> = calls.iter().map(|&call| call as f64).collect();
+    if calls.len() < 3 { None } else { autocorrelation_of(&calls) }
 }
 
-/// How many independent observations say as much about a fraction as these in their order: of each, whether it is among the
-/// fraction. It is at most their number.
+/// The autocorrelation of neighbours (lag 1) in a series of any values. Returns `None` if they are all equal.
+pub fn autocorrelation_of(values: &[f64]) -> Option<f64> {
+    let mean = mean(values);
+    let centred: Vec<f64> = values.iter().map(|value| value - mean).collect();
+    let squares: f64 = centred.iter().map(|value| value * value).sum();
+    let products: f64 = centred.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    (squares > 0.0).then(|| products / squares)
+}
+
+/// The number of independent observations that say as much about a fraction as this series, which has for each observation whether
+/// it is in the fraction. It is at most the length of the series.
 ///
 /// The smaller of two estimates counts, for a variance `σ² = m (1 - m)` of single observations with the mean `m`:
 /// `n (1 - ρ) / (1 + ρ)` with the autocorrelation ρ of neighbours (Bayley & Hammersley 1946, "The effective number of
 /// independent observations in an autocorrelated time series"), which sees clusters, and `n σ² / (b · var(batch means))` with
 /// batches of `b = √n` (Flegal & Jones 2010, "Batch means and spectral variance estimators in Markov chain Monte Carlo"), which
 /// sees slow changes. The latter counts only if it is below `n` by more than two standard errors, since few batches scatter.
-pub(super) fn effective_count(is_among: &[bool]) -> f64 {
-    let n = is_among.len() as f64;
-    let observations: Vec<f64> = is_among.iter().map(|&is_among| f64::from(u8::from(is_among))).collect();
+pub(super) fn effective_count(is_in: &[bool]) -> f64 {
+    let n = is_in.len() as f64;
+    let observations: Vec<f64> = is_in.iter().map(|&is_in| f64::from(u8::from(is_in))).collect();
     let m = mean(&observations);
     let single = m * (1.0 - m);
-    let batch = is_among.len().isqrt();
+    let batch = is_in.len().isqrt();
     if single <= 0.0 || batch < 2 {
         return n;
     }
-    let products: f64 = observations.windows(2).map(|pair| (pair[0] - m) * (pair[1] - m)).sum();
-    let rho = (products / (n * single)).clamp(0.0, 0.999);
+    let rho = autocorrelation_of(&observations).unwrap_or(0.0).clamp(0.0, 0.999);
     let batch_means: Vec<f64> = observations.chunks_exact(batch).map(mean).collect();
     let excess = batch as f64 * variance(&batch_means) / single;
     let usual_excess = 1.0 + 2.0 * (2.0 / (batch_means.len() - 1) as f64).sqrt();

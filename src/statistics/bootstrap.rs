@@ -1,12 +1,13 @@
-//! Intervals of figures of samples that have no formula: by drawing the samples again.
+//! Intervals of figures for which there is no formula, by drawing the samples again.
 
 use super::random::uniform;
 
 /// How often all samples are drawn again.
 const RESAMPLES: usize = 1000;
 
-/// The percentile interval of a figure of `samples` samples: the quantiles of what it comes to if as many samples are drawn
-/// from them again and again, by a fixed seed (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3).
+/// The percentile interval of a figure of `samples` samples: as many samples are drawn from them with replacement, again and again
+/// by a fixed seed, and the interval lies between two quantiles of the figures of these draws (Efron and Tibshirani, "An
+/// Introduction to the Bootstrap", 1993, section 13.3).
 ///
 /// `figure` gets how often each sample was drawn. Returns `None` if there are no samples, or if the figure has no value for
 /// more than a tenth of the draws.

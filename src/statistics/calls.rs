@@ -39,8 +39,7 @@ impl SortedCalls {
 
     /// The smallest call that at least the fraction `p` of all calls does not exceed (nearest rank).
     pub fn percentile(&self, p: f64) -> u64 {
-        let rank = (p * self.sorted.len() as f64).ceil() as usize;
-        self.sorted[rank.clamp(1, self.sorted.len()) - 1]
+        self.sorted[nearest_rank(p, self.sorted.len())]
     }
 
     /// An upper bound of the percentile `p` with confidence 99 %, whatever the distribution of the calls is.
@@ -68,6 +67,12 @@ impl SortedCalls {
         let reach = 1.5 * (upper - lower);
         self.sorted.iter().filter(|&&call| (call as f64) < lower - reach || (call as f64) > upper + reach).count()
     }
+}
+
+/// The place of the percentile `p` among `count` sorted values: of the smallest value that at least the fraction `p` of them does not
+/// exceed. There has to be a value.
+pub fn nearest_rank(p: f64, count: usize) -> usize {
+    ((p * count as f64).ceil() as usize).clamp(1, count) - 1
 }
 
 /// The fewest independent calls from which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:

@@ -7,10 +7,12 @@
 
 use statrs::function::beta::beta_reg;
 
-use super::calls::CONFIDENCE;
+use super::calls::{CONFIDENCE, nearest_rank};
 
 /// Blocks of successive queries, at least, whose counts say how much queries depend on one another.
 const FEWEST_BLOCKS: usize = 20;
+/// Fewer queries do not show how much they depend on one another.
+pub const FEWEST_FOR_DEPENDENCE: usize = 2 * FEWEST_BLOCKS;
 /// The thresholds whose crossings are looked at, as percentiles of the series, besides the percentile that is judged: a crossing of the
 /// judged one is so rare that a short trial may have none, while the waits that lead to it show at lower ones.
 const THRESHOLDS: [f64; 5] = [0.5, 0.75, 0.9, 0.95, 0.99];
@@ -52,21 +54,20 @@ fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
 }
 
 /// How many queries of this series, in the order of their arrival, are worth one independent query when those above the percentile `p`
-/// are counted: the variance of the count over that of independent queries. It is at least 1. Returns `None` for fewer than 40 queries, which
-/// do not show it.
+/// are counted: the variance of the count over that of independent queries. It is at least 1. Returns `None` for fewer than 40 queries,
+/// which do not show it.
 ///
-/// The variance is that of the counts in blocks (batch means; Conway 1963, "Some tactical problems in digital simulation"). Blocks that are too short
-/// cut clusters in two and longer ones are few, so that the largest estimate over all lengths with at least twenty blocks counts, each with its
-/// standard error, and the largest one over several thresholds: a queue that seldom empties shows this at its median, before a short trial has seen
-/// its worst waits. What changes more slowly than a twentieth of the series does not show.
+/// The variance is that of the counts in blocks (batch means; Conway 1963, "Some tactical problems in digital simulation"). Blocks that
+/// are too short cut clusters in two, and long ones are few. So the largest estimate counts, over all lengths with at least twenty
+/// blocks, each estimate with its standard error, and over several thresholds: a queue that seldom empties shows this at its median,
+/// before a short trial has seen its worst waits. What changes more slowly than a twentieth of the series does not show.
 pub fn dependence(series: &[f64], p: f64) -> Option<f64> {
-    let n = series.len();
-    if n < 2 * FEWEST_BLOCKS {
+    if series.len() < FEWEST_FOR_DEPENDENCE {
         return None;
     }
     let mut sorted = series.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = |p: f64| sorted[((p * n as f64).ceil() as usize).clamp(1, n) - 1];
+    let at = |p: f64| sorted[nearest_rank(p, sorted.len())];
     let thresholds = THRESHOLDS.into_iter().filter(|threshold| *threshold < p).chain([p]);
     Some(thresholds.map(|threshold| of_crossings(series, at(threshold))).fold(1.0, f64::max))
 }
@@ -79,7 +80,7 @@ fn of_crossings(series: &[f64], threshold: f64) -> f64 {
     while share > 0.0 && counts.len() / 2 >= FEWEST_BLOCKS {
         counts = counts.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
         length *= 2.0;
-        // That of a variance with so many degrees of freedom.
+        // The relative standard error of a variance with so many degrees of freedom.
         let error = (2.0 / (counts.len() - 1) as f64).sqrt();
         most = most.max(super::variance(&counts) / (length * share * (1.0 - share)) * (1.0 + error));
     }

@@ -16,11 +16,11 @@ mod random;
 mod signed_rank;
 mod student;
 
-pub use autocorrelation::autocorrelation;
+pub use autocorrelation::{autocorrelation, autocorrelation_of};
 pub use bootstrap::bootstrap_interval;
-pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
+pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, nearest_rank, relative_half_width};
 pub use discoveries::discoveries;
-pub use early_stopping::{dependence, most_over, queries_for};
+pub use early_stopping::{FEWEST_FOR_DEPENDENCE, dependence, most_over, queries_for};
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
 pub use random::{mix, uniform};

@@ -5,8 +5,7 @@ use statrs::distribution::{Beta, ContinuousCDF, Normal};
 /// The exact interval of the proportion of which `count` in `samples` were seen, with at least `confidence`.
 ///
 /// Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika
-/// 26(4), 1934: its ends are quantiles of beta distributions. Returns `None`
-/// if there are no samples.
+/// 26(4), 1934: its ends are quantiles of beta distributions. Returns `None` if there are no samples.
 pub fn proportion_interval(count: u64, samples: u64, confidence: f64) -> Option<(f64, f64)> {
     if samples == 0 || count > samples {
         return None;
@@ -23,8 +22,8 @@ pub fn proportion_interval(count: u64, samples: u64, confidence: f64) -> Option<
 /// property and `lost` have only the second.
 ///
 /// The adjusted Wald interval of Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
-/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. Returns
-/// `None` if there are no samples.
+/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. Returns `None` if there are no
+/// samples.
 pub fn paired_difference_interval(gained: u64, lost: u64, samples: u64, confidence: f64) -> Option<(f64, f64)> {
     if samples == 0 || gained + lost > samples {
         return None;

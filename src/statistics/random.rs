@@ -7,7 +7,7 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The next uniform number in (0, 1) of this state, by SplitMix64.
+/// The next uniform number of this state, by SplitMix64: above 0, and 1 at most.
 pub fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     (mix(*state) >> 11) as f64 * 2.0_f64.powi(-53) + 2.0_f64.powi(-54)

@@ -1,7 +1,8 @@
 //! The tokenizer of a GGUF file, as the `tokenizer.json` that the library `tokenizers` reads.
 //!
-//! Such a file has the tokens and, by `tokenizer.ggml.model`, either the merges of GPT-2's kind, which are of bytes in words that a pattern finds, or
-//! the scores of SentencePiece's BPE (`llama`). `tokenizer.ggml.pre` names the pattern. No text is normalised, as in llama.cpp.
+//! Such a file has the tokens and, by `tokenizer.ggml.model`, either the merges of GPT-2's kind, which are of bytes in words that a
+//! pattern finds, or the scores of SentencePiece's BPE (`llama`). `tokenizer.ggml.pre` names the pattern. No text is normalised, as in
+//! llama.cpp.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +17,7 @@ const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
 const KINDS: &str = "tokenizer.ggml.token_type";
 
-/// Bytes of the longest token that is merged of others.
+/// Bytes of the longest token that is merged from others.
 const LONGEST: usize = 512;
 
 /// A kind of tokens, by its number in files.
@@ -87,7 +88,7 @@ impl Tokens<'_> {
     }
 }
 
-/// The ids of tokens. Of a token that is there twice, the last counts.
+/// The ids of tokens. If a token is there twice, the last one counts.
 type Ids<'a> = HashMap<&'a str, usize>;
 
 /// The tokenizer of a file. Returns `None` if it has none.
@@ -129,7 +130,7 @@ fn text(value: &Value) -> Option<&str> {
     if let Value::Text(text) = value { Some(text) } else { None }
 }
 
-/// GPT-2's kind: words are bytes, each of which has a letter, and those two are merged first that come first among the merges.
+/// GPT-2's kind: words are bytes, each of which has a letter, and the two neighbours that come first among the merges are merged first.
 fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Json> {
     let merges = merges.iter().filter_map(text).filter_map(|merge| {
         let (left, right) = merge.split_once(' ')?;
@@ -150,7 +151,7 @@ fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Json> {
     }))
 }
 
-/// SentencePiece's kind: a space is `▁`, the whole text is one word, and what is no token is its bytes.
+/// SentencePiece's kind: a space is `▁`, the whole text is one word, and what is no token is spelt by its bytes.
 fn sentence_piece(tokens: &Tokens<'_>, scores: &[Value], ids: &Ids<'_>, has_prefix: bool) -> Json {
     let mut changes = vec![json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})];
     if has_prefix {

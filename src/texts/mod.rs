@@ -3,8 +3,9 @@
 //! It takes a file, and the tokenizer of a model. It gives tensors of tokens. Prompts that are seeded, not read, are
 //! in `fixture`.
 //!
-//! The tokenizer is the model's own: that in a GGUF file, or `tokenizer.json`, as the library `tokenizers` writes it. `tokenizer_config.json` and
-//! `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer cuts them.
+//! The tokenizer is the model's own: that in a GGUF file, or `tokenizer.json`, as the library `tokenizers` writes it.
+//! `tokenizer_config.json` and `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer
+//! cuts them.
 
 #[cfg(feature = "text")]
 mod gguf_tokenizer;
@@ -134,6 +135,9 @@ impl TokenCounter {
 
 /// The tokenizer of a model, and its file: that in a GGUF file, or a `tokenizer.json`.
 fn own_tokenizer(model: &Model) -> Result<(ModelTokenizer, PathBuf)> {
+    // In a build that reads no texts, no file would help.
+    #[cfg(not(feature = "text"))]
+    ModelTokenizer::read(Path::new(""))?;
     let inside = match &model.origin {
         Origin::Gguf { file } => ModelTokenizer::of_gguf(file).map(|inside| Some((inside?, file.clone()))),
         _ => Ok(None),
@@ -172,11 +176,15 @@ fn buckets(lengths: &[usize], asked: Option<&[usize]>, limit: Option<usize>) -> 
 fn longest_of_model(tokenizer: &Path) -> Option<usize> {
     /// A number that stands for no limit.
     const NONE: f64 = 1e6;
+    /// Parts of the names of the architectures whose positions begin after the number of the padding.
+    const AFTER_PADDING: [&str; 8] =
+        ["roberta", "camembert", "mpnet", "longformer", "data2vec-text", "layoutlmv3", "luke", "ibert"];
     #[derive(Deserialize)]
     struct Config {
         model_max_length: Option<f64>,
         model_type: Option<String>,
-        pad_token_id: Option<usize>,
+        /// Some files write -1 for none.
+        pad_token_id: Option<i64>,
         max_position_embeddings: Option<usize>,
     }
     let read = |name: &str| serde_json::from_slice::<Config>(&fs_err::read(tokenizer.with_file_name(name)).ok()?).ok();
@@ -184,10 +192,9 @@ fn longest_of_model(tokenizer: &Path) -> Option<usize> {
     let of_tokenizer = of_tokenizer.filter(|longest| (1.0..NONE).contains(longest));
     let of_positions = || {
         let Config { model_type, pad_token_id, max_position_embeddings, .. } = read("config.json")?;
-        // Their positions begin after the number of the padding.
-        let skips = model_type.is_some_and(|kind| ["roberta", "camembert", "mpnet"].iter().any(|it| kind.contains(it)));
-        let skipped = if skips { pad_token_id.unwrap_or(1) + 1 } else { 0 };
-        max_position_embeddings.map(|positions| positions.saturating_sub(skipped))
+        let skips = model_type.is_some_and(|kind| AFTER_PADDING.iter().any(|it| kind.contains(it)));
+        let skipped = if skips { pad_token_id.unwrap_or(1).saturating_add(1) } else { 0 };
+        max_position_embeddings.map(|positions| positions.saturating_sub(usize::try_from(skipped).unwrap_or(0)))
     };
     of_tokenizer.map(|longest| longest as usize).or_else(of_positions).filter(|&longest| longest > 0)
 }
@@ -269,6 +276,10 @@ mod tests {
         write("config.json", r#"{"model_type": "bert", "max_position_embeddings": 512, "pad_token_id": 0}"#);
         assert_eq!(longest(), Some(512));
         write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}"#);
+        assert_eq!(longest(), Some(512));
+        write("config.json", r#"{"model_type": "longformer", "max_position_embeddings": 4098, "pad_token_id": 1}"#);
+        assert_eq!(longest(), Some(4096));
+        write("config.json", r#"{"model_type": "llama", "max_position_embeddings": 512, "pad_token_id": -1}"#);
         assert_eq!(longest(), Some(512));
         write("tokenizer_config.json", r#"{"model_max_length": 1000000000000000019884624838656}"#);
         assert_eq!(longest(), Some(512));

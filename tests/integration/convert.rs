@@ -247,6 +247,11 @@ fn results_that_cannot_be_understood_are_refused_with_the_reason() {
     report(&newer, 2, "line 2: schema version 99 is newer");
     report(&results.replace(",status,", ",state,"), 2, "line 2: ");
     report(&results[..results.len() - 80], 2, "given.csv: ");
+    fs::create_dir(workplace.path("empty")).unwrap();
+    workplace.write("empty/results.csv", &results[..=results.find('\n').unwrap()]);
+    let report = |runs: &[&str]| workplace.inferbench(&[&["report"][..], runs].concat()).finish();
+    report(&[run_id.as_str(), "empty"]).with_code(0).saying(&["left out: empty/results.csv has no row"]);
+    report(&["empty"]).with_code(2).saying(&["empty/results.csv has no row"]);
 
     let manifest = workplace.latest_run().path().join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();

@@ -458,6 +458,11 @@ fn revisions_are_built_once_each_and_their_worktrees_removed() {
     assert!(!again.stderr.contains("building ") && json(&again)["base"]["commit"].is_string(), "{}", again.stderr);
     let flags = duel(&workplace, ["main", "v1"], &[]).env("RUSTFLAGS", "-C debuginfo=1").finish();
     assert_eq!(flags.stderr.matches("building ").count(), 1, "{}", flags.stderr);
+    // Cargo then builds in another folder, and the executables of before still lie in the usual one.
+    let version = Command::new("rustc").arg("-vV").finish().with_code(0).stdout;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let slower = duel(&workplace, ["v0", "main"], &[]).env("CARGO_BUILD_TARGET", host).finish().with_code(1);
+    assert_eq!(slower.stderr.matches("building ").count(), 2, "{}", slower.stderr);
     let worktrees = fs::read_dir(workplace.path("target/inferbench/duel/worktrees")).unwrap();
     assert_eq!(worktrees.count(), 0);
     let mut list = Command::new("git");

@@ -114,6 +114,10 @@ fn tables_and_json_show_the_same_matrix() {
         .finish()
         .with_code(2)
         .saying(&["no case passes"]);
+    fs::create_dir_all(workplace.path("target-reports/20250101T000000Z")).unwrap();
+    workplace.write("target-reports/20250101T000000Z/results.csv", "no records");
+    let unread = workplace.inferbench(&["report", "--machines"]).finish().with_code(0);
+    assert_eq!(unread.saying(&["left out: ", "20250101T000000Z"]).stdout, table);
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn a_dry_run_and_a_verification_measure_nothing() {
 fn one_session_serves_all_batch_sizes_and_later_measurements_are_verified_too() {
     let workplace = Workplace::new(&["digits", "tenn_eeg"], &["candle"], &[1, 2, 4]);
     workplace.bench(&["--noplot"]).finish().with_code(0).saying(&["same session, outputs right"]);
-    let outcomes = workplace.latest_run().read_outcomes().finished;
+    let outcomes = workplace.latest_run().read_outcomes().unwrap().finished;
     assert_eq!(outcomes.len(), 6);
     assert!(outcomes.values().all(|outcome| outcome.row.verified == Some(true)));
     for model in ["digits", "tenn_eeg"] {

@@ -107,7 +107,7 @@ fn control_c_keeps_what_is_finished() {
         assert_eq!(records.len(), 1);
         assert_eq!((records[0].case().to_string().as_str(), records[0].status), (DIGITS, Status::Ok));
         let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
-        converted.saying(&["1 cases were not reached before the run was stopped"]);
+        converted.saying(&["1 case was not reached before the run was stopped"]);
     }
 }
 

@@ -222,7 +222,7 @@ fn prefill_and_decode_of_a_file_are_measured() {
     for (length, phase) in [(60, "decode"), (61, "prefill"), (61, "decode")] {
         let Record { status, message, .. } = row(length, phase);
         assert_eq!(status, Status::Unsupported);
-        let said = format!("a prompt of {length} positions, and the model has 60: say fewer `seq_lens`");
+        let said = format!("a prompt of {length} positions fills or exceeds the model's 60: set shorter `seq_lens`");
         assert_eq!(message.as_deref(), Some(said.as_str()));
     }
 }

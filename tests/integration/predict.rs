@@ -307,10 +307,16 @@ fn the_largest_batch_that_fits_is_named() {
     known["machine"]["host_id"] = "aaaa1111".into();
     known["machine"]["container_memory_bytes"] = Value::Null;
     known["run_id"] = "20260101T000000Z".into();
-    let [fewer, batch] = [70, 100].map(|megabytes| {
-        known["machine"]["memory_bytes"] = (megabytes * 1_000_000_u64).into();
+    let mut of_memory = |megabytes: u64| {
+        known["machine"]["memory_bytes"] = (megabytes * 1_000_000).into();
         workplace.write("target-reports/20260101T000000Z/manifest.json", known.to_string());
-        let batch = asked(&workplace, &[], 0)["largest_batch"].as_u64().unwrap() as usize;
+        asked(&workplace, &[], 0)["largest_batch"].as_u64().unwrap() as usize
+    };
+    assert_eq!(of_memory(20), 0);
+    let text = workplace.inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
+    assert!(text.contains("not even batch 1 is predicted to fit into the memory"), "{text}");
+    let [fewer, batch] = [70, 100].map(|megabytes| {
+        let batch = of_memory(megabytes);
         // The law of memory: 40 MB, and the bytes of the nodes. The upper end of the interval has to fit.
         let law = 40.0 + digits(batch).node_bytes as f64 * 1e-6;
         assert!(batch > 16 && law <= megabytes as f64, "{batch} for {megabytes} MB, where the law says {law}");
@@ -327,6 +333,9 @@ fn a_matrix_is_what_its_schema_says() {
     workplace.inferbench(&["predict", "digits", "--matrix", "out.json", "--backend", "ort,tch"]).finish().with_code(0);
     let found: Value = serde_json::from_str(&fs::read_to_string(workplace.path("out.json")).unwrap()).unwrap();
     assert_eq!(found.as_array().unwrap().len(), 12);
+    let on_stdout = ["predict", "digits", "--matrix", "-", "--backend", "ort,tch"];
+    let printed = workplace.inferbench(&on_stdout).finish().with_code(0).stdout;
+    assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), found);
     let schema = workplace.inferbench(&["predict", "--format", "json-schema"]).finish().with_code(0).stdout;
     let mut schemas = boon::Schemas::new();
     let mut compiler = boon::Compiler::new();

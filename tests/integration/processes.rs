@@ -27,7 +27,7 @@ fn geometric_mean(figures: impl Iterator<Item = f64>) -> f64 {
 fn processes(workplace: &Workplace, id: &str) -> Vec<Latencies> {
     let MeasuredEntry { samples_ns, disturbed, .. } = read_entry(&workplace.entry(id, "new")).unwrap();
     let first = Latencies::of_samples(&samples_ns, disturbed.as_deref());
-    let further = workplace.latest_run().read_outcomes().further.remove(id);
+    let further = workplace.latest_run().read_outcomes().unwrap().further.remove(id);
     first.into_iter().chain(further.unwrap_or_default()).collect()
 }
 

@@ -9,7 +9,7 @@ use candle_core::{D, DType, Error, Result, Shape, Tensor, bail};
 use candle_nn::ops::{log_softmax, softmax_last_dim};
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, attribute, float, given, int, ints};
+use super::operator::{Operator, attribute, float, given, has_input, int, ints};
 use super::{lstm, spatial};
 
 /// The operator that computes this node in place of `candle-onnx`, if it is of such a form.
@@ -23,10 +23,9 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         _ if node.output.len() != 1 => return None,
         _ => {}
     }
-    let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
     // Whole numbers of an input, or of the attribute of older operator sets; the outer `None` if they are computed.
     let numbers = |place: usize, name: &str| -> Option<Option<Vec<i64>>> {
-        if !is_given(place) {
+        if !has_input(node, place) {
             return Some(attribute(node, name).map(|attribute| attribute.ints.clone()));
         }
         let constant = constants.get(&node.input[place])?.flatten_all().and_then(|flat| flat.to_dtype(DType::I64));
@@ -39,10 +38,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
     match node.op_type.as_str() {
         "Flatten" => {
             let axis = Some(int(node, "axis", 1)).filter(|&axis| axis < 0)?;
-            Operator::new("Flatten", move |input| {
-                let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
-                input.reshape((rows, input.elem_count() / rows.max(1)))
-            })
+            Operator::new("Flatten", move |input| flattened_from(input, axis))
         }
         "HardSigmoid" => {
             let [slope, offset] = [("alpha", 0.2), ("beta", 0.5)].map(|(name, usual)| float(node, name, usual));
@@ -64,7 +60,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Softmax" => softmax_of_all("Softmax", attribute(node, FLATTENS_FROM)?.i),
         "LogSoftmax" => softmax_of_all("LogSoftmax", attribute(node, FLATTENS_FROM)?.i),
         "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
-        "ReduceMean" if is_given(1) || int(node, "noop_with_empty_axes", 0) == 1 => {
+        "ReduceMean" if has_input(node, 1) || int(node, "noop_with_empty_axes", 0) == 1 => {
             reduction(node, "ReduceMean", numbers(1, "axes")?)
         }
         "ReduceMax" if has_empty_axes() => reduction(node, "ReduceMax", None),
@@ -117,15 +113,15 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             Ok(vec![tiled])
         }),
         "Pad" if attribute(node, "mode").is_none_or(|mode| mode.s == b"constant") => {
-            let value = match is_given(2) {
+            let value = match has_input(node, 2) {
                 true => constants.get(&node.input[2])?.flatten_all().ok()?.to_dtype(DType::F64).ok()?.to_vec1().ok()?,
                 false => vec![f64::from(float(node, "value", 0.0))],
             };
-            let axes = if is_given(3) { Some(numbers(3, "axes")??) } else { None };
+            let axes = if has_input(node, 3) { Some(numbers(3, "axes")??) } else { None };
             padding(numbers(1, "pads")??, axes, *value.first()?)
         }
         "Trilu" => {
-            let diagonal = if is_given(1) { *numbers(1, "k")??.first()? } else { 0 };
+            let diagonal = if has_input(node, 1) { *numbers(1, "k")??.first()? } else { 0 };
             let is_upper = int(node, "upper", 1) != 0;
             // candle-onnx multiplies by zeros and ones: it does so with one matrix only, and what is infinite becomes no number.
             Operator::new("Trilu", move |input| {
@@ -158,7 +154,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 places.iter().try_fold(input.clone(), |output, &place| output.unsqueeze(place))
             })
         }
-        "Squeeze" if !is_given(1) => {
+        "Squeeze" if !has_input(node, 1) => {
             let axes = numbers(1, "axes")?;
             Operator::new("Squeeze", move |input| {
                 let single = || (0..input.rank()).filter(|&axis| input.dims()[axis] == 1).collect();
@@ -166,7 +162,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 axes.iter().rev().try_fold(input.clone(), |squeezed, &axis| squeezed.squeeze(axis))
             })
         }
-        "Slice" if !is_given(1) => {
+        "Slice" if !has_input(node, 1) => {
             let (starts, ends) = (numbers(1, "starts")??, numbers(2, "ends")??);
             let axes = numbers(3, "axes")?.unwrap_or_else(|| (0..).take(starts.len()).collect());
             Operator::new("Slice", move |input| {
@@ -187,11 +183,16 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
 /// Says of a `Softmax` or `LogSoftmax` of an operator set before 13 from which axis on it is over all axes together.
 pub const FLATTENS_FROM: &str = "flattens_from";
 
+/// The input as a matrix, each of whose rows spans all axes from one on.
+fn flattened_from(input: &Tensor, axis: i64) -> Result<Tensor> {
+    let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
+    input.reshape((rows, input.elem_count() / rows.max(1)))
+}
+
 /// A softmax, or its logarithm, over all axes from one on.
 fn softmax_of_all(name: &'static str, axis: i64) -> Option<Operator> {
     Operator::new(name, move |input| {
-        let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
-        let table = input.reshape((rows, input.elem_count() / rows.max(1)))?;
+        let table = flattened_from(input, axis)?;
         let computed = if name == "Softmax" { softmax_last_dim(&table)? } else { log_softmax(&table, D::Minus1)? };
         computed.reshape(input.shape())
     })
@@ -288,9 +289,8 @@ fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operato
 
 /// Parts of the sizes that older operator sets say in an attribute, or of one size but for the last, which has what is left.
 fn split(node: &NodeProto) -> Option<Operator> {
-    let is_given = node.input.get(1).is_some_and(|name| !name.is_empty());
     // `candle-onnx` gives the last part what is left beyond a smaller size, and does not look at the attribute.
-    if is_given || attribute(node, "split").or(attribute(node, "num_outputs")).is_none() {
+    if has_input(node, 1) || attribute(node, "split").or(attribute(node, "num_outputs")).is_none() {
         return None;
     }
     let (axis, count, sizes) = (int(node, "axis", 0), node.output.len().max(1), ints(node, "split").to_vec());

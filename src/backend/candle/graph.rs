@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::forms;
 use super::operator::{Operator, int};
-use super::plan::wrong_form;
+use super::plan::{needed_nodes, wrong_form};
 use crate::backend::failure::caught;
 use crate::definition::CaseFailure;
 use crate::onnx::{Source, proto};
@@ -118,10 +118,10 @@ fn make_constant_a_tensor(node: &mut proto::NodeProto) {
     }
 }
 
-/// Evaluates the nodes whose inputs are all constant.
+/// Evaluates the nodes whose inputs are all constant, and drops those that no output needs.
 fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> candle_core::Result<()> {
     let mut kept = Vec::new();
-    for node in std::mem::take(&mut graph.node) {
+    for node in needed_nodes(graph).into_iter().cloned() {
         let has_subgraph = node.attribute.iter().any(|attribute| attribute.g.is_some());
         let is_constant = node.input.iter().all(|input| input.is_empty() || constants.contains_key(input));
         if has_subgraph || !is_constant || node.op_type.starts_with("Random") {
@@ -134,9 +134,6 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
             kept.push(node);
             continue;
         }
-        let constant = |input: &String| Some((input.clone(), constants.get(input)?.clone()));
-        let inputs: HashMap<String, Tensor> = node.input.iter().filter_map(constant).collect();
-        let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
         match operator {
             Some(operator) => {
                 let given: Vec<_> = operator.reads(&node).iter().map(|name| constants.get(name).cloned()).collect();
@@ -144,6 +141,9 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
                 constants.extend(computed.filter(|(name, _)| !name.is_empty()));
             }
             None => {
+                let constant = |input: &String| Some((input.clone(), constants.get(input)?.clone()));
+                let inputs: HashMap<String, Tensor> = node.input.iter().filter_map(constant).collect();
+                let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
                 let segment = Segment::new(vec![node], &outputs);
                 let computed = segment.evaluate(inputs.clone()).map_err(|error| segment.named(error, Ok(inputs)))?;
                 constants.extend(computed);
@@ -169,19 +169,17 @@ impl Segment {
 
     /// Computes the outputs. `candle-onnx` panics where it expects another form of an operator.
     pub fn evaluate(&self, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
-        evaluate(&self.model, inputs)
+        let evaluated = caught(|| candle_onnx::simple_eval(&self.model, inputs));
+        evaluated
+            .unwrap_or_else(|_| Err(Error::Msg("this form of the operator is not supported by candle-onnx".into())))
     }
 
     /// The error of an evaluation, which begins with the operator that it is about: the first one that cannot be computed from the
     /// same inputs.
     pub fn named(&self, error: Error, inputs: candle_core::Result<HashMap<String, Tensor>>) -> Error {
         let (Ok(inputs), Some(graph)) = (inputs, &self.model.graph) else { return error };
-        let alone = |count: usize| {
-            let graph = GraphProto { node: graph.node[..count].to_vec(), ..GraphProto::default() };
-            ModelProto { graph: Some(graph), ..ModelProto::default() }
-        };
-        let mut counts = 1..=graph.node.len();
-        match counts.find(|&count| evaluate(&alone(count), inputs.clone()).is_err()) {
+        let first = |count: usize| Segment::new(graph.node[..count].to_vec(), &[]);
+        match (1..=graph.node.len()).find(|&count| first(count).evaluate(inputs.clone()).is_err()) {
             Some(count) => about(&graph.node[count - 1], &error),
             // All are computed, and one does not give an output that is asked for.
             None if graph.node.len() == 1 => about(&graph.node[0], &error),
@@ -206,11 +204,6 @@ fn about(node: &NodeProto, error: &Error) -> Error {
     };
     let form = if is_form { "not supported by candle-onnx in this form: " } else { "" };
     Error::Msg(format!("{}: {form}{what}", node.op_type))
-}
-
-fn evaluate(model: &ModelProto, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
-    let evaluated = caught(|| candle_onnx::simple_eval(model, inputs));
-    evaluated.unwrap_or_else(|_| Err(Error::Msg("this form of the operator is not supported by candle-onnx".into())))
 }
 
 /// The numbers of an initializer. `candle-onnx` computes with i64 instead of i32.
@@ -240,12 +233,23 @@ mod tests {
         TensorProto { name: name.into(), data_type, dims: dims.to_vec(), ..TensorProto::default() }
     }
 
-    /// The constants of a model of these nodes and initializers.
+    /// The constants of a model of these nodes and initializers, whose outputs are those of all nodes.
     fn constants(
         nodes: Vec<NodeProto>,
         initializers: Vec<TensorProto>,
     ) -> Result<HashMap<String, Tensor>, CaseFailure> {
-        let graph = proto::GraphProto { nodes, initializers, ..proto::GraphProto::default() };
+        let outputs = nodes.iter().flat_map(|node| &node.outputs);
+        let outputs = outputs.map(|name| proto::ValueInfoProto::tensor(name, element::FLOAT, None)).collect();
+        constants_for(outputs, nodes, initializers)
+    }
+
+    /// The same of a model with these outputs.
+    fn constants_for(
+        outputs: Vec<proto::ValueInfoProto>,
+        nodes: Vec<NodeProto>,
+        initializers: Vec<TensorProto>,
+    ) -> Result<HashMap<String, Tensor>, CaseFailure> {
+        let graph = proto::GraphProto { nodes, initializers, outputs, ..proto::GraphProto::default() };
         let model = ModelProto { graph: Some(graph), ..ModelProto::default() };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, model.encode_to_vec()).unwrap();
@@ -369,6 +373,8 @@ mod tests {
             failure.message
         };
         assert_eq!(refused("Shrink"), "Shrink: unsupported op_type Shrink");
+        let unneeded = vec![NodeProto::new("Shrink", &["shape"], "y")];
+        assert!(!constants_for(Vec::new(), unneeded, vec![shape.clone()]).unwrap().contains_key("y"));
         let form = refused("Concat");
         assert!(form.starts_with("Concat: not supported by candle-onnx in this form: "), "{form}");
         let outputs = vec!["y".into(), "mask".into()];

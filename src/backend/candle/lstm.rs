@@ -4,14 +4,14 @@ use candle_core::{Result, Tensor};
 use candle_nn::ops::sigmoid;
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, attribute, given, int};
+use super::operator::{Operator, attribute, given, has_input, int};
 
 /// The operator of a node without lengths of sequences, peepholes and activations of its own.
 pub fn of(node: &NodeProto) -> Option<Operator> {
-    let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
     let others = ["activations", "activation_alpha", "activation_beta", "clip"];
     let has_other = others.iter().any(|name| attribute(node, name).is_some());
-    if has_other || is_given(4) || is_given(7) || int(node, "input_forget", 0) != 0 || int(node, "layout", 0) != 0 {
+    let has_lengths_or_peepholes = has_input(node, 4) || has_input(node, 7);
+    if has_other || has_lengths_or_peepholes || int(node, "input_forget", 0) != 0 || int(node, "layout", 0) != 0 {
         return None;
     }
     let is_backward = match attribute(node, "direction").map(|direction| direction.s.as_slice()) {

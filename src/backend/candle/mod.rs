@@ -38,7 +38,7 @@ use crate::backend::artifact::{Format, check_artifact};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::backend::recorder::{RecordedSession, Recorder};
-use crate::definition::{CaseFailure, Dtype, Model, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::Reads;
 
 pub struct Candle;
@@ -56,7 +56,7 @@ impl Backend for Candle {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+        cuda_environment(device)
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -78,50 +78,47 @@ impl Backend for Candle {
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
-        if let Some(file) = &request.artifacts.gguf {
-            return quantised::open_session(request, &device, file, false, None);
+        match native::open_session(request, &device, None)? {
+            Some(session) => Ok(session),
+            None => open_files(request, device, None),
         }
-        if let Some(session) = native::open_session(request, &device, None)? {
-            return Ok(session);
-        }
-        open_graphs(request, device, None)
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         let device = device_of(request.device)?;
         if !device.is_cpu() {
-            return Err(CaseFailure::unsupported("candle says when operators run on the CPU only"));
-        }
-        if let Some(file) = &request.artifacts.gguf {
-            let tape = Recorder::default();
-            let session = quantised::open_session(request, &device, file, false, Some(tape.clone()))?;
-            return Ok(Box::new(RecordedSession { session, tape }));
+            return Err(CaseFailure::unsupported("candle's operators can be timed on the CPU only"));
         }
         let spans = native::Spans::default();
         if let Some(session) = native::open_profiled(request, &device, &spans)? {
             return Ok(Box::new(RecordedSession { session, tape: spans }));
         }
         let tape = Recorder::default();
-        Ok(Box::new(RecordedSession { session: open_graphs(request, device, Some(&tape))?, tape }))
+        Ok(Box::new(RecordedSession { session: open_files(request, device, Some(&tape))?, tape }))
     }
 }
 
-#[cfg_attr(not(feature = "candle-onnx"), allow(unused_variables, reason = "there are no graphs then"))]
-fn open_graphs(
+/// A session of the model's GGUF file, or else of its graphs. The operators of its calls are noted by the recorder, if there is one.
+fn open_files(
     request: &LoadRequest<'_>,
     device: Device,
     recorder: Option<&Recorder>,
 ) -> Result<Box<dyn Session>, CaseFailure> {
+    if let Some(file) = &request.artifacts.gguf {
+        return quantised::open_session(request, &device, file, false, recorder.cloned());
+    }
+    let no_module = if cfg!(feature = "candle-transformers") {
+        "candle has no module of this model"
+    } else {
+        "this build of candle has no module of this model, which one with `--features candle-transformers` may have"
+    };
     if !device.is_cpu() {
-        return Err(CaseFailure::unsupported(
-            "candle-onnx computes on the CPU only, and candle has no module of this model",
-        ));
+        return Err(CaseFailure::unsupported(format!("{no_module}, and candle-onnx computes on the CPU only")));
     }
     #[cfg(feature = "candle-onnx")]
     return evaluated::open_session(request, device, recorder);
     #[cfg(not(feature = "candle-onnx"))]
-    return Err(CaseFailure::unsupported(
-        "this build of candle has no module of this model; one with `--features candle-transformers` may have it, and one with `--features \
-         candle-onnx` evaluates its graph",
-    ));
+    return Err(CaseFailure::unsupported(format!(
+        "{no_module}; a build with `--features candle-onnx` evaluates its graph"
+    )));
 }

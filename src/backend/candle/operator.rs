@@ -10,6 +10,7 @@ use candle_nn::ops::{layer_norm, layer_norm_slow};
 use candle_onnx::onnx::{AttributeProto, NodeProto};
 
 use super::spatial;
+use super::tensor::add_bias;
 
 /// A node that runs without `candle-onnx`.
 pub struct Operator {
@@ -45,10 +46,7 @@ impl Operator {
         let constant = |index: usize| node.input.get(index).and_then(|name| constants.get(name));
         let of_rank = |index: usize, rank: usize| constant(index).filter(|tensor| tensor.rank() == rank).cloned();
         // The input may be absent, but it must not be computed.
-        let optional = |index: usize| match node.input.get(index) {
-            Some(name) if !name.is_empty() => constants.get(name).map(|tensor| Some(tensor.clone())),
-            _ => Some(None),
-        };
+        let optional = |index| if has_input(node, index) { constant(index).cloned().map(Some) } else { Some(None) };
         match node.op_type.as_str() {
             "MatMul" => linear(of_rank(1, 2)?, None),
             "Gemm" => {
@@ -58,7 +56,7 @@ impl Operator {
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
             "ConvTranspose" => spatial::conv_transpose(node, constant(1)?, optional(2)?),
-            // `candle-onnx` refuses listed indices if the input is not contiguous, and has at most tables of them.
+            // `candle-onnx` refuses a list of indices if the input is not contiguous, and indices of more than two dimensions.
             "Gather" => {
                 let places = constant(1).filter(|places| places.rank() > 0)?;
                 let (shape, axis) = (places.dims().to_vec(), int(node, "axis", 0));
@@ -71,7 +69,7 @@ impl Operator {
                 };
                 is_counted_from_front.then(|| Operator::new("Gather", select))?
             }
-            // `candle-onnx` takes the end for a part of the shape.
+            // `candle-onnx` includes the end in the shape.
             "Shape" if attribute(node, "start").or(attribute(node, "end")).is_some() => {
                 let (start, end) = (int(node, "start", 0), int(node, "end", i64::MAX));
                 Operator::new("Shape", move |input| {
@@ -124,13 +122,13 @@ fn linear(weight: Tensor, bias: Option<Tensor>) -> Option<Operator> {
     Operator::new("MatMul/Gemm", move |input| {
         let rows = input.elem_count() / input.dim(D::Minus1)?.max(1);
         if input.rank() <= 2 || rows == 0 {
-            return add(input.broadcast_matmul(&weight)?, &bias);
+            return add_bias(input.broadcast_matmul(&weight)?, &bias);
         }
         let (features, outputs) = weight.dims2()?;
         let mut shape = input.dims().to_vec();
         shape.pop();
         shape.push(outputs);
-        add(input.reshape((rows, features))?.matmul(&weight)?.reshape(shape)?, &bias)
+        add_bias(input.reshape((rows, features))?.matmul(&weight)?.reshape(shape)?, &bias)
     })
 }
 
@@ -138,8 +136,7 @@ fn linear(weight: Tensor, bias: Option<Tensor>) -> Option<Operator> {
 fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let all = |name: &str, value: i64| ints(node, name).iter().all(|&given| given == value);
     let pads = ints(node, "pads");
-    let is_explicit = attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET");
-    if !is_explicit || pads.iter().any(|&pad| pad < 0) {
+    if !has_own_pads(node) || pads.iter().any(|&pad| pad < 0) {
         return None;
     }
     if !all("strides", 1) {
@@ -157,10 +154,11 @@ fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Opera
         [before, after] => [before as usize, after as usize],
         _ => return None,
     };
-    if spatial.len() != 1 || channels_in != 1 || group != channels_out as i64 {
+    let &[length] = spatial else { return None };
+    if length == 0 || channels_in != 1 || group != channels_out as i64 {
         return None;
     }
-    let taps = (0..spatial[0]).map(|tap| weight.narrow(2, tap, 1)?.reshape((channels_out, 1)));
+    let taps = (0..length).map(|tap| weight.narrow(2, tap, 1)?.reshape((channels_out, 1)));
     let dilation = usize::try_from(ints(node, "dilations").first().copied().unwrap_or(1)).ok()?;
     depthwise(taps.collect::<Result<_>>().ok()?, bias, padding, dilation)
 }
@@ -173,7 +171,7 @@ fn pointwise(weight: Tensor, bias: Option<Tensor>) -> Option<Operator> {
         let weights = weight.broadcast_left(batch_size)?;
         let output = weights.matmul(&input.contiguous()?.reshape((batch_size, channels, ()))?)?;
         shape[1] = weight.dim(0)?;
-        add(output, &bias)?.reshape(shape)
+        add_bias(output, &bias)?.reshape(shape)
     })
 }
 
@@ -186,20 +184,23 @@ fn depthwise(taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilat
         let mut products =
             products.map(|(tap, weight)| padded.narrow(2, tap * dilation, length)?.broadcast_mul(weight));
         let first = products.next().unwrap_or_else(|| input.zeros_like())?;
-        add(products.try_fold(first, |sum, product| sum + product?)?, &bias)
+        add_bias(products.try_fold(first, |sum, product| sum + product?)?, &bias)
     })
-}
-
-pub fn add(output: Tensor, bias: &Option<Tensor>) -> Result<Tensor> {
-    match bias {
-        Some(bias) => output.broadcast_add(bias),
-        None => Ok(output),
-    }
 }
 
 /// The name of a node; that of its first output if it has none.
 pub fn name_of(node: &NodeProto) -> String {
     if node.name.is_empty() { node.output.first().cloned().unwrap_or_default() } else { node.name.clone() }
+}
+
+/// Whether the padding is that of the attribute `pads`.
+pub fn has_own_pads(node: &NodeProto) -> bool {
+    attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET")
+}
+
+/// Whether the node has an input at a place, which may be left out.
+pub fn has_input(node: &NodeProto, place: usize) -> bool {
+    node.input.get(place).is_some_and(|name| !name.is_empty())
 }
 
 pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
@@ -319,7 +320,8 @@ mod tests {
 
     #[test]
     fn other_nodes_are_left_to_candle_onnx() {
-        let kernel = [("w", ramp(&[4, 2, 1])), ("k", ramp(&[3, 1, 5])), ("m", ramp(&[3, 4]))];
+        let empty = ("empty", ramp(&[3, 1, 0]));
+        let kernel = [("w", ramp(&[4, 2, 1])), ("k", ramp(&[3, 1, 5])), ("m", ramp(&[3, 4])), empty];
         let conv = |kernel: &str, attributes: Vec<AttributeProto>| NodeProto {
             attribute: attributes,
             ..node("Conv", &["x", kernel], &["y"])
@@ -328,6 +330,7 @@ mod tests {
         assert!(of(&conv("w", vec![ints_attribute("pads", &[1, 1])]), &kernel).is_none());
         assert!(of(&conv("w", vec![int_attribute("group", 2)]), &kernel).is_none());
         assert!(of(&conv("k", vec![int_attribute("group", 3), ints_attribute("strides", &[2])]), &kernel).is_none());
+        assert!(of(&conv("empty", vec![int_attribute("group", 3)]), &kernel).is_none());
         assert!(of(&node("MatMul", &["x", "other"], &["y"]), &kernel).is_none());
         assert!(of(&node("Gemm", &["x", "m", "other"], &["y"]), &kernel).is_none());
         let mut scaled = node("Gemm", &["x", "m"], &["y"]);

@@ -11,7 +11,7 @@ use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
 use super::forms;
 use super::graph::Segment;
-use super::operator::{Operator, attribute, int, name_of};
+use super::operator::{Operator, attribute, has_input, int, name_of};
 use crate::backend::recorder::Recorder;
 use crate::definition::CaseFailure;
 use crate::run_data::OperatorCall;
@@ -170,7 +170,7 @@ impl Step {
 }
 
 /// The nodes that the outputs of a graph need, in its order.
-fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
+pub fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
     let mut read: BTreeSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
     let mut nodes = Vec::new();
     for node in graph.node.iter().rev() {
@@ -183,9 +183,8 @@ fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
     nodes
 }
 
-/// What of a node `candle-onnx` would not look at, and compute something else.
+/// The property of a node that `candle-onnx` ignores, so that it would compute something else.
 pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
-    let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
     match node.op_type.as_str() {
         "MaxPool" | "AveragePool" if int(node, "ceil_mode", 0) != 0 => Some("a size that is rounded up in this form"),
         "MaxPool" | "AveragePool" if attribute(node, "strides").is_none() => {
@@ -194,7 +193,7 @@ pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
         "Resize" if attribute(node, "keep_aspect_ratio_policy").is_some_and(|policy| policy.s != b"stretch") => {
             Some("a size that keeps the ratio of height and width")
         }
-        "ReduceMean" | "ReduceL2" if is_given(1) => Some("axes that are computed"),
+        "ReduceMean" | "ReduceL2" if has_input(node, 1) => Some("axes that are computed"),
         "ScatterND" => {
             let reduction = &attribute(node, "reduction")?.s;
             (!matches!(reduction.as_slice(), b"none" | b"add")).then_some("this reduction")
@@ -203,8 +202,8 @@ pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
     }
 }
 
-/// The first node in the subgraphs of a node that `candle-onnx`, which evaluates them alone, would compute as something else, and what it
-/// would not look at.
+/// The first node in the subgraphs of a node that `candle-onnx` would compute as something else, and the property that it ignores.
+/// Subgraphs are evaluated by `candle-onnx` alone.
 fn wrong_in_subgraph<'a>(
     node: &'a NodeProto,
     constants: &HashMap<String, Tensor>,

@@ -4,7 +4,8 @@
 use candle_core::{DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, add, attribute, given, int, ints};
+use super::operator::{Operator, attribute, given, has_own_pads, int, ints};
+use super::tensor::add_bias;
 
 /// A number for the height and one for the width, of an attribute with a number per axis. A single axis is the width.
 fn pair(values: &[i64], rank: usize, usual: usize) -> Option<[usize; 2]> {
@@ -23,8 +24,7 @@ fn are_usable(numbers: [usize; 2]) -> bool {
 /// parts, moved by whole strides.
 pub fn conv_transpose(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let rank = weight.rank().checked_sub(2).filter(|rank| [1, 2].contains(rank))?;
-    let is_explicit = attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET");
-    if !is_explicit || int(node, "group", 1) != 1 || attribute(node, "output_shape").is_some() {
+    if !has_own_pads(node) || int(node, "group", 1) != 1 || attribute(node, "output_shape").is_some() {
         return None;
     }
     let of_node = |name: &str, usual: usize| pair(ints(node, name), rank, usual);
@@ -68,7 +68,7 @@ pub fn conv_transpose(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -
             let missing = (before[axis] + size).saturating_sub(output.dim(2 + axis)?);
             output.pad_with_zeros(2 + axis, 0, missing)?.narrow(2 + axis, before[axis], size)
         };
-        let output = add(cut(cut(sum, 0)?, 1)?, &bias)?;
+        let output = add_bias(cut(cut(sum, 0)?, 1)?, &bias)?;
         if rank == 1 { output.squeeze(2) } else { Ok(output) }
     })
 }
@@ -118,7 +118,7 @@ pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tenso
         let size = |axis: usize| -> Result<usize> {
             Ok(padded.dim(2 + axis)?.saturating_sub(kernel[axis]) / strides[axis] + 1)
         };
-        add(output.narrow(2, 0, size(0)?)?.narrow(3, 0, size(1)?)?, &bias)
+        add_bias(output.narrow(2, 0, size(0)?)?.narrow(3, 0, size(1)?)?, &bias)
     })
 }
 
@@ -139,9 +139,8 @@ pub fn pool(node: &NodeProto) -> Option<Operator> {
         return None;
     }
     let all = |name: &str, value: i64| ints(node, name).iter().all(|&given| given == value);
-    let is_explicit = attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET");
     let (strides, kernel) = (pair(ints(node, "strides"), 2, 1)?, pair(ints(node, "kernel_shape"), 2, 0)?);
-    if !is_explicit || !all("pads", 0) || !all("dilations", 1) || strides.contains(&0) || kernel.contains(&0) {
+    if !has_own_pads(node) || !all("pads", 0) || !all("dilations", 1) || strides.contains(&0) || kernel.contains(&0) {
         return None;
     }
     let name = if node.op_type == "MaxPool" { "MaxPool" } else { "AveragePool" };
@@ -160,8 +159,8 @@ pub fn pool(node: &NodeProto) -> Option<Operator> {
 }
 
 /// Bilinear resizing of the height and width, or with the nearest place before, to sizes or by factors that may be computed.
-/// `candle-onnx` has the latter only, and does not look at factors of the batch and channels, nor at what a factor is where it gives no
-/// whole size.
+/// `candle-onnx` has the latter only. It ignores factors of the batch and the channels, and takes the ratio of the sizes for the factor
+/// where a factor gives no whole size.
 pub fn resize(node: &NodeProto) -> Option<Operator> {
     let text = |name: &str, usual: &'static str| match attribute(node, name) {
         Some(attribute) => String::from_utf8_lossy(&attribute.s).into_owned(),

@@ -29,7 +29,7 @@ pub fn device_of(name: &str) -> Result<Device, CaseFailure> {
     }
 }
 
-/// The dtype of case ids; `None` for element types that are no dtype of a case.
+/// The dtype of case ids. Returns `None` for element types that are no dtype of a case.
 pub fn dtype_of(dtype: DType) -> Option<Dtype> {
     match dtype {
         DType::F32 => Some(Dtype::F32),
@@ -49,6 +49,14 @@ pub fn placement(request: &LoadRequest<'_>, effective_dtype: Option<Dtype>, exec
         executor: Some(executor),
         serves_other_sizes: true,
         ..Placement::default()
+    }
+}
+
+/// Adds a bias if there is one.
+pub fn add_bias(output: Tensor, bias: &Option<Tensor>) -> candle_core::Result<Tensor> {
+    match bias {
+        Some(bias) => output.broadcast_add(bias),
+        None => Ok(output),
     }
 }
 

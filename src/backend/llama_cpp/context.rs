@@ -143,7 +143,7 @@ impl Context {
         let length = length.next_multiple_of(256);
         let sizes = u32::try_from(sequences).ok().zip(u32::try_from(length).ok());
         let sizes = sizes.and_then(|(count, positions)| Some((count, count.checked_mul(positions)?)));
-        let (count, all) = sizes.ok_or_else(|| CaseFailure::failed("more positions than llama.cpp counts"))?;
+        let (count, all) = sizes.ok_or_else(|| CaseFailure::failed("too many positions for llama.cpp"))?;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX).min(512);
         let is_cpu = device_kind(device) == "cpu";
         let open = || {
@@ -169,7 +169,7 @@ impl Context {
                 (!context.is_null()).then_some(context)
             }
         };
-        let context = told(open, "it makes no context")?;
+        let context = told(open, "a context cannot be made")?;
         // SAFETY: the context was made.
         let memory = unsafe { (functions.llama_get_memory)(context) };
         let mut made = Context {
@@ -227,7 +227,9 @@ impl Context {
         if is_done {
             return Ok(());
         }
-        Err(CaseFailure::unsupported("the model's memory cannot go back to the prompt, which decoding begins at again"))
+        Err(CaseFailure::unsupported(
+            "decoding begins again at the prompt, and the model's memory cannot go back to it",
+        ))
     }
 
     /// Computes these tokens after those that their sequences have.
@@ -247,7 +249,10 @@ impl Context {
                 )));
             }
             if position >= self.length || sequence >= self.sequences {
-                return Err(CaseFailure::failed(format!("a sequence has {} positions", self.length)));
+                return Err(CaseFailure::failed(format!(
+                    "position {position} of sequence {sequence}, and llama.cpp's cache has {} positions of {} sequences",
+                    self.length, self.sequences
+                )));
             }
             self.tokens.push(token);
             self.positions.push(number(position)?);
@@ -321,5 +326,5 @@ pub(super) fn c_path(path: &Path) -> Result<CString, CaseFailure> {
 }
 
 fn number(count: usize) -> Result<i32, CaseFailure> {
-    i32::try_from(count).map_err(|_| CaseFailure::failed("more than llama.cpp counts"))
+    i32::try_from(count).map_err(|_| CaseFailure::failed(format!("{count} is too large a number for llama.cpp")))
 }

@@ -9,7 +9,7 @@ use once_cell::sync::OnceCell;
 
 use super::declarations::{Device, Functions, Registration, ThreadPools};
 use super::log::{last_kernels, log};
-use crate::backend::installed::{Installed, Search, file_beginning};
+use crate::backend::installed::{Search, file_beginning};
 use crate::backend::native_library::{broken, text_of};
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
@@ -43,23 +43,23 @@ unsafe impl Send for Llama {}
 unsafe impl Sync for Llama {}
 
 /// The folder of the library: that of `INFERBENCH_LLAMA_LIBRARY`, or of `inferbench setup`.
-pub(super) fn folder() -> Result<Installed, CaseFailure> {
+pub(super) fn folder() -> Result<PathBuf, CaseFailure> {
     let of_setup = || Some(Paths::find().native().join("llama-cpp"));
     let search = Search { key: "llama-cpp", variable: Some(VARIABLE), environment: None };
-    let missing = |at: &Path| {
-        CaseFailure::unavailable(format!(
-            "llama.cpp is not in {}; get it with `{}`, or set {VARIABLE} to a folder with the libraries of llama.cpp {RELEASE}",
-            at.display(),
-            Paths::find().setup_command("llama-cpp")
-        ))
-    };
-    let found = search.find(|_| None, of_setup).ok_or_else(|| missing(Path::new("")))?;
-    if file_beginning(&found.path, LLAMA).is_some() { Ok(found) } else { Err(missing(&found.path)) }
+    let found = search.find(|_| None, of_setup).map(|found| found.path).unwrap_or_default();
+    if file_beginning(&found, LLAMA).is_some() {
+        return Ok(found);
+    }
+    Err(CaseFailure::unavailable(format!(
+        "llama.cpp is not in {}; get it with `{}`, or set {VARIABLE} to a folder with the libraries of llama.cpp {RELEASE}",
+        found.display(),
+        Paths::find().setup_command("llama-cpp")
+    )))
 }
 
 /// The file of the library.
 pub(super) fn file() -> Result<PathBuf, CaseFailure> {
-    let folder = folder()?.path;
+    let folder = folder()?;
     Ok(file_beginning(&folder, LLAMA).unwrap_or(folder))
 }
 
@@ -70,7 +70,7 @@ pub(super) fn file() -> Result<PathBuf, CaseFailure> {
 pub(super) fn llama() -> Result<&'static Llama, CaseFailure> {
     static LLAMA_CPP: OnceCell<Llama> = OnceCell::new();
     let open = || {
-        let folder = folder()?.path;
+        let folder = folder()?;
         let opened = load(&folder).with_context(|| format!("llama.cpp in {}", folder.display()));
         opened.map_err(|why| CaseFailure::unavailable(format!("{why:#}")))
     };

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use self::context::{LoadedModel, c_path};
 use self::library::{devices_of, ggml_name, llama};
 use self::log::told;
-use self::session::{DTYPES, LlamaSession};
+use self::session::LlamaSession;
 use self::settings::Settings;
 use crate::backend::artifact::names;
 use crate::backend::cuda::cuda_environment;
@@ -28,11 +28,14 @@ use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index,
 use crate::fixture::{GgufForm, Reads};
 use crate::gguf::Architecture;
 
+/// The dtypes in which weights of f32 are written.
+const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+
 pub struct LlamaCpp;
 
 impl Backend for LlamaCpp {
     fn devices(&self) -> Vec<DeviceReport> {
-        let folder = library::folder().map(|folder| folder.path);
+        let folder = library::folder();
         let found = |device: &str| {
             let shown = folder.as_ref().map_err(CaseFailure::clone)?;
             let missing =
@@ -53,9 +56,7 @@ impl Backend for LlamaCpp {
     /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![("GGML_NO_BACKTRACE", "1".into())];
-        if device_kind(device) == "cuda" {
-            variables.extend(cuda_environment());
-        }
+        variables.extend(cuda_environment(device));
         variables
     }
 
@@ -92,14 +93,12 @@ impl Backend for LlamaCpp {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        let settings = Settings::of(request.dtype)?;
-        Ok(Box::new(LlamaSession::load(request, file_of(request)?, settings)?))
+        Ok(Box::new(open(request)?))
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         let tape = Recorder::default();
-        let session = LlamaSession::load(request, file_of(request)?, Settings::of(request.dtype)?)?;
-        let session = Box::new(session.watched_by(tape.clone()));
+        let session = Box::new(open(request)?.watched_by(tape.clone()));
         Ok(Box::new(RecordedSession { session, tape }))
     }
 
@@ -112,6 +111,10 @@ impl Backend for LlamaCpp {
         quantise(&file, &in_f32, GgufForm::F32)?;
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
     }
+}
+
+fn open(request: &LoadRequest<'_>) -> Result<LlamaSession, CaseFailure> {
+    LlamaSession::load(request, file_of(request)?, Settings::of(request.dtype)?)
 }
 
 fn file_of(request: &LoadRequest<'_>) -> Result<PathBuf, CaseFailure> {

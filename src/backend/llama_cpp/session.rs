@@ -443,9 +443,6 @@ impl Session for LlamaSession {
     }
 }
 
-/// The dtypes in which weights of f32 are written.
-pub(super) const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
-
 #[cfg(test)]
 mod tests {
     use super::*;

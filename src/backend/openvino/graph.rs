@@ -106,8 +106,11 @@ impl OpenVinoRuntime {
         // Devices other than the CPU have no such property.
         let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
         if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads) {
-            let found =
-                format!("OpenVINO takes {threads} here; `--threads {}` asks for these", threads / self.instances);
+            let flags = match threads / self.instances {
+                0 => format!("--instances {threads} --threads 1"),
+                of_each => format!("--threads {of_each}"),
+            };
+            let found = format!("OpenVINO takes {threads} here; `{flags}` asks for these");
             return Err(asked(&format!("{} threads", self.threads), found));
         }
         Ok(())
@@ -331,10 +334,7 @@ impl Runtime for OpenVinoRuntime {
     }
 
     fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
-        match &self.profiled {
-            Some(profiled) => profiled.time("hand over tensors", || self.infer(graph, inputs)),
-            None => self.infer(graph, inputs),
-        }
+        self.timed("hand over tensors", || self.infer(graph, inputs))
     }
 
     fn compilation(&self, graph: &Graph) -> Option<Duration> {
@@ -342,14 +342,19 @@ impl Runtime for OpenVinoRuntime {
     }
 
     fn greedy(&self, logits: &Value) -> Result<Value, CaseFailure> {
-        match &self.profiled {
-            Some(profiled) => profiled.time("choose the next token", || self.largest(logits)),
-            None => self.largest(logits),
-        }
+        self.timed("choose the next token", || self.largest(logits))
     }
 }
 
 impl OpenVinoRuntime {
+    /// Runs a part of a call that this program does itself, and notes it if the session is profiled.
+    fn timed<O>(&self, operator: &'static str, run: impl FnOnce() -> O) -> O {
+        match &self.profiled {
+            Some(profiled) => profiled.time(operator, run),
+            None => run(),
+        }
+    }
+
     fn infer(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
         let shapes =
             if graph.has_open_sizes { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };

@@ -23,7 +23,7 @@ static PLACE: OnceCell<Option<&'static Path>> = OnceCell::new();
 /// Makes this process one of the library of an environment, or of the one that is used here.
 pub(super) fn use_place(place: Option<&'static Path>) -> Result<(), CaseFailure> {
     let is_own = *PLACE.get_or_init(|| place) == place;
-    if is_own { Ok(()) } else { Err(CaseFailure::failed("a process loads one OpenVINO")) }
+    if is_own { Ok(()) } else { Err(CaseFailure::failed("a process can load only one OpenVINO")) }
 }
 
 /// The library: that of `INFERBENCH_OPENVINO_LIBRARY`, of a Python environment, or of `inferbench setup`.
@@ -34,16 +34,19 @@ pub(super) fn library(place: Option<&Path>) -> Result<Installed, CaseFailure> {
         Some(file_beginning(&folder, LIBRARY).unwrap_or_else(|| folder.join("libopenvino_c")))
     };
     let search = Search { key: "openvino", variable: Some("INFERBENCH_OPENVINO_LIBRARY"), environment: place };
-    let missing = |at: &Path| {
-        CaseFailure::unavailable(format!(
+    let found = search.find(in_environment, of_setup);
+    if let Some(found) = found.as_ref().filter(|found| found.path.is_file()) {
+        return Ok(found.clone());
+    }
+    Err(CaseFailure::unavailable(match place {
+        Some(place) => format!("OpenVINO is not in {}: install the package openvino there", place.display()),
+        None => format!(
             "OpenVINO is not at {}; get it with `{}`, or by `pip install openvino` in an active environment, or set \
              INFERBENCH_OPENVINO_LIBRARY to a libopenvino_c of yours",
-            at.display(),
+            found.map(|found| found.path).unwrap_or_default().display(),
             Paths::find().setup_command("openvino")
-        ))
-    };
-    let found = search.find(in_environment, of_setup).ok_or_else(|| missing(place.unwrap_or(Path::new(""))))?;
-    if found.path.is_file() { Ok(found) } else { Err(missing(&found.path)) }
+        ),
+    }))
 }
 
 /// OpenVINO's build number, such as `2026.4.1-22982-…`, after the library was loaded.
@@ -112,6 +115,13 @@ impl From<InferenceError> for CaseFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_environment_lacks_is_to_be_installed_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = library(Some(folder.path())).unwrap_err().message;
+        assert!(message.ends_with(": install the package openvino there"), "{message}");
+    }
 
     #[test]
     fn a_number_of_a_device_is_written_as_openvino_has_it() {

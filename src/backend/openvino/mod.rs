@@ -56,9 +56,8 @@ impl Backend for OpenVino {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        use_place(self.place).ok()?;
-        let release = build_number().ok().and_then(|number| number.split('-').next());
-        Some(release.unwrap_or_default().into())
+        let number = use_place(self.place).and_then(|()| Ok(build_number()?)).unwrap_or_default();
+        Some(number.split('-').next().unwrap_or_default().into())
     }
 
     fn needs_one_shape(&self, _device: &str) -> bool {
@@ -81,9 +80,8 @@ impl Backend for OpenVino {
         if request.dtype != Dtype::I8 && !is_of_blocks {
             return Ok(None);
         }
-        use_place(self.place)?;
         let profiled = Profiled::default();
-        let mut session = open(request, Some(profiled.clone()))?;
+        let mut session = open(self.place, request, Some(profiled.clone()))?;
         let binding = session.bind(inputs)?;
         session.run(binding)?;
         let trace = trace::trace(&profiled.operators()?, &own_name(request.device))?;
@@ -95,26 +93,28 @@ impl Backend for OpenVino {
 
     fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let Some(artifacts) = dequantised(request, folder)? else { return Ok(None) };
-        use_place(self.place)?;
-        open(&LoadRequest { artifacts: &artifacts, ..*request }, None).map(Some)
+        open(self.place, &LoadRequest { artifacts: &artifacts, ..*request }, None).map(Some)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        use_place(self.place)?;
-        open(request, None)
+        open(self.place, request, None)
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         if request.device != "cpu" {
-            return Err(CaseFailure::unsupported("OpenVINO's times of operators are told on the CPU only"));
+            return Err(CaseFailure::unsupported("OpenVINO reports the times of operators on the CPU only"));
         }
-        use_place(self.place)?;
         let tape = Profiled::traced();
-        Ok(Box::new(RecordedSession { session: open(request, Some(tape.clone()))?, tape }))
+        Ok(Box::new(RecordedSession { session: open(self.place, request, Some(tape.clone()))?, tape }))
     }
 }
 
-fn open(request: &LoadRequest<'_>, profiled: Option<Profiled>) -> Result<Box<dyn Session>, CaseFailure> {
+fn open(
+    place: Option<&'static Path>,
+    request: &LoadRequest<'_>,
+    profiled: Option<Profiled>,
+) -> Result<Box<dyn Session>, CaseFailure> {
+    use_place(place)?;
     let mut core = core()?;
     let runtime = OpenVinoRuntime::new(&mut core, request, profiled)?;
     let parts = parts_of(request, Format::Onnx)?;

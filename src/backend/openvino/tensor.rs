@@ -10,7 +10,7 @@ pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let dimensions: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
     if dimensions.is_empty() {
         return Err(CaseFailure::unsupported(
-            "an input without dimensions, of which OpenVINO's C interface makes no tensor",
+            "an input has no dimensions, and OpenVINO's C interface makes no such tensors",
         ));
     }
     let shape = Shape::new(&dimensions)?;

@@ -1,7 +1,5 @@
 //! What OpenVINO's profiler says about the precision of products.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 
 use crate::backend::interface::Trace;
@@ -48,8 +46,7 @@ fn add(trace: &mut Trace, operator: String, kernel: &str) {
         };
         trace.products.entry(dtype).or_default().insert(operator.clone());
     }
-    let on_device: &mut BTreeMap<String, usize> = trace.nodes.entry(trace.asked_for.clone()).or_default();
-    *on_device.entry(operator).or_default() += 1;
+    *trace.nodes.entry(trace.asked_for.clone()).or_default().entry(operator).or_default() += 1;
 }
 
 #[cfg(test)]

@@ -76,11 +76,7 @@ impl Backend for Ort {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        match device_kind(device) {
-            "webgpu" => webgpu_environment(),
-            "cuda" | "tensorrt" => cuda_environment(),
-            _ => Vec::new(),
-        }
+        if device_kind(device) == "webgpu" { webgpu_environment() } else { cuda_environment(device) }
     }
 
     fn library_version(&self, device: &str) -> Option<String> {

@@ -33,10 +33,11 @@ const ADDED: [(u32, usize); 5] = [
 fn entry(library: &Path) -> Result<&'static OrtApiBase> {
     // SAFETY: loading ONNX Runtime runs no code but its initialisers, and the symbol is its stable entry point.
     unsafe {
-        let loaded = libloading::Library::new(library).with_context(|| library.display().to_string())?;
+        let name = || library.display().to_string();
+        let loaded = libloading::Library::new(library).with_context(name)?;
         let entry: libloading::Symbol<unsafe extern "C" fn() -> *const OrtApiBase> =
-            loaded.get(b"OrtGetApiBase").with_context(|| library.display().to_string())?;
-        let base = entry().as_ref().with_context(|| library.display().to_string())?;
+            loaded.get(b"OrtGetApiBase").with_context(name)?;
+        let base = entry().as_ref().with_context(name)?;
         std::mem::forget(loaded);
         Ok(base)
     }
@@ -54,7 +55,7 @@ pub fn minor_of(version: &str) -> Option<u32> {
     version.strip_prefix("1.")?.split('.').next()?.parse().ok()
 }
 
-static TABLE: OnceCell<(&'static OrtApi, usize)> = OnceCell::new();
+static TABLE: OnceCell<&'static OrtApi> = OnceCell::new();
 
 /// Lets the crate use a library of that minor version, which is older than those that it loads itself.
 ///
@@ -64,8 +65,11 @@ pub fn use_library(library: &Path, minor: u32) -> Result<()> {
     let base = entry(library)?;
     // SAFETY: ONNX Runtime returns a table of the asked version, or null.
     let own = unsafe { (base.GetApi)(minor).as_ref() }.with_context(|| library.display().to_string())?;
+    // Something else has failed since, and whoever tries again has to see what.
+    if TABLE.get().is_some_and(|used| ptr::eq(*used, own)) {
+        return Ok(());
+    }
     let length = ADDED.iter().find(|(since, _)| *since > minor).map_or(size_of::<OrtApi>(), |(_, begin)| *begin);
-    ensure!(TABLE.set((own, length)).is_ok(), "a process uses one ONNX Runtime");
     let mut table = MaybeUninit::<OrtApi>::uninit();
     // SAFETY: the table consists of pointers to functions: the library's own up to `length`, which its version has, and `missing`.
     let mut table = unsafe {
@@ -87,7 +91,7 @@ pub fn use_library(library: &Path, minor: u32) -> Result<()> {
         table.SessionGetMemoryInfoForOutputs = memory_of_host;
         table.MemoryInfoGetDeviceMemType = usual_memory;
     }
-    ensure!(ort::set_api(table), "a process uses one ONNX Runtime");
+    ensure!(ort::set_api(table) && TABLE.set(own).is_ok(), "a process can use only one ONNX Runtime");
     Ok(())
 }
 
@@ -114,7 +118,7 @@ unsafe extern "system" fn editor() -> *const OrtModelEditorApi {
 }
 
 fn own() -> &'static OrtApi {
-    TABLE.get().expect("the table was made with it").0
+    TABLE.get().expect("the table was made with it")
 }
 
 /// In the place of each function that the library lacks.

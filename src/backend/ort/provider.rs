@@ -72,7 +72,9 @@ impl Located {
     fn how_to_add(&self) -> String {
         let get = |part: &str| format!("get it with `{}`", Paths::find().setup_command(part));
         match self.device.as_str() {
-            "cpu" if self.place.is_some() => "install the package onnxruntime there".into(),
+            device if self.place.is_some() && (device == "cpu" || self.setup) => {
+                format!("install the package {} there", self.package)
+            }
             "cpu" => format!("{}, or by `pip install onnxruntime` in an active environment", get("ort")),
             device if self.setup => get(&format!("--device {device}")),
             _ => format!("set ORT_DYLIB_PATH to a library that was built with {}", self.name),
@@ -99,13 +101,18 @@ impl Located {
         search.find(in_environment, of_setup)
     }
 
-    /// The provider's own library, if it is a plugin.
+    /// The folder of the Python package with the plugin.
+    fn plugin_package(&self) -> &'static str {
+        if self.device == "qnn" { "onnxruntime_qnn" } else { "onnxruntime_ep_webgpu" }
+    }
+
+    /// The provider's own library, if it is a plugin. `None` also if it can be in one environment only, which does not have it.
     fn plugin_library(&self) -> Option<PathBuf> {
         let plugin = self.plugin.as_ref()?;
         let (_, file) = plugin.split_once('/')?;
         let in_environment = |environment: &PythonEnvironment| {
-            let package = if self.device == "qnn" { "onnxruntime_qnn" } else { "onnxruntime_ep_webgpu" };
-            environment.package(package).map(|folder| folder.join(file)).filter(|file| file.is_file())
+            let folder = environment.package(self.plugin_package())?;
+            Some(folder.join(file)).filter(|file| file.is_file())
         };
         let of_setup = || Some(Paths::find().native().join(plugin));
         let key = format!("ort plugin {}", self.device);
@@ -125,15 +132,26 @@ impl Located {
             library.with_context(|| format!("ONNX Runtime{with} is not in {place}; {}", self.how_to_add()))?;
         let path = &library.path;
         ensure!(
+            library.origin != Origin::Variable || path.is_file(),
+            "ORT_DYLIB_PATH is {}, which is no file: it names the library of an ONNX Runtime{with}",
+            path.display()
+        );
+        ensure!(
             !path.is_dir(),
             "the package in {} has no library of ONNX Runtime: those for Linux have it since 1.19; install a later release there",
             path.display()
         );
         ensure!(path.is_file(), "ONNX Runtime{with} is not at {}; {}", path.display(), self.how_to_add());
-        if let Some(plugin) = self.plugin_library().filter(|plugin| !plugin.is_file()) {
-            bail!("the plugin {} is not there; {}", plugin.display(), self.how_to_add());
+        match self.plugin_library() {
+            Some(plugin) if !plugin.is_file() => {
+                bail!("the plugin {} is not there; {}", plugin.display(), self.how_to_add())
+            }
+            None if self.plugin.is_some() => {
+                let package = self.plugin_package().replace('_', "-");
+                bail!("{} is not in {place}; install the package {package} there", self.name)
+            }
+            _ => Ok(library),
         }
-        Ok(library)
     }
 
     /// Whether only a process of its own shows that it computes: another's library may be broken, or too old.
@@ -293,4 +311,19 @@ fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
     let emulator = || Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so").display().to_string();
     options.entry("backend_path".into()).or_insert_with(emulator);
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_environment_lacks_is_to_be_installed_there() {
+        let advice = |device: &str| {
+            let provider = provider_of(device, Some(Path::new("/nowhere"))).unwrap();
+            provider.check().unwrap_err().to_string()
+        };
+        assert!(advice("cpu").ends_with("; install the package onnxruntime there"), "{}", advice("cpu"));
+        assert!(advice("cuda").ends_with("; install the package onnxruntime-gpu there"), "{}", advice("cuda"));
+    }
 }

@@ -148,7 +148,8 @@ impl NamedSession {
         unsafe { ort::Error::result_from_status(status) }?;
         // ONNX Runtime has made the values for this call, and nobody else has them.
         let output = |value: *mut _| {
-            let value = NonNull::new(value).ok_or_else(|| CaseFailure::failed("a run without an output"))?;
+            let value =
+                NonNull::new(value).ok_or_else(|| CaseFailure::failed("an output of ONNX Runtime has no value"))?;
             Ok(Rc::new(Value { value, read: OnceCell::new() }))
         };
         outputs.into_iter().map(output).collect()

@@ -1,7 +1,7 @@
 //! A profiled session of ONNX Runtime: each graph writes its profile into a folder of its own when its session ends.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ pub struct OrtTape {
 }
 
 /// The folder of a graph's profile.
-pub fn folder_of(folder: &std::path::Path, graph: usize) -> PathBuf {
+pub fn folder_of(folder: &Path, graph: usize) -> PathBuf {
     folder.join(graph.to_string())
 }
 

@@ -57,12 +57,11 @@ pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>])
     match loaded {
         Err(failure) => drop(note("loads a model", Err(failure))),
         Ok((id, mut session)) => {
-            let is_loaded = note("loads a model", Ok(format!("on {}", session.placement().effective_device)));
+            note("loads a model", Ok(format!("on {}", session.placement().effective_device)));
             let mut tried = |what, does: fn(&mut OutsideSession, &[Vec<HostTensor>]) -> Result<String, CaseFailure>| {
                 note(what, within(WORK, id, NAME, || does(&mut session, ring)))
             };
-            let _ = is_loaded
-                && tried("gives the same outputs each time, and others for other inputs", outputs)
+            let _ = tried("gives the same outputs each time, and others for other inputs", outputs)
                 && tried("replaces a batch", replaced)
                 && tried("times calls", |session, _| timed(session))
                 && tried("has a clock that goes as fast as inferbench's", |session, _| clock(session));
@@ -81,10 +80,10 @@ fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
     let mut process = program.start()?;
     match process.ask_within::<Value>(ANSWER, &json!({ "verb": "no-such-verb" })) {
         Ok(_) => Err(CaseFailure::failed("it has answered the verb `no-such-verb`")),
-        Err(failure) => {
-            describe(&mut process).map_err(|_| failure.clone())?;
-            Ok(failure.message)
-        }
+        Err(failure) => match describe(&mut process) {
+            Ok(_) => Ok(failure.message),
+            Err(after) => Err(CaseFailure::failed(format!("{}; after that: {}", failure.message, after.message))),
+        },
     }
 }
 

@@ -15,8 +15,8 @@ use crate::fixture::HostTensor;
 const MAGIC: [u8; 4] = *b"IFB1";
 /// A header beyond this is none.
 const MOST_HEADER_BYTES: u32 = 64 << 20;
-/// How much of something that is no frame is shown.
-const SHOWN_BYTES: u64 = 120;
+/// How much of a header that cannot be read is shown.
+const SHOWN_CHARACTERS: usize = 120;
 
 /// Tensors with their names, in the order of a frame.
 pub(super) type NamedTensors = Vec<(String, HostTensor)>;
@@ -46,20 +46,14 @@ impl From<io::Error> for NoFrame {
 }
 
 /// Writes a frame. `header` is an object.
-pub(super) fn write_frame(
-    output: &mut impl Write,
-    header: &impl Serialize,
-    tensors: &[(String, HostTensor)],
-) -> io::Result<()> {
-    let mut header = serde_json::to_value(header)?;
+pub(super) fn write_frame(output: &mut impl Write, header: &Value, tensors: &[(String, HostTensor)]) -> io::Result<()> {
     let of_tensor = |(name, tensor): &(String, HostTensor)| TensorHeader {
         name: name.clone(),
         dtype: tensor.element_type().to_string(),
         shape: tensor.shape.clone(),
     };
-    if let Value::Object(fields) = &mut header {
-        fields.insert("tensors".into(), serde_json::to_value(tensors.iter().map(of_tensor).collect::<Vec<_>>())?);
-    }
+    let mut header = header.clone();
+    header["tensors"] = serde_json::to_value(tensors.iter().map(of_tensor).collect::<Vec<_>>())?;
     let header = serde_json::to_vec(&header)?;
     let payload: Vec<Vec<u8>> = tensors.iter().map(|(_, tensor)| tensor.data.to_bytes()).collect();
     let bytes: usize = payload.iter().map(Vec::len).sum();
@@ -77,10 +71,7 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     let mut read = 0;
     while read < begin.len() {
         match input.read(&mut begin[read..]) {
-            Ok(0) if read == 0 || begin[..read] == MAGIC[..read.min(4)] => {
-                return Err(NoFrame::Ended(io::ErrorKind::UnexpectedEof.into()));
-            }
-            Ok(0) => break,
+            Ok(0) => return Err(NoFrame::Ended(io::ErrorKind::UnexpectedEof.into())),
             Ok(more) => read += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
@@ -108,7 +99,7 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     let header = whole(input, length.into())?;
     let payload = whole(input, bytes)?;
     let other = |what: String| {
-        let shown: String = String::from_utf8_lossy(&header).chars().take(SHOWN_BYTES as usize).collect();
+        let shown: String = String::from_utf8_lossy(&header).chars().take(SHOWN_CHARACTERS).collect();
         NoFrame::Other(format!("a frame with the header {shown:?}: {what}"))
     };
     let mut fields: Value = serde_json::from_slice(&header).map_err(|error| other(error.to_string()))?;
@@ -162,7 +153,9 @@ mod tests {
         let said = |bytes: &[u8]| read_frame(&mut &*bytes).unwrap_err().to_string();
         assert_eq!(said(b"Loading the model\n"), "\"Loading the mode\", and no frame");
         assert_eq!(said(b"ok\n"), "\"ok\\n\", and no frame");
-        assert!(matches!(read_frame(&mut &b""[..]), Err(NoFrame::Ended(_))));
+        for cut in ["", "IFB1", "IFB1\0"] {
+            assert!(matches!(read_frame(&mut cut.as_bytes()), Err(NoFrame::Ended(_))), "{cut:?}");
+        }
         for (dtype, why) in [("f32", "x does not fit into the 0 bytes that are left"), ("float32", "u64, bool")] {
             let header = serde_json::json!({ "tensors": [{ "name": "x", "dtype": dtype, "shape": [usize::MAX, 2] }] });
             let text = serde_json::to_vec(&header).unwrap();

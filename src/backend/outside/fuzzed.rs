@@ -26,7 +26,7 @@ pub fn page(mut bytes: &[u8]) {
 pub fn worker(bytes: &[u8], request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
     let started = OutsideProcess::of_frames(bytes.to_vec());
     let mut process = started.map_err(|error| CaseFailure::unavailable(error.to_string()))?;
-    describe(&mut process)?.devices.iter().for_each(|device| drop(super::report(device)));
+    describe(&mut process)?.devices.iter().for_each(|device| drop(device.report()));
     let mut session = OutsideSession::load(process, request)?;
     let binding = session.bind(inputs)?;
     session.run_timed(&mut (0..3).map(|call| Turn { binding, is_first: call == 0 })).transpose()?;

@@ -11,8 +11,8 @@ use crate::machine::processes::STARTED_FOR;
 const GUARD: &str =
     r#"read -r said || kill -KILL -- "-$1"; for wait in 0 0.1 1; do sleep $wait; rm -rf -- "$2" && exit; done"#;
 
-/// Ends a worker's processes and removes its folder even if this process ends without a word. Where there is no `sh`, it removes the folder
-/// when it is dropped.
+/// Ends a worker's processes and removes its folder even if this process ends without a word. On Windows, the folder is removed only when the
+/// guard is dropped.
 pub(super) struct Guard {
     process: Option<Child>,
     _folder: Option<TempDir>,

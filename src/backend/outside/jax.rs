@@ -69,7 +69,7 @@ impl Backend for Jax {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+        cuda_environment(device)
     }
 
     fn needs_one_shape(&self, _device: &str) -> bool {
@@ -77,7 +77,7 @@ impl Backend for Jax {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        LIBRARY.version(self.place)
+        Some(LIBRARY.version(self.place))
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {

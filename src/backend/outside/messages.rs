@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::backend::artifact::parts_named;
 use crate::backend::generation::Lengths;
 use crate::backend::graphs::values_given;
-use crate::backend::interface::LoadRequest;
+use crate::backend::interface::{DeviceReport, LoadRequest};
 use crate::definition::{CaseFailure, Dtype, Origin, Part, Phase, Status, TensorSpec};
 use crate::fixture::PartFiles;
 use crate::onnx::Source;
@@ -87,6 +87,10 @@ impl OutsideDevice {
         let status = self.status.filter(|status| !status.is_measured()).unwrap_or(Status::Unavailable);
         let failure = |why| CaseFailure::new(status, why);
         self.missing.clone().map_or_else(|| Ok(self.detail.clone()), |why| Err(failure(why)))
+    }
+
+    pub fn report(&self) -> DeviceReport {
+        DeviceReport::certain(&self.device, self.availability())
     }
 }
 
@@ -199,10 +203,12 @@ pub(super) struct Loaded {
     /// The files that were loaded.
     #[serde(default)]
     pub files: Vec<PathBuf>,
+    #[serde(flatten)]
+    pub progress: Progress,
 }
 
-/// The fields that any answer may add: the times of compiling, tracing and the first call, the calls that were timed together, the dtype
-/// that computes, and a remark.
+/// The fields that the answers to `load`, `bind`, `run`, `outputs` and `follow` may add: the times of compiling, tracing and the first
+/// call, the calls that were timed together, the dtype that computes, and a remark.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {

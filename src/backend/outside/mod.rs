@@ -25,11 +25,3 @@ mod python;
 mod session;
 #[cfg(feature = "torch")]
 pub(super) mod torch;
-
-use self::messages::OutsideDevice;
-use super::interface::DeviceReport;
-
-/// A device as a process has described it.
-fn report(found: &OutsideDevice) -> DeviceReport {
-    DeviceReport::certain(&found.device, found.availability())
-}

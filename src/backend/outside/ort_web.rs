@@ -50,12 +50,16 @@ struct Browser {
 
 /// The browser of `INFERBENCH_BROWSER`, or of `scripts/setup browser`, whose runtime both need.
 fn browser() -> Result<Browser, String> {
+    let named = variable("INFERBENCH_BROWSER").map(PathBuf::from);
+    if let Some(named) = named.as_ref().filter(|named| !named.is_file()) {
+        return Err(format!("INFERBENCH_BROWSER is {}, which is no file: it names a Chromium", named.display()));
+    }
     let folder = Paths::find().native().join("browser");
     let how = format!("get it with `{}`", Paths::find().setup_command("browser"));
     if !folder.join("ort").is_dir() {
         return Err(format!("ONNX Runtime Web is not here; {how}"));
     }
-    let executable = variable("INFERBENCH_BROWSER").map_or_else(|| folder.join("chromium"), PathBuf::from);
+    let executable = named.unwrap_or_else(|| folder.join("chromium"));
     if !executable.is_file() {
         return Err(format!("there is no browser at {}; {how}", executable.display()));
     }
@@ -72,11 +76,12 @@ fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProc
     let mut command = Command::new(&executable);
     command.args(FLAGS.split_whitespace()).arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1");
     command.arg(format!("--user-data-dir={}", own.path().join("profile").display()));
-    match device {
-        "webgpu" => drop(command.args(["--enable-unsafe-webgpu", "--disable-gpu-watchdog"])),
-        "wasm" => drop(command.arg("--disable-gpu")),
-        _ => drop(command.arg("--enable-features=WebMachineLearningNeuralNetwork")),
-    }
+    let of_device: &[&str] = match device {
+        "webgpu" => &["--enable-unsafe-webgpu", "--disable-gpu-watchdog"],
+        "wasm" => &["--disable-gpu"],
+        _ => &["--enable-features=WebMachineLearningNeuralNetwork"],
+    };
+    command.args(of_device);
     command.arg(format!("{}?device={device}&threads={threads}", server.address()));
     for name in ["TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
         command.env(name, own.path());
@@ -119,9 +124,9 @@ impl Backend for OrtWeb {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let pins = std::fs::read_to_string(Paths::find().native().join(".browser.stamp")).ok()?;
-        let (_, version) = pins.split_once("onnxruntime-web-")?;
-        Some(format!("onnxruntime-web {}", version.split_once(".tgz")?.0))
+        let pins = std::fs::read_to_string(Paths::find().native().join(".browser.stamp")).unwrap_or_default();
+        let version = pins.split_once("onnxruntime-web-").and_then(|(_, rest)| rest.split_once(".tgz"));
+        Some(version.map_or_else(String::new, |(version, _)| format!("onnxruntime-web {version}")))
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

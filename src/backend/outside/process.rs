@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::frame::{NamedTensors, NoFrame, read_frame, write_frame};
 use crate::backend::DEBUG;
@@ -130,13 +129,13 @@ impl OutsideProcess {
         if written.is_some_and(|written| written.is_err()) { Err(self.ended()) } else { Ok(()) }
     }
 
-    /// Asks the process and waits for its answer. After an error that is not the process's own answer, nothing more can be asked.
+    /// Asks the process and waits for its answer. Once it has ended or has written something else than a frame, nothing more can be asked.
     ///
     /// # Errors
     /// What the process answers as an error; it has ended; its answer is not one of the protocol.
     pub(super) fn ask<T: DeserializeOwned>(
         &mut self,
-        request: &impl Serialize,
+        request: &Value,
         tensors: &[(String, HostTensor)],
     ) -> Result<(T, NamedTensors), CaseFailure> {
         let Some(input) = &mut self.input else {
@@ -164,7 +163,7 @@ impl OutsideProcess {
     }
 
     /// Sends a request that has no answer. A process that has ended does not get it.
-    pub(super) fn tell(&mut self, request: &impl Serialize) {
+    pub(super) fn tell(&mut self, request: &Value) {
         if let Some(input) = &mut self.input {
             let _ = write_frame(input, request, &[]);
         }
@@ -174,7 +173,7 @@ impl OutsideProcess {
     pub(super) fn ask_within<T: DeserializeOwned>(
         &mut self,
         limit: Duration,
-        request: &impl Serialize,
+        request: &Value,
     ) -> Result<T, CaseFailure> {
         let (id, name) = (self.child.id(), self.name.clone());
         within(limit, id, &name, || self.ask(request, &[]).map(|(answer, _)| answer))
@@ -269,9 +268,9 @@ pub(super) fn within<T>(
 impl Drop for OutsideProcess {
     fn drop(&mut self) {
         // A program that tidies up gets the time for it.
-        if let Some(input) = &mut self.input {
-            let _ = write_frame(input, &serde_json::json!({ "verb": "end" }), &[]);
-            self.input = None;
+        if self.input.is_some() {
+            self.tell(&json!({ "verb": "end" }));
+            self.close();
             self.wait(self.grace);
         }
         end_group(&mut self.child);

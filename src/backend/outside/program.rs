@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::messages::{Description, PROTOCOL};
+use super::messages::{Description, OutsideDevice, PROTOCOL};
 use super::process::OutsideProcess;
 use super::session::OutsideSession;
+use crate::backend::artifact::names;
+use crate::backend::cuda::cuda_environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
 
@@ -30,8 +32,9 @@ impl Program {
     }
 
     pub(super) fn start(&self) -> Result<OutsideProcess, CaseFailure> {
-        if self.command.trim().is_empty() {
-            let message = format!("the command of {} is empty: write a program with its arguments", self.name);
+        // With variables alone, `env` prints the environment.
+        if self.command.split_whitespace().all(|word| word.contains('=')) {
+            let message = format!("the command of {} has no program: write one with its arguments", self.name);
             return Err(CaseFailure::unavailable(message));
         }
         OutsideProcess::start(&self.name, shell(&self.command))
@@ -74,13 +77,13 @@ fn shell(command: &str) -> Command {
 impl Backend for Program {
     fn devices(&self) -> Vec<DeviceReport> {
         match self.describe() {
-            Ok(description) => description.devices.iter().map(super::report).collect(),
+            Ok(description) => description.devices.iter().map(OutsideDevice::report).collect(),
             Err(failure) => vec![DeviceReport::certain("cpu", Err(CaseFailure::unavailable(&failure.message)))],
         }
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        if device.starts_with("cuda") { crate::backend::cuda::cuda_environment() } else { Vec::new() }
+        cuda_environment(device)
     }
 
     fn needs_one_shape(&self, _device: &str) -> bool {
@@ -92,8 +95,7 @@ impl Backend for Program {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        let Description { name, version, .. } = self.describe().ok()?;
-        Some(format!("{name} {version}"))
+        Some(self.describe().map_or_else(|_| String::new(), |own| format!("{} {}", own.name, own.version)))
     }
 
     fn check_model(&self, _model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -101,10 +103,7 @@ impl Backend for Program {
         if dtypes.contains(&dtype) {
             return Ok(());
         }
-        Err(CaseFailure::unsupported(format!(
-            "it computes in {}, and not in {dtype}",
-            crate::backend::artifact::names(dtypes)
-        )))
+        Err(CaseFailure::unsupported(format!("it computes in {}, and not in {dtype}", names(dtypes))))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
@@ -121,9 +120,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_command_is_not_started() {
-        let failure = Program::new("mine", " ").start().err().unwrap();
-        assert_eq!(failure.message, "the command of mine is empty: write a program with its arguments");
+    fn a_command_without_a_program_is_not_started() {
+        for command in [" ", "OWN=1 OTHER='2'"] {
+            let failure = Program::new("mine", command).start().err().unwrap();
+            assert_eq!(failure.message, "the command of mine has no program: write one with its arguments");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_describe_itself_has_no_version() {
+        assert_eq!(Program::new("mine", "false").library_version("cpu").as_deref(), Some(""));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::guard::Guard;
-use super::process::OutsideProcess;
+use super::process::{OutsideProcess, within};
 use crate::backend::installed::{Environment, Origin, Search, environment_of, places_of_packages};
 use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
@@ -18,6 +19,9 @@ pub(super) const FRAMES: Module = ("frames", include_str!("python/frames.py"));
 
 /// How a worker in Python answers requests; each adds how it loads.
 pub(super) const SERVING: Module = ("serving", include_str!("python/serving.py"));
+
+/// How long Python may take until it reads its modules.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A library that a worker in Python needs.
 pub(super) struct Library {
@@ -50,7 +54,7 @@ impl Library {
         if let Some(found) = found.as_ref().filter(|found| found.path.is_file()) {
             return Ok(found.path.clone());
         }
-        let named = found.filter(|found| matches!(found.origin, Origin::Variable(_))).map(|found| found.path);
+        let named = found.filter(|found| found.origin == Origin::Variable).map(|found| found.path);
         Err(CaseFailure::unavailable(match (place, named) {
             (Some(place), _) => format!("{name} is not in {}: install {packages} there", place.display()),
             (None, Some(path)) => format!("{name}: {variable} is {path:?}, which is no file: it names a Python"),
@@ -68,10 +72,10 @@ impl Library {
         names.map(|name| DeviceReport::probed(name, python.clone())).into()
     }
 
-    /// Its version, as the environment of its Python says; empty if that does not.
-    pub fn version(&self, place: Option<&Path>) -> Option<String> {
-        let version = environment_of(&self.python(place).ok()?).version(self.key);
-        Some(version.map_or_else(String::new, |version| format!("{} {version}", self.key)))
+    /// Its version, as the environment of its Python says; empty if that does not, or if there is no such Python.
+    pub fn version(&self, place: Option<&Path>) -> String {
+        let version = self.python(place).ok().and_then(|python| environment_of(&python).version(self.key));
+        version.map_or_else(String::new, |version| format!("{} {version}", self.key))
     }
 }
 
@@ -119,7 +123,8 @@ pub(super) fn start(
     prepare(&mut command);
     let mut process = OutsideProcess::start(name, command)?;
     process.keep(Guard::start(process.id(), folder).map_err(wrong)?);
-    process.write_line(&serde_json::to_string(modules).unwrap_or_default())?;
+    let modules = serde_json::to_string(modules).unwrap_or_default();
+    within(PATIENCE, process.id(), name, || process.write_line(&modules))?;
     Ok(process)
 }
 

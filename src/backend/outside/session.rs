@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::clock::Look;
@@ -42,14 +41,6 @@ pub(super) struct OutsideSession {
     progress: Progress,
 }
 
-#[derive(Deserialize)]
-struct LoadedAnswer {
-    #[serde(flatten)]
-    loaded: Loaded,
-    #[serde(flatten)]
-    progress: Progress,
-}
-
 impl OutsideSession {
     /// Loads the request's model in a process that was started for it.
     pub(super) fn load(mut process: OutsideProcess, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
@@ -57,7 +48,8 @@ impl OutsideSession {
             (Some(_), Phase::Decode) => Lengths::of(request)?.steps,
             _ => 1,
         };
-        let (LoadedAnswer { loaded, progress }, _) = process.ask(&load(request)?, &[])?;
+        let (mut loaded, _): (Loaded, _) = process.ask(&load(request)?, &[])?;
+        let progress = std::mem::take(&mut loaded.progress);
         check_together(process.name(), &progress)?;
         let clocks = Look::at(&mut process)?;
         let (model, phase) = (request.model.clone(), request.phase);
@@ -79,7 +71,7 @@ impl OutsideSession {
     fn named(&self, inputs: &[HostTensor]) -> Result<NamedTensors, CaseFailure> {
         let names = self.model.inputs.iter().map(|input| input.name.clone());
         let mut named: NamedTensors = names.zip(inputs.iter().cloned()).collect();
-        if matches!(self.phase, Phase::Prefill | Phase::Decode) {
+        if self.is_generation() {
             let [prefill, decode] = made_values(&self.model, inputs)?;
             named.extend(prefill.into_iter().map(|(name, value)| (format!("prefill/{name}"), value)));
             named.extend(decode.into_iter().map(|(name, value)| (format!("decode/{name}"), value)));
@@ -140,20 +132,19 @@ impl OutsideSession {
         Ok(single_calls(&times, calls, together))
     }
 
-    fn outputs_of(&mut self, answer: NamedTensors) -> Result<Vec<HostTensor>, CaseFailure> {
+    fn outputs_of(&self, mut answer: NamedTensors) -> Result<Vec<HostTensor>, CaseFailure> {
         let names = self.model.output_names(self.phase);
         if names.is_empty() {
             return Ok(answer.into_iter().map(|(_, tensor)| tensor).collect());
         }
-        let mut answer = answer;
-        let mut output = |name: String| {
+        let output = |name: String| {
             let place = answer.iter().position(|(own, _)| *own == name);
             let place = place.ok_or_else(|| {
                 CaseFailure::failed(format!("an answer of {} to `outputs` has no {name:?}", self.process.name()))
             })?;
             Ok(answer.swap_remove(place).1)
         };
-        names.into_iter().map(&mut output).collect()
+        names.into_iter().map(output).collect()
     }
 
     /// How much faster the clock of the process is; `None` if it is too early to say.
@@ -330,7 +321,7 @@ impl Session for OutsideSession {
     }
 
     fn placement(&self) -> Placement {
-        let Loaded { device, device_type, dtype, threads, provider, note, files } = self.loaded.clone();
+        let Loaded { device, device_type, dtype, threads, provider, note, files, .. } = self.loaded.clone();
         Placement {
             effective_device: device,
             device_type,

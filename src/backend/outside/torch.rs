@@ -159,7 +159,7 @@ impl Backend for Torch {
             if !built_without(&kind) {
                 return report;
             }
-            let version = self.library_version(&kind).unwrap_or_default();
+            let version = LIBRARY.version(self.place);
             let why = format!("{version} here has no {kind}: it was built without it");
             DeviceReport::certain(&kind, Err(CaseFailure::unavailable(why)))
         };
@@ -171,7 +171,7 @@ impl Backend for Torch {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+        cuda_environment(device)
     }
 
     fn needs_one_shape(&self, _device: &str) -> bool {
@@ -179,7 +179,7 @@ impl Backend for Torch {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        LIBRARY.version(self.place)
+        Some(LIBRARY.version(self.place))
     }
 
     fn library_path(&self, _device: &str) -> Option<PathBuf> {

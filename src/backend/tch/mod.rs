@@ -111,7 +111,7 @@ impl Backend for Tch {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+        cuda_environment(device)
     }
 
     /// TorchScript's profiling executor compiles in the first call and, by what it saw there, again in the second.
@@ -125,8 +125,7 @@ impl Backend for Tch {
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         if device_kind(request.device) != "cpu" {
-            let why =
-                "libtorch's operators begin on a GPU and do not wait for it, so that their times say nothing of it";
+            let why = "libtorch's operators return before a GPU has computed them, so their times cannot be measured";
             return Err(CaseFailure::unsupported(why));
         }
         let modules = load_modules(request)?;

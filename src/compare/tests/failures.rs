@@ -3,7 +3,7 @@
 use clap::{Args as _, FromArgMatches as _};
 
 use super::simulation::empty_record;
-use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, Side, compare};
+use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, RateChange, Side, compare};
 use crate::definition::Status;
 use crate::run_data::Record;
 
@@ -14,8 +14,12 @@ fn run(name: &str, status: Status, ms: f64) -> Record {
 }
 
 fn compared(base: &Side, candidate: &Side) -> Comparison {
-    let command = Options::augment_args(clap::Command::new("compare"));
-    let options = Options::from_arg_matches(&command.get_matches_from(["compare"])).unwrap();
+    compared_with(&[], base, candidate)
+}
+
+fn compared_with(flags: &[&str], base: &Side, candidate: &Side) -> Comparison {
+    let command = Options::augment_args(clap::Command::new("compare").no_binary_name(true));
+    let options = Options::from_arg_matches(&command.get_matches_from(flags)).unwrap();
     compare(base, candidate, &EarlierRuns::of(std::iter::empty()), &|_| Noise::assumed(), &options)
 }
 
@@ -32,12 +36,41 @@ fn one_failure_of_the_base_hides_no_regression() {
 }
 
 #[test]
+fn filters_that_leave_nothing_are_named() {
+    let [base, candidate] = ["1", "2"].map(|name| Side::of_records(name, vec![run(name, Status::Ok, 1.0)]));
+    let found = compared_with(&["--device", "cuda:7"], &base, &candidate);
+    assert_eq!(found.conclusion, Conclusion::NothingToCompare);
+    assert!(found.notes[0].starts_with("no case passes the filters"), "{:?}", found.notes);
+    assert!(compared_with(&["--device", "cpu"], &base, &candidate).notes.is_empty());
+}
+
+#[test]
 fn what_cannot_be_read_is_not_compared() {
     let [mut base, candidate] = ["1", "2"].map(|name| Side::of_records(name, vec![run(name, Status::Ok, 1.0)]));
     base.unread.insert(empty_record().case());
     let found = compared(&base, &candidate);
     assert_eq!((found.conclusion, found.cases.len()), (Conclusion::NothingToCompare, 0));
     assert!(found.notes[0].contains("cannot be read"), "{:?}", found.notes);
+    // Nor is it well because a rate under load is.
+    let rate = RateChange {
+        case_id: "m/ort-cpu-f32/1".into(),
+        instances: 1,
+        threads: 1,
+        callers: None,
+        percentile: 99.0,
+        bound_ms: Some(20.0),
+        ttft_bound_ms: None,
+        tpot_bound_ms: None,
+        base_rate: 100.0,
+        new_rate: Some(100.0),
+        base_tests: 1,
+        new_tests: 1,
+        ratio: 1.0,
+        ratio_lower: 0.9,
+        ratio_upper: 1.1,
+        is_lower: false,
+    };
+    assert_eq!(found.with_rates(vec![rate]).conclusion, Conclusion::CannotSay);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn outputs_of(evaluation: &Evaluation) -> Vec<(&str, &[Vec<f32>])> {
     std::iter::once((first.as_str(), evaluation.outputs.as_slice())).chain(others).collect()
 }
 
-/// Vectors of length 1; of what is not finite or 0 throughout, 0.
+/// Vectors, scaled to length 1. Those that are not finite are 0 throughout.
 struct Vectors(Vec<Vec<f32>>);
 
 impl Vectors {
@@ -68,11 +68,13 @@ impl Vectors {
         (0..self.0.len()).step_by(self.0.len().div_ceil(MOST).max(1)).collect()
     }
 
-    /// For each sample that has others of its group: whether the nearest other sample by cosine is of the group.
+    /// For each sample that has others of its group: whether the nearest other sample by cosine is of the group. A vector without
+    /// a direction has no nearest one.
     fn nearest_is_of_group(&self, labels: &[i64]) -> Vec<bool> {
         let places = self.places();
         let nearest = |own: usize| {
-            let others = places.iter().filter(|&&other| other != own);
+            let has_direction = self.0[own].iter().any(|value| *value != 0.0);
+            let others = places.iter().filter(|&&other| has_direction && other != own);
             others
                 .map(|&other| (other, dot(&self.0[own], &self.0[other])))
                 .max_by(|one, other| one.1.total_cmp(&other.1))
@@ -103,4 +105,16 @@ fn dot(one: &[f32], other: &[f32]) -> f32 {
         }
     }
     sums.iter().sum::<f32>() + ones.1.iter().zip(others.1).map(|(a, b)| a * b).sum::<f32>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_without_a_direction_is_found_nowhere() {
+        let vectors = Vectors::new(&[vec![1.0, 0.0], vec![f32::NAN, 1.0], vec![2.0, 0.1]]);
+        assert_eq!(vectors.nearest_is_of_group(&[7; 3]), [true, false, true]);
+        assert_eq!(vectors.nearest_is_same_of(&vectors), [true, false, true]);
+    }
 }

@@ -29,7 +29,7 @@ impl Figure {
         let count = right.iter().filter(|is_right| **is_right).count();
         let interval = proportion_interval(count as u64, right.len() as u64, CONFIDENCE)?;
         let value = count as f64 / right.len() as f64;
-        Some(Figure { interval: Some(interval), ..Self::plain(name, value, Better::Higher, right.len()) })
+        Some(Self::new(name, value, Some(interval), Better::Higher, right.len()))
     }
 
     /// How much larger the part of the right samples is than the original's, of the same samples (Bonett and Price 2012).
@@ -41,7 +41,7 @@ impl Figure {
         let (gained, lost, samples) = (count(true, false), count(false, true), right.len() as u64);
         let interval = paired_difference_interval(gained, lost, samples, CONFIDENCE)?;
         let value = (gained as f64 - lost as f64) / samples as f64;
-        Some(Self::plain(name, value, Better::Higher, right.len()).with(Some(interval)).into_change())
+        Some(Self::new(name, value, Some(interval), Better::Higher, right.len()).into_change())
     }
 
     /// A figure of all samples, with the interval of a bootstrap over them.
@@ -56,7 +56,7 @@ impl Figure {
             true => proportion_interval((value * samples as f64) as u64, samples as u64, CONFIDENCE),
             false => drawn,
         };
-        Some(Self::plain(name, value, better, samples).with(interval))
+        Some(Self::new(name, value, interval, better, samples))
     }
 
     /// A figure of all samples and, beside an original, how much larger it is than that of the original; `of` computes it from
@@ -93,17 +93,12 @@ impl Figure {
             }
             drawn => drawn,
         };
-        Some(Self::plain(name, value, better, samples).with(interval).into_change())
+        Some(Self::new(name, value, interval, better, samples).into_change())
     }
 
     /// The same with another unit.
     pub fn in_unit(self, unit: &str) -> Self {
         Figure { unit: unit.to_owned(), ..self }
-    }
-
-    /// The same, as one of which nobody knows which values are better.
-    pub fn undirected(self) -> Self {
-        Figure { better: None, ..self }
     }
 
     /// The same, as one that depends on the original's answers.
@@ -115,20 +110,9 @@ impl Figure {
         Figure { name: self.name + CHANGE, is_compared: true, ..self }
     }
 
-    fn with(self, interval: Option<(f64, f64)>) -> Self {
-        Figure { interval, ..self }
-    }
-
-    fn plain(name: &str, value: f64, better: Better, samples: usize) -> Self {
-        Figure {
-            name: name.to_owned(),
-            value,
-            interval: None,
-            unit: FRACTION.into(),
-            better: Some(better),
-            samples,
-            is_compared: false,
-        }
+    fn new(name: &str, value: f64, interval: Option<(f64, f64)>, better: Better, samples: usize) -> Self {
+        let (name, unit, better) = (name.to_owned(), FRACTION.into(), Some(better));
+        Figure { name, value, interval, unit, better, samples, is_compared: false }
     }
 }
 

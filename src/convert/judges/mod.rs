@@ -25,13 +25,25 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     figures
 }
 
-/// The mean of scores, and how much larger it is than the original's of the same samples. Nobody knows which values are better.
+/// The mean of scores, and how much larger they are than the original's on average, over the samples of which both are known. Nobody
+/// knows which values are better.
 fn of_scores(metric: &str, own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
-    let parts = |scores: &[Option<f64>]| scores.iter().copied().map(part).collect::<Vec<_>>();
-    let (own, count, samples) = (parts(own), own.len(), own.iter().flatten().count());
-    let original = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
-    let figures = Figure::with_change(metric, Better::Higher, count, (own.as_slice(), original.as_deref()), ratio);
-    figures.into_iter().map(|figure| Figure { samples, ..figure.undirected() }).collect()
+    let figure = |scores: &[Option<f64>], is_change: bool| {
+        let parts: Vec<(f64, f64)> = scores.iter().copied().map(part).collect();
+        let mean = |drawn: &[u32]| ratio(&parts, drawn);
+        let figure = if is_change {
+            Figure::resampled_change(metric, Better::Higher, parts.len(), &mean, &|_| Some(0.0))
+        } else {
+            Figure::resampled(metric, Better::Higher, parts.len(), &mean)
+        };
+        figure.map(|figure| Figure { samples: scores.iter().flatten().count(), better: None, ..figure })
+    };
+    let change = original.filter(|original| original.of_samples.len() == own.len()).and_then(|original| {
+        let pairs = own.iter().zip(&original.of_samples);
+        let differences: Vec<Option<f64>> = pairs.map(|(own, original)| Some((*own)? - (*original)?)).collect();
+        figure(&differences, true)
+    });
+    figure(own, false).into_iter().chain(change).collect()
 }
 
 /// The figures of a model's kind.
@@ -171,9 +183,9 @@ mod tests {
             ..Evaluation::default()
         };
         let own = evaluation([Some(1.0), None, Some(2.0), Some(6.0)]);
-        let found = figures(&own, Some(&evaluation([Some(1.0), Some(0.0), Some(2.0), None])));
+        let found = figures(&own, Some(&evaluation([Some(0.0), Some(0.0), Some(2.0), None])));
         let shown: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.value, it.samples, it.unit.as_str())).collect();
-        assert_eq!(shown, [("map", 3.0, 3, "points"), ("map_change", 2.0, 3, "points")]);
+        assert_eq!(shown, [("map", 3.0, 3, "points"), ("map_change", 0.5, 2, "points")]);
         assert!(found.iter().all(|figure| figure.better.is_none()));
         assert_eq!(figures(&evaluation([None; 4]), None), []);
     }

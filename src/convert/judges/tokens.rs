@@ -47,7 +47,7 @@ pub fn of_text(read: &[ReadText], is_recorded: bool, original: Option<&[ReadText
         let relative = |drawn: &[u32]| Some((mean(drawn)? - ratio(&before, drawn)?).exp());
         Figure::resampled_change("perplexity", Better::Lower, own.len(), &relative, &|_| Some(1.0))
     });
-    let directed = |figure: Figure| if is_recorded { figure } else { figure.undirected() };
+    let directed = |figure: Figure| Figure { better: figure.better.filter(|_| is_recorded), ..figure };
     let perplexity = perplexity.map(|figure| figure.in_unit(""));
     let mut figures: Vec<Figure> = perplexity.into_iter().chain(change).map(directed).collect();
     if let Some(original) = original {

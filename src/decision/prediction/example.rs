@@ -19,8 +19,8 @@ pub const MOST_DISTURBED: f64 = 0.5;
 /// How much a row of a run counts in which the machine was slower than usual, and that no other run has.
 const WEIGHT_OF_DRIFTED: f64 = 0.25;
 
-/// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as logarithms.
-/// These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
+/// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as
+/// logarithms. These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
 const WIDTHS_OF_LIKENESS: [f64; 3] = [2.0, 2.0, 1.0];
 const LEAST_LIKENESS: f64 = 0.02;
 const LIKENESS_OF_PHASES: f64 = 0.2;
@@ -88,8 +88,8 @@ pub struct Lessons {
 }
 
 impl Lessons {
-    /// Those of these records, with the peaks of their runs and the names of packaged models. The time of a work is the geometric mean over its undisturbed runs with
-    /// one version of the library. A peak that two rows exceed is raised to what both have shown.
+    /// Those of these records, with the peaks of their runs and the names of packaged models. The time of a work is the geometric mean over
+    /// its undisturbed runs with one version of the library. A peak that two rows exceed is raised to what both have shown.
     pub fn of(records: &[Record], peaks: &[(Site, Peaks)], is_packaged: impl Fn(&str) -> bool) -> Self {
         let mut lessons = Lessons { drifted: drifts(records), ..Lessons::default() };
         for (site, found) in peaks {
@@ -224,9 +224,9 @@ impl Subject {
         self.family == OPERATORS
     }
 
-    /// The terms of its time: nodes; what its convolutions, its matrix products, its bytes but for the weights, the part of them
-    /// that is of convolutions, and its weights would take at the peaks, in milliseconds (without peaks, in 10^9); the number of matrix
-    /// products; and the bytes of convolutions again, for batches of more than one sample.
+    /// The terms of its time: nodes; what its convolutions, its matrix products, its bytes but for the weights, the part of all its bytes
+    /// that is of convolutions (their share of the operations), and its weights would take at the peaks, in milliseconds (without peaks, in
+    /// 10^9); the number of matrix products; and the bytes of convolutions again, for batches of more than one sample.
     ///
     /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
     /// own, the small ones do not make large ones seem slow. Attention multiplies two small matrices for each head of each sample, and

@@ -66,10 +66,10 @@ impl<'a> Fitted<'a> {
     /// Fits the quantity to the examples, of which those that are like the case count most (locally weighted regression; Cleveland and
     /// Devlin, JASA 83, 1988). Returns `None` if none of them has it.
     pub fn near(subject: &Subject, examples: &[&Example], quantity: Quantity, peaks: &'a PeaksOf) -> Option<Self> {
-        let mut least = [0.0; TERMS];
+        // All examples are of one runtime, on machines whose peaks are all known or all unknown.
+        let least = examples.first().map_or([0.0; TERMS], |it| quantity.least(&it.subject, &it.site, peaks));
         let observation = |example: &&Example| {
             let terms = quantity.terms(&example.subject, &example.site, peaks);
-            least = quantity.least(&example.subject, &example.site, peaks);
             let weight = example.weight * subject.likeness(&example.subject);
             Some(Observation { terms, value: quantity.value(example)?, weight })
         };
@@ -123,6 +123,7 @@ pub struct Miss {
     pub family: String,
     /// What was left out, as a whole: the rows of it miss together. It is the family, or the machine if machines are left out.
     pub unit: String,
+    pub host_id: String,
     pub phase: Phase,
     pub is_packaged: bool,
     pub logarithm: f64,
@@ -198,6 +199,7 @@ impl LeftOut {
         Some(Miss {
             family: own.subject.family.clone(),
             unit: unit.clone(),
+            host_id: own.site.host_id.clone(),
             phase: own.subject.runtime.phase,
             is_packaged: own.subject.is_packaged,
             logarithm: (quantity.value(own)? / said).ln(),

@@ -20,7 +20,7 @@ const SMALLEST_RATIO: f64 = 0.05;
 /// The problem is convex, and its bounds are separate, so that minimising over one coefficient at a time finds the minimum
 /// (coordinate descent; Bertsekas, "Nonlinear Programming", section 2.7). A term that is 0 in all observations keeps its bound.
 pub fn fit(observations: &[Observation], least: [f64; TERMS]) -> [f64; TERMS] {
-    // Terms differ by many orders of magnitude: each is scaled to a mean square of 1.
+    // Terms differ by many orders of magnitude: each is scaled so that the sum of its squares is 1.
     let relative = |it: &Observation| it.terms.map(|term| term / it.value);
     let mut scales = [0.0; TERMS];
     for observation in observations {
@@ -33,12 +33,12 @@ pub fn fit(observations: &[Observation], least: [f64; TERMS]) -> [f64; TERMS] {
     let mut targets = [0.0; TERMS];
     for observation in observations {
         let terms = relative(observation);
-        for (row, (own, scale)) in terms.iter().zip(scales).enumerate().filter(|(_, (_, scale))| *scale > 0.0) {
-            targets[row] += observation.weight * own / scale;
-            for (column, (other, scale_of_other)) in terms.iter().zip(scales).enumerate() {
-                if scale_of_other > 0.0 {
-                    products[row][column] += observation.weight * own * other / scale / scale_of_other;
-                }
+        let scaled: [f64; TERMS] =
+            std::array::from_fn(|place| if scales[place] > 0.0 { terms[place] / scales[place] } else { 0.0 });
+        for (row, own) in scaled.iter().enumerate() {
+            targets[row] += observation.weight * own;
+            for (column, other) in scaled.iter().enumerate() {
+                products[row][column] += observation.weight * own * other;
             }
         }
     }

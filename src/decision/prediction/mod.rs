@@ -7,7 +7,8 @@
 //!
 //! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
 //! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
-//! those that are like it count most; chains of single operators are further examples. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
+//! those that are like it count most; chains of single operators are further examples. Where the same model was measured at other batch
+//! sizes, the sum is multiplied by what these took, over what it says of them.
 
 mod anchor;
 mod evaluation;

@@ -30,7 +30,8 @@ pub struct Asked {
     pub sequence_length: Option<usize>,
     /// Absent for a machine that is described by its peaks only.
     pub host_id: Option<String>,
-    /// The largest batch that is predicted to fit into the machine's memory; absent if nothing is known, or all fit.
+    /// The largest batch that is predicted to fit into the machine's memory, 0 if not even one sample does; absent if nothing is known, or
+    /// all fit.
     pub largest_batch: Option<usize>,
     /// What was measured now for `--anchor`, by which the predicted times are multiplied.
     pub anchor: Option<Anchor>,
@@ -144,7 +145,10 @@ fn scaling(all: &[Asked]) -> Vec<String> {
         let time = |it: &&Asked| Some((it.batch_size, it.prediction.as_ref()?.latency_ms.value));
         let scaling = in_words(&group.iter().filter_map(time).collect::<Vec<_>>());
         let largest = group.iter().filter_map(|it| it.largest_batch).min();
-        let largest = largest.map(|it| format!("batch {it} is the largest that is predicted to fit into the memory"));
+        let largest = largest.map(|it| match it {
+            0 => "not even batch 1 is predicted to fit into the memory".to_owned(),
+            _ => format!("batch {it} is the largest that is predicted to fit into the memory"),
+        });
         let texts: Vec<String> = scaling.into_iter().chain(largest).collect();
         (!texts.is_empty()).then(|| format!("{name}: {}", texts.join("; ")))
     };

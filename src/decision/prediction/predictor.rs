@@ -89,10 +89,13 @@ pub struct Refusal {
 pub struct Predictor<'a> {
     lessons: &'a Lessons,
     /// What was found out of each runtime, since all its cases are off by the same.
-    misses: RefCell<BTreeMap<Known, [Vec<Miss>; 2]>>,
+    misses: RefCell<BTreeMap<Known, Misses>>,
 }
 
 type Known = (Runtime, Site, Basis, Quantity);
+
+/// The misses of what was left out, those of larger rows that were predicted from smaller ones, and the power by which intervals are wider.
+type Misses = (Vec<Miss>, Vec<Miss>, f64);
 
 impl<'a> Predictor<'a> {
     pub fn new(lessons: &'a Lessons) -> Self {
@@ -140,7 +143,8 @@ impl<'a> Predictor<'a> {
         let (latency_ms, misses) = estimate(Quantity::Time).ok_or_else(unknown)?;
         let memory_mb = estimate(Quantity::Memory).map(|(it, _)| it);
         let errors: Vec<f64> = misses.iter().map(Miss::error).collect();
-        let nearest = anchors.iter().map(|it| it.subject.batch_size).min();
+        // Another batch size of the model tells more than any other model; after that, only the case itself.
+        let helpful = if anchors.is_empty() { 1 } else { subject.batch_size };
         Ok(Prediction {
             basis,
             throughput_ips: per_second(subject.batch_size, latency_ms),
@@ -149,12 +153,11 @@ impl<'a> Predictor<'a> {
             median_error: median(&errors),
             rows: rows.own.len(),
             families: families(&rows.own),
-            // Another batch size of the model tells more than any other model; after that, only the case itself.
-            would_help: Some(command(&subject.runtime, &subject.work, nearest.map_or(1, |_| subject.batch_size))),
+            would_help: Some(command(&subject.runtime, &subject.work, helpful)),
         })
     }
 
-    /// The rows of the backend, device and dtype; and those of them that are of this phase and place.
+    /// The rows of the backend, device and dtype, and those of them that are of this phase and place.
     fn rows_of(&self, runtime: &Runtime, site: &Site) -> (Vec<&'a Example>, Vec<&'a Example>) {
         let all: Vec<&Example> =
             self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(runtime)).collect();
@@ -198,8 +201,9 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    /// The largest batch size whose memory is predicted to stay within so many megabytes, with the upper end of its interval. The case is
-    /// given at two batch sizes, between and beyond which its cost is on a line. Returns `None` if nothing can be said, or all fit.
+    /// The largest batch size whose memory is predicted to stay within so many megabytes, with the upper end of its interval, or was
+    /// measured to. The case is given at two batch sizes, between and beyond which its cost is on a line. Returns 0 if not even one sample
+    /// fits, and `None` if nothing can be said, or all fit.
     pub fn largest_batch(&self, one: &Subject, other: &Subject, site: &Site, megabytes: f64) -> Option<usize> {
         let (all, mut anchors) = self.rows_of(&one.runtime, site);
         anchors.retain(|it| it.subject.work.is_surely_same(&one.work) || is_anchor(one, site, it));
@@ -217,10 +221,12 @@ impl<'a> Predictor<'a> {
             let found = self.estimate(&at(batch), site, &rows, &anchors, basis, Quantity::Memory);
             found.map(|(memory, _)| memory.upper <= megabytes)
         };
-        if step == 0.0 || !fits(1)? || fits(MOST_SAMPLES)? {
+        if step == 0.0 || fits(MOST_SAMPLES)? {
             return None;
         }
-        let (mut fitting, mut too_large) = (1, MOST_SAMPLES);
+        let measured = anchors.iter().filter(|it| it.memory_mb.is_some_and(|memory| memory <= megabytes));
+        let mut fitting = measured.map(|it| it.subject.batch_size).max().unwrap_or(0);
+        let mut too_large = MOST_SAMPLES.max(fitting);
         while too_large - fitting > 1 {
             let middle = fitting + (too_large - fitting) / 2;
             if fits(middle)? { fitting = middle } else { too_large = middle }
@@ -248,15 +254,13 @@ impl<'a> Predictor<'a> {
                 Basis::OtherMachines => LeftOut::Machine,
                 Basis::OtherModels | Basis::Measured => LeftOut::Family,
             };
-            [left_out, LeftOut::Sizes].map(|it| it.misses(rows, quantity, peaks))
+            let misses = |left_out: LeftOut| left_out.misses(rows, quantity, peaks);
+            let (own, of_sizes) = (misses(left_out), misses(LeftOut::Sizes));
+            let power = if own.is_empty() && basis == Basis::OtherMachines { WIDER } else { 1.0 };
+            (if own.is_empty() { misses(LeftOut::Family) } else { own }, of_sizes, power)
         };
         let key = (subject.runtime.clone(), site.clone(), basis, quantity);
-        let [mut misses, of_sizes] = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
-        let mut power = 1.0;
-        if misses.is_empty() {
-            misses = LeftOut::Family.misses(rows, quantity, peaks);
-            power = if basis == Basis::OtherMachines { WIDER } else { 1.0 };
-        }
+        let (mut misses, of_sizes, mut power) = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
         if basis == Basis::OtherModels && quantity == Quantity::Time && !subject.is_packaged {
             let of_others: Vec<Miss> = misses.iter().filter(|miss| !miss.is_packaged).cloned().collect();
             let units: BTreeSet<&String> = of_others.iter().map(|miss| &miss.unit).collect();

@@ -19,14 +19,12 @@ pub fn in_words(times: &[(usize, f64)]) -> Option<String> {
     let saved = 1.0 - per_sample(knee) / per_sample(first);
     let growth = (last.1 / first.1).powf(1.0 / (last.0 as f64 / first.0 as f64).log2());
     let doubling = format!("a doubled batch takes {growth:.2} times as long on average");
-    Some(match () {
-        () if knee.0 == first.0 => {
-            format!("{best_text}; larger batches than {} save less than 5 % per sample; {doubling}", first.0)
-        }
-        () if knee.0 == best.0 => {
-            format!("{best_text}, {} less than batch {}; {doubling}", percent(saved), first.0)
-        }
-        () => format!("{best_text}; from batch {} on, larger ones save less than 5 % of it; {doubling}", knee.0),
+    Some(if knee.0 == first.0 {
+        format!("{best_text}; larger batches than {} save less than 5 % per sample; {doubling}", first.0)
+    } else if knee.0 == best.0 {
+        format!("{best_text}, {} less than batch {}; {doubling}", percent(saved), first.0)
+    } else {
+        format!("{best_text}; from batch {} on, larger ones save less than 5 % of it; {doubling}", knee.0)
     })
 }
 

@@ -186,3 +186,14 @@ fn what_does_not_fit_stays_and_what_fits_too_little_is_refused() {
     let refused = format!("{:#}", place.in_blocks(&broken, Blocks::Int4, Dtype::I8).unwrap_err());
     assert!(refused.ends_with("initializer \"w\" has a value that is not finite: it has no int4 form"), "{refused}");
 }
+
+#[test]
+fn a_bias_of_the_operator_itself_is_refused_and_not_left_out() {
+    let place = Place::new();
+    let product = NodeProto::new("MatMulNBits", &["x", "w", "scales", "", "", "b"], "y");
+    let node = NodeProto { domain: "com.microsoft".into(), ..product };
+    let graph = model(vec![node], Vec::new(), &[("x", element::FLOAT)]);
+    std::fs::write(place.path("to.onnx"), graph.encode_to_vec()).unwrap();
+    let why = dequantise(&place.path("to.onnx"), &place.path("exact.onnx")).unwrap_err().to_string();
+    assert!(why.contains("(node \"MatMulNBits_y\") has a bias or an order of its own"), "{why}");
+}

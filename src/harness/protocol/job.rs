@@ -115,7 +115,7 @@ impl Job {
         }
     }
 
-    /// The file in which the worker answers which of its items runs.
+    /// The file with the worker's answer, if its purpose is to find something out.
     pub fn answer_path(&self) -> PathBuf {
         self.folder.path().join("answer.json")
     }

@@ -12,7 +12,7 @@ use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 use super::{Interrupted, Supervisor, is_interrupted};
 use crate::definition::{Case, CaseFailure};
 use crate::harness::protocol::{Job, WorkItem};
-use crate::harness::worker::unwinding;
+use crate::measurement::unwinding;
 use crate::run_data::{Event, Mode, Outcome, Outcomes, Record};
 use crate::statistics::median;
 
@@ -84,7 +84,8 @@ impl Supervisor {
         if !ended.status.success() {
             return Err(ended.failure());
         }
-        let start = self.job.folder.read_outcomes().observed.remove(&case.to_string());
+        let outcomes = self.job.folder.read_outcomes().map_err(|why| CaseFailure::failed(format!("{why:#}")));
+        let start = outcomes?.observed.remove(&case.to_string());
         start.ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }

@@ -86,7 +86,7 @@ impl Supervisor {
         if self.job.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
             let work: Vec<&WorkItem> = group.iter().collect();
             let ended = self.run_worker(&self.with_work(&self.job, &work, &Outcomes::default()), &name)?;
-            return if ended.status.success() { Ok(()) } else { Err(anyhow!(ended.last_words)) };
+            return if ended.status.success() { Ok(()) } else { Err(anyhow!(ended.failure().message)) };
         }
         let is_open = |outcomes: &Outcomes, id: &str| !outcomes.finished.contains_key(id);
         self.work_through(group, &self.job, &name, is_open, |item, ended| {
@@ -133,13 +133,13 @@ impl Supervisor {
         lost: impl Fn(&WorkItem, &EndedWorker) -> Event,
     ) -> Result<()> {
         loop {
-            let outcomes = self.job.folder.read_outcomes();
+            let outcomes = self.job.folder.read_outcomes()?;
             let open: Vec<&WorkItem> = group.iter().filter(|item| is_open(&outcomes, &item.id())).collect();
             if open.is_empty() {
                 return Ok(());
             }
             let ended = self.run_worker(&self.with_work(job, &open, &outcomes), name)?;
-            let after = self.job.folder.read_outcomes();
+            let after = self.job.folder.read_outcomes()?;
             let left: Vec<&WorkItem> = open.into_iter().filter(|item| is_open(&after, &item.id())).collect();
             let was_at = left.iter().find(|item| after.unfinished == Some(item.id())).or(left.first());
             if let Some(item) = was_at {
@@ -151,7 +151,7 @@ impl Supervisor {
     /// Watches memory and energy of every case that was measured and evaluates its answers, in a fresh process each. What goes
     /// wrong there costs only these figures.
     fn observe(&self) -> Result<()> {
-        let outcomes = self.job.folder.read_outcomes();
+        let outcomes = self.job.folder.read_outcomes()?;
         let open_parts = |item| {
             let id = WorkItem::id(item);
             let row = outcomes.row(&id).filter(|row| row.status.is_measured())?;
@@ -166,15 +166,24 @@ impl Supervisor {
             job.effort.watch = is_watched;
             job.work[0].is_evaluated = is_evaluated;
             job.work[0].row = row.clone();
-            let ended = self.run_worker(&job, "observe")?;
-            if ended.status.success() {
-                continue;
-            }
-            let (id, failure) = (item.id(), ended.failure());
-            eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
-            if is_evaluated && !self.job.folder.read_outcomes().evaluated.contains_key(&id) {
+            loop {
+                let ended = self.run_worker(&job, "observe")?;
+                if ended.status.success() {
+                    break;
+                }
+                let (id, failure) = (item.id(), ended.failure());
+                eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
+                let after = self.job.folder.read_outcomes()?;
+                if !is_evaluated || after.evaluated.contains_key(&id) {
+                    break;
+                }
+                // If watching has failed, no answer was asked for yet: the next process does only that.
+                if std::mem::take(&mut job.effort.watch) && !after.watched.contains(&id) {
+                    continue;
+                }
                 let (failure, seconds) = (Some(failure.message), ended.seconds_in_case);
                 self.job.folder.append(&Event::Evaluated { id, failure, seconds })?;
+                break;
             }
         }
         Ok(())

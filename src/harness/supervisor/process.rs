@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) struct EndedWorker {
     pub status: ExitStatus,
     /// The last line of its standard error.
-    pub last_words: String,
+    last_words: String,
     /// Seconds that it was at its last case.
     pub seconds_in_case: f64,
     timed_out_after: Option<f64>,
@@ -45,16 +45,17 @@ impl Supervisor {
     pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
         let path = self.job.folder.path().join(format!("job-{name}.json"));
         write_json(&path, job)?;
-        let kills_before = memory::kills();
-        let mut worker = self.spawn(job, &path)?;
-        let errors = worker.stderr.take();
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
+        // Opened before the worker is started, which nobody would wait for if this failed.
         let log: Box<dyn Write + Send> = match self.debug {
             true => {
                 Box::new(OpenOptions::new().create(true).append(true).open(self.job.folder.path().join(DEBUG_LOG))?)
             }
             false => Box::new(sink()),
         };
+        let kills_before = memory::kills();
+        let mut worker = self.spawn(job, &path)?;
+        let errors = worker.stderr.take();
         let errors = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
         let output = worker.stdout.take();
         let output = thread::spawn(move || output.map(|pipe| relay(pipe, stdout(), sink())));

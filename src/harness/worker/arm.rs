@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::case_outcome::unwinding;
 use super::loaded_case::{LoadedCase, Worker};
 use crate::compare::SliceLength;
 use crate::definition::CaseFailure;
@@ -16,7 +15,7 @@ use crate::machine::processes::end_with_parent;
 use crate::machine::{
     confine_process, confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times,
 };
-use crate::measurement::{CallTimes, TimedSession};
+use crate::measurement::{CallTimes, TimedSession, unwinding};
 use crate::run_data::Outcome;
 use crate::run_data::files::read_json;
 

@@ -1,10 +1,9 @@
-//! What becomes of a case: its outcome in the run's folder, also if a library panics.
+//! What becomes of a case: its outcome in the run's folder.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::backend::caught;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Event, Outcome, RunFolder};
@@ -32,21 +31,4 @@ pub fn recorded(
     let status = outcome.row.status;
     folder.append(&Event::Finished(Box::new(outcome)))?;
     Ok(status)
-}
-
-/// Runs code of a library and turns a panic into a failure of the case.
-pub fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
-    caught(action).unwrap_or_else(|panic| {
-        Err(match panic.downcast::<CaseFailure>() {
-            Ok(failure) => *failure,
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .map(String::as_str)
-                    .or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or("no message");
-                CaseFailure::failed(format!("the backend ended by a fault of its own: {text}"))
-            }
-        })
-    })
 }

@@ -14,7 +14,7 @@ use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phas
 use crate::fixture::{self, HostTensor, Reference, TimedSamples};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
-use crate::run_data::{Outcome, Record};
+use crate::run_data::{Outcome, Record, with_note};
 use crate::statistics::median;
 
 /// Loads the cases of a job, one after the other, and keeps what they share.
@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
             let placement = session.placement();
             let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
             note_placement(placement, item, &mut outcome.row)?;
-            let verification = Verification { case, model, reference: reference.as_deref(), job, request };
+            let verification = Verification { case, reference: reference.as_deref(), job, request };
             // Of many samples, as many as of seeded batches.
             let compared = &ring[..ring.len().min(fixture::RING)];
             expectation = Some(verification.verify(&mut *session, compared, &mut outcome.row)?);
@@ -294,7 +294,7 @@ impl LoadedCase {
     pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
         const PATIENCE_NS: u64 = 300_000_000;
         let first: u64 = self.session.call(1)?.iter().sum();
-        let calls = self.session.call((PATIENCE_NS / first).clamp(1, 25))?;
+        let calls = self.session.call((PATIENCE_NS / first.max(1)).clamp(1, 25))?;
         let calls: Vec<f64> = calls.iter().map(|&ns| ns as f64 / 1e6).collect();
         median(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
@@ -339,7 +339,7 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
                 Origin::Gguf { .. } => format!("computed in {dtype}, of which its weights of {} were made", case.dtype),
                 _ => format!("computed in {dtype} between casts from and to the {} of the file", case.dtype),
             };
-            row.message = row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")).into();
+            row.message = with_note(row.message.take(), note);
             Ok(())
         }
         Some(dtype) if dtype != case.dtype => {

@@ -75,8 +75,8 @@ pub fn add(
     output: &HostTensor,
     batch: &[Sample],
 ) -> Result<(), CaseFailure> {
-    let labels: Vec<Vec<f64>> = batch.iter().filter_map(|sample| Some(map_of(sample)?.to_f64())).collect();
-    let has_labels = !labels.is_empty();
+    let maps: Vec<&HostTensor> = batch.iter().filter_map(map_of).collect();
+    let has_labels = !maps.is_empty();
     let new = match (judge, mask_form(&name.to_lowercase(), output)) {
         (Judge::Segmentation, Some(form)) => Judged::Masks { form, pixels: has_labels.then(Vec::new) },
         (Judge::Depth, _) => Judged::Depths { relative_errors: has_labels.then(Vec::new) },
@@ -89,8 +89,8 @@ pub fn add(
     }
     let values: Vec<f32> = output.to_f64().into_iter().map(|value| value as f32).collect();
     let rows = values.chunks_exact((values.len() / output.shape[0]).max(1));
-    let maps = batch.iter().filter_map(map_of);
-    for ((row, map), label) in rows.zip(maps).zip(labels) {
+    for (row, map) in rows.zip(maps) {
+        let label = map.to_f64();
         let narrow = || label.iter().map(|&number| number as f32).collect::<Vec<f32>>();
         match judged {
             Judged::Masks { form, pixels: Some(pixels) } => pixels.push(beside_mask(*form, row, output, &label, map)?),

@@ -11,14 +11,14 @@ use criterion::{
 };
 use indexmap::IndexMap;
 
-use super::case_outcome::{recorded, unwinding};
+use super::case_outcome::recorded;
 use super::loaded_case::{LoadedCase, Worker, put_parts};
 use super::profile::CriterionStacks;
 use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
+use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory, unwinding};
 use crate::run_data::{CriterionArguments, Mode, Outcome, write_whole};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
@@ -31,7 +31,7 @@ const RESAMPLES: usize = 10_000;
 
 /// Registers every case with Criterion and measures those of the job, under Criterion's command line.
 pub fn measure(job: &Job) -> Result<()> {
-    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    let arguments = CriterionArguments::parse_from(std::env::args_os().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
         .with_measurement(log.clone())

@@ -20,7 +20,6 @@ mod verification;
 mod vocabulary;
 
 pub use arm::run_arm;
-pub use case_outcome::unwinding;
 pub use evaluation::can_be_evaluated;
 pub use scores::{Answer, Scorer, are_scored, register_scorers};
 
@@ -38,7 +37,7 @@ use super::protocol::{Job, Purpose, WorkItem};
 use crate::definition::{Case, CaseFailure, Effort, Status};
 use crate::exit_codes;
 use crate::machine::processes::end_with_parent;
-use crate::measurement::{self, LoggedSamples, SampleLog};
+use crate::measurement::{self, LoggedSamples, SampleLog, unwinding};
 use crate::run_data::files::read_json;
 use crate::run_data::{CriterionArguments, Event, Latencies, Outcome, Record};
 
@@ -86,7 +85,7 @@ impl Worker<'_> {
 
     /// Measures each case in the order of the first process, or in the shuffled order of this one.
     fn measure_all_again(&mut self) -> Result<()> {
-        let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+        let arguments = CriterionArguments::parse_from(std::env::args_os().skip(1));
         let work = &self.job.work;
         let cases: Vec<Case> = work.iter().map(|item| item.case.clone()).collect();
         let ordered = measure::groups(&cases, self.job.effort.shuffle).concat();
@@ -94,7 +93,7 @@ impl Worker<'_> {
         items.try_for_each(|item| self.measure_again(item, &arguments))
     }
 
-    /// Loads a case that another process has verified and measured, warms it up, and makes as many calls as that one.
+    /// Loads a case that another process has verified and measured, warms it up, and makes as many calls as the same rule finds here.
     /// Criterion sees nothing of it.
     fn measure_again(&mut self, item: &WorkItem, arguments: &CriterionArguments) -> Result<()> {
         let job = self.job;

@@ -53,9 +53,9 @@ pub fn open(
     if case.batch_size != 1 {
         return Err(CaseFailure::unsupported("a request to a language model is one prompt: take batch size 1"));
     }
-    let positions = model.prompt_positions(case.sequence_length).unwrap_or(0);
     // Where an encoder reads the text, the decoder begins with one token.
-    let prompt = case.sequence_length.unwrap_or(positions - generation.prefix_positions);
+    let own_length = || model.prompt_positions(None).map_or(0, |positions| positions - generation.prefix_positions);
+    let prompt = case.sequence_length.unwrap_or_else(own_length);
     let backend = backend::find(&case.backend)?;
     let session = backend.load(&job.request(item))?;
     let fixed = if !model.has_sequence() {
@@ -113,7 +113,9 @@ impl TokenServer {
         let mut compiled = None;
         for (place, &prompt) in prompts.iter().enumerate() {
             let before = self.session.compilation();
-            self.answer(prompt, 2)?;
+            // The second token is the first that is decoded, but there may be room for one only.
+            let room = self.most_positions().map_or(2, |most| most.saturating_sub(self.positions(prompt)));
+            self.answer(prompt, room.clamp(1, 2))?;
             let compiles = place > 0 && self.session.compilation() > before;
             compiled = compiled.or(compiles.then_some(prompt));
             if let Some(prompt) = compiled.filter(|_| prompts.len() > MOST_COMPILED) {

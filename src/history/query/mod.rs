@@ -274,6 +274,7 @@ impl Question {
                     (Value::Null, _) => return std::cmp::Ordering::Greater,
                     (_, Value::Null) => return std::cmp::Ordering::Less,
                     (Value::String(one), Value::String(other)) => one.cmp(other),
+                    (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
                     (one, other) => one.as_f64().unwrap_or_default().total_cmp(&other.as_f64().unwrap_or_default()),
                 };
                 if self.is_descending { order.reverse() } else { order }
@@ -373,11 +374,15 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_value_is_that_of_the_first_number_that_is_shown() {
+    fn rows_are_sorted_by_a_column_or_by_the_first_number_that_is_shown() {
         let records = [record("ort", 1, Some(4.0)), record("tch", 1, Some(9.0)), record("ort", 8, Some(1.0))];
         let descending = |shown: &[&str]| {
             ask(&records, &Question { shown: parsed(shown), is_descending: true, ..Question::default() })
         };
+        let dirty = |git_dirty| Record { git_dirty, ..record("ort", 1, None) };
+        let order = Question { shown: parsed(&["git_dirty"]), order: Some("git_dirty".into()), ..Question::default() };
+        let sorted = ask(&[dirty(Some(true)), dirty(None), dirty(Some(false))], &order).unwrap();
+        assert_eq!(json!(sorted.rows), json!([[false], [true], [null]]));
         let rows = descending(&["backend", "p50"]).unwrap().rows;
         assert_eq!(json!(rows), json!([["tch", 9.0], ["ort", 4.0], ["ort", 1.0]]));
         assert!(descending(&["backend"]).unwrap_err().to_string().contains("--sort"));

@@ -231,10 +231,16 @@ impl FromStr for Condition {
             true => value.split(',').map(|value| value.trim().to_owned()).collect(),
             false => vec![value.to_owned()],
         };
-        let is_compared_as_number = column.is_number() && comparison != Comparison::Contains;
-        for value in values.iter().filter(|value| is_compared_as_number && !(is_list && value.is_empty())) {
-            let name = &column.column().name;
-            ensure!(value.parse::<f64>().is_ok(), "{name} is a number without a unit, and {value:?} is not one");
+        let is_contained = comparison == Comparison::Contains;
+        for value in values.iter().filter(|value| !(is_contained || is_list && value.is_empty())) {
+            let Column { name, column_type } = column.column();
+            let is_number = value.parse::<f64>().is_ok();
+            ensure!(!column.is_number() || is_number, "{name} is a number without a unit, and {value:?} is not one");
+            let is_boolean = ["true", "false"].contains(&value.as_str());
+            ensure!(
+                *column_type != ColumnType::Boolean || is_boolean,
+                "{name} is true or false, and {value:?} is neither"
+            );
         }
         Ok(Condition { column, comparison, values })
     }
@@ -292,6 +298,7 @@ mod tests {
         let refused = |text: &str| text.parse::<Condition>().unwrap_err().to_string();
         assert!(refused("p50").contains("write model=resnet50"));
         assert!(refused("p50<20ms").contains("latency_p50_ms is a number without a unit"));
+        assert!(holds("verified=true", "true") && refused("verified=yes").contains("verified is true or false"));
         assert!(refused("latency=1").contains("latency_p50_ms"), "{}", refused("latency=1"));
         assert!(refused("modle=m").contains("there are model"), "{}", refused("modle=m"));
     }

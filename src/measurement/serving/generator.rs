@@ -14,7 +14,7 @@ const LEAD: Duration = Duration::from_millis(5);
 /// How often the generator looks whether the trial has ended, while no request is due.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Issues all requests of the schedule, unless the queue has lost hope. Returns the beginning, when each was issued, and what that
+/// Issues all requests of the schedule, unless the trial ends before. Returns the beginning, when each was issued, and what that
 /// cost.
 pub(super) fn issue(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
     // A thread of its own, so that no other thread is started in the real-time class.
@@ -31,7 +31,7 @@ fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generat
     'schedule: for (number, &due) in schedule.iter().enumerate() {
         let due = begin + Duration::from_nanos(due);
         while due.saturating_duration_since(Instant::now()) > 2 * LOOK_EVERY {
-            if queue.is_hopeless() {
+            if queue.is_ended() {
                 break 'schedule;
             }
             thread::sleep(LOOK_EVERY);

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use self::queue::{Queue, Waiting, Work};
 pub use self::trials::{Observer, Trials};
 pub use self::watch::Watch;
-use crate::backend::caught;
 use crate::definition::CaseFailure;
 use crate::load::{Bounds, Served, Trial};
+use crate::measurement::unwinding;
 
 /// A session as a server: what it does with the requests that share a call.
 pub trait Serve {
@@ -110,10 +110,10 @@ pub fn with_instances<S: Serve, T>(
         let (queue, open) = (&queue, &open);
         let start = |number: usize| {
             let (opened, ready) = mpsc::channel();
-            scope.spawn(move || match flattened(caught(|| open(number))) {
+            scope.spawn(move || match unwinding(|| open(number)) {
                 Ok(mut server) => {
                     let _ = opened.send(Ok(()));
-                    if let Err(failure) = flattened(caught(|| serve_all(queue, batching, &mut server))) {
+                    if let Err(failure) = unwinding(|| serve_all(queue, batching, &mut server)) {
                         queue.fail(failure);
                     }
                 }
@@ -125,10 +125,6 @@ pub fn with_instances<S: Serve, T>(
         queue.close();
         result
     })
-}
-
-fn flattened<T>(caught: Result<Result<T, CaseFailure>, Box<dyn std::any::Any + Send>>) -> Result<T, CaseFailure> {
-    caught.unwrap_or_else(|_| Err(CaseFailure::failed("the backend ended by a fault of its own")))
 }
 
 /// What a session does until the queue is closed.
@@ -160,7 +156,7 @@ fn serve_stream(
         ..Trial::default()
     };
     let begin = Instant::now();
-    while !queue.is_hopeless() && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time) {
+    while !queue.is_ended() && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time) {
         if trial.served.len() >= MOST_BY_TIME {
             queue.cut();
             break;
@@ -224,8 +220,8 @@ impl Instances<'_> {
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
-    /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early. Their answers are expected to
-    /// have so many tokens together.
+    /// Requests arrive at these times, in nanoseconds from the beginning. Their answers are expected to have so many tokens together. The
+    /// trial ends early if it cannot pass any more by `hope`.
     pub fn server(&self, schedule: &[u64], tokens: usize, hope: Option<Hope>) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests: schedule.len(), tokens }, hope);
         let (begin, issued, generator) = generator::issue(self.queue, schedule);
@@ -315,7 +311,16 @@ mod tests {
         let never = |_: usize| -> Result<Counting, CaseFailure> { Err(CaseFailure::failed("no file")) };
         assert_eq!(with_instances(2, batching(1, 0), never, |it| it.offline(1)).unwrap_err().message, "no file");
         let panics = |_: usize| -> Result<Counting, CaseFailure> { panic!("a fault") };
-        assert!(with_instances(1, batching(1, 0), panics, |it| it.offline(1)).is_err());
+        let panicked = with_instances(1, batching(1, 0), panics, |it| it.offline(1)).unwrap_err();
+        assert!(panicked.message.ends_with("a fault of its own: a fault"), "{panicked}");
+    }
+
+    #[test]
+    fn no_request_is_issued_after_a_session_has_failed() {
+        let queue = Queue::default();
+        assert!(!queue.is_ended());
+        queue.fail(CaseFailure::failed("no memory"));
+        assert!(queue.is_ended());
     }
 
     #[test]

@@ -83,6 +83,16 @@ struct State {
 }
 
 impl State {
+    /// Whether no further request begins: the trial was given up, or a session has failed.
+    fn is_ended(&self) -> bool {
+        self.is_hopeless || self.failure.is_some()
+    }
+
+    fn give_up(&mut self) {
+        self.is_hopeless = true;
+        self.waiting.clear();
+    }
+
     fn is_over(&self, requests: usize) -> bool {
         self.finished.len() >= requests || self.waiting.is_empty() && self.in_service == 0
     }
@@ -121,7 +131,7 @@ impl Queue {
     /// Takes requests up. Returns whether further ones are wanted.
     pub(super) fn give(&self, requests: impl IntoIterator<Item = Waiting>) -> bool {
         let mut state = self.lock();
-        if state.is_hopeless || state.failure.is_some() {
+        if state.is_ended() {
             return false;
         }
         let before = state.waiting.len();
@@ -170,8 +180,8 @@ impl Queue {
         let batch = requests.len();
         state.in_service -= batch;
         if answer.is_unsent {
-            (state.is_hopeless, state.is_cut) = (true, true);
-            state.waiting.clear();
+            state.is_cut = true;
+            state.give_up();
             drop(state);
             self.ended.notify_one();
             return;
@@ -182,8 +192,7 @@ impl Queue {
             if let Some(Hope { bounds, most_over }) = state.hope {
                 state.over += usize::from(bounds.are_broken_by(&served));
                 if state.over > most_over {
-                    state.is_hopeless = true;
-                    state.waiting.clear();
+                    state.give_up();
                 }
             }
             state.finished.push((request.number, served));
@@ -252,10 +261,7 @@ impl Queue {
 
     /// Ends the trial: no further request is taken up.
     pub(super) fn give_up(&self) {
-        let mut state = self.lock();
-        state.is_hopeless = true;
-        state.waiting.clear();
-        drop(state);
+        self.lock().give_up();
         self.ended.notify_one();
     }
 
@@ -265,9 +271,9 @@ impl Queue {
         self.give_up();
     }
 
-    /// Whether the trial has been given up, so that no further request begins.
-    pub(super) fn is_hopeless(&self) -> bool {
-        self.lock().is_hopeless
+    /// Whether no further request begins, because the trial was given up or a session has failed.
+    pub(super) fn is_ended(&self) -> bool {
+        self.lock().is_ended()
     }
 
     /// The trial with how it ended.

@@ -9,9 +9,6 @@ use crate::measurement::EnergyMeter;
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
 use crate::statistics::most_over;
 
-/// Samples of a query of the multi-stream scenario, as in MLPerf LoadGen.
-const SAMPLES_OF_MULTI: usize = 8;
-/// Queries of a trial at most, unless more are asked for: what takes no time would fill the memory.
 /// How long a session is timed alone, for an idea of how fast it is.
 const PILOT: Duration = Duration::from_millis(200);
 /// The same of a server, which several users ask.
@@ -67,7 +64,7 @@ impl Trials<'_> {
     fn one(&self) -> Result<LoadAnswer, CaseFailure> {
         let LoadTerms { scenario, most_growth_mb_per_h: most_growth, .. } = *self.terms;
         let expected = self.expected()?;
-        let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
+        let samples = scenario.samples_of_query();
         let length = Duration::try_from_secs_f64(self.terms.least_seconds()).unwrap_or(Duration::MAX);
         let mut trial = match self.terms.is_watched {
             true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected))?,
@@ -87,7 +84,10 @@ impl Trials<'_> {
         terms: &LoadTerms,
         samples: usize,
     ) -> Result<(LoadResult, Vec<LoadWindow>), CaseFailure> {
-        let noted = |row: LoadResult| self.observer.map_or(row.clone(), |observer| observer.finish(row));
+        let noted = |row: LoadResult| match self.observer {
+            Some(observer) => observer.finish(row),
+            None => row,
+        };
         match figures(self.row.clone(), trial, terms, samples) {
             Some((row, windows)) => Ok((noted(row), windows)),
             None if self.observer.is_some() && !trial.served.is_empty() => {
@@ -251,8 +251,8 @@ impl Trials<'_> {
 
     /// Requests per second of all sessions, if each takes one after the other.
     fn capacity(&self) -> Result<f64, CaseFailure> {
-        if self.observer.is_some() {
-            return self.capacity_of_users();
+        if let Some(observer) = self.observer {
+            return self.capacity_of_users(observer);
         }
         let (least_time, expected) = (PILOT, Expected::default());
         let pilot = self.instances.stream(Stream { samples: 1, least_queries: 5, least_time, expected })?;
@@ -261,12 +261,10 @@ impl Trials<'_> {
     }
 
     /// Requests per second that a server answers to some users: how many it answers at the same time is not known.
-    fn capacity_of_users(&self) -> Result<f64, CaseFailure> {
+    fn capacity_of_users(&self, observer: &dyn Observer) -> Result<f64, CaseFailure> {
         let users = self.terms.served_at_once().min(USERS_OF_A_PILOT);
         let (least_time, expected) = (PILOT_OF_USERS, Expected::default());
-        if let Some(observer) = self.observer {
-            observer.begin();
-        }
+        observer.begin();
         let pilot = self.instances.concurrent(Users { users, least_requests: users, least_time, expected })?;
         let last_ns = pilot.served.iter().map(|request| request.ended_ns).max().unwrap_or(0);
         match answered(&pilot) {

@@ -7,7 +7,7 @@ use rten_shape_inference::SymTensor;
 use super::graph::{Body, Scope, walk_body};
 use super::shapes::{Inputs, input, known_number, of_sizes, scalar, sizes};
 use crate::onnx::flat::DEEPEST;
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::{GraphProto, NodeProto, place_of_axis};
 
 /// The most runs of a body whose sizes change from run to run.
 const MOST_CHANGING: i64 = 1000;
@@ -159,9 +159,7 @@ fn named(graph: &GraphProto, values: impl Iterator<Item = SymTensor>) -> Vec<(&s
 /// The axis of an input or output; 0 if none is said, and from the end if it is below 0.
 fn axis_of(axes: &[i64], place: usize, rank: usize) -> Result<usize> {
     let said = axes.get(place).copied().unwrap_or(0);
-    let axis = if said < 0 { said.saturating_add(rank as i64) } else { said };
-    let axis = usize::try_from(axis).ok().filter(|&axis| axis < rank);
-    axis.with_context(|| format!("there is no axis {said} of {rank}"))
+    place_of_axis(said, rank).with_context(|| format!("there is no axis {said} of {rank}"))
 }
 
 /// A tensor with a dimension more, for the runs.
@@ -202,12 +200,7 @@ mod tests {
     use super::*;
     use crate::definition::Cost;
     use crate::onnx::cost::graph::{Walked, walk};
-    use crate::onnx::proto::{AttributeProto, TensorProto, TensorTypeProto, TypeProto, ValueInfoProto};
-
-    fn value(name: &str) -> ValueInfoProto {
-        let tensor = TensorTypeProto { element: 1, shape: None };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor), ..TypeProto::default() }) }
-    }
+    use crate::onnx::proto::{AttributeProto, TensorProto, ValueInfoProto};
 
     fn number(name: &str, number: i64) -> TensorProto {
         let bytes = number.to_le_bytes().to_vec();
@@ -215,7 +208,7 @@ mod tests {
     }
 
     fn graph(nodes: Vec<NodeProto>, inputs: &[&str], outputs: &[&str], initializers: Vec<TensorProto>) -> GraphProto {
-        let values = |names: &[&str]| names.iter().map(|name| value(name)).collect();
+        let values = |names: &[&str]| names.iter().map(|name| ValueInfoProto::tensor(name, 1, None)).collect();
         GraphProto { nodes, inputs: values(inputs), outputs: values(outputs), initializers, ..GraphProto::default() }
     }
 
@@ -327,7 +320,7 @@ mod tests {
         let scanned = |axis: i64| {
             let body = graph(nodes.clone(), &["row"], &["out"], Vec::new());
             let mut node = with_body(NodeProto::new("Scan", &["x"], "y"), "body", &body);
-            let axes = |name: &str| AttributeProto { name: name.into(), ints: vec![axis], ..AttributeProto::default() };
+            let axes = |name: &str| AttributeProto::ints(name, &[axis]);
             node.attributes.extend([AttributeProto::int("num_scan_inputs", 1), axes("scan_input_axes")]);
             node.attributes.push(axes("scan_output_axes"));
             walked(node, Vec::new())

@@ -71,7 +71,7 @@ const MOST_WALKED: usize = 4000;
 /// A graph that was walked, or the body of a node.
 #[derive(Default)]
 pub(super) struct Body {
-    /// That of all nodes, without the bytes that cannot but be moved.
+    /// The cost of all nodes, without the bytes that have to be moved.
     pub cost: Cost,
     pub nodes: Vec<Cost>,
     pub operators: BTreeSet<String>,
@@ -250,25 +250,20 @@ fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::proto::{AttributeProto, TensorTypeProto, TypeProto};
-
-    fn value(name: &str, element: i32) -> ValueInfoProto {
-        let tensor = TensorTypeProto { element, shape: None };
-        let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-        ValueInfoProto { name: name.into(), r#type: Some(kind) }
-    }
+    use crate::onnx::proto::AttributeProto;
 
     fn weights(name: &str, dims: &[i64]) -> TensorProto {
         TensorProto { name: name.into(), dims: dims.to_vec(), data_type: 1, ..TensorProto::default() }
     }
 
     fn graph(nodes: Vec<NodeProto>, initializers: Vec<TensorProto>, inputs: &[(&str, i32)]) -> GraphProto {
-        let inputs = inputs.iter().map(|(name, element)| value(name, *element)).collect();
-        GraphProto { nodes, initializers, inputs, outputs: vec![value("y", 1)], ..GraphProto::default() }
+        let inputs = inputs.iter().map(|(name, element)| ValueInfoProto::tensor(name, *element, None)).collect();
+        let outputs = vec![ValueInfoProto::tensor("y", 1, None)];
+        GraphProto { nodes, initializers, inputs, outputs, ..GraphProto::default() }
     }
 
     fn with_ints(mut node: NodeProto, name: &str, ints: &[i64]) -> NodeProto {
-        node.attributes.push(AttributeProto { name: name.into(), ints: ints.to_vec(), ..AttributeProto::default() });
+        node.attributes.push(AttributeProto::ints(name, ints));
         node
     }
 

@@ -1,5 +1,5 @@
 //! The cost of one call of a model, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
-//! the bytes that cannot but be moved.
+//! the bytes that have to be moved.
 //!
 //! Operations are those of matrix products and convolutions, those of attention and recurrent networks among them, two for each multiply-add (published
 //! counts of multiply-adds are half of these); nothing else counts, as in published counters (fvcore's `FlopCountAnalysis`

@@ -7,7 +7,7 @@ use rten_shape_inference::{
     InferShapes, InferShapesContext, ReductionOp, SymExpr, SymTensor, SymbolGen, UnaryOp, VariadicOp,
 };
 
-use crate::onnx::proto::{NodeProto, TensorProto, element};
+use crate::onnx::proto::{NodeProto, TensorProto, element, place_of_axis};
 use crate::printing::caught;
 
 /// The inputs of a node; `None` for one that is left out.
@@ -248,12 +248,10 @@ fn inputs_of(node: &NodeProto, given: &Inputs) -> Result<Inputs> {
     }
     if node.op_type == "Split" && inputs.get(1).is_none_or(Option::is_none) {
         let shape = sizes(input(&inputs, 0)?)?;
-        let axis = node.int("axis").unwrap_or(0);
-        let axis = if axis < 0 { axis.saturating_add(shape.len() as i64) } else { axis };
-        let whole = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)).context("no such axis")?;
+        let axis = place_of_axis(node.int("axis").unwrap_or(0), shape.len()).context("no such axis")?;
         let parts = node.outputs.len().max(1);
-        let longest = whole.div_ceil(parts);
-        let length = |part: usize| longest.min(whole.saturating_sub(part * longest)) as i64;
+        let longest = shape[axis].div_ceil(parts);
+        let length = |part: usize| longest.min(shape[axis].saturating_sub(part * longest)) as i64;
         inputs.truncate(1);
         inputs.push(Some(vector(&(0..parts).map(length).collect::<Vec<_>>())));
     }
@@ -418,7 +416,7 @@ mod tests {
     #[test]
     fn what_was_an_attribute_is_an_input() {
         let mut node = NodeProto::new("Squeeze", &["x"], "y");
-        node.attributes = vec![AttributeProto { name: "axes".into(), ints: vec![1], ..AttributeProto::default() }];
+        node.attributes = vec![AttributeProto::ints("axes", &[1])];
         assert_eq!(outputs(&node, &vec![Some(shape(&[2, 1, 1]))], None).unwrap(), [shape(&[2, 1])]);
         let split = NodeProto { outputs: vec!["a".into(), "b".into()], ..NodeProto::new("Split", &["x"], "") };
         assert_eq!(outputs(&split, &vec![Some(shape(&[5, 3]))], None).unwrap(), [shape(&[3, 3]), shape(&[2, 3])]);
@@ -441,7 +439,7 @@ mod tests {
     fn a_transposed_convolution_undoes_the_shape_of_one() {
         let mut node = NodeProto::new("ConvTranspose", &[], "y");
         node.attributes = [("strides", vec![2, 2]), ("pads", vec![1, 1, 1, 1]), ("output_padding", vec![1, 1])]
-            .map(|(name, ints)| AttributeProto { name: name.into(), ints, ..AttributeProto::default() })
+            .map(|(name, ints)| AttributeProto::ints(name, &ints))
             .to_vec();
         let made = outputs(&node, &vec![Some(shape(&[1, 8, 14, 14])), Some(shape(&[8, 4, 3, 3]))], None).unwrap();
         assert_eq!(made, [shape(&[1, 4, 28, 28])]);

@@ -71,7 +71,8 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
     let method: Method = file.method.as_deref().unwrap_or("POST").parse().ok().context("`method` is none of HTTP")?;
     ensure!(file.path.starts_with('/'), "`path` begins with a slash");
     let header = |(name, value): (&String, &String)| {
-        Ok((name.parse()?, value.parse().with_context(|| format!("the header {name}"))?))
+        let named = || format!("the header {name:?}");
+        Ok((name.parse().with_context(named)?, value.parse().with_context(named)?))
     };
     let headers = file.headers.iter().map(header).collect::<Result<Headers>>()?;
     ensure!(

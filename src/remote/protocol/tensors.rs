@@ -67,7 +67,7 @@ pub enum Form {
 pub const MOST_INPUT: usize = 1 << 27;
 /// Elements at the beginning of each row that differ from request to request.
 const LEAD: usize = 32;
-/// Stands for such an element. No number has it.
+/// Stands for such an element. No number has this character.
 const HOLE: &str = "\0";
 
 /// An input whose rows begin with other seeded values in each request; the rest of a row is the same. To make and write all values of a large input
@@ -239,7 +239,7 @@ struct Outputs {
     spread: Spread,
 }
 
-/// Part of what samples differ by that a server's outputs may be off by: its model may be in another dtype or runtime.
+/// How far a server's outputs may be off, as a part of what samples differ by: its model may be in another dtype or runtime.
 const TOLERANCE: f64 = 1e-2;
 const ALLOWED: Allowed = Allowed {
     part_of_spread: TOLERANCE,

@@ -63,8 +63,9 @@ fn terminal(comparison: &Comparison, columns: &[String]) -> String {
         parts.push(rates(&comparison.rates).terminal());
     }
     let indented = |lines: Vec<String>| lines.into_iter().map(|line| wrapped(&line, 2)).collect::<String>();
-    parts.extend([indented(lines(comparison)), indented(refusals(comparison))]);
     parts.extend([
+        indented(lines(comparison)),
+        indented(refusals(comparison)),
         footnotes(comparison).iter().map(|line| wrapped(line, 0)).collect(),
         wrapped(&headline(comparison), 0),
     ]);
@@ -232,6 +233,7 @@ mod tests {
             }],
             disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
+            is_left_out: true,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::compare::{
     RefusedPair, SideSummary, Source, Value, Verdict,
 };
 use crate::report::checks::Outcome;
+use crate::report::load::lower_rates;
 use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent, signed_percent};
 use crate::report::ranking::DISTURBED_FROM;
 use crate::report::table::{Cell, Column, Table};
@@ -83,10 +84,9 @@ pub fn headline(comparison: &Comparison) -> String {
     });
     let counts: Vec<String> = verdicts.into_iter().flatten().collect();
     let others = changes(comparison).filter(|(_, change)| change.effect == Effect::Regression).count();
-    let lower = comparison.rates.iter().filter(|change| change.is_lower).count();
     let parts = [
         (!counts.is_empty()).then(|| counts.join(", ")),
-        (lower > 0).then(|| plural(lower, "lower rate under load", "lower rates under load")),
+        lower_rates(&comparison.rates),
         (others > 0).then(|| plural(others, "other regression", "other regressions")),
         (!comparison.refused.is_empty()).then(|| plural(comparison.refused.len(), "case refused", "cases refused")),
     ];
@@ -186,14 +186,14 @@ pub fn refusal(refused: &RefusedPair) -> String {
     format!("refused: {}", differences.join("; "))
 }
 
-/// `main: run …, commit …, host …`.
+/// `main (run …), commit …`.
 pub fn side(side: &SideSummary) -> String {
     let runs = side.run_ids.join(", ");
-    let runs = if runs == side.name { String::new() } else { format!(" (run {runs})") };
+    let runs = if runs.is_empty() || runs == side.name { String::new() } else { format!(" (run {runs})") };
     format!("{}{runs}, commit {}", side.name, commit(side.git_commit.as_deref(), side.git_dirty))
 }
 
-/// A line each about the sources of the noise, disturbances, allowed differences, and what was left out.
+/// Lines about the sources of the noise, disturbances, allowed differences, and what was left out.
 pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let latencies: Vec<&LatencyChange> = comparison.cases.iter().filter_map(|case| case.latency.as_ref()).collect();
     let mut lines = Vec::new();

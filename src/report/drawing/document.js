@@ -80,8 +80,10 @@ function lightColour(value) {
     .replace(/light-dark\(([^,]+),[^)]*\)/g, "$1");
 }
 
+// Characters that XML has no form for become spaces.
 function escaped(text) {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;").replaceAll("'", "&#39;");
+  const written = text.replace(/[^\t\n\r -\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, " ");
+  return written.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;").replaceAll("'", "&#39;");
 }
 
 // An element as the text of an SVG file. Style sheets and groups without content are left out.

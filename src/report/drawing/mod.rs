@@ -159,7 +159,8 @@ mod tests {
         let written =
             |ms: f64| -> String { drawing.context.with(|ctx| evaluate(&ctx, &format!("milliseconds({ms})"))).unwrap() };
         assert_eq!(written(174.5), "175 ms");
-        for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0) {
+        let near_thousands = [0.000_999_7, 0.999_4, 0.999_7];
+        for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0).chain(near_thousands) {
             assert_eq!(written(ms), latency(ms));
         }
         let written: String = drawing.context.with(|ctx| evaluate(&ctx, "threeDigits(1234567)")).unwrap();
@@ -196,8 +197,9 @@ mod tests {
 
     #[test]
     fn names_that_look_like_markup_or_code_are_only_names() {
-        let hostile = "</text><script>\"'`${1}\\";
+        let hostile = "\u{1}</text><script>\"'`${1}\\";
         let svg = drawing(vec![record(hostile, hostile, 1, Some(1.0))]).svg("latency").unwrap();
+        assert!(png(&svg).is_ok(), "{svg}");
         assert!(!svg.contains("<script") && svg.contains("&lt;/text&gt;&lt;script&gt;&quot;&#39;`${1}\\"), "{svg}");
     }
 

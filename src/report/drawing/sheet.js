@@ -5,15 +5,8 @@ const FONT = "DejaVu Sans, Helvetica, Arial, sans-serif";
 const INK = lightColour("var(--ink)");
 const QUIET = lightColour("var(--quiet)");
 
-function element(name, attributes, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
-}
-
 function words(text, x, y, attributes = {}) {
-  return element("text", { x, y, fill: INK, "font-size": 11.5, ...attributes }, text);
+  return shape("text", { x, y, fill: INK, "font-size": 11.5, ...attributes }, text);
 }
 
 const textWidth = (text, size = 11.5) => 0.6 * size * [...text].length;
@@ -48,9 +41,9 @@ function chartSvg(id) {
     top += 20;
   }
   const size = [Math.ceil(content + 2 * SHEET.margin), Math.ceil(top + SHEET.margin - 12)];
-  const root = element("svg", {
+  const root = shape("svg", {
     xmlns: "http://www.w3.org/2000/svg", width: size[0], height: size[1], viewBox: `0 0 ${size.join(" ")}`, "font-family": FONT, color: INK,
-  }, element("rect", { width: "100%", height: "100%", fill: "#ffffff" }), ...nodes);
+  }, shape("rect", { width: "100%", height: "100%", fill: "#ffffff" }), ...nodes);
   return svgText(root);
 }
 
@@ -72,10 +65,10 @@ function placeLegend(legend, width, top, nodes) {
     const [left, middle] = [SHEET.margin + x, top + y];
     if (mark.tagName === "svg") {
       const colour = mark.style.color;
-      nodes.push(element("g", { transform: `translate(${left + 13},${middle})`, color: lightColour(colour) }, ...mark.children));
+      nodes.push(shape("g", { transform: `translate(${left + 13},${middle})`, color: lightColour(colour) }, ...mark.children));
     } else {
       const corner = mark.className.includes("square") ? 3 : 6;
-      nodes.push(element("rect", { x: left + 8, y: middle - 6, width: 12, height: 12, rx: corner, fill: mark.style.background }));
+      nodes.push(shape("rect", { x: left + 8, y: middle - 6, width: 12, height: 12, rx: corner, fill: mark.style.background }));
     }
     nodes.push(words(name, left + 32, middle + 4));
     x += own;

@@ -302,16 +302,24 @@ impl Host {
         self.measured.iter().filter(|(_, it)| it.log_ms.is_some()).map(|(case, it)| (*case, it))
     }
 
-    /// Takes in what a run knows of the machine. Each look counts, or else the peaks of the newest run.
+    /// Takes in what a run knows of the machine. Each look counts; until there is one, the peaks of the newest run do.
     fn learn(&mut self, node: &Node) {
         self.machine = Some(node.machine.clone());
         let probes: Vec<_> = node.calibrations.iter().flat_map(|calibration| calibration.probes()).collect();
-        for (product, copy) in probes.iter().filter_map(|probe| probe.best()) {
+        let mut speeds: Vec<(f64, f64)> = probes.iter().filter_map(|probe| probe.best()).collect();
+        let had_looks = self.calibrated_runs > 0;
+        if !speeds.is_empty() {
+            self.calibrated_runs += 1;
+        } else if !had_looks {
+            speeds.extend(node.peaks.iter().map(|peaks| (peaks.product_gflops_per_second, peaks.copy_gb_per_second)));
+        }
+        if !had_looks && !speeds.is_empty() {
+            // The peaks of an earlier run no longer count.
+            self.figures.clear();
+        }
+        for (product, copy) in speeds {
             self.figures.entry(Quantity::Product).or_default().add(-product.ln(), None);
             self.figures.entry(Quantity::Copy).or_default().add(-copy.ln(), None);
-        }
-        if !probes.is_empty() {
-            self.calibrated_runs += 1;
         }
         for figures in self.figures.values_mut() {
             figures.has_own_noise = self.calibrated_runs >= ENOUGH_RUNS;
@@ -324,10 +332,6 @@ impl Host {
         }
         let spread = node.calibrations.iter().rev().find_map(|calibration| calibration.selftest);
         self.selftest = spread.map(|it| Noise::of_selftest(it.deviation, it.processes)).or(self.selftest);
-        if let Some(peaks) = node.peaks.as_ref().filter(|_| probes.is_empty() && self.figures.is_empty()) {
-            self.figures.entry(Quantity::Product).or_default().add(-peaks.product_gflops_per_second.ln(), None);
-            self.figures.entry(Quantity::Copy).or_default().add(-peaks.copy_gb_per_second.ln(), None);
-        }
     }
 }
 
@@ -375,4 +379,30 @@ fn agreement(((model, configuration), levels): (&(String, String), &BTreeMap<usi
     let mut machines: BTreeMap<Level, usize> = BTreeMap::new();
     levels.values().for_each(|level| *machines.entry(*level).or_default() += 1);
     Agreement { model: model.clone(), configuration: configuration.clone(), machines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_data::{Calibration, Peaks, Probe};
+
+    #[test]
+    fn the_peaks_of_the_newest_run_count_until_there_is_a_look() {
+        let products = |host: &Host| -> Vec<f64> {
+            host.figures[&Quantity::Product].log_times.iter().map(|log_time| log_time.exp().recip().round()).collect()
+        };
+        let mut host = Host::default();
+        for peak in [100.0, 200.0] {
+            let peaks = Peaks { product_gflops_per_second: peak, copy_gb_per_second: 10.0, ..Peaks::default() };
+            host.learn(&Node { peaks: Some(peaks), ..Node::default() });
+            assert_eq!(products(&host), [peak]);
+        }
+        for _ in 0..2 {
+            let (product_gflops_per_second, copy_gb_per_second) = (vec![300.0], vec![10.0]);
+            let before = Probe { product_gflops_per_second, copy_gb_per_second, ..Probe::default() };
+            let calibrations = vec![Calibration { before, ..Calibration::default() }];
+            host.learn(&Node { calibrations, ..Node::default() });
+        }
+        assert_eq!(products(&host), [300.0, 300.0]);
+    }
 }

@@ -23,7 +23,7 @@ use crate::definition::{Dtype, Phase, Status};
 
 /// With more machines than this, kinds are the columns.
 pub const MOST_MACHINES: usize = 8;
-/// A page has so many cases with all that is known of them, if there are several machines.
+/// If there are several machines, a page has at most so many cases with all that is known of them.
 const MOST_CASES: usize = 8000;
 /// Equal machines differ by no more than this, as a fraction.
 const MOST_DIFFERENCE: f64 = 0.05;

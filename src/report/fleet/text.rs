@@ -68,6 +68,8 @@ impl Fleet {
         let columns = ["machine", "host", "kind"].map(Column::text).into_iter().chain(numbers.map(Column::number));
         let mut table = Table::new(columns).minor(&["kind", "disturbed", "throttled", "runs"]);
         let figure = |figure: Option<f64>, text: fn(f64) -> String| figure.map(text).unwrap_or_default();
+        // The time of the newest run over that of the first.
+        let change = |it: &FleetMachine| it.trend.last().copied().filter(|_| it.trend.len() > 1);
         // Of many, only those that differ have a row.
         for it in self.machines.iter().filter(|it| !self.is_large() || it.is_differing) {
             table.row([
@@ -81,7 +83,7 @@ impl Fleet {
                 figure(it.disturbed_share, percent),
                 it.throttled.map(|count| count.to_string()).unwrap_or_default(),
                 it.runs.to_string(),
-                figure(it.change(), signed_percent),
+                figure(change(it), signed_percent),
             ]);
         }
         self.lines().into_iter().for_each(|line| table.footnote(line));
@@ -128,13 +130,6 @@ impl FleetCase {
         let known = || self.cells.iter().enumerate().filter_map(|(place, cell)| Some((place, cell.latency_p50_ms?)));
         let fastest = known().min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place);
         fastest.filter(|_| known().count() > 1)
-    }
-}
-
-impl FleetMachine {
-    /// The time of the newest run over that of the first.
-    fn change(&self) -> Option<f64> {
-        self.trend.last().copied().filter(|_| self.trend.len() > 1)
     }
 }
 

@@ -8,7 +8,7 @@ use super::payload::Payload;
 
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
-// What other pages have too.
+// Other pages have these, too.
 pub(super) const DOM: &str = include_str!("page/dom.js");
 pub(super) const NUMBERS: &str = include_str!("page/numbers.js");
 pub(super) const CSV: &str = include_str!("page/csv.js");

@@ -22,26 +22,29 @@ pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<S
 /// A rate for continuous integration: a lower one is a regression.
 pub fn check_of_rate(change: &RateChange) -> Check {
     let outcome = if change.is_lower { Outcome::Regression } else { Outcome::Passed };
-    let new = change.new_rate.map_or_else(|| "none".to_owned(), per_second);
     let RateChange { ratio_lower, ratio_upper, .. } = change;
     let message = format!(
-        "highest rate of {} with {}: {} → {new} (new / base from {ratio_lower:.2} to {ratio_upper:.2})",
+        "highest rate of {} with {}: {} → {} (new / base from {ratio_lower:.2} to {ratio_upper:.2})",
         split(change.instances, change.threads, change.callers),
         bounds_of(change),
         per_second(change.base_rate),
+        new_rate(change),
     );
     Check { case_id: change.case_id.clone(), latency_ms: None, outcome, message }
 }
 
 /// The rates of two load tests for continuous integration.
 pub fn checks_of_rates(title: &str, changes: &[RateChange]) -> Checks {
-    let lower = changes.iter().filter(|change| change.is_lower).count();
-    let verdict = match lower {
-        0 => "no regression".to_owned(),
-        lower => format!("regression: {}", plural(lower, "lower rate under load", "lower rates under load")),
-    };
+    let verdict =
+        lower_rates(changes).map_or_else(|| "no regression".to_owned(), |lower| format!("regression: {lower}"));
     let suite = CheckSuite { name: title.to_owned(), checks: changes.iter().map(check_of_rate).collect() };
     Checks { title: title.to_owned(), verdict, suites: vec![suite], details: rates(changes).markdown() }
+}
+
+/// `2 lower rates under load`, if there are some.
+pub fn lower_rates(changes: &[RateChange]) -> Option<String> {
+    let lower = changes.iter().filter(|change| change.is_lower).count();
+    (lower > 0).then(|| plural(lower, "lower rate under load", "lower rates under load"))
 }
 
 /// A row for each search that both sides have.
@@ -52,13 +55,12 @@ pub fn rates(changes: &[RateChange]) -> Table {
         .essential(&["new / base", "verdict"])
         .minor(&["bound", "load tests"]);
     for row in changes {
-        let new = row.new_rate.map_or_else(|| "none".to_owned(), per_second);
         table.row([
             row.case_id.clone(),
             split(row.instances, row.threads, row.callers),
             bounds_of(row),
             per_second(row.base_rate),
-            new,
+            new_rate(row),
             format!("{:.2}", row.ratio),
             format!("{:.2}", row.ratio_lower),
             format!("{:.2}", row.ratio_upper),
@@ -71,6 +73,10 @@ pub fn rates(changes: &[RateChange]) -> Table {
         table.footnote("several load tests per side, separated by commas, bring the limits nearer together");
     }
     table
+}
+
+fn new_rate(change: &RateChange) -> String {
+    change.new_rate.map_or_else(|| "none".to_owned(), per_second)
 }
 
 fn bounds_of(change: &RateChange) -> String {

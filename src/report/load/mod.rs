@@ -19,7 +19,7 @@ use crate::run_data::{LoadResult, LoadRun, Verdict};
 use server::sentences_of_server;
 use windows::{changes, sentence_of_changes};
 
-pub use comparison::{check_of_rate, checks_of_rates, rates, render_comparison};
+pub use comparison::{check_of_rate, checks_of_rates, lower_rates, rates, render_comparison};
 
 /// A form in which a load test is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -128,7 +128,7 @@ const OF_A_SEARCH: [&str; 12] = [
     "LoadGen",
 ];
 
-/// Whether the row is one of a search's answer: the highest rate, the knee, and the lowest rates that are not accepted.
+/// Whether the row belongs to the answer of a search: the highest rate, the knee, and the lowest rates that are not accepted.
 fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
     let is_same = |other: &&LoadResult| {
         let search = |row: &LoadResult| (row.instances, row.threads, row.search);

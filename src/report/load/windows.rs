@@ -37,6 +37,7 @@ pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
     };
     let throttled = match row.throttled {
         Some(0) => "never throttled".to_owned(),
+        Some(1) => "throttled once".to_owned(),
         Some(times) => format!("throttled {times} times"),
         None => "the system does not tell of throttling".to_owned(),
     };

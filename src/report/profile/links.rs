@@ -1,7 +1,7 @@
 //! The profiles of a folder of reports: `profiles/<id>/profile.html`, and beside it `profile.json`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{MAIN_SEPARATOR, Path};
 
 use serde::Deserialize;
 
@@ -62,10 +62,13 @@ pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<(String, String),
     pages
 }
 
-/// The absolute path of a file as an address.
+/// The absolute path of a file as an address: `/C:/reports` for `C:\reports` on Windows.
 pub(in super::super) fn address(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    path.display().to_string().split('/').map(encoded).collect::<Vec<_>>().join("/")
+    // The colon of a drive stays.
+    let part = |part: &str| encoded(part).replace("%3A", ":");
+    let address = path.display().to_string().split(MAIN_SEPARATOR).map(part).collect::<Vec<_>>().join("/");
+    if address.starts_with('/') { address } else { format!("/{address}") }
 }
 
 /// A name as a part of an address.
@@ -111,6 +114,9 @@ mod tests {
             newest_pages(reports.path(), reports.path())[&("h".to_owned(), "n".to_owned())].starts_with("profiles/")
         );
         assert!(profile_links(&reports.path().join("nowhere")).is_empty());
-        assert_eq!(address(Path::new("/a b/#1/50%/c")), "/a%20b/%231/50%25/c");
+        match cfg!(windows) {
+            true => assert_eq!(address(Path::new("C:\\a b\\#1\\50%\\c")), "/C:/a%20b/%231/50%25/c"),
+            false => assert_eq!(address(Path::new("/a b/#1/50%/c")), "/a%20b/%231/50%25/c"),
+        }
     }
 }

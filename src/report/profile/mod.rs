@@ -21,7 +21,7 @@ pub use words::{heading, summary};
 
 use super::escape::{markdown as escape, terminal};
 use super::table::{Table, wrapped};
-use crate::profile::{Difference, difference};
+use crate::profile::difference;
 use crate::run_data::{CaseProfile, Profile};
 
 /// A form in which a profile is written.
@@ -50,20 +50,20 @@ pub enum Form {
 /// Stacks are asked for and there are none, or a value cannot be written, which the types of a profile exclude.
 pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form, options: &Options) -> Result<String> {
     let difference = compared.map(|[a, b]| difference(a, b));
+    let print: fn(&Table) -> String = if form == Form::Markdown { Table::markdown } else { Table::terminal };
     Ok(match (form, &difference) {
         (Form::Table, None) => per_case(profile, terminal, |case| {
             let lines =
                 [&case.case_id, &summary(case), &heading(case)].map(|line| wrapped(&terminal(line), 0)).concat();
-            let tables = table(case, options).terminal() + "\n" + &positions(case, |table| table.terminal() + "\n");
-            format!("{lines}\n{tables}")
+            format!("{lines}\n{}", tables(case, options, print))
         }),
         (Form::Markdown, None) => per_case(profile, escape, |case| {
             let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));
-            let tables = table(case, options).markdown() + "\n" + &positions(case, |table| table.markdown() + "\n");
-            format!("### {id}\n\n{summary}\n\n{heading}\n\n{tables}")
+            format!("### {id}\n\n{summary}\n\n{heading}\n\n{}", tables(case, options, print))
         }),
-        (Form::Table, Some(difference)) => of_difference(difference, options, |table| table.terminal()),
-        (Form::Markdown, Some(difference)) => of_difference(difference, options, |table| table.markdown()),
+        (Form::Table | Form::Markdown, Some(difference)) => {
+            format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
+        }
         (Form::Json, None) => super::json(profile),
         (Form::Json, Some(difference)) => super::json(difference),
         (Form::Csv, None) => super::separated(profile.cases.iter().flat_map(|case| &case.rows))?,
@@ -88,13 +88,10 @@ fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CasePr
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
 }
 
-/// The table of positions, if there are some.
-fn positions(case: &CaseProfile, print: impl Fn(&Table) -> String) -> String {
-    if case.positions.is_empty() { String::new() } else { print(&position_table(case)) }
-}
-
-fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
-    format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
+/// The table of operators, and that of positions if there are some.
+fn tables(case: &CaseProfile, options: &Options, print: fn(&Table) -> String) -> String {
+    let positions = (!case.positions.is_empty()).then(|| position_table(case));
+    std::iter::once(table(case, options)).chain(positions).map(|table| print(&table) + "\n").collect()
 }
 
 #[cfg(test)]

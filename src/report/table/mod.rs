@@ -84,22 +84,22 @@ impl Table {
 
     /// The same table, in which the columns with these headers are always shown.
     pub fn essential(self, headers: &[&str]) -> Self {
-        self.with_weight(headers, Column::essential)
+        self.with_weight(headers, Weight::Essential)
     }
 
     /// The same table, in which the columns with these headers are left out before others where a terminal is too narrow.
     pub fn minor(self, headers: &[&str]) -> Self {
-        self.with_weight(headers, Column::minor)
+        self.with_weight(headers, Weight::Minor)
     }
 
     /// The same table, in which the texts of the columns with these headers are printed below where a terminal is too narrow.
     pub fn or_below(self, headers: &[&str]) -> Self {
-        self.with_weight(headers, Column::or_below)
+        self.with_weight(headers, Weight::Below)
     }
 
-    fn with_weight(mut self, headers: &[&str], weighted: fn(Column) -> Column) -> Self {
+    fn with_weight(mut self, headers: &[&str], weight: Weight) -> Self {
         for column in self.columns.iter_mut().filter(|column| headers.contains(&column.header.as_str())) {
-            *column = weighted(column.clone());
+            column.weight = weight;
         }
         self
     }

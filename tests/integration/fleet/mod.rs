@@ -246,13 +246,13 @@ fn a_part_of_other_files_is_refused_by_the_name_of_the_model() {
     let weights = workplace.path("models/zoo/tenn_eeg/weights.toml");
     fs::write(&weights, fs::read_to_string(&weights).unwrap() + "\n# changed\n").unwrap();
     let refused = workplace.inferbench(&["run", "--suite", "parts/2-of-2.toml", "--noplot"]).finish().with_code(2);
-    refused.saying(&["part 2 of 2 was planned for something else", "the files of tenn_eeg original are others"]);
+    refused.saying(&["part 2 of 2 was planned for something else", "the files of tenn_eeg original differ"]);
     // Each machine divides the suite for itself.
     let whole = ["run", "--shard", "2/2", "--noplot"];
     workplace.inferbench(&[&whole[..], &EFFORT[..]].concat()).finish().with_code(0);
     let folder = workplace.path("target-reports/parts").display().to_string();
     let refused = workplace.inferbench(&["merge", &folder]).finish().with_code(2);
-    refused.saying(&["is not of the same measurement", "the files of tenn_eeg original are others"]);
+    refused.saying(&["is not of the same measurement", "the files of tenn_eeg original differ"]);
     workplace.inferbench(&["run", "--shard", "3/2"]).finish().with_code(2).saying(&["is no part"]);
     workplace.inferbench(&["shard", "--count", "3"]).finish().with_code(2).saying(&["3 parts of 2 models"]);
 }

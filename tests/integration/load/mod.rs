@@ -134,10 +134,15 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
     let name = folder.file_name().into_string().unwrap();
     let shown = load(&workplace, &[&name]);
     assert_eq!(shown.iter().map(|row| row.backend.as_str()).collect::<Vec<_>>(), ["null"]);
-    let compared = workplace.inferbench(&["load", &name, &name]).finish().with_code(2);
-    compared.saying(&["no search of a case in common"]);
-    let compared = workplace.inferbench(&["compare", &name, &name]).finish().with_code(3);
-    compared.saying(&["no search of a case in common"]);
+    for command in ["load", "compare"] {
+        let compared = workplace.inferbench(&[command, &name, &name]).finish().with_code(3);
+        compared.saying(&["no search of a case in common"]);
+    }
+    for flag in [["--columns", "p95"], ["--allow-different", "host"]] {
+        let arguments = [&["compare", name.as_str(), name.as_str()], &flag[..]].concat();
+        let refused = workplace.inferbench(&arguments).finish().with_code(2);
+        refused.saying(&["`--columns` and `--allow-different` are for runs"]);
+    }
 }
 
 /// Whether a machine that tests share was so busy that its figures are not those of a queue.

@@ -26,6 +26,7 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "10/s", "--duration", "1h"], "--max-time"),
         (&["--rate", "10/s", "--queries", "2000000"], "--max-requests"),
         (&["--rate", "200/s", "--queries", "50", "--max-requests", "52"], "--max-requests"),
+        (&["--scenario", "multi", "--queries", "5", "--max-requests", "42"], "a trial of 40 requests"),
         (&["--concurrency", "2", "--max-requests", "0"], "leaves no request after the 3"),
         (&["--concurrency", "2", "--max-requests", "3"], "leaves no request after the 3"),
         (&["--concurrency", "9", "--connections", "8"], "--connections"),

@@ -110,6 +110,8 @@ fn what_breaks_under_the_server_is_an_error_and_the_server_stays() {
         (1, 1),
         "{records}"
     );
+    let csv = server.send(&head("GET", "/api/v1/records", "Accept: text/csv\r\n"));
+    assert_eq!(csv.headers["inferbench-unreadable"], "1");
     assert_eq!(server.get("/api/v1/runs").json()["items"].as_array().unwrap().len(), 2);
     // A folder of reports that cannot be written, as on a full disk.
     fs::remove_dir_all(workplace.path("target-reports")).unwrap();

@@ -116,7 +116,7 @@ impl Workplace {
     /// Of the last run that keeps no measurement: a verification, a test, a profile.
     pub fn unkept_outcomes(&self) -> Outcomes {
         let runs = self.runs().with_file_name("unkept-runs");
-        RunFolder::find(&runs, None).unwrap().read_outcomes()
+        RunFolder::find(&runs, None).unwrap().read_outcomes().unwrap()
     }
 
     /// The records of the latest conversion, in the order of the file.

@@ -159,9 +159,9 @@ fn a_browser_ends_with_the_process_that_has_started_it() {
 }
 
 #[test]
-fn without_a_browser_it_says_what_adds_it() {
+fn a_variable_that_names_no_browser_is_said() {
     let workplace = workplace("digits", &[1]);
     let absent =
         run(&workplace, &["--device", "wasm"]).env("INFERBENCH_BROWSER", "/no/such/browser").finish().with_code(3);
-    absent.saying(&["unavailable: ", "get it with `scripts/setup browser`"]);
+    absent.saying(&["unavailable: ", "INFERBENCH_BROWSER is /no/such/browser, which is no file"]);
 }

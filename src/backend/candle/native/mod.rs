@@ -24,7 +24,8 @@ use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 
-/// A session of the model's module; `None` if candle has no module of the model. The operators of its calls are those of `spans`.
+/// A session of the model's module. The operators of its calls are those of `spans`. Returns `None` if candle has no module of the
+/// model.
 ///
 /// # Errors
 /// The module cannot be loaded; `unsupported` if it has to have spans, and has none.
@@ -41,7 +42,7 @@ pub fn open_profiled(
     Ok(session)
 }
 
-/// A session of the model's module; `None` if candle has no module of the model.
+/// A session of the model's module. Returns `None` if candle has no module of the model.
 pub fn open_session(
     request: &LoadRequest<'_>,
     device: &Device,
@@ -90,7 +91,7 @@ pub fn open_session(
         };
     }
     #[cfg(feature = "candle-transformers")]
-    return published::open_session(request, place, placement, &weights);
+    return published::open_session(request, place, placement, &config, &weights);
     #[cfg(not(feature = "candle-transformers"))]
     return Ok(None);
 }
@@ -129,8 +130,7 @@ fn load_digits(weights: VarBuilder) -> candle_core::Result<Option<Forward>> {
     })))
 }
 
-/// torchvision's `resnet50`, or transformers' `ViTForImageClassification`: pictures `[batch, 3, height, width]` to logits
-/// `[batch, classes]`.
+/// A classifier: pictures `[batch, channels, height, width]` to logits `[batch, classes]`.
 fn of_pictures(model: impl Fn(&Tensor) -> candle_core::Result<Tensor> + 'static) -> Forward {
     Box::new(move |inputs| {
         let [pictures] = inputs else { bail!("{} inputs instead of 1", inputs.len()) };

@@ -2,7 +2,7 @@
 //!
 //! A span is made when its layer is loaded, and belongs for good to whoever listened then: so a profiled module is loaded while
 //! [`Listener`] is the thread's subscriber, and a plain one is loaded without any. Spans have the name of a kind of layer, such as
-//! `linear`. Which one it is, is the name of the weights that were read just before or after the span was made.
+//! `linear`. The weights that were read just before or after the span was made tell which layer it is.
 //!
 //! An operator is a span without others inside, or the time from the begin or end of a span to that of the next, which has the name
 //! of the span around it. Such a time, and a span without weights, belongs to the module that contains what is around it.

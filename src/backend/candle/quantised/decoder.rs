@@ -1,6 +1,5 @@
 //! A decoder of Llama's kind: how it is made of the weights of a file, and what it computes.
 
-use std::path::Path;
 use std::rc::Rc;
 
 use candle_core::quantized::QMatMul;
@@ -11,9 +10,8 @@ use candle_nn::rotary_emb::{rope, rope_i};
 use super::weights::{Linear, Norm, Note, Weights};
 use super::{ARCHITECTURES, not_computed};
 use crate::backend::candle::tensor::Decoder;
-use crate::backend::recorder::Recorder;
 use crate::definition::CaseFailure;
-use crate::gguf::{Header, TensorInfo};
+use crate::gguf::TensorInfo;
 
 /// The most elements of a head: a table of rotations has half as many numbers for each position.
 const MOST_OF_HEAD: usize = 1024;
@@ -31,9 +29,8 @@ struct Layer {
     value: Linear,
     /// The norms of the queries and of the keys of each head, which Qwen3 and Gemma 3 have.
     head_norms: Option<(Norm, Norm)>,
-    /// The cosines of the rotations, `[positions, head size / 2]`; `sin` has the sines.
-    cos: Tensor,
-    sin: Tensor,
+    /// The cosines and sines of the rotations, each `[positions, head size / 2]`.
+    rotations: [Tensor; 2],
     /// How many tokens a token sees at most, itself included.
     window: Option<usize>,
     output: Linear,
@@ -59,6 +56,8 @@ struct Network {
     heads: usize,
     kv_heads: usize,
     head_size: usize,
+    /// The positions of the tables of rotations.
+    positions: usize,
     /// Scores are divided by this number.
     divisor: f64,
     /// Whether the pairs that are rotated lie side by side.
@@ -75,13 +74,8 @@ type Cache = Vec<Option<(Tensor, Tensor)>>;
 ///
 /// # Errors
 /// As [`open_session`](super::open_session).
-pub fn load(
-    file: &Path,
-    header: &Header,
-    device: &Device,
-    is_exact: bool,
-    tape: Option<Recorder>,
-) -> std::result::Result<Decoder<Rc<Cache>>, CaseFailure> {
+pub fn load(weights: &Weights<'_>) -> std::result::Result<Decoder<Rc<Cache>>, CaseFailure> {
+    let header = weights.header;
     let architecture = header.architecture()?;
     if !ARCHITECTURES.contains(&architecture) {
         return Err(CaseFailure::unsupported(format!(
@@ -93,8 +87,7 @@ pub fn load(
     if let Some(key) = not_computed(header, architecture) {
         return Err(refused(format!("{key} as the file says it")));
     }
-    let weights = Weights::open(file, header, device, is_exact, tape)?;
-    let network = Network::of_weights(&weights, architecture)?;
+    let network = Network::of_weights(weights, architecture)?;
     let used = weights.used.take();
     if let Some(TensorInfo { name, .. }) = header.tensors.iter().find(|tensor| !used.contains(&tensor.name)) {
         return Err(refused(format!("the file's tensor {name:?}")));
@@ -145,20 +138,20 @@ impl Network {
             Vec::new()
         };
         let places = Tensor::arange(0, positions as u32, device)?.to_dtype(DType::F32)?.reshape((positions, 1))?;
-        let rotation = |base: f32| -> Result<(Tensor, Tensor)> {
+        let rotations = |base: f32| -> Result<[Tensor; 2]> {
             let mut frequencies: Vec<f32> =
                 (0..head_size).step_by(2).map(|place| 1.0 / base.powf(place as f32 / head_size as f32)).collect();
             frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
             let angles = places.matmul(&Tensor::from_vec(frequencies, (1, head_size / 2), device)?)?;
-            Ok((angles.cos()?, angles.sin()?))
+            Ok([angles.cos()?, angles.sin()?])
         };
         let is_gemma = architecture == "gemma3";
         let has_head_norms = is_gemma || architecture == "qwen3";
         let window = number("attention.sliding_window").ok().filter(|window| is_gemma && *window > 0);
         let period = number("attention.sliding_window_pattern").unwrap_or(GEMMA_PERIOD);
-        let far = rotation(base)?;
+        let far = rotations(base)?;
         let near = match window {
-            Some(_) => rotation(float("rope.freq_base_swa").unwrap_or(GEMMA_NEAR_BASE) as f32)?,
+            Some(_) => rotations(float("rope.freq_base_swa").unwrap_or(GEMMA_NEAR_BASE) as f32)?,
             None => far.clone(),
         };
         let layer = |number: usize| -> Result<Layer> {
@@ -167,15 +160,13 @@ impl Network {
             let norm = |part: &str| weights.norm(&name(part), epsilon);
             let own = |is_there: bool, part: &str| if is_there { norm(part).map(Some) } else { Ok(None) };
             let is_near = window.is_some() && (period == 0 || number % period < period - 1);
-            let (cos, sin) = if is_near { near.clone() } else { far.clone() };
             Ok(Layer {
                 attention_norm: norm("attn_norm")?,
                 query: linear("attn_q")?,
                 key: linear("attn_k")?,
                 value: linear("attn_v")?,
                 head_norms: own(has_head_norms, "attn_q_norm")?.zip(own(has_head_norms, "attn_k_norm")?),
-                cos,
-                sin,
+                rotations: if is_near { near.clone() } else { far.clone() },
                 window: window.filter(|_| is_near),
                 output: linear("attn_output")?,
                 attended_norm: own(is_gemma, "post_attention_norm")?,
@@ -192,7 +183,7 @@ impl Network {
         let head = if weights.has("output.weight") {
             weights.linear("output")?
         } else {
-            Linear { weight: embeddings.clone(), bias: None, note: weights.note("token_embd", "QMatMul") }
+            weights.linear_of("token_embd", embeddings.clone(), None)?
         };
         let divides_by = if is_gemma && layers == GEMMA_LARGEST { width / heads } else { head_size };
         Ok(Network {
@@ -205,6 +196,7 @@ impl Network {
             heads,
             kv_heads,
             head_size,
+            positions,
             divisor: (divides_by as f64).sqrt(),
             is_interleaved: architecture == "llama",
             has_gelu: is_gemma,
@@ -215,6 +207,10 @@ impl Network {
     /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, length]`, of which the first is at the position.
     fn forward(&self, tokens: &Tensor, position: usize, cache: &mut Cache) -> Result<Tensor> {
         let (batch, length) = tokens.dims2()?;
+        let (end, positions) = (position + length, self.positions);
+        if end > positions {
+            bail!("a text of {end} positions is not supported by this module, which has {positions} at most")
+        }
         let mut states = self.embedding.around(|| self.embeddings.embedding(&tokens.to_dtype(DType::U32)?))?;
         if self.scale != 1.0 {
             states = (states * self.scale)?;
@@ -247,7 +243,8 @@ impl Network {
         let (heads, kv_heads, size) = (self.heads, self.kv_heads, self.head_size);
         let by_head =
             |states: Tensor, heads: usize| states.reshape((batch, length, heads, size))?.transpose(1, 2)?.contiguous();
-        let (cos, sin) = (layer.cos.narrow(0, position, length)?, layer.sin.narrow(0, position, length)?);
+        let [cos, sin] = layer.rotations.each_ref().map(|table| table.narrow(0, position, length));
+        let (cos, sin) = (cos?, sin?);
         let rotated = |states: Tensor| {
             if self.is_interleaved { rope_i(&states, &cos, &sin) } else { rope(&states, &cos, &sin) }
         };

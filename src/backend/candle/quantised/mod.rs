@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
 
+use self::weights::Weights;
 use super::tensor::{Place, placement};
 use crate::backend::generation::GenerationSession;
 use crate::backend::interface::{LoadRequest, Placement, Session};
@@ -38,10 +39,9 @@ pub fn open_session(
     tape: Option<Recorder>,
 ) -> Result<Box<dyn Session>, CaseFailure> {
     let header = Header::read(file)?;
-    let decoder = decoder::load(file, &header, device, is_exact, tape)?;
-    let dtype = if is_exact { Dtype::F32 } else { header.dtype() };
-    // candle makes f32 of these when it loads them, and computes in f32.
-    let dtype = if matches!(dtype, Dtype::F16 | Dtype::Bf16) { Dtype::F32 } else { dtype };
+    let decoder = decoder::load(&Weights::open(file, &header, device, is_exact, tape)?)?;
+    // candle makes f32 of weights in f16 and bf16 when it loads them.
+    let dtype = if header.dtype() == Dtype::I8 && !is_exact { Dtype::I8 } else { Dtype::F32 };
     let executor = format!("candle's quantised products ({})", header.kinds_in_words());
     let placement = Placement {
         artifacts: vec![PathBuf::from(file)],
@@ -53,7 +53,7 @@ pub fn open_session(
     Ok(Box::new(GenerationSession::new(request, place, decoder, placement)?))
 }
 
-/// The first key of a file that says what is not computed here. Of scaled rotations, those of the tensor `rope_freqs` are.
+/// The first key of a file that asks for what is not computed here. Of scaled rotations, only those of the tensor `rope_freqs` are computed.
 fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
     let scaling = header.text(&format!("{architecture}.rope.scaling.type"));
     let is_none = |value: &Value| match value {
@@ -67,7 +67,7 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
         let Some(key) = key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.')) else { return false };
         match key {
             "rope.scaling.type" => !matches!(scaling, Some("none" | "linear")),
-            // The lengths that it was made for.
+            // They say how the model was trained, and change no result.
             "rope.scaling.original_context_length" | "rope.scaling.finetuned" => false,
             "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
             "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),

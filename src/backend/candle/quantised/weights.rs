@@ -6,10 +6,11 @@ use std::path::Path;
 
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
-use candle_core::{Device, Module, Result, Tensor, bail};
+use candle_core::{Device, Error, Module, Result, Tensor, bail};
 use candle_nn::ops::rms_norm;
 use memmap2::Mmap;
 
+use crate::backend::candle::tensor::add_bias;
 use crate::backend::recorder::Recorder;
 use crate::gguf::{ElementKind, Header, TensorInfo};
 use crate::run_data::OperatorCall;
@@ -34,21 +35,19 @@ impl<'a> Weights<'a> {
         tape: Option<Recorder>,
     ) -> anyhow::Result<Self> {
         let handle = fs_err::File::open(file)?;
-        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every other reader of
-        // weights.
+        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, like any other reader
+        // of weights.
         let map = unsafe { Mmap::map(handle.file()) }?;
         Ok(Weights { header, map, device, is_exact, tape, used: RefCell::default() })
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.header.tensors.iter().any(|tensor| tensor.name == name)
+        self.info(name).is_ok()
     }
 
     pub fn info(&self, name: &str) -> Result<&TensorInfo> {
-        match self.header.tensors.iter().find(|tensor| tensor.name == name) {
-            Some(tensor) => Ok(tensor),
-            None => bail!("the file has no tensor {name:?}"),
-        }
+        let found = self.header.tensors.iter().find(|tensor| tensor.name == name);
+        found.ok_or_else(|| Error::Msg(format!("the file has no tensor {name:?}")))
     }
 
     fn quantised(&self, name: &str) -> Result<QTensor> {
@@ -77,9 +76,13 @@ impl<'a> Weights<'a> {
     pub fn linear(&self, name: &str) -> Result<Linear> {
         let bias = format!("{name}.bias");
         let bias = if self.has(&bias) { Some(self.plain(&bias)?) } else { None };
-        let weight = format!("{name}.weight");
-        let operator = format!("QMatMul {}", self.info(&weight)?.kind.name());
-        Ok(Linear { weight: self.product(&weight)?, bias, note: self.note(name, &operator) })
+        self.linear_of(name, self.product(&format!("{name}.weight"))?, bias)
+    }
+
+    /// The products with a tensor that was taken before.
+    pub fn linear_of(&self, name: &str, weight: QMatMul, bias: Option<Tensor>) -> Result<Linear> {
+        let operator = format!("QMatMul {}", self.info(&format!("{name}.weight"))?.kind.name());
+        Ok(Linear { weight, bias, note: self.note(name, &operator) })
     }
 
     pub fn norm(&self, name: &str, epsilon: f32) -> Result<Norm> {
@@ -131,20 +134,14 @@ impl Note {
 }
 
 pub struct Linear {
-    pub weight: QMatMul,
-    pub bias: Option<Tensor>,
-    pub note: Note,
+    weight: QMatMul,
+    bias: Option<Tensor>,
+    note: Note,
 }
 
 impl Linear {
     pub fn forward(&self, states: &Tensor) -> Result<Tensor> {
-        self.note.around(|| {
-            let product = self.weight.forward(states)?;
-            match &self.bias {
-                Some(bias) => product.broadcast_add(bias),
-                None => Ok(product),
-            }
-        })
+        self.note.around(|| add_bias(self.weight.forward(states)?, &self.bias))
     }
 }
 

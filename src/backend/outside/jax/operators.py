@@ -376,35 +376,29 @@ def transposed_convolution(xp, attributes, x, weights, bias=None):
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
 
 
-def pool_padding(attributes, x, kernel):
+def pooled(attributes, x, function, initial):
     if attributes.get("ceil_mode", 0):
         raise Refused("unsupported", "a pool with ceil_mode")
-    return windows(attributes, x, kernel)
+    kernel = attributes["kernel_shape"]
+    strides, padding, dilations = windows(attributes, x, kernel)
+    return lax.reduce_window(
+        x, np.asarray(initial, x.dtype), function, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding], window_dilation=(1, 1, *dilations)
+    )
 
 
 @operator("MaxPool")
 def max_pool(xp, attributes, x):
-    kernel = attributes["kernel_shape"]
-    strides, padding, dilations = pool_padding(attributes, x, kernel)
     least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    return lax.reduce_window(
-        x, np.asarray(least, x.dtype), lax.max, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding], window_dilation=(1, 1, *dilations)
-    )
+    return pooled(attributes, x, lax.max, least)
 
 
 @operator("AveragePool")
 def average_pool(xp, attributes, x):
-    kernel = attributes["kernel_shape"]
-    strides, padding, dilations = pool_padding(attributes, x, kernel)
-
-    def sums(values):
-        return lax.reduce_window(
-            values, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding], window_dilation=(1, 1, *dilations)
-        )
-
+    kernel, sums = attributes["kernel_shape"], pooled(attributes, x, lax.add, 0)
+    _, padding, _ = windows(attributes, x, kernel)
     if attributes.get("count_include_pad", 0) or not any(map(any, padding)):
-        return sums(x) / np.asarray(np.prod(kernel), x.dtype)
-    return sums(x) / sums(jnp.ones((1, 1, *x.shape[2:]), x.dtype))
+        return sums / np.asarray(np.prod(kernel), x.dtype)
+    return sums / pooled(attributes, jnp.ones((1, 1, *x.shape[2:]), x.dtype), lax.add, 0)
 
 
 @operator("GlobalAveragePool")

@@ -106,9 +106,9 @@ class Forward(Session):
 
     def __init__(self, request):
         super().__init__(request)
-        ((self.name, part),) = list(self.parts.items())[:1]
+        self.name = next(iter(self.parts))
         self.names = request["outputs"] or self.graphs[self.name].outputs
-        self.taken = [name for name in self.graphs[self.name].inputs]
+        self.taken = self.graphs[self.name].inputs
         self.note = None
 
     def bind(self, binding, tensors):

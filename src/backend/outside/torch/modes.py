@@ -87,7 +87,7 @@ class Eager:
 
     def products(self):
         """The types of the products in the graphs that were compiled last."""
-        return []
+        return [kind for kinds in GRAPHS.values() for kind in kinds]
 
     def check(self):
         """Refuses what was not compiled, after a call."""
@@ -159,9 +159,6 @@ class Compiled(Eager):
 
     def compilations(self):
         return len(compilation_ids())
-
-    def products(self):
-        return [kind for kinds in GRAPHS.values() for kind in kinds]
 
     def check(self):
         if not torch._dynamo.utils.counters["stats"]["unique_graphs"]:
@@ -276,9 +273,6 @@ class Ahead(Eager):
         if self.run is None:
             return []
         return [f"a package of {self.bytes / 1e6:.1f} MB, which is loaded in {self.loading_ms:.0f} ms without compiling", *from_cache(), *autotuned()]
-
-    def products(self):
-        return [kind for kinds in GRAPHS.values() for kind in kinds]
 
     def times(self):
         return self.spent

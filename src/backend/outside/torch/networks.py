@@ -139,4 +139,7 @@ def load_state(module, tensors):
     with torch.no_grad():
         for name, tensor in own.items():
             if name in tensors:
+                found, wanted = tuple(tensors[name].shape), tuple(tensor.shape)
+                if found != wanted:
+                    raise Refused("failed", f"{name} has the shape {found} in the file of weights, and {wanted} in the module")
                 tensor.copy_(tensors[name])

@@ -44,7 +44,8 @@ class Torch(Worker):
         return {"inputs": files.inputs(request["file"])} if request["verb"] == "inputs" else super().other(request)
 
     def failure(self, why, text):
-        if isinstance(why, torch.cuda.OutOfMemoryError) or "can't allocate memory" in text:
+        # Only CUDA has a class for it, and not for all of its errors.
+        if isinstance(why, torch.cuda.OutOfMemoryError) or any(words in text.lower() for words in ("out of memory", "can't allocate memory")):
             return "out-of-memory", text
         place = f"{place}: " if (place := files.place_of(why)) else ""
         # An eager module may use it, too.

@@ -59,7 +59,7 @@ impl Verification<'_> {
     /// Outputs to compare with, which are as exact as the last operators of the file.
     fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
         let mut spread = Spread::of(&bindings, self.case.batch_size)?;
-        if let Origin::Files { onnx: Some(file), .. } = &self.model.origin {
+        if let Origin::Files { onnx: Some(file), .. } = &self.request.model.origin {
             outputs_of_sigmoids(file).unwrap_or_default().iter().for_each(|name| spread.allow_sigmoid(name));
         }
         Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
@@ -77,7 +77,7 @@ impl Verification<'_> {
             .map(|binding| self.reference_outputs(binding, batch_size))
             .collect::<Result<Option<Vec<_>>, _>>()?;
         if let Some(bindings) = reference {
-            let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
+            let closeness = Closeness::to_reference(rounded_to, self.request.model.tolerance.of(rounded_to));
             return Ok(Some((self.expected(bindings, closeness)?, REFERENCE.into())));
         }
         if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
@@ -87,7 +87,7 @@ impl Verification<'_> {
         let PeerOutputs { backend, dtype: of_other, bindings, .. } = other;
         // The dtype with the larger rounding errors decides what they explain.
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
-        let closeness = Closeness::to_peer(coarser, self.model.tolerance.of(coarser));
+        let closeness = Closeness::to_peer(coarser, self.request.model.tolerance.of(coarser));
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
         let expectation = self.expected(bindings, closeness)?;
         Ok(Some((expectation, by)).filter(|(expectation, _)| !expectation.spread.is_of_saturated_sigmoids()))
@@ -100,12 +100,12 @@ impl Verification<'_> {
         ring: &[Vec<HostTensor>],
         rounded_to: Dtype,
     ) -> Result<Option<(Expectation, String)>, CaseFailure> {
-        let dtype = self.case.dtype;
-        let is_small = self.model.parameters.is_some_and(|count| {
+        let (dtype, model) = (self.case.dtype, self.request.model);
+        let is_small = model.parameters.is_some_and(|count| {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
             count <= MOST_PARAMETERS && has_room
         });
-        let is_quantised = (self.model.is_gguf() && dtype != Dtype::F32) || self.model.blocks().is_some();
+        let is_quantised = (model.is_gguf() && dtype != Dtype::F32) || model.blocks().is_some();
         if !is_quantised || !is_small {
             return Ok(None);
         }
@@ -121,7 +121,7 @@ impl Verification<'_> {
                 first_tokens.extend(next.into_iter().map(|next| next.likeliest));
             }
         }
-        let closeness = Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to));
+        let closeness = Closeness::to_reference(rounded_to, model.tolerance.of(rounded_to));
         Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, by)))
     }
 
@@ -129,7 +129,7 @@ impl Verification<'_> {
     /// engine for all backends but itself, or else the backend's own, whose errors it may share.
     fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
-        let exact = if self.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
+        let exact = if self.request.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
         let alone = self.alone();
         if own != exact {
             let on_cpu = LoadRequest { device: "cpu", ..alone };
@@ -169,9 +169,9 @@ impl Verification<'_> {
         let samples = fixture::sample_indices(binding, batch_size);
         let length = self.case.sequence_length;
         let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(&samples));
-        let names = self.model.output_names(self.case.phase).into_iter();
+        let names = self.request.model.output_names(self.case.phase).into_iter();
         let outputs: Option<NamedTensors> = names.map(|name| rows(&name).map(|rows| (name, rows))).collect();
-        let is_promised = length.is_none_or(|length| self.model.sequence_lengths.contains(&length));
+        let is_promised = length.is_none_or(|length| self.request.model.sequence_lengths.contains(&length));
         if outputs.is_none() && is_promised {
             return Err(CaseFailure::failed("the reference lacks an output of the model"));
         }

@@ -11,20 +11,19 @@ use self::tokens::most_gap;
 use super::closeness::Closeness;
 use super::peer_outputs::PeerOutputs;
 use crate::backend::{self, LoadRequest, Session};
-use crate::definition::{Case, CaseFailure, Model, Phase, Sizes, Status, TensorSpec, TimedOn};
+use crate::definition::{Case, CaseFailure, Phase, Sizes, Status, TensorSpec, TimedOn};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::protocol::{Job, Purpose};
-use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
+use crate::run_data::{BY_REFERENCE as REFERENCE, Record, with_note};
 
 pub use expected::Expectation;
 
 /// What a session is verified by.
 pub struct Verification<'a> {
     pub case: &'a Case,
-    pub model: &'a Model,
     pub reference: Option<&'a Reference>,
     pub job: &'a Job,
-    /// How the session was loaded.
+    /// How the session was loaded, and of which model.
     pub request: LoadRequest<'a>,
 }
 
@@ -50,7 +49,7 @@ impl Verification<'_> {
         let itself = |bindings: Vec<NamedTensors>| Expectation {
             spread: Spread::of(&bindings, self.case.batch_size).unwrap_or_default(),
             bindings,
-            closeness: Closeness::to_reference(rounded_to, self.model.tolerance.of(rounded_to)),
+            closeness: Closeness::to_reference(rounded_to, self.request.model.tolerance.of(rounded_to)),
             first_tokens: Vec::new(),
         };
         let has_outputs = outputs.iter().any(|outputs| !outputs.is_empty()) && self.case.backend != backend::NULL;
@@ -133,7 +132,7 @@ impl Verification<'_> {
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
             let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
-            row.message = Some(row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
+            row.message = with_note(row.message.take(), note);
             return Ok(itself(own));
         }
         Ok(expectation)
@@ -147,7 +146,7 @@ impl Verification<'_> {
     }
 
     fn named(&self, outputs: &[HostTensor]) -> NamedTensors {
-        let names = self.model.output_names(self.case.phase);
+        let names = self.request.model.output_names(self.case.phase);
         let name = |index: usize| names.get(index).cloned().unwrap_or_else(|| index.to_string());
         outputs.iter().enumerate().map(|(index, output)| (name(index), output.clone())).collect()
     }
@@ -161,14 +160,14 @@ impl Verification<'_> {
         expectation: &Expectation,
     ) -> Result<(), CaseFailure> {
         let takes_other_batches =
-            self.model.inputs.iter().all(TensorSpec::is_batched) && !session.placement().has_fixed_sizes;
+            self.request.model.inputs.iter().all(TensorSpec::is_batched) && !session.placement().has_fixed_sizes;
         if self.job.purpose != Purpose::Verify || !takes_other_batches {
             return Ok(());
         }
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
         let sizes = Sizes { batch: other, ..self.case.sizes() };
-        let inputs = fixture::batch(self.model, self.reference, 0, sizes)?;
+        let inputs = fixture::batch(self.request.model, self.reference, 0, sizes)?;
         let in_batch = |why: anyhow::Error| wrong(format!("at batch size {other}: {why:#}"));
         let binding = session.bind(&inputs).map_err(|failure| {
             CaseFailure::new(failure.status, format!("at batch size {other}: {}", failure.message))
@@ -220,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{LoadRequest, Placement, Stages};
-    use crate::definition::{Dimension, Dtype, Effort, ElementType};
+    use crate::definition::{Dimension, Dtype, Effort, ElementType, Model};
     use crate::fixture::{Artifacts, RING, TensorData};
     use crate::run_data::RunFolder;
 
@@ -304,7 +303,7 @@ mod tests {
         let mut row = Record { status: Status::Ok, ..Record::default() };
         let artifacts = Artifacts::default();
         let request = request(&case, &model, &artifacts);
-        let verification = Verification { case: &case, model: &model, reference, job: &job, request };
+        let verification = Verification { case: &case, reference, job: &job, request };
         let result = verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut row);
         (result, row)
     }
@@ -359,7 +358,7 @@ mod tests {
         let (case, model, job) = (Case::new("m", "ort", 1), model(), job(folder.path()));
         let artifacts = Artifacts::default();
         let request = LoadRequest { threads: 2, instances: 3, callers: 4, ..request(&case, &model, &artifacts) };
-        let verification = Verification { case: &case, model: &model, reference: None, job: &job, request };
+        let verification = Verification { case: &case, reference: None, job: &job, request };
         let LoadRequest { threads, instances, callers, .. } = verification.alone();
         assert_eq!((threads, instances, callers), (2, 1, 1));
     }

@@ -49,7 +49,7 @@ impl Verification<'_> {
 
     /// The number of tokens that the model's logits are of, if its definition says it.
     fn vocabulary(&self) -> Option<usize> {
-        let mut outputs = self.model.parts.iter().flat_map(|part| &part.outputs);
+        let mut outputs = self.request.model.parts.iter().flat_map(|part| &part.outputs);
         outputs.find(|output| output.name == "logits")?.shape.last()?.fixed()
     }
 

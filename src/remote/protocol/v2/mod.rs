@@ -152,7 +152,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
         }
         let dtype = match element_type(&tensor.datatype) {
             Some(dtype) => dtype,
-            // Texts are made beside.
+            // Texts have no element type: `Content::Texts` makes them.
             None if tensor.datatype == BYTES => ElementType::U8,
             None => anyhow::bail!("input {} has the type {}, which is not known", tensor.name, tensor.datatype),
         };

@@ -31,10 +31,11 @@ function measure(chart, points) {
   return { label: `throughput (${name})`, factor: 1, text: threeDigits };
 }
 
+const hasWhisker = (point) => point.low !== null && point.high !== null;
+
 function told(chart, { text }, point) {
-  const hasWhisker = point.low !== null && point.high !== null;
   const isLatency = chart.id.startsWith("latency");
-  const whisker = !hasWhisker ? "" : isLatency ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
+  const whisker = !hasWhisker(point) ? "" : isLatency ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
   const size = point.said ?? `batch ${point.batch_size}`;
   return `${seriesOf(point)}, ${size}\n${isLatency ? "p50 " : ""}${text(point.value)}${whisker}`;
 }
@@ -42,7 +43,7 @@ function told(chart, { text }, point) {
 function lines(chart, points, sizes, width) {
   const measured = measure(chart, points);
   const at = (name) => (point) => point[name] * measured.factor;
-  const whiskers = points.filter((point) => point.low !== null && point.high !== null);
+  const whiskers = points.filter(hasWhisker);
   const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
   const y = chart.isLog ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   const place = chart.at ?? "batch_size";
@@ -90,7 +91,7 @@ function bars(chart, points, width) {
     color: colourScale,
     marks: [
       Plot.barX(points, { x: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
-      Plot.ruleY(points.filter((point) => point.low !== null && point.high !== null), {
+      Plot.ruleY(points.filter(hasWhisker), {
         x1: at("low"), x2: at("high"), y: seriesOf, stroke: "currentColor", strokeOpacity: 0.65,
       }),
       Plot.text(points, { x: end, y: seriesOf, text: (point) => measured.text(point.value), textAnchor: "start", dx: 6, fill: "currentColor", fontWeight: 600 }),

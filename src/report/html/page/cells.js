@@ -20,7 +20,7 @@ kinds.cells = {
   },
   legend(chart) {
     const there = new Set(selectedCells(chart).map((cell) => cell.kind));
-    return legend(CELL_KINDS.filter(([kind]) => there.has(kind)).map(([kind, name]) => [name, cellColour(kind)]), "square");
+    return legend(CELL_KINDS.filter(([kind]) => there.has(kind)).map(([kind, name]) => [name, swatch(cellColour(kind), "square")]));
   },
   rows: (chart) => ({
     columns: ["model", "configuration", "level", "text", "reason"],

@@ -106,14 +106,12 @@ const trendPoints = d3.sort(payload.trend.filter((point) => timesMeasured.get(po
   .map((point) => ({ ...point, panel: withBatch(cases[point.case]) }));
 
 // The trials of load tests: a case has a curve for each way to divide the processors among sessions.
-const loads = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
-  case: index, panel: withBatch(one), x: trial.ms, y: trial.per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
-})).filter(({ x, y }) => positive(x) && positive(y)));
-
-// The same of language models, whose requests are answered with tokens.
-const tokens = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
-  case: index, panel: withBatch(one), x: trial.ttft_ms, y: trial.tokens_per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
-})).filter(({ x, y }) => positive(x) && positive(y)));
+const trials = (x, y) => cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
+  case: index, panel: withBatch(one), x: trial[x], y: trial[y], label: trial.is_knee ? `${trial.split}, knee` : trial.split,
+})).filter((point) => positive(point.x) && positive(point.y)));
+const loads = trials("ms", "per_s");
+// Requests to language models are answered with tokens.
+const tokens = trials("ttft_ms", "tokens_per_s");
 
 // The forms of language models that decode, where there are several. A runtime may compute quantised weights in f32. The divergence is that of the same form, also where it was
 // found in another phase.

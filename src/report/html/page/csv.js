@@ -10,8 +10,14 @@ function csv(columns, rows) {
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
 }
 
+// A button that copies the columns and rows that `table` gives at that moment.
+function csvButton(table) {
+  const onclick = (event) => { const { columns, rows } = table(); copy(csv(columns, rows), event.currentTarget); };
+  return make("button", { type: "button", class: "small", onclick }, "Copy as CSV");
+}
+
 async function copy(text, button) {
-  // The one that a click just before has changed comes back, too.
+  // After a second click, too, the first label comes back.
   const label = (button.dataset.label ??= button.textContent);
   let isDone = true;
   try {

@@ -11,6 +11,14 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+// The same for SVG.
+function shape(tag, properties = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 // Replaces what is in a node. The focus goes to what comes in the place of the part that had it, so that keys go on where they were.
 function putAnew(node, ...children) {
   const parts = () => [...node.querySelectorAll("button, input, select, summary")];
@@ -25,8 +33,9 @@ function swatch(colour, shape = "") {
   return node;
 }
 
-function legend(entries, shape = "") {
-  return make("div", { class: "legend" }, ...entries.map(([name, colour]) => make("span", {}, swatch(colour, shape), name)));
+// Names with their marks.
+function legend(entries) {
+  return make("div", { class: "legend" }, ...entries.map(([name, mark]) => make("span", {}, mark, name)));
 }
 
 // Text with `commands` in it.

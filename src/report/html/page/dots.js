@@ -10,7 +10,7 @@ kinds.dots = {
   }),
   legend(chart) {
     const names = new Set(selectedPoints(chart).map((point) => point.series));
-    return make("div", { class: "legend" }, ...[...names].map((name) => make("span", {}, symbolMark(dotSymbol(name), dotColour(chart, name)), name)));
+    return legend([...names].map((name) => [name, symbolMark(dotSymbol(name), dotColour(chart, name))]));
   },
   rows: (chart) => ({
     columns: ["model", chart.y, "series", chart.x, "cases"],

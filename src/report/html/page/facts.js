@@ -1,8 +1,13 @@
 // The words around the charts: title, machines, runs.
 
+// `1a2b3c4d5e6f (changed)`; empty if the commit is not known.
+function commitOf({ commit, is_dirty }) {
+  return commit ? `${commit.slice(0, 12)}${is_dirty ? " (changed)" : ""}` : "";
+}
+
 function heading() {
   const newest = payload.runs[0];
-  const commit = newest?.commit ? `, commit ${newest.commit.slice(0, 12)}${newest.is_dirty ? " (changed)" : ""}` : "";
+  const commit = newest?.commit ? `, commit ${commitOf(newest)}` : "";
   document.getElementById("top").append(
     make("div", {}, make("h1", {}, payload.title),
       make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No run"),
@@ -27,8 +32,7 @@ function machinesSection() {
 function runsSection() {
   const cell = (text, isNumber) => make("td", { class: isNumber ? "number" : "" }, text ?? "");
   const row = (run) => make("tr", {}, cell(run.run_id), cell(run.started),
-    cell(run.commit ? `${run.commit.slice(0, 12)}${run.is_dirty ? " (changed)" : ""}` : ""),
-    cell(run.suite), cell(run.machine), cell(`${run.measured} of ${run.cases}`, true));
+    cell(commitOf(run)), cell(run.suite), cell(run.machine), cell(`${run.measured} of ${run.cases}`, true));
   const header = ["run", "started", "commit", "suite", "machine"].map((name) => make("th", {}, name));
   return make("section", { id: "runs" }, make("div", { class: "head" }, make("h2", {}, "Runs in this report")),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...header, make("th", { class: "number" }, "measured"))),

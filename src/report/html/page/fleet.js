@@ -47,13 +47,10 @@ function matrixSection() {
     more.textContent = `Show all ${found.length} rows`;
     more.hidden = showsAll || found.length <= MOST_ROWS;
   };
-  const copyButton = make("button", {
-    type: "button", class: "small",
-    onclick: (event) => {
-      const cells = rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]))]);
-      copy(csv(["case", ...places().map((place) => fleet.columns[place].name)], cells), event.currentTarget);
-    },
-  }, "Copy as CSV");
+  const copyButton = csvButton(() => ({
+    columns: ["case", ...places().map((place) => fleet.columns[place].name)],
+    rows: rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]))]),
+  }));
   const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
   const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";
   const isPart = payload.machines.length < fleet.machines.length && fleet.has_same_cases;
@@ -71,19 +68,12 @@ function sparkline(values) {
   const most = Math.max(1.25, ...values.map((value) => Math.max(value, 1 / value)));
   const x = d3.scaleLinear([0, values.length - 1], [3, 117]);
   const y = d3.scaleLog([1 / most, most], [20, 2]);
-  const space = "http://www.w3.org/2000/svg";
-  const part = (tag, properties) => {
-    const node = document.createElementNS(space, tag);
-    for (const [key, value] of Object.entries(properties)) node.setAttribute(key, value);
-    return node;
-  };
-  const drawing = part("svg", { width: 120, height: 22, viewBox: "0 0 120 22", role: "img", "aria-label": values.map(signedPercent).join(", ") });
-  drawing.append(
-    part("path", { d: `M3,${y(1)}H117`, stroke: "var(--rule)" }),
-    part("path", { d: d3.line((_, index) => x(index), y)(values), fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 }),
-    part("circle", { cx: x(values.length - 1), cy: y(values.at(-1)), r: 2.2, fill: "var(--accent)" }),
+  return shape(
+    "svg", { width: 120, height: 22, viewBox: "0 0 120 22", role: "img", "aria-label": values.map(signedPercent).join(", ") },
+    shape("path", { d: `M3,${y(1)}H117`, stroke: "var(--rule)" }),
+    shape("path", { d: d3.line((_, index) => x(index), y)(values), fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 }),
+    shape("circle", { cx: x(values.length - 1), cy: y(values.at(-1)), r: 2.2, fill: "var(--accent)" }),
   );
-  return drawing;
 }
 
 function fleetMachinesSection() {

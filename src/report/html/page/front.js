@@ -44,9 +44,7 @@ function cloud(chart, points, width) {
       Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "5 4" }),
       Plot.dot(points, { x: "x", y: "y", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 5, fillOpacity: 0.85 }),
       Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 8, strokeOpacity: 0.7 }),
-      ...d3.groups(labelled(points, front, isLog, width), ({ side }) => side).map(([side, labels]) => Plot.text(labels.map(({ point }) => point), {
-        x: "x", y: "y", text: "label", ...side.style, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4, fontSize: 11.5,
-      })),
+      ...labelMarks(points, front, isLog, width),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
         title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
@@ -62,6 +60,12 @@ const LABEL_SIDES = [
   { from: -0.5, dx: 0, dy: -15, style: { textAnchor: "middle", dy: -15 } },
   { from: -0.5, dx: 0, dy: 16, style: { textAnchor: "middle", dy: 16 } },
 ];
+
+function labelMarks(points, front, isLog, width) {
+  return d3.groups(labelled(points, front, isLog, width), ({ side }) => side).map(([side, labels]) => Plot.text(labels.map(({ point }) => point), {
+    x: "x", y: "y", text: "label", ...side.style, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4, fontSize: 11.5,
+  }));
+}
 
 // Each model once, or each point that has a key, those on the front first, none over another label or a point.
 function labelled(points, front, isLog, width) {

@@ -26,10 +26,12 @@ kinds.losses = {
     const points = selectedPoints(chart);
     const classes = d3.sort(new Set(points.filter(({ kl }) => kl !== undefined).map(({ kl }) => classOfLoss(kl))));
     const names = [...new Set(points.map(runtimeOf))];
-    return make("div", { class: "legend" },
-      ...names.map((name) => make("span", {}, symbolMark(symbolOfRuntime(chart, name), "var(--quiet)"), name)),
-      ...classes.map((index) => make("span", {}, swatch(`var(--loss-${index})`, "square"), nameOfLoss(index))),
-      points.some(({ kl }) => kl === undefined) ? make("span", {}, swatch("var(--card)", "square"), "KL unknown") : null);
+    const unknowns = points.some(({ kl }) => kl === undefined) ? [["KL unknown", swatch("var(--card)", "square")]] : [];
+    return legend([
+      ...names.map((name) => [name, symbolMark(symbolOfRuntime(chart, name), "var(--quiet)")]),
+      ...classes.map((index) => [nameOfLoss(index), swatch(`var(--loss-${index})`, "square")]),
+      ...unknowns,
+    ]);
   },
   // The forms of each panel that no other is better than, in words.
   words: (chart) => byPanel(chart).map(([title, points]) => {
@@ -72,9 +74,7 @@ function forms(chart, points, width) {
         x: "x", y: "y", fill: ({ kl }) => colourOfLoss(kl), stroke: ({ kl }) => (kl === undefined ? "var(--quiet)" : "var(--card)"), symbol: runtimeOf, r: 6,
       }),
       Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 10, strokeOpacity: 0.7 }),
-      ...d3.groups(labelled(points, front, true, width), ({ side }) => side).map(([side, labels]) => Plot.text(labels.map(({ point }) => point), {
-        x: "x", y: "y", text: "label", ...side.style, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4, fontSize: 11.5,
-      })),
+      ...labelMarks(points, front, true, width),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
         title: (point) => `${point.label}, ${seriesOf(point)}\n${threeDigits(point.x)} MB\n${threeDigits(point.y)} tokens/s\nKL ${point.kl === undefined ? "unknown" : threeDigits(point.kl)}`,

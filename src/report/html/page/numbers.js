@@ -3,7 +3,7 @@
 function threeDigits(value) {
   const magnitude = Math.abs(value);
   if (magnitude >= 1e6) return value.toExponential(2).replace("e+", "e");
-  if (magnitude >= 1000) return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
+  if (magnitude >= 999.5) return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
   if (magnitude >= 100) return value.toFixed(0);
   if (magnitude >= 10) return value.toFixed(1);
   if (magnitude >= 1 || magnitude === 0) return value.toFixed(2);
@@ -12,9 +12,10 @@ function threeDigits(value) {
 
 function milliseconds(ms) {
   if (ms === null || ms === undefined) return "";
-  if (ms < 1e-3) return `${threeDigits(ms * 1e6)} ns`;
-  if (ms < 1) return `${threeDigits(ms * 1e3)} µs`;
-  return ms < 1e3 ? `${threeDigits(ms)} ms` : `${threeDigits(ms / 1e3)} s`;
+  // What would be rounded to a thousand has the next unit.
+  if (ms * 1e6 < 999.5) return `${threeDigits(ms * 1e6)} ns`;
+  if (ms * 1e3 < 999.5) return `${threeDigits(ms * 1e3)} µs`;
+  return ms < 999.5 ? `${threeDigits(ms)} ms` : `${threeDigits(ms / 1e3)} s`;
 }
 
 // The unit in which a panel's times are read best, and how many of it a millisecond is.

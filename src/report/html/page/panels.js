@@ -19,7 +19,7 @@ const caseCells = (point) => {
 
 function seriesLegend(chart) {
   const names = new Set(selectedPoints(chart).map(seriesOf));
-  return make("div", { class: "legend" }, ...[...names].map((name) => make("span", {}, seriesMark(name), name)));
+  return legend([...names].map((name) => [name, seriesMark(name)]));
 }
 
 // As a series is drawn: its symbol on a piece of its line.
@@ -29,16 +29,10 @@ function seriesMark(name) {
 
 // A symbol, and the line that it is on if there is one.
 function symbolMark(name, colour, dash) {
-  const space = "http://www.w3.org/2000/svg";
-  const part = (tag, properties) => {
-    const node = document.createElementNS(space, tag);
-    for (const [key, value] of Object.entries(properties)) node.setAttribute(key, value);
-    return node;
-  };
-  const mark = part("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true" });
+  const mark = shape("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true" });
   mark.style.color = colour;
   const symbol = d3[`symbol${name.replace(/^./, (letter) => letter.toUpperCase())}`];
-  if (dash !== undefined) mark.append(part("path", { d: "M-13,0H13", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }));
-  mark.append(part("path", { d: d3.symbol(symbol, 44)(), fill: "currentColor" }));
+  if (dash !== undefined) mark.append(shape("path", { d: "M-13,0H13", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }));
+  mark.append(shape("path", { d: d3.symbol(symbol, 44)(), fill: "currentColor" }));
   return mark;
 }

@@ -23,10 +23,7 @@ function drawAll() {
 function chartSection(chart) {
   const kind = kinds[chart.kind];
   const body = make("div");
-  const copyButton = make("button", {
-    type: "button", class: "small",
-    onclick: (event) => { const { columns, rows } = kind.rows(chart); copy(csv(columns, rows), event.currentTarget); },
-  }, "Copy as CSV");
+  const copyButton = csvButton(() => kind.rows(chart));
   const node = make("section", { id: chart.id },
     make("div", { class: "head" }, make("h2", {}, chart.title), chart.absent ? null : copyButton),
     chart.absent ? null : make("p", { class: "caption" }, chart.caption), body);

@@ -17,7 +17,7 @@ const COLUMNS = [
     cell: (one) => one.cells[index],
   })),
 ];
-if (new Set(cases.map((one) => one.machine)).size > 1) {
+if (areSeveral("machine")) {
   COLUMNS.splice(1, 0, { title: "machine", isShown: true, cell: (one) => one.machine });
 }
 if (cases.some((one) => one.profile)) {
@@ -63,13 +63,10 @@ function tableSection() {
     column.title);
   const chooser = make("details", { class: "choice columns" }, make("summary", {}, "Columns"), make("div", {}, ...COLUMNS.map(choice)));
   document.addEventListener("click", (event) => { if (!chooser.contains(event.target)) chooser.open = false; });
-  const copyButton = make("button", {
-    type: "button", class: "small",
-    onclick: (event) => {
-      const cells = rows().map((one) => shownColumns().map((column) => valueOf(column, one)));
-      copy(csv(shownColumns().map((column) => column.title), cells), event.currentTarget);
-    },
-  }, "Copy as CSV");
+  const copyButton = csvButton(() => ({
+    columns: shownColumns().map((column) => column.title),
+    rows: rows().map((one) => shownColumns().map((column) => valueOf(column, one))),
+  }));
   const node = make("section", { id: "cases" },
     make("div", { class: "head" }, make("h2", {}, "All cases"), make("div", { class: "tools" }, chooser, copyButton)),
     make("p", { class: "caption" }, "The fastest of the same work is bold; a percentile in parentheses has too few calls for a 99 % bound. Click a header to sort by its column."),

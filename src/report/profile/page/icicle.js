@@ -103,7 +103,7 @@ function icicleSection(shown) {
   if (shown.length === 2) {
     return chartSection("icicle", shown, "Difference by module",
       "Modules from the outside to the inside, then kinds of operators. A bar is as wide as the longer of its two times. Red takes longer in B, blue takes longer in A; the paler, the less.",
-      "Whole call", legend([["slower in B", "var(--slower)"], ["faster in B", "var(--faster)"]], "square"));
+      "Whole call", legend(["slower", "faster"].map((name) => [`${name} in B`, swatch(`var(--${name})`, "square")])));
   }
   return shown[0].rows.length === 0 ? null : chartSection("icicle", shown, "Time by module",
     "Modules from the outside to the inside, then operators and kernels, in the order of their first execution. A bar is as wide as its time without the profiler's cost.",

@@ -35,13 +35,11 @@ function tableSection(id, title, caption, given, rows) {
     more.textContent = `Show all ${all.length} rows`;
     more.hidden = all.length <= shown.length;
   };
-  const copyButton = make("button", {
-    type: "button", class: "small",
-    onclick: (event) => {
-      const copied = columns.flatMap((column) => column.copied ?? [column]);
-      copy(csv(copied.map((column) => column.title), found().map((row) => copied.map((column) => column.value(row)))), event.currentTarget);
-    },
-  }, "Copy as CSV");
+  const copied = columns.flatMap((column) => column.copied ?? [column]);
+  const copyButton = csvButton(() => ({
+    columns: copied.map((column) => column.title),
+    rows: found().map((row) => copied.map((column) => column.value(row))),
+  }));
   const node = make("section", { id },
     make("div", { class: "head" }, make("h2", {}, title), make("div", { class: "tools" }, status, filter, copyButton)),
     make("p", { class: "caption" }, caption),

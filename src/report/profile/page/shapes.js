@@ -1,11 +1,4 @@
-// Elements of SVG, and the tip beside what a reader points at.
-
-function shape(tag, properties = {}, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(properties)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
+// Bars with names, and the tip beside what a reader points at.
 
 // As much of a text as fits into a width.
 function fitting(text, width) {
@@ -39,5 +32,5 @@ const kindColour = (kind) => `var(--kind-${kind})`;
 
 function kindLegend(shown) {
   const kinds = [...new Set(shown.flatMap((one) => one.rows.map((row) => row.kind)))];
-  return legend(kinds.map((kind) => [kind.replace("-", " "), kindColour(kind)]), "square");
+  return legend(kinds.map((kind) => [kind.replace("-", " "), swatch(kindColour(kind), "square")]));
 }

@@ -38,9 +38,9 @@ impl Config {
 
 /// transformers' `LlamaForCausalLM`.
 pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
-    let activation = config.others.get("hidden_act");
-    if activation.is_none_or(|activation| activation != "silu") {
-        candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
+    let activation = config.others.get("hidden_act").unwrap_or(&Value::Null);
+    if activation != "silu" {
+        candle_core::bail!("the activation {activation} is not supported by candle's llama");
     }
     // The module would leave them out.
     for biases in ["attention_bias", "mlp_bias"] {
@@ -59,7 +59,7 @@ pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwe
     if config.others.get("use_sliding_window") == Some(&true.into()) {
         candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");
     }
-    // The module takes a window always: this one is as wide as the longest text.
+    // The module always takes a window: this one is as wide as the longest text.
     for (name, same_as) in [("sliding_window", "max_position_embeddings"), ("max_window_layers", "num_hidden_layers")] {
         config.others.insert(name.into(), config.others.get(same_as).cloned().unwrap_or_default());
     }
@@ -94,15 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn biases_of_projections_are_not_left_out() {
-        let load = |name: &str, has_biases: bool| {
+    fn another_activation_is_refused_and_biases_of_projections_are_not_left_out() {
+        let load = |name: &str, value: Value| {
             let mut config = config(r#"{"rope_type": "default", "rope_theta": 10000.0}"#).unwrap();
-            config.others.insert(name.into(), has_biases.into());
+            config.others.insert(name.into(), value);
             load_llama(config, VarBuilder::zeros(DType::F32, &Device::Cpu)).err().map(|error| error.to_string())
         };
+        let refused = load("hidden_act", "relu".into()).unwrap();
+        assert!(refused.starts_with("the activation \"relu\" is not supported by candle's llama"), "{refused}");
         for name in ["attention_bias", "mlp_bias"] {
-            assert!(load(name, true).is_some_and(|why| why.contains("not supported")), "{name}");
-            assert_eq!(load(name, false), None);
+            assert!(load(name, true.into()).is_some_and(|why| why.contains("not supported")), "{name}");
+            assert_eq!(load(name, false.into()), None);
         }
     }
 }

@@ -17,17 +17,16 @@ use super::{Weights, of_module, of_pictures};
 use crate::backend::candle::tensor::{Forward, Place};
 use crate::backend::generation::GenerationSession;
 use crate::backend::interface::{LoadRequest, Placement, Session};
-use crate::definition::{CaseFailure, Origin, Phase};
+use crate::definition::{CaseFailure, Phase};
 
-/// A session of the model's module; `None` if there is none.
+/// A session of the model's module, whose configuration is in the file `config`, if it has one. Returns `None` if there is no module.
 pub fn open_session(
     request: &LoadRequest<'_>,
     place: Place,
     placement: Placement,
+    config: &Path,
     weights: &Weights<'_>,
 ) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-    let Origin::Packaged { folder, .. } = &request.model.origin else { return Ok(None) };
-    let config = folder.join("config.json");
     // The number of classes is that of the last layer's biases.
     let with_classes = |bias: &str| -> Result<_, CaseFailure> {
         let weights = weights()?;
@@ -36,12 +35,12 @@ pub fn open_session(
     let module = match (request.model.family.as_str(), request.phase, config.is_file()) {
         ("bert", Phase::Forward, true) => {
             let outputs = request.model.output_names(request.phase);
-            load_bert(read(&config)?, weights()?, outputs.first().map(String::as_str).unwrap_or_default())?
+            load_bert(read(config)?, weights()?, outputs.first().map(String::as_str).unwrap_or_default())?
         }
-        ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
+        ("clip", Phase::Forward, true) => clip::load(&read(config)?, weights()?)?,
         ("vit", Phase::Forward, true) => {
             let (classes, weights) = with_classes("classifier.bias")?;
-            let model = vit::Model::new(&read(&config)?, classes, weights)?;
+            let model = vit::Model::new(&read(config)?, classes, weights)?;
             of_pictures(move |pictures| model.forward(pictures))
         }
         ("resnet", Phase::Forward, false) => {
@@ -50,11 +49,11 @@ pub fn open_session(
             of_pictures(move |pictures| model.forward(pictures))
         }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = load_llama(read(&config)?, weights()?)?;
+            let decoder = load_llama(read(config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
         }
         ("qwen2", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = load_qwen2(read(&config)?, weights()?)?;
+            let decoder = load_qwen2(read(config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
         }
         _ => return Ok(None),
@@ -74,7 +73,7 @@ fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> candle_
     let is_unit = match output {
         "pooler_output" | "mean_state" => false,
         "sentence_embedding" => true,
-        other => bail!("the output {other} is not one that is made of candle's bert"),
+        other => bail!("the output {other} is not supported with candle's bert"),
     };
     let dense = || candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"));
     let pooler = (output == "pooler_output").then(dense).transpose()?;
