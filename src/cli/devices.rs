@@ -35,7 +35,7 @@ pub struct Arguments {
     /// With `--calibrate`: the number of threads that runs use [default: the number of processors]
     #[arg(long, requires = "calibrate", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Instead, check that an external worker speaks the protocol of external workers
+    /// Instead, check that an external worker speaks the protocol of external workers; exit code 1 if it does not
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["doctor", "calibrate"])]
     conformance: Option<String>,
     /// With `--conformance`: a packaged model that the worker runs

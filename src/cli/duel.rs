@@ -29,7 +29,7 @@ const MOST_CANDIDATES: usize = 8;
         In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
         is built.")]
 pub struct Arguments {
-    /// The base: a git revision, an executable, a suite file, a model's file, or `.` for the running inferbench (in a package of your own, the working tree)
+    /// The base: a git revision, also with a path (`main:net.onnx`), an executable, a suite file, a model's file, the folder of a Python environment, or `.` for the running inferbench (in a package of your own, the working tree)
     #[arg(value_name = "BASE")]
     base: String,
     /// The candidate, which may be slower than the base; several are measured side by side

@@ -17,7 +17,7 @@ use crate::paths::Paths;
 /// Make ONNX, TorchScript and safetensors files of a model
 #[derive(Args)]
 #[command(
-    after_help = "The outputs of the source in PyTorch become the reference.\n\nExamples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
+    after_help = "The outputs of the source in PyTorch, or of an ONNX file in ONNX Runtime, become the reference.\n\nExamples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
     inferbench import net.pt2 --name mine\n\nThe Python packages that it needs (PyTorch, transformers) are downloaded once, into the cache."
 )]
 pub struct Arguments {

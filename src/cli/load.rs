@@ -32,7 +32,8 @@ const LENGTH: &str =
     name = "serving",
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
-        Exit codes: 1 a bound is not kept, requests had no answer, or the highest rate is certainly lower than that of the base, 4 the load generator fell behind schedule, \
+        Exit codes: 1 a bound is not kept, requests had no answer, outputs are wrong, or the highest rate is certainly lower than that of the base, \
+        3 nothing could be put under load, 4 the load generator fell behind schedule, \
         5 a case failed.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \

@@ -27,7 +27,7 @@ const OVER_IN_A_SEARCH: u64 = 5;
 /// The flags that say how cases are put under load. A suite has them as keys of its table `[load]`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TermArguments {
-    /// How requests arrive: as in MLPerf LoadGen, or from a number of concurrent users [default: server]
+    /// How requests arrive: as in MLPerf LoadGen, or from a number of concurrent users [default: server; with `--concurrency`, concurrent]
     #[arg(long, value_enum)]
     scenario: Option<Scenario>,
     /// Requests per second of the server scenario: `300/s`
@@ -70,7 +70,7 @@ pub struct TermArguments {
     /// The shortest time of a trial [default: 10s, and 2s in a search; with `--queries`, as long as they take]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// The smallest number of queries of a trial [default in a search: enough to be certain with 5 over the bound]
+    /// The smallest number of queries of a trial [default in a search, which never has fewer: enough to be certain with 5 over the bound]
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
     /// How often a search is repeated, each time in a fresh process and with other seeds; several give an interval [default: 3]
@@ -79,7 +79,7 @@ pub struct TermArguments {
     /// Sessions that serve at the same time; `auto` tries all ways to divide the processors evenly [default: 1]
     #[arg(long, value_name = "N|auto")]
     pub(super) instances: Option<Instances>,
-    /// Threads that call one session at the same time and share its threads: ONNX Runtime and OpenVINO allow it [default: 1]
+    /// Threads that call one session at the same time and share its threads: ONNX Runtime (on cpu) and OpenVINO allow it [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) callers: Option<u32>,
     /// The most requests that share a call [default: 1]

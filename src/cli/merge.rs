@@ -21,7 +21,7 @@ use crate::run_data::Record;
 #[derive(Args)]
 #[command(
     after_help = "Parts with different files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \
-        are missing.\n\n\
+        are missing, and `--partial` is not given.\n\n\
         Examples:\n  inferbench merge target-reports/parts/small-1a2b3c4d-of-4\n  inferbench merge node1 node2 node3 --partial"
 )]
 pub struct Arguments {

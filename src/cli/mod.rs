@@ -59,7 +59,7 @@ use crate::{exit_codes, harness};
     name = "inferbench",
     version,
     help_template = help_page(),
-    after_help = "Exit codes: 0 all well, 1 a regression or a wrong output, 2 bad usage or a bad file, 3 nothing could \
+    after_help = "Exit codes: 0 all well, 1 a regression, a wrong output or a load above its latency bound, 2 bad usage or a bad file, 3 nothing could \
         be measured, 4 the machine is too unstable to say, 5 a case failed, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
         inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
 )]

@@ -38,7 +38,8 @@ pub struct Arguments {
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
-    /// Also sample the stacks of the threads for five seconds of calls, and draw them as a flame graph on the page
+    /// Also sample the stacks of the threads for five seconds of calls, and draw them as a flame graph on the page; needs a build
+    /// with the feature `cpu-stacks`
     #[arg(long)]
     cpu: bool,
     #[arg(long, value_enum, default_value = "table")]

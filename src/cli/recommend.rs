@@ -52,7 +52,7 @@ pub struct Arguments {
     goal: Goal,
     #[command(flatten)]
     limits: Limits,
-    /// The largest loss of accuracy of a variant; labelled samples have to show that it loses no more
+    /// The largest loss of accuracy of a variant, in percentage points; labelled samples have to show that it loses no more
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
     max_accuracy_loss: f64,
     /// Prices of machines, for the goal `cost`

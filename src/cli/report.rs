@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write every chart into this folder, as SVG and PNG
+    /// Write every chart into this folder, as SVG and PNG; needs a build with the feature `charts`
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
     charts: Option<PathBuf>,
     /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
@@ -78,7 +78,7 @@ pub struct Arguments {
     /// What to optimise
     #[arg(long, value_parser = goals_without_prices(), default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// The largest loss of accuracy of a variant; labelled samples have to show that it loses no more
+    /// The largest loss of accuracy of a variant, in percentage points; labelled samples have to show that it loses no more
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
     max_accuracy_loss: f64,
 }

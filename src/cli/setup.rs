@@ -21,7 +21,7 @@ pub struct Arguments {
     /// ort, tch, openvino, llama-cpp, jax, torch, browser or duckdb [default: ort and tch]
     #[arg(value_name = "PART")]
     parts: Vec<String>,
-    /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, rocm
+    /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, tensorrt, rocm
     #[arg(long, value_name = "NAME,…")]
     device: Option<String>,
     /// Show what can be installed, with its size, and install nothing

@@ -21,13 +21,11 @@ use crate::selection::{EffortArguments, Selection};
 
 /// Divide a suite into parts of equal expected time
 #[derive(Args)]
-#[command(
-    after_help = "All backends of a model are in one part, so that they are compared on one machine. `inferbench run --suite \
-        parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
+#[command(after_help = "All backends of a model are in one part, so that they are compared on one machine, unless \
+        `--equal-machines` is given. `inferbench run --suite parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
         Examples:\n  inferbench shard --count 4 --suite small\n  \
         inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts\n  \
-        inferbench shard --count 3 --model resnet50 --batch-sizes 1,8 --anchor resnet50/ort-cpu-f32/1 --equal-machines"
-)]
+        inferbench shard --count 3 --model resnet50 --batch-sizes 1,8 --anchor resnet50/ort-cpu-f32/1 --equal-machines")]
 pub struct Arguments {
     /// The number of parts
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]

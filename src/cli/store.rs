@@ -242,11 +242,9 @@ fn export_folders(runs: &[&Run], target: &Path) -> Result<()> {
 
 /// Remove runs, or only their calls, which are most of the history
 #[derive(Args)]
-#[command(
-    after_help = "A run is removed if all given conditions hold. Without a condition nothing is removed.\n\nExamples:\n  \
+#[command(after_help = "A run is removed if all given conditions hold. At least one is needed.\n\nExamples:\n  \
         inferbench store prune --keep 20 --only-calls\n  inferbench store prune --before 2026-01-01 --dry-run\n  \
-        inferbench store prune --run 20260101T120000Z"
-)]
+        inferbench store prune --run 20260101T120000Z")]
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 struct Prune {
     /// Remove these runs

@@ -25,8 +25,8 @@ pub struct Arguments {
     /// Files and folders of models
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<String>,
-    /// A folder with one folder of images per class, a `.txt` file with one text per line, or a safetensors file with `input.<name>` and
-    /// perhaps `label` [default: seeded samples, on which outputs are compared with those of the original]
+    /// A folder with one folder of images per class, a `.txt` file with one text per line, or a safetensors or `.npz` file with `input.<name>`
+    /// and perhaps `label` [default: seeded samples, on which outputs are compared with those of the original]
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["data_source", "text"])]
     samples: Option<PathBuf>,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub struct Arguments {
     words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
-    /// End with 0 even if cases failed or took too long; otherwise the exit code is 5
+    /// Do not end with 5 if cases failed or took too long
     #[arg(long)]
     allow_failed: bool,
     #[arg(long, value_enum, default_value = "table")]

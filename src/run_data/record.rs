@@ -266,9 +266,9 @@ pub struct Record {
 pub enum StopReason {
     /// There are as many as were asked for, or as many as fill the least time.
     Iterations,
-    /// The percentile that was asked for has its bound.
+    /// There are as many as a bound of the percentile that was asked for needs.
     PercentileBound,
-    /// The interval of the mean is as narrow as was asked for.
+    /// There are as many as make the interval of the mean as narrow as was asked for, by a pilot.
     Interval,
     /// There would have been more, but the budget was spent.
     Budget,

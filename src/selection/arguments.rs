@@ -65,8 +65,8 @@ pub struct Selection {
     /// These backends instead of the suite's: ort or onnxruntime, torch or pytorch, tch, candle, …; `ort@FOLDER` is ONNX Runtime of the Python environment in that folder
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = backend_of_flag)]
     pub backend: Vec<String>,
-    /// Settings of the PyTorch backends; each makes a backend of its own: default, max-autotune, reduce-overhead, freezing, channels-last,
-    /// autocast, sdpa, static-cache, cache; several at once with dots between them
+    /// Settings of the PyTorch backends; each makes a backend of its own: default, max-autotune,
+    /// max-autotune-no-cudagraphs, reduce-overhead, freezing, channels-last, autocast, sdpa, static-cache, cache; several at once with dots between them
     #[arg(long, env = "INFERBENCH_TORCH_MODE", value_delimiter = ',', value_name = "MODE,…")]
     pub torch_mode: Vec<String>,
     /// Let PyTorch files (pickles, packages of AOTInductor) run code when they are read: those that the command or its suite names,
@@ -113,8 +113,8 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case, 10 at the least, even if they take longer than the budget; they may take up to half of the timeout
-    /// [default: the suite's]
+    /// Calls to measure per case, 10 at the least, even if they take longer than the budget, unless `--budget` is given, too; they may take up
+    /// to half of the timeout [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one
@@ -123,13 +123,13 @@ pub struct EffortArguments {
     /// Seconds to spend on the measured calls of a case
     #[arg(long, env = "INFERBENCH_BUDGET", value_name = "SECONDS")]
     pub budget: Option<f64>,
-    /// Measure until this percentile has a 99 % bound, or the budget is spent, instead of a number of calls
+    /// As many calls as a 99 % bound of this percentile needs, or as the budget allows, instead of a number of calls
     #[arg(long, env = "INFERBENCH_UNTIL_PERCENTILE", value_name = "PERCENTILE", conflicts_with = "iterations")]
     pub until_percentile: Option<f64>,
-    /// Measure until the mean is known to ± this many per cent, as `0.5` or `0.5%`, or the budget is spent
+    /// As many calls as it takes, by a pilot, to know the mean to ± this many per cent (`0.5` or `0.5%`), or as the budget allows
     #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations", value_parser = per_cent)]
     pub until_interval: Option<f64>,
-    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new number]
+    /// Shuffle the order of the cases in each process; the same number gives the same order, and no number takes a new one
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
     /// Seconds after which a case is stopped
@@ -138,7 +138,7 @@ pub struct EffortArguments {
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
-    /// End with 0 even if cases failed or took too long; otherwise the exit code is 5
+    /// Do not end with 5 if cases failed or took too long
     #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::BoolishValueParser::new())]
     pub allow_failed: bool,
     /// Let the runtimes write their logs into `debug.log` in the run's folder; this takes time, so do not trust the measured times

@@ -72,7 +72,7 @@ pub async fn benchmark(
     let place = place_headers(&job);
     job.end().await;
     drop(waiting);
-    let mut response = answer(&context, &job).map(|record| json(&Answer::new(record, false)));
+    let mut response = answer(&context, &job).await.map(|record| json(&Answer::new(record, false)));
     if let Ok(response) = &mut response {
         response.headers_mut().extend(place);
     }
@@ -145,7 +145,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
 ///
 /// # Errors
 /// What became of the job, or of its case.
-fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
+async fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
     let status = job.status();
     let internal = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
     match status.state {
@@ -169,8 +169,12 @@ fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
             StatusCode::INTERNAL_SERVER_ERROR
         }
     };
+    let available_devices = match record.status {
+        Status::Unavailable => Some(context.devices.ready().await.available(&[&record.backend])),
+        _ => None,
+    };
     let failure = Failure::new(code, format!("{}: {message}", record.status));
-    Err(Failure { record: Some(Box::new(record)), ..failure })
+    Err(Failure { record: Some(Box::new(record)), available_devices, ..failure })
 }
 
 /// A client that waits for a job. A job that nobody waits for any more is cancelled.

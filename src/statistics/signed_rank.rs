@@ -1,4 +1,4 @@
-//! The centre of a symmetric distribution, with an interval that a few outliers cannot widen.
+//! The centre of a symmetric distribution, with an interval that a few outliers among many values hardly widen.
 
 use super::moments::median;
 

@@ -49,14 +49,18 @@ impl Figure {
     /// If all samples are perfect, or none is right in anything, drawing them again shows no spread: the interval of such a
     /// fraction is that of a proportion of samples.
     pub fn resampled(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
+        let mut found = Self::resampled_without_limit(name, better, samples, figure)?;
+        let value = found.value;
+        if found.interval.is_some_and(|(lower, upper)| lower == upper) && (value == 0.0 || value == 1.0) {
+            found.interval = proportion_interval((value * samples as f64) as u64, samples as u64, CONFIDENCE);
+        }
+        Some(found)
+    }
+
+    /// The same of a figure that is no fraction, as it has no largest value.
+    pub fn resampled_without_limit(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
         let value = figure(&vec![1; samples]).filter(|value| value.is_finite())?;
-        let drawn = bootstrap_interval(samples, CONFIDENCE, figure);
-        let is_certain = drawn.is_some_and(|(lower, upper)| lower == upper) && (value == 0.0 || value == 1.0);
-        let interval = match is_certain {
-            true => proportion_interval((value * samples as f64) as u64, samples as u64, CONFIDENCE),
-            false => drawn,
-        };
-        Some(Self::new(name, value, interval, better, samples))
+        Some(Self::new(name, value, bootstrap_interval(samples, CONFIDENCE, figure), better, samples))
     }
 
     /// A figure of all samples and, beside an original, how much larger it is than that of the original; `of` computes it from
