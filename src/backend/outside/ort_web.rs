@@ -52,7 +52,10 @@ struct Browser {
 fn browser() -> Result<Browser, String> {
     let named = variable("INFERBENCH_BROWSER").map(PathBuf::from);
     if let Some(named) = named.as_ref().filter(|named| !named.is_file()) {
-        return Err(format!("INFERBENCH_BROWSER is {}, which is no file: it names a Chromium", named.display()));
+        return Err(format!(
+            "ONNX Runtime Web: INFERBENCH_BROWSER is {}, which is no file: it names a Chromium",
+            named.display()
+        ));
     }
     let folder = Paths::find().native().join("browser");
     let how = format!("get it with `{}`", Paths::find().setup_command("browser"));
