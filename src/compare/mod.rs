@@ -91,7 +91,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Those of a command line without flags.
+    /// Returns the options of a command line without flags.
     fn default() -> Self {
         let without_flags = Options::augment_args(clap::Command::new("compare")).get_matches_from(["compare"]);
         Options::from_arg_matches(&without_flags).expect("no flag is required")

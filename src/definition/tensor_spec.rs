@@ -125,7 +125,7 @@ impl TensorSpec {
         Self::new(name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())])
     }
 
-    /// Whether not even the number of dimensions is known.
+    /// Returns whether the number of dimensions is unknown, too.
     pub(crate) fn has_any_shape(&self) -> bool {
         self.shape == [Dimension::Symbol(ANY_SHAPE.into())]
     }

@@ -223,7 +223,7 @@ impl Run {
         }
     }
 
-    /// Whether the run cannot be read because a newer inferbench has written it.
+    /// Returns whether a newer inferbench has written the run, so that it cannot be read.
     pub(super) fn is_newer(&self) -> bool {
         // The records and the manifest have numbers of their own, and say it in the same words.
         self.facts().is_err_and(|why| format!("{why:#}").contains("is newer than this inferbench"))

@@ -1,6 +1,6 @@
 //! Figures for readers: three significant digits, with a unit that keeps them short; counts; commits.
 
-/// What is less than this is shown as less than a thousand.
+/// A smaller number has at most three digits before the point once it is rounded.
 const BELOW_THOUSAND: f64 = 999.5;
 
 /// Three significant digits in the first of these units, from the smallest on, that shows it as less than a thousand, or else in
