@@ -216,7 +216,7 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let kill = r#"for process in $(pgrep -f "inferbench run --suite plan/"); do
         [ "$(readlink "/proc/$process/cwd")" = "$0" ] && kill -KILL "$process"; done"#;
     let _ = Command::new("sh").args(["-c", kill, &there]).status();
-    assert_eq!(running.wait().code(), Some(2), "{}", fs::read_to_string(&log).unwrap());
+    assert_eq!(running.wait().code(), Some(3), "{}", fs::read_to_string(&log).unwrap());
     let said = fs::read_to_string(&log).unwrap();
     assert!(said.contains("alpha: copying") && said.contains("`--resume` goes on with it"), "{said}");
 
