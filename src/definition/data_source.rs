@@ -166,7 +166,7 @@ impl FromStr for DataSource {
                 Ok(DataSource::ImageFolder(ImageFolderSettings::new(path.into())))
             }
             _ => bail!(
-                "unknown data source {text:?}; there are synthetic, image-folder:PATH, recorded:FILE.safetensors and text:FILE"
+                "unknown data source {text:?}; there are synthetic, image-folder:PATH, recorded:FILE.safetensors (or .npz) and text:FILE"
             ),
         }
     }
