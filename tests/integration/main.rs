@@ -12,7 +12,6 @@ mod devices;
 mod document_tables;
 mod documents;
 mod duel;
-mod duel_action;
 mod evaluation;
 mod fleet;
 mod fleet_page;

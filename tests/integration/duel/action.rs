@@ -1,4 +1,4 @@
-//! The parts of the action that compares a pull request with its base, beside the duel itself.
+//! The action that compares a pull request with its base.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -57,4 +57,27 @@ fn the_action_finds_what_it_has_built_whatever_target_folder_the_workflow_has() 
     let build = action.lines().find(|line| line.contains("cargo build")).unwrap();
     assert!(build.ends_with(" --target-dir target"), "{build}");
     assert!(action.contains("INFERBENCH=$PWD/target/release/inferbench"), "{action}");
+}
+
+#[cfg(feature = "tract")]
+#[test]
+fn the_action_compares_two_files_of_a_model() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1]);
+    for name in ["one.onnx", "two.onnx"] {
+        fs::copy(checkout().join("tests/data/models/two_inputs.onnx"), workplace.path(name)).unwrap();
+    }
+    let action = |head: &str| {
+        let mut command = workplace.command(&checkout().join(".github/actions/duel/duel"), &[]);
+        command.env("INFERBENCH", env!("CARGO_BIN_EXE_inferbench")).env("BASE", "one.onnx").env("HEAD", head);
+        command.env("ARGUMENTS", "--backend tract --threads 1 --generations 12").env("TOLERANCE", "20%");
+        command.env("GITHUB_OUTPUT", workplace.path("output")).env("GITHUB_STEP_SUMMARY", workplace.path("summary"));
+        command.finish()
+    };
+    let finished = action("two.onnx").with_code(0);
+    assert!(finished.stdout.contains("one/tract-cpu-f32/"), "{}", finished.stdout);
+    let read = |name: &str| fs::read_to_string(workplace.path(name)).unwrap();
+    assert!(["exit-code=0\n", "exit-code=4\n"].contains(&read("output").as_str()), "{}", read("output"));
+    let summary = read("summary");
+    assert!(summary.starts_with("### inferbench: ") && summary.contains("against two.onnx"), "{summary}");
+    action("three.onnx").with_code(2).saying(&["there is no file three.onnx"]);
 }
