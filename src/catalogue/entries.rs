@@ -20,6 +20,7 @@ use crate::definition::{
     CaseFailure, DataSource, Dims, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name,
 };
 use crate::gguf::Architecture;
+use crate::paths::Paths;
 
 /// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]
@@ -53,8 +54,6 @@ pub enum Place {
     /// Made of a file of one of these two.
     Derived,
 }
-
-const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
 
 pub(super) fn failed(error: anyhow::Error) -> CaseFailure {
     error.downcast().unwrap_or_else(|error| CaseFailure::failed(format!("{error:#}")))
@@ -92,9 +91,9 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
     let mut taken: BTreeSet<(String, String)> =
         entries.iter().map(|entry| (entry.name.clone(), entry.variant.clone())).collect();
 
-    for folder in USER_FOLDERS {
+    for folder in Paths::find().users_models(models_folder) {
         let mut seen = BTreeSet::new();
-        for child in sorted_children(&models_folder.join(folder))? {
+        for child in sorted_children(&folder)? {
             let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
             let name_of_folder = || usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
             let found = if child.join(MODEL_TOML).is_file() {
@@ -115,7 +114,7 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
                 let mut model = read_files(&name, &variant, &files_of(&path), &packaged);
                 if !taken.insert((name.clone(), variant.clone())) {
                     model = Err(anyhow!("{} has the name of another model: rename it", path.display()));
-                    name = format!("{name}-{folder}");
+                    name = format!("{name}-{}", folder.file_name().unwrap_or_default().to_string_lossy());
                 }
                 entries.push(Entry::new(name, variant, Place::Folder, model.map_err(failed)));
             }

@@ -27,7 +27,8 @@ use crate::selftest::known_noise;
         the latest run. Commas separate several runs of the same code. A side may also be a load test. Load tests that followed a \
         run, on its machine and at its revision, are compared with the run.\n\n\
         Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a regression (of time, memory, size, accuracy, status \
-        or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, or every case is refused, 4 a case is open: cannot-say, or refused.\n\n\
+        or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, or every case is refused, 4 a case is open: cannot-say, or refused. \
+        Between load tests, only a rate that is certainly lower changes the exit code from 0 to 1.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare main new --format junit --output compare.xml\n  \
@@ -65,9 +66,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             arguments.columns.is_empty() && arguments.options.allowed.is_empty(),
             "`--columns` and `--allow-different` are for runs, and not for load tests: leave them out"
         );
+        if let Some(row) = base.iter().find(|row| candidate.iter().any(|other| other.run_id == row.run_id)) {
+            eprintln!("inferbench: load test {} is on both sides", row.run_id);
+            return Ok(exit_codes::NOTHING_MEASURED);
+        }
         let changes = rates(&[base, candidate], &arguments.options);
         if changes.is_empty() {
-            eprintln!("inferbench: the two load tests have no search of a case in common");
+            eprintln!(
+                "inferbench: the two load tests have no search of a case in common that found a rate on both sides"
+            );
             return Ok(exit_codes::NOTHING_MEASURED);
         }
         let text = match arguments.format {

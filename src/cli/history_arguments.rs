@@ -13,7 +13,7 @@ use crate::run_data::LoadRun;
 #[derive(Args, Clone, Debug, Default)]
 pub struct HistoryArguments {
     /// Read runs here: a folder of runs, one run's folder, a CSV file of records, or a .duckdb export; may be repeated where
-    /// runs are only read [default: target-reports]
+    /// runs are only read. `store import` and `store prune` change this folder [default: target-reports]
     #[arg(long = "history", global = true, value_name = "PATH", alias = "store")]
     roots: Vec<PathBuf>,
 }

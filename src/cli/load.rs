@@ -184,7 +184,9 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
             if found.is_empty() {
-                eprintln!("inferbench: the two load tests have no search of a case in common");
+                eprintln!(
+                    "inferbench: the two load tests have no search of a case in common that found a rate on both sides"
+                );
                 return Ok(exit_codes::NOTHING_MEASURED);
             }
             write(&render_comparison(&found, arguments.format)?)?;
@@ -205,7 +207,13 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         true => results.iter().any(is_without_rate),
         false => results.iter().any(|row| row.verdict == Some(Verdict::Failed)),
     };
-    let is_late = |row: &LoadResult| row.verdict == Some(Verdict::Invalid) && (!is_search || is_without_rate(row));
+    // If a lower rate is refused by a trial that counts, a late one would have changed nothing.
+    let is_refused_below = |row: &LoadResult| {
+        let is_lower = |other: &LoadResult| other.case_id == row.case_id && other.rate <= row.rate;
+        results.iter().any(|other| is_lower(other) && other.verdict == Some(Verdict::Failed))
+    };
+    let decides = |row: &LoadResult| !is_search || is_without_rate(row) && !is_refused_below(row);
+    let is_late = |row: &LoadResult| row.verdict == Some(Verdict::Invalid) && decides(row);
     match () {
         () if results.iter().any(|row| row.status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
         () if results.iter().all(|row| row.status != Status::Ok) => exit_codes::NOTHING_MEASURED,

@@ -48,6 +48,8 @@ pub struct Allowance {
 }
 
 /// Smaller differences are due to rounding.
+/// The quantity whose change is one of percentage points.
+pub const ACCURACY: &str = "accuracy";
 const ROUNDING: f64 = 1e-9;
 
 /// The changes of a case that both sides have.
@@ -74,7 +76,7 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     changes.extend(more("device_memory_mb", |record| record.device_memory_mb).filter(is_beyond));
     changes.extend(more("model_size_mb", |record| record.model_size_mb));
     let lost = |before: f64, after: f64| before - after;
-    let accuracy = numeric_change("accuracy", [base, candidate], |it| it.accuracy, allowance.accuracy, lost);
+    let accuracy = numeric_change(ACCURACY, [base, candidate], |it| it.accuracy, allowance.accuracy, lost);
     // On other samples, another accuracy says nothing of the code.
     let [samples, samples_after] =
         [base, candidate].map(|side| one_value(side, |it| (it.data_source.clone(), it.accuracy_samples)));

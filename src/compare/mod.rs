@@ -37,7 +37,7 @@ mod verdict;
 
 #[cfg(feature = "http-load")]
 pub use added::add_local;
-pub use changes::{Allowance, Change, Effect, Value};
+pub use changes::{ACCURACY, Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};
 pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, Standing, duel_exit_code};
@@ -217,7 +217,8 @@ impl SideSummary {
             git_commit: last.and_then(|record| record.git_commit.clone()),
             git_dirty: last.and_then(|record| record.git_dirty),
             host_id: last.map(|record| record.host_id.clone()),
-            disturbed_share: (!shares.is_empty()).then(|| mean(&shares)),
+            // A few cases say nothing of the others.
+            disturbed_share: (2 * shares.len() > side.records.len()).then(|| mean(&shares)),
         }
     }
 }
@@ -343,6 +344,10 @@ pub fn compare(
             estimates.push((estimate, Limits { floor, layout, tolerance: options.tolerance }));
             LatencyChange::new(&base, &candidate, estimate, floor)
         });
+        if latency.is_none() {
+            notes.push(format!("{id}: not compared: a measurement has no time"));
+            has_unread = true;
+        }
         has_pair |= latency.is_some() || !changes.is_empty();
         let records = [&pair.base, &pair.candidate].map(|side| side.iter().copied().cloned().collect());
         cases.push(ComparedCase { latency, allowed_differences, records, ..case(changes) });

@@ -124,11 +124,12 @@ pub struct Within {
 const MEDIAN_OVER_MEAN: f64 = 1.253_314_137_315_500_3;
 
 impl Within {
-    /// By the standard deviation of the calls, or else the interval of Criterion's median. Returns `None` for a row of several
-    /// processes, whose scatter has this error in it.
+    /// By how far the median and p90 are apart, as of normal calls, or else by the interval of Criterion's median. Returns `None` for a row
+    /// of several processes, whose scatter has this error in it.
     ///
-    /// Both assume independent calls. A positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)`
-    /// independent ones (Bayley & Hammersley 1946, "The effective number of independent observations").
+    /// A few calls that took very long move neither percentile, unlike the standard deviation. Both ways assume independent calls. A
+    /// positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)` independent ones (Bayley & Hammersley 1946, "The
+    /// effective number of independent observations").
     pub fn of_record(record: &Record) -> Option<Self> {
         if record.latency_p50_interval_lower_ms.is_some() {
             return None;
@@ -145,12 +146,13 @@ impl Within {
             let z = Normal::standard().inverse_cdf(0.5 + confidence / 2.0);
             of((upper / lower).ln() / (2.0 * z), record.sample_count?)
         };
-        let by_deviation = || {
-            let (deviation, mean) = record.latency_std_ms.zip(record.latency_mean_ms)?;
+        let by_percentiles = || {
+            let (p90, p50) = record.latency_p90_ms.zip(record.latency_p50_ms)?;
+            let deviation = (p90 / p50).ln() / Normal::standard().inverse_cdf(0.9);
             let count = record.iterations?;
-            of(MEDIAN_OVER_MEAN * deviation / mean / (count as f64).sqrt(), count)
+            of(MEDIAN_OVER_MEAN * deviation / (count as f64).sqrt(), count)
         };
-        by_deviation().or_else(by_criterion)
+        by_percentiles().or_else(by_criterion)
     }
 }
 
@@ -158,7 +160,7 @@ impl Within {
 mod tests {
     use super::*;
     use crate::compare::noise::Source;
-    use crate::compare::tests::simulation::empty_record;
+    use crate::compare::tests::simulation::{Process, empty_record, within};
 
     fn noise(deviation: f64, freedom: f64) -> Noise {
         Noise { deviation, freedom: Some(freedom), runs: 10, source: Source::Runs, usual_step: 0.0 }
@@ -224,17 +226,31 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_took_a_thousand_times_as_long_leaves_the_error_of_the_median() {
+        let by_calls = |calls: Vec<u64>| within(&calls).unwrap().log_error;
+        let calls = Process { calls: 0.01, ..Process::default() }.calls(7, 900);
+        let with_one = |call: u64| [calls.as_slice(), &[call]].concat();
+        // 1 % · √(π / 2) / √900
+        let expected = 0.01 * MEDIAN_OVER_MEAN / 30.0;
+        for call in [1_000_000, 1_000_000_000] {
+            let found = by_calls(with_one(call));
+            assert!((0.7..1.4).contains(&(found / expected)), "{found} is not {expected}");
+        }
+    }
+
+    #[test]
     fn it_is_the_scatter_of_calls_widened_by_autocorrelation_or_criterions_interval() {
         let mut record = empty_record();
         assert_eq!(Within::of_record(&record), None);
-        record.latency_std_ms = Some(0.1);
-        record.latency_mean_ms = Some(1.0);
+        // p90 of normal numbers is 1.28155 standard deviations above the median.
+        record.latency_p50_ms = Some(1.0);
+        record.latency_p90_ms = Some(0.128_155_f64.exp());
         record.iterations = Some(100);
-        let by_deviation = Within::of_record(&record).unwrap();
-        assert!((by_deviation.log_error - 0.012_533).abs() < 1e-5);
+        let by_percentiles = Within::of_record(&record).unwrap();
+        assert!((by_percentiles.log_error - 0.012_533).abs() < 1e-5);
         record.autocorrelation = Some(0.6);
         assert!((Within::of_record(&record).unwrap().log_error - 0.025_066).abs() < 1e-5);
-        record.latency_std_ms = None;
+        record.latency_p90_ms = None;
         record.criterion_median_lower_ms = Some((-0.0196_f64).exp());
         record.criterion_median_upper_ms = Some(0.0196_f64.exp());
         record.confidence_level = Some(0.95);

@@ -166,7 +166,8 @@ impl Context<'_> {
         let folder = self.criterion_root.join(&id);
         ensure!(!self.manifest.is_quick, QUICK);
         let entry = read_entry(&folder.join(self.baseline))?;
-        ensure!(entry.run_id == self.manifest.run_id, "stale: run {} has measured it since", entry.run_id);
+        let when = if entry.run_id > self.manifest.run_id { "since" } else { "before" };
+        ensure!(entry.run_id == self.manifest.run_id, "stale: run {} has measured it {when}", entry.run_id);
         let (first, distribution) = put_calls(record, &entry).unzip();
         let further = self.outcomes.further.get(&id).into_iter().flatten().cloned();
         let processes: Vec<Latencies> = first.into_iter().chain(further).collect();

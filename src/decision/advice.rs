@@ -409,6 +409,7 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
     if let Some((own, row)) = better(&is_open) {
         let how = match options.limits.max_kl.or(options.limits.max_perplexity) {
             Some(_) => "more samples that show how little it loses (`--text`) would allow",
+            None if row.quality == Quality::Open => "more labelled samples (`--data-source`) would allow",
             None => "labelled samples that show its accuracy (`--data-source`) would allow",
         };
         lines.push(format!("{how} {}: {}", names.name(row), shown(own, options)));

@@ -12,7 +12,7 @@ use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::metrics::{self, names};
 use crate::report::numbers::{fixed, latency, megabytes, percent, plural, three_digits};
-use crate::report::ranking::{Entry, short_message};
+use crate::report::ranking::{Entry, first_line};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
 use crate::run_data::{Metric, Record, Work};
@@ -145,7 +145,7 @@ pub fn table(shown: &VariantTable) -> Table {
         table.row(columns.iter().map(cell).chain(of_metrics).chain(own.map(Cell::from))).mark(mark(row));
     }
     for row in shown.rows.iter().filter(|row| !row.is_measured()) {
-        table.footnote(format!("{}: {}: {}", name(row), row.record.status, short_message(&row.record)));
+        table.footnote(format!("{}: {}: {}", name(row), row.record.status, first_line(&row.record)));
     }
     for note in &shown.notes {
         table.footnote(note.clone());

@@ -152,7 +152,9 @@ impl Driver<'_> {
         for pairing in &pairings {
             pairing.losses().into_iter().for_each(|loss| self.say_loss(&pairing.id, loss));
         }
-        self.warn_of_pins(&processors_of(&pairings));
+        if pairings.iter().any(|pairing| pairing.candidate_starts().count() > 0) {
+            self.warn_of_pins(&processors_of(&pairings));
+        }
         Ok(pairings)
     }
 
@@ -272,13 +274,15 @@ impl Driver<'_> {
         }
         let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
         write_json(&folder.join(DUEL), &agreement)?;
-        self.say(&format!(
-            "duel {}: {}, at most about {:.1} min, seed {seed}; kept in {}",
-            agreement.duel.name,
-            plural(measurable, "case", "cases"),
-            seconds / 60.0,
-            folder.display()
-        ));
+        if measurable > 0 {
+            self.say(&format!(
+                "duel {}: {}, at most about {:.1} min, seed {seed}; kept in {}",
+                agreement.duel.name,
+                plural(measurable, "case", "cases"),
+                seconds / 60.0,
+                folder.display()
+            ));
+        }
         Ok((folder, agreement))
     }
 

@@ -48,8 +48,8 @@ impl Pairing {
 }
 
 /// Pairs the cases by their ids. If `may_differ`, what is left is paired by all of the id but backend, device and dtype, and
-/// the last one of each program belongs to the other's. Cases that the base cannot run on this machine or in this build are
-/// left out, with their reasons in the second list: they are nobody's loss.
+/// the last one of each program belongs to the other's. Cases that the base cannot run on this machine or in this build, or that no
+/// candidate has to run, are left out, with their reasons in the second list: they are nobody's loss.
 pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pairing>, Vec<String>) {
     let partners: Vec<BTreeMap<String, String>> =
         candidates.iter().map(|candidate| partners(base, candidate, may_differ)).collect();
@@ -82,8 +82,13 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
                 Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() })
             }
         };
-        let starts =
-            start(case, Role::Base).map(|base| (base, found.iter().enumerate().map(candidate_start).collect()));
+        let of_candidates: Vec<_> = found.iter().enumerate().map(candidate_start).collect();
+        let nobodys = of_candidates.iter().map(|start| start.as_ref().err().filter(|loss| loss.role == Role::Base));
+        if let Some([loss, ..]) = nobodys.collect::<Option<Vec<_>>>().as_deref() {
+            left_out.push(format!("{}: {}: {}", case.id, loss.status, loss.message));
+            continue;
+        }
+        let starts = start(case, Role::Base).map(|base| (base, of_candidates));
         let others: IndexSet<&str> =
             found.iter().flatten().map(|it| it.id.as_str()).filter(|id| *id != case.id).collect();
         let others = Vec::from_iter(others).join(", ");
@@ -178,10 +183,10 @@ mod tests {
             plan
         };
         let (small, large) = (sized(Some("f32[1,8]")), sized(Some("f32[1,16]")));
-        let (pairings, _) = pair(&small, &[large], false);
-        assert_eq!((names(&pairings).len(), loser(&pairings[0])), (0, Role::Base));
-        let message = &pairings[0].losses()[0].message;
-        assert_eq!(message, "the inputs are f32[1,8] in the base, and f32[1,16] in the candidate");
+        let (pairings, left_out) = pair(&small, &[large], false);
+        assert_eq!(pairings.len(), 0);
+        let reason = "a/x/1: unsupported: the inputs are f32[1,8] in the base, and f32[1,16] in the candidate";
+        assert_eq!(left_out, [reason]);
         for alike in [small.clone(), sized(None)] {
             assert_eq!(names(&pair(&small, &[alike], false).0), ["a/x/1"]);
         }

@@ -277,8 +277,8 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion
         let missing: Vec<String> = runnable.iter().map(|item| item.id()).filter(|id| !has_baseline(id)).collect();
         if let Some(first) = missing.first() {
             bail!(
-                "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
-                 --save-baseline {name}`, or compare those that have one with `--baseline-lenient {name}`",
+                "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `--save-baseline \
+                 {name}`. `cargo bench -- --baseline-lenient {name}` compares those that have one",
                 missing.len(),
                 runnable.len(),
                 criterion_root.display()

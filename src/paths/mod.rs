@@ -194,6 +194,15 @@ impl Paths {
         Ok(folder?.join("models"))
     }
 
+    /// The folders of users' own models: those beside the packaged ones, and outside of a checkout those of the current folder, too.
+    pub fn users_models(&self, models: &Path) -> Vec<PathBuf> {
+        let is_elsewhere = self.checkout().is_none() && variable("INFERBENCH_MODELS_DIR").is_none();
+        let here = || std::path::absolute(self.root.join("models")).ok();
+        let here = is_elsewhere.then(here).flatten();
+        let parents = [Some(models.to_owned()), here].into_iter().flatten();
+        parents.flat_map(|parent| ["exported", "trained", "quantized"].map(|folder| parent.join(folder))).collect()
+    }
+
     /// A script that the program runs, by its name below the checkout: the checkout's, or else the program's own.
     ///
     /// # Errors

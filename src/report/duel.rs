@@ -159,6 +159,9 @@ fn facts(duel: &Duel) -> String {
         [] => "threads not pinned".to_owned(),
         _ => format!("threads pinned to processor {}", processors.join(", ")),
     };
+    if measured().next().is_none() {
+        return format!("{} against {}: no case was measured.", named(&duel.base), candidates.join(", "));
+    }
     format!(
         "{} against {}: {} generations of processes, {} slices of {} per arm in random order (seed {}), \
          {pins}, {:.1} min on {} processors ({}). Changes up to {} do not matter. The null control is the base against \

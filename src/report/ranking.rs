@@ -112,9 +112,14 @@ pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
     [fewer, unbounded, disturbed].into_iter().flatten().collect()
 }
 
-/// The first line of a message, cut to a table's width.
+/// The first line of a message.
+pub fn first_line(record: &Record) -> &str {
+    record.message.as_deref().unwrap_or_default().lines().next().unwrap_or_default()
+}
+
+/// The first line of a message, cut to a column's width.
 pub fn short_message(record: &Record) -> String {
-    let line = record.message.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+    let line = first_line(record);
     match line.char_indices().nth(70) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::columns::{HOST, P50, RecordColumn, chosen};
 use super::numbers::{commit, short_percent};
-use super::ranking::{Entry, notes_on_calls, rank, short_message};
+use super::ranking::{Entry, first_line, notes_on_calls, rank};
 use super::table::{BEST, Cell, Table, wrapped};
 use super::{Format, ReportedRun, escape, json, schema_of};
 use crate::definition::Status;
@@ -128,7 +128,7 @@ fn table(rows: &[Entry<'_>], columns: &[String], has_hosts: bool) -> Table {
     }
     for record in rows.iter().map(|row| row.record).filter(|record| record.status != Status::Ok) {
         let id = record.case().benchmark_id();
-        table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
+        table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, first_line(record)));
     }
     notes_on_calls(rows).into_iter().for_each(|line| table.footnote(line));
     table

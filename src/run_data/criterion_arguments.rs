@@ -156,7 +156,7 @@ fn baseline_name(name: &str) -> Result<String, String> {
 
 /// A baseline to be written must not be one of Criterion's own folders.
 fn new_baseline_name(name: &str) -> Result<String, String> {
-    if ["new", "change", "report", "profile"].contains(&name) {
+    if ["new", "base", "change", "report", "profile"].contains(&name) {
         return Err(format!("{name:?} is a name that Criterion keeps for its own files"));
     }
     baseline_name(name)

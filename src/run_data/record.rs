@@ -96,8 +96,8 @@ pub struct Record {
     /// The error of the group of places that is the largest part of what is allowed (the whole output, a channel, a class, …), relative
     /// to how much the outputs of different samples differ there.
     pub error_to_spread: Option<f64>,
-    /// The same, relative to what rounding in the dtype explains; measured only if the error is above 1e-4 of the spread in f32, or
-    /// 1e-3 in other dtypes.
+    /// The same, relative to what rounding in the dtype explains; measured only if the error is above 1e-4 of the spread in f32, 0.1 in
+    /// f16, 0.3 in bf16, or 0.5 in i8.
     pub error_to_rounding: Option<f64>,
     // latency, from the single calls
     /// Processes that have measured the case. If there are several, the latencies are the geometric means of theirs (of

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Settings;
 use super::failure::Failure;
+use crate::backend::registry;
 use crate::definition::{Dtype, Phase, parse_device, usual_backend};
 use crate::paths::Paths;
 
@@ -82,6 +83,7 @@ impl Asked {
         }
         for name in &mut self.backends {
             *name = usual_backend(name).map_err(|error| Failure::parameter(format!("{error:#}")))?;
+            registry::entry(name).map_err(|failure| Failure::parameter(failure.message))?;
         }
         for device in &self.devices {
             parse_device(device).map_err(|error| Failure::parameter(format!("device: {error}")))?;

@@ -15,7 +15,6 @@ use crate::catalogue::{Entry, Place, find_name, is_model_file, read_catalogue};
 use crate::definition::{ORIGINAL, Phase};
 use crate::paths::Paths;
 
-const FOLDERS: [&str; 4] = ["zoo", "exported", "trained", "quantized"];
 const MOST_CHARACTERS: usize = 200;
 /// Names that are suggested.
 const MOST_NEAR: usize = 3;
@@ -65,8 +64,8 @@ impl Models {
     /// The catalogue, which is read again when a file was added or removed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
         // The folders, and those in them, which may each hold the files of a model.
-        let folders =
-            FOLDERS.iter().flat_map(|name| WalkDir::new(self.folder.join(name)).max_depth(1).sort_by_file_name());
+        let folders = [vec![self.folder.join("zoo")], Paths::find().users_models(&self.folder)].concat();
+        let folders = folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(1).sort_by_file_name());
         let folders = folders.filter_map(Result::ok).filter(|entry| entry.file_type().is_dir());
         let stamp: Stamp = folders.map(|folder| folder.metadata().ok()?.modified().ok()).collect();
         let mut read = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -70,6 +70,17 @@ fn onnxruntime() -> PathBuf {
 }
 
 #[test]
+fn own_models_of_the_current_folder_have_names() {
+    let elsewhere = Elsewhere::new();
+    let exported = elsewhere.path("work/models/exported");
+    fs::create_dir_all(&exported).unwrap();
+    fs::rename(elsewhere.path("work/net.onnx"), exported.join("own.onnx")).unwrap();
+    elsewhere.inferbench(&["verify", "--model", "own", "--backend", "candle"]).finish().with_code(0);
+    let listed = elsewhere.inferbench(&["models", "--format", "json"]).finish().with_code(0).stdout;
+    assert!(listed.contains("\"own\"") && listed.contains("\"digits\""), "{listed}");
+}
+
+#[test]
 fn a_network_is_measured_in_any_folder_and_nothing_is_written_elsewhere() {
     let elsewhere = Elsewhere::new();
     let finished = elsewhere.run(&["--backend", "candle,tract"]).finish().with_code(0);

@@ -10,7 +10,7 @@ use crate::compare::verdict::{self, Limits, RatioEstimate, Verdict};
 use crate::definition::Case;
 use crate::fixture::seeded::{Fill, values};
 use crate::run_data::{Latencies, Record};
-use crate::statistics::autocorrelation;
+use crate::statistics::{SortedCalls, autocorrelation};
 
 /// Standard normal numbers of a seed.
 pub fn normal(seed: u64, name: &str, count: usize) -> Vec<f64> {
@@ -88,18 +88,15 @@ fn log_median(calls: &[u64]) -> f64 {
     (sorted[sorted.len().div_ceil(2) - 1] as f64).ln()
 }
 
-/// What the record of these calls says of their median, with its 95 % interval by order statistics in the place of Criterion's.
-fn within(calls: &[u64]) -> Option<Within> {
-    let mut sorted = calls.to_vec();
-    sorted.sort_unstable();
-    let (n, half) = (calls.len(), 0.98 * (calls.len() as f64).sqrt());
-    let bound = |place: f64| Some(sorted[place as usize] as f64 / 1e6);
+/// What the record of these calls says of their median.
+pub fn within(calls: &[u64]) -> Option<Within> {
+    let sorted = SortedCalls::new(calls.to_vec())?;
+    let milliseconds = |call: u64| call as f64 / 1e6;
     Within::of_record(&Record {
-        criterion_median_lower_ms: bound((n as f64 / 2.0 - half).floor()),
-        criterion_median_upper_ms: bound((n as f64 / 2.0 + half).floor()),
-        confidence_level: Some(0.95),
-        sample_count: Some(n),
+        latency_p50_ms: Some(milliseconds(sorted.percentile(0.5))),
+        latency_p90_ms: Some(milliseconds(sorted.percentile(0.9))),
         autocorrelation: autocorrelation(calls),
+        iterations: Some(calls.len()),
         ..empty_record()
     })
 }

@@ -17,6 +17,9 @@ pub struct Closeness {
     pub allowed: Allowed,
     /// The errors that rounding explains, once they were measured.
     pub rounding: Option<Errors>,
+    /// The part of the spread from which on that is measured. Other dtypes than f32 usually have errors that would need it, and a session
+    /// of other weights takes long to load.
+    measured_from: f64,
 }
 
 impl Closeness {
@@ -37,13 +40,21 @@ impl Closeness {
             largest,
             may_flip: 0.0,
         };
-        Closeness { allowed, rounding: None }
+        let measured_from = if dtype == Dtype::F32 { allowed.part_of_spread } else { allowed.without_rounding };
+        Closeness { allowed, rounding: None, measured_from }
     }
 
     /// To another runtime, which has rounding errors, too.
     pub fn to_peer(dtype: Dtype, given: Option<f64>) -> Self {
-        let allowed = Allowed { may_flip: 0.01, ..Self::to_reference(dtype, given).allowed };
-        Closeness { allowed, rounding: None }
+        let mut closeness = Self::to_reference(dtype, given);
+        closeness.allowed.may_flip = 0.01;
+        closeness
+    }
+
+    /// Whether an error is so large that what rounding explains decides.
+    pub fn needs_rounding(&self, spread: &Spread, errors: &Errors) -> bool {
+        let worst = errors.worst(spread, None, Allowed { without_rounding: self.measured_from, ..self.allowed });
+        worst.is_some_and(|worst| worst.of_allowed > 1.0)
     }
 
     /// The group with the largest error, in words if it is too large.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 
 use crate::compare::{
-    ASSUMED_DEVIATION, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange,
-    RefusedPair, SideSummary, Source, Value, Verdict,
+    ACCURACY, ASSUMED_DEVIATION, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect,
+    LatencyChange, RefusedPair, SideSummary, Source, Value, Verdict,
 };
 use crate::report::checks::Outcome;
 use crate::report::load::lower_rates;
@@ -109,19 +109,22 @@ fn change(change: &Change) -> String {
     amount(change) + effect
 }
 
-/// `memory_mb 100 → 150 (+50.0 %)`.
+/// `memory_mb 100 → 150 (+50.0 %)`, `accuracy 0.9 → 0.89 (-1.00 points)`.
 fn amount(change: &Change) -> String {
     let shown = |value: &Value| match value {
         Value::Number(number) => format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         Value::Text(text) => text.clone(),
     };
-    let relative = match (&change.base, &change.candidate) {
+    let difference = match (&change.base, &change.candidate) {
+        (Value::Number(before), Value::Number(after)) if change.quantity == ACCURACY => {
+            format!(" ({:+.2} points)", 100.0 * (after - before))
+        }
         (Value::Number(before), Value::Number(after)) if *before > 0.0 => {
             format!(" ({})", signed_percent(after / before))
         }
         _ => String::new(),
     };
-    format!("{} {} → {}{relative}", change.quantity, shown(&change.base), shown(&change.candidate))
+    format!("{} {} → {}{difference}", change.quantity, shown(&change.base), shown(&change.candidate))
 }
 
 /// `+1.2 … +7.3 %`.

@@ -281,7 +281,26 @@ fn sentences(run: &LoadRun) -> Vec<String> {
     }
     let changes = run.results.iter().filter_map(sentence_of_changes);
     let servers = run.results.iter().filter(|row| !row.is_of_search || row.is_highest).flat_map(sentences_of_server);
-    changes.chain(servers).chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
+    let none = without_rate(run);
+    changes.chain(servers).chain(cases.into_iter().map(|(case, found)| sentence(case, found))).chain(none).collect()
+}
+
+/// What is said of a case whose search has found no rate.
+fn without_rate(run: &LoadRun) -> Vec<String> {
+    let mut lowest: IndexMap<&str, (f64, &LoadResult)> = IndexMap::new();
+    for row in run.results.iter().filter(|row| row.is_of_search && row.verdict == Some(Verdict::Failed)) {
+        let Some(rate) = row.rate else { continue };
+        let known = lowest.entry(&row.case_id).or_insert((rate, row));
+        if rate < known.0 {
+            *known = (rate, row);
+        }
+    }
+    lowest.retain(|case, _| !run.results.iter().any(|row| row.is_highest && row.case_id == *case));
+    let line = |(case, (rate, row)): (&str, (f64, &LoadResult))| {
+        let bounds = bounds_in_words(row, latency).unwrap_or_default();
+        format!("{case}: no rate down to {} keeps {bounds}", per_second(rate))
+    };
+    lowest.into_iter().map(line).collect()
 }
 
 /// Splits that another one beats in all that is known of rate, latency, memory, energy and cost are named as such.

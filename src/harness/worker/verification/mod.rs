@@ -118,12 +118,11 @@ impl Verification<'_> {
         // The errors are noted where they are too large, too.
         row.max_abs_error = Some(errors.max_abs);
         row.max_rel_error = Some(gap_of_tokens.map_or(errors.max_rel, |gap| errors.max_rel.max(gap / 2.0)));
-        let mut checked = expectation.closeness.check(&expectation.spread, &errors);
-        if checked.is_err() {
-            let (spread, closeness) = (&expectation.spread, &mut expectation.closeness);
+        let (spread, closeness) = (&expectation.spread, &mut expectation.closeness);
+        if closeness.needs_rounding(spread, &errors) {
             closeness.measure_rounding(session, (spread, &own), ring, |unit| self.rounded_session(unit))?;
-            checked = expectation.closeness.check(&expectation.spread, &errors);
         }
+        let checked = closeness.check(spread, &errors);
         if let Ok(Some(worst)) = &checked {
             (row.error_to_spread, row.error_to_rounding) = (Some(worst.of_spread), worst.of_rounding);
         }
