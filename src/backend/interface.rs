@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
+use crate::definition::{CaseFailure, Dtype, ElementType, Model, Phase, Sizes};
 use crate::fixture::{Artifacts, HostTensor, Reads};
 use crate::run_data::RecordedCall;
 
@@ -120,6 +120,14 @@ pub struct LoadRequest<'a> {
     pub instances: usize,
     /// Threads that call the session of this request at the same time, each through a [`Session`] of its own. 1 if there is no other caller.
     pub callers: usize,
+}
+
+impl LoadRequest<'_> {
+    /// f32, if it was asked for, and no input says that the network computes in f64.
+    pub(crate) fn computed_f32(&self) -> Option<Dtype> {
+        let is_double = self.model.inputs.iter().any(|input| input.dtype == ElementType::F64);
+        (self.dtype == Dtype::F32 && !is_double).then_some(Dtype::F32)
+    }
 }
 
 /// A loaded model.

@@ -67,7 +67,7 @@ fn open(request: &LoadRequest<'_>, recorder: Option<Recorder>) -> Result<Box<dyn
     let placement = Placement {
         effective_device: "cpu".into(),
         // tract does not report how it computes quantised operators.
-        effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
+        effective_dtype: request.computed_f32(),
         providers: "tract".into(),
         threads: Some(request.threads),
         serves_other_sizes: true,

@@ -192,16 +192,25 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
         let rows = if number < HEIGHTS.len() { Dimension::Symbol(BATCH.into()) } else { Dimension::Fixed(1) };
         let mut sizes = BTreeMap::new();
         let mut inputs: Vec<TensorSpec> = model.inputs.iter().map(|input| with_shape(input, number)).collect();
-        for (input, sized) in model.inputs.iter().zip(&mut inputs) {
+        let mut batches: BTreeMap<String, Dimension> = BTreeMap::new();
+        for input in &model.inputs {
             for (place, dimension) in input.shape.iter().enumerate() {
                 let Dimension::Symbol(symbol) = dimension else { continue };
                 if !open.contains(&symbol.as_str()) || is_known_sum(symbol, model) || symbol == ANY_SHAPE {
                     continue;
                 }
                 match Kind::of(input, place, symbol, model) {
-                    Kind::Rows => sized.shape[place] = rows.clone(),
+                    Kind::Rows => drop(batches.insert(symbol.clone(), rows.clone())),
                     kind => drop(sizes.entry(symbol.clone()).or_insert(kind.size(number))),
                 }
+            }
+        }
+        // The batch of a state is that of the other inputs which have the same symbol.
+        for dimension in inputs.iter_mut().flat_map(|input| &mut input.shape) {
+            if let Dimension::Symbol(symbol) = dimension
+                && let Some(batch) = batches.get(symbol)
+            {
+                *dimension = batch.clone();
             }
         }
         let longest = sizes.values().max().map(|size| *size as f64);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -64,6 +64,7 @@ enum QueryFormat {
 impl Query {
     pub fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
         let answer = match &self.sql {
+            Some(sql) if sql.trim().is_empty() => bail!("the query is empty"),
             Some(sql) => self.ask_duckdb(sql, open)?,
             None => {
                 let is_taken =
@@ -93,7 +94,7 @@ impl Query {
 
     #[cfg(not(feature = "duckdb"))]
     fn ask_duckdb(&self, _sql: &str, _open: impl FnOnce() -> Result<History>) -> Result<Answer> {
-        anyhow::bail!(
+        bail!(
             "{}; without it, `store query --where model=resnet50 --by backend --show p50` finds and groups records, and pandas, Polars \
              and DuckDB itself read the Parquet files of the runs as they are",
             crate::history::WITHOUT_DUCKDB

@@ -295,7 +295,7 @@ fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
     let per_second = |(flops, ms): (u64, f64)| flops as f64 / ms / 1e6;
     record.gflops_per_second = record.flops.zip(record.latency_mean_ms).map(per_second);
     let has_threads = |peaks: &&Peaks| record.threads.is_none_or(|threads| threads == peaks.threads);
-    let is_of_peaks = record.device == "cpu" && record.dtype == Dtype::F32;
+    let is_of_peaks = record.device == "cpu" && [Some(record.dtype), record.effective_dtype] == [Some(Dtype::F32); 2];
     let peaks = peaks.filter(has_threads).filter(|_| is_of_peaks);
     let all = record.gflops_per_second.zip(record.arithmetic_intensity).zip(peaks);
     record.roofline_percent = all.and_then(|((speed, intensity), peaks)| peaks.roofline_percent(speed, intensity));
@@ -345,6 +345,7 @@ mod tests {
     fn record(case: &Case, threads: usize) -> Record {
         let mut record = Record::default().about(case);
         (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
+        record.effective_dtype = Some(case.dtype);
         record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000, ..Cost::default() }));
         let (product_gflops_per_second, copy_gb_per_second) = (100.0, 20.0);
         put_speed(

@@ -89,7 +89,9 @@ impl History {
                 (None, _) => bail!("{name}: it has no row"),
             };
         }
-        Ok(self.runs.iter().find(|run| run.name() == name).cloned())
+        // A folder may have another name than its run.
+        let by_id = || self.runs.iter().find(|run| run.facts().is_ok_and(|facts| facts.run_id == name));
+        Ok(self.runs.iter().find(|run| run.name() == name).or_else(by_id).cloned())
     }
 
     /// The run of this name, as [`History::find`] finds it.

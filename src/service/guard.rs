@@ -12,6 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::context::Context;
 use super::failure::Failure;
+use super::listener::MOST_HEAD;
 
 /// Bytes of a request's body.
 pub const MOST_BODY: usize = 1 << 20;
@@ -53,6 +54,10 @@ pub async fn guard(State(context): State<Arc<Context>>, request: Request, next: 
 }
 
 fn check(context: &Context, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
+    if headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > MOST_HEAD {
+        let message = format!("the headers have more than {} KiB", MOST_HEAD >> 10);
+        return Err(Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+    }
     let forbidden = |message: &str| Failure::new(StatusCode::FORBIDDEN, message);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let is_single = headers.get_all(header::HOST).iter().count() == 1;

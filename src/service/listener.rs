@@ -25,7 +25,7 @@ const MOST_CONNECTIONS: u32 = 1024;
 /// is sent.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes of the head of a request.
-const MOST_HEAD: usize = 32 << 10;
+pub(super) const MOST_HEAD: usize = 32 << 10;
 /// How long answers may take to be sent when the server ends.
 const FAREWELL: Duration = Duration::from_secs(3);
 

@@ -119,6 +119,7 @@ fn counts_and_sizes_of_models_are_those_of_the_zoo_and_the_suites() {
         families.insert(model["family"].as_str().unwrap().to_owned());
     }
     says("README.md", &[format!("{} families of models", families.len())]);
+    says("CHANGELOG.md", &[format!("models of {} families", families.len())]);
     let suites: BTreeMap<String, String> = rows("models/README.md", "| suite | content | prepared | takes |")
         .into_iter()
         .map(|row| (code(&row[0])[0].to_owned(), row[2].clone()))

@@ -175,7 +175,7 @@ fn open(
         effective_device: request.device.into(),
         device_type: provider.hardware().map(|(device_type, _)| device_type.into()),
         // For the other dtypes, the profile shows what is computed in.
-        effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
+        effective_dtype: request.computed_f32(),
         providers: provider.name.clone(),
         threads: Some(request.threads),
         executor: executor(provider, memory.is_some()),
