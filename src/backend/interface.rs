@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::definition::{CaseFailure, Dtype, ElementType, Model, Phase, Sizes};
+use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
 use crate::fixture::{Artifacts, HostTensor, Reads};
 use crate::run_data::RecordedCall;
 
@@ -122,10 +122,11 @@ pub struct LoadRequest<'a> {
     pub callers: usize,
 }
 
+#[cfg(any(feature = "ort", feature = "tract"))]
 impl LoadRequest<'_> {
     /// f32, if it was asked for, and no input says that the network computes in f64.
     pub(crate) fn computed_f32(&self) -> Option<Dtype> {
-        let is_double = self.model.inputs.iter().any(|input| input.dtype == ElementType::F64);
+        let is_double = self.model.inputs.iter().any(|input| input.dtype == crate::definition::ElementType::F64);
         (self.dtype == Dtype::F32 && !is_double).then_some(Dtype::F32)
     }
 }
