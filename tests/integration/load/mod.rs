@@ -134,9 +134,8 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
     let name = folder.file_name().into_string().unwrap();
     let shown = load(&workplace, &[&name]);
     assert_eq!(shown.iter().map(|row| row.backend.as_str()).collect::<Vec<_>>(), ["null"]);
-    for command in ["load", "compare"] {
-        let compared = workplace.inferbench(&[command, &name, &name]).finish().with_code(3);
-        compared.saying(&["no search of a case in common"]);
+    for (command, reason) in [("load", "no search of a case in common"), ("compare", "is on both sides")] {
+        workplace.inferbench(&[command, &name, &name]).finish().with_code(3).saying(&[reason]);
     }
     for flag in [["--columns", "p95"], ["--allow-different", "host"]] {
         let arguments = [&["compare", name.as_str(), name.as_str()], &flag[..]].concat();
