@@ -100,9 +100,11 @@ impl Server {
 
     /// Waits until a case is measured, and returns the run's process and that of its worker.
     fn measuring(&self) -> (u32, u32) {
-        wait_for("a worker", || match self.descendants().as_slice() {
-            [run, .., worker] if is_worker(*worker) => Some((*run, *worker)),
-            _ => None,
+        wait_for("a worker", || {
+            let descendants = self.descendants();
+            // Before what it starts itself.
+            let worker = descendants.iter().skip(1).copied().find(|process| is_worker(*process))?;
+            Some((descendants[0], worker))
         })
     }
 
