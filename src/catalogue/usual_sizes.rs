@@ -357,6 +357,12 @@ mod tests {
     }
 
     #[test]
+    fn a_size_that_a_state_and_another_input_share_is_one_size() {
+        let attempts = attempts(&model(&["x:f32[batch,s,4]", "h0:f32[1,s,8]"]), None);
+        assert_eq!(texts(&attempts[0]), ["x:f32[batch,batch,4]", "h0:f32[1,batch,8]=0"]);
+    }
+
+    #[test]
     fn the_batch_of_a_state_is_that_of_the_model() {
         let fixed = |inputs: &[&str]| {
             let inputs = inputs.iter().map(|text| text.parse().unwrap()).collect();

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
+use super::load::NO_SEARCH;
 use super::write_or_print;
 use crate::compare::{EarlierRuns, Options, RateChange, Side, compare, rate_changes};
 use crate::definition::Case;
@@ -72,9 +73,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
         let changes = rates(&[base, candidate], &arguments.options);
         if changes.is_empty() {
-            eprintln!(
-                "inferbench: the two load tests have no search of a case in common that found a rate on both sides"
-            );
+            eprintln!("inferbench: {NO_SEARCH}");
             return Ok(exit_codes::NOTHING_MEASURED);
         }
         let text = match arguments.format {

@@ -184,9 +184,7 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
             if found.is_empty() {
-                eprintln!(
-                    "inferbench: the two load tests have no search of a case in common that found a rate on both sides"
-                );
+                eprintln!("inferbench: {NO_SEARCH}");
                 return Ok(exit_codes::NOTHING_MEASURED);
             }
             write(&render_comparison(&found, arguments.format)?)?;
@@ -198,6 +196,10 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
     }
     Ok(exit_codes::OK)
 }
+
+/// Why two load tests are not compared.
+pub(super) const NO_SEARCH: &str =
+    "the two load tests have no search of a case in common that found a rate on both sides";
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
     // Each split that finds a rate has a row that says so. One of a case's splits is enough, and each case needs one.
@@ -264,6 +266,9 @@ mod tests {
         let of_first = row("a/null-cpu-f32/1", Verdict::Invalid, false);
         let of_second = row("b/null-cpu-f32/1", Verdict::Failed, false);
         assert_eq!(code(&[of_first, of_second]), exit_codes::REGRESSION_OR_WRONG);
+        let at = |verdict, rate| LoadResult { rate: Some(rate), ..row("b/null-cpu-f32/1", verdict, false) };
+        assert_eq!(code(&[at(Verdict::Failed, 5.0), at(Verdict::Invalid, 9.0)]), exit_codes::REGRESSION_OR_WRONG);
+        assert_eq!(code(&[at(Verdict::Invalid, 5.0), at(Verdict::Failed, 9.0)]), exit_codes::UNSTABLE);
         // A split, or a repeated search, that fails beside one with a rate.
         let failed = |case: &str| LoadResult { case_id: case.into(), status: Status::Failed, ..LoadResult::default() };
         assert_eq!(code(&[failed("a/null-cpu-f32/1")]), exit_codes::OK);

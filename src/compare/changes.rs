@@ -47,9 +47,10 @@ pub struct Allowance {
     pub accuracy: f64,
 }
 
-/// Smaller differences are due to rounding.
-/// The quantity whose change is one of percentage points.
+/// The quantity whose change is in percentage points.
 pub const ACCURACY: &str = "accuracy";
+
+/// Smaller differences are due to rounding.
 const ROUNDING: f64 = 1e-9;
 
 /// The changes of a case that both sides have.

@@ -50,6 +50,8 @@ type Stamp = Vec<Option<SystemTime>>;
 
 pub struct Models {
     folder: PathBuf,
+    /// Those of packaged models and of users' own.
+    folders: Vec<PathBuf>,
     /// It takes long to read, and requests come while others are measured.
     read: Mutex<Option<(Stamp, Arc<Vec<Entry>>)>>,
 }
@@ -58,14 +60,15 @@ impl Models {
     /// # Errors
     /// There is no folder of models.
     pub fn new(paths: &Paths) -> anyhow::Result<Self> {
-        Ok(Models { folder: paths.models()?, read: Mutex::new(None) })
+        let folder = paths.models()?;
+        let folders = [vec![folder.join("zoo")], paths.users_models(&folder)].concat();
+        Ok(Models { folder, folders, read: Mutex::new(None) })
     }
 
     /// The catalogue, which is read again when a file was added or removed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
         // The folders, and those in them, which may each hold the files of a model.
-        let folders = [vec![self.folder.join("zoo")], Paths::find().users_models(&self.folder)].concat();
-        let folders = folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(1).sort_by_file_name());
+        let folders = self.folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(1).sort_by_file_name());
         let folders = folders.filter_map(Result::ok).filter(|entry| entry.file_type().is_dir());
         let stamp: Stamp = folders.map(|folder| folder.metadata().ok()?.modified().ok()).collect();
         let mut read = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

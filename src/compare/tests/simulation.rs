@@ -88,7 +88,7 @@ fn log_median(calls: &[u64]) -> f64 {
     (sorted[sorted.len().div_ceil(2) - 1] as f64).ln()
 }
 
-/// What the record of these calls says of their median.
+/// Returns what the record of these calls says of their median.
 pub fn within(calls: &[u64]) -> Option<Within> {
     let sorted = SortedCalls::new(calls.to_vec())?;
     let milliseconds = |call: u64| call as f64 / 1e6;

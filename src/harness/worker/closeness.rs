@@ -51,7 +51,7 @@ impl Closeness {
         closeness
     }
 
-    /// Whether an error is so large that what rounding explains decides.
+    /// Returns true if an error is so large that only what rounding explains can excuse it.
     pub fn needs_rounding(&self, spread: &Spread, errors: &Errors) -> bool {
         let worst = errors.worst(spread, None, Allowed { without_rounding: self.measured_from, ..self.allowed });
         worst.is_some_and(|worst| worst.of_allowed > 1.0)
@@ -105,5 +105,33 @@ fn in_words(worst: &Worst, allowed: Allowed) -> String {
     match of_rounding {
         Some(times) => format!("{differs}, {times:.1} times what rounding explains"),
         None => format!("{differs}, where {:.0e} is allowed", allowed.without_rounding),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TensorData;
+    use crate::statistics::uniform;
+
+    #[test]
+    fn an_error_in_f32_needs_rounding_long_before_one_in_f16() {
+        let output = |sample: u64, factor: f64| {
+            let mut state = sample;
+            let values = (0..256).map(|_| factor * (uniform(&mut state) - 0.5)).collect();
+            HostTensor { shape: vec![1, 256], data: TensorData::F64(values) }
+        };
+        let expected: Vec<NamedTensors> = (0..4).map(|sample| vec![("y".to_owned(), output(sample, 1.0))]).collect();
+        let spread = Spread::of(&expected, 1).unwrap();
+        let needs = |dtype: Dtype, part: f64| {
+            let closeness = Closeness::to_reference(dtype, None);
+            let mut errors = Errors::default();
+            for (sample, wanted) in expected.iter().enumerate() {
+                errors.add(&spread, &[output(sample as u64, 1.0 + part)], wanted, &closeness.allowed).unwrap();
+            }
+            closeness.needs_rounding(&spread, &errors)
+        };
+        assert_eq!([2e-5, 6e-4, 0.5].map(|part| needs(Dtype::F32, part)), [false, true, true]);
+        assert_eq!([2e-5, 6e-4, 0.5].map(|part| needs(Dtype::F16, part)), [false, false, true]);
     }
 }

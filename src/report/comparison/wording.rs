@@ -272,6 +272,13 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_accuracy_is_in_points() {
+        let (base, candidate) = (Value::Number(0.2), Value::Number(0.196));
+        let change = Change { quantity: ACCURACY.into(), base, candidate, effect: Effect::Notice };
+        assert_eq!(amount(&change), "accuracy 0.2 → 0.196 (-0.40 points)");
+    }
+
+    #[test]
     fn changes_are_told_with_their_size_and_effect() {
         let comparison = comparison();
         assert_eq!(

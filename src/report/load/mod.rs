@@ -285,7 +285,7 @@ fn sentences(run: &LoadRun) -> Vec<String> {
     changes.chain(servers).chain(cases.into_iter().map(|(case, found)| sentence(case, found))).chain(none).collect()
 }
 
-/// What is said of a case whose search has found no rate.
+/// Returns a sentence for each case whose search has found no rate.
 fn without_rate(run: &LoadRun) -> Vec<String> {
     let mut lowest: IndexMap<&str, (f64, &LoadResult)> = IndexMap::new();
     for row in run.results.iter().filter(|row| row.is_of_search && row.verdict == Some(Verdict::Failed)) {
@@ -354,6 +354,23 @@ fn interval(row: &LoadResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_without_a_rate_has_a_sentence_of_the_lowest_one_that_failed() {
+        let row = |case: &str, rate: f64, is_highest: bool| LoadResult {
+            case_id: case.into(),
+            rate: Some(rate),
+            bound_ms: Some(5.0),
+            percentile: 0.99,
+            is_of_search: true,
+            is_highest,
+            verdict: Some(if is_highest { Verdict::Passed } else { Verdict::Failed }),
+            ..LoadResult::default()
+        };
+        let results = vec![row("a", 48.0, false), row("a", 14.2, false), row("b", 30.0, false), row("b", 20.0, true)];
+        let run = LoadRun { results, ..LoadRun::default() };
+        assert_eq!(without_rate(&run), ["a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms"]);
+    }
 
     fn highest(instances: usize, threads: usize, rate: f64, memory_mb: f64) -> LoadResult {
         LoadResult {
