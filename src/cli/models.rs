@@ -1,6 +1,7 @@
 //! `inferbench models`: the models of a suite.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
@@ -113,7 +114,19 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     match &model.origin {
         Origin::Gguf { file } => Some(fixture::Artifacts::default().size_bytes([file.as_path()])),
         Origin::Files { onnx, torchscript, .. } if model.generation.is_none() => {
-            Some(fixture::Artifacts::default().size_bytes([onnx.as_deref().or(torchscript.as_deref())?]))
+            let file = onnx.as_deref().or(torchscript.as_deref())?;
+            let is_weights = |path: &PathBuf| path.extension().is_some_and(|it| it == "safetensors" || it == "bin");
+            // The weights of a folder of a model hub are beside its settings.
+            let weights: Vec<PathBuf> = match file.file_name().is_some_and(|name| name == "config.json") {
+                true => std::fs::read_dir(file.parent()?)
+                    .ok()?
+                    .flatten()
+                    .map(|entry| entry.path())
+                    .filter(is_weights)
+                    .collect(),
+                false => vec![file.to_owned()],
+            };
+            Some(fixture::Artifacts::default().size_bytes(weights.iter().map(PathBuf::as_path)))
         }
         _ => match to_make(model.dtype)? {
             0 => {

@@ -24,6 +24,7 @@ use crate::history::History;
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::report::{Format, json};
 use crate::run_data::{Peaks, Work};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
@@ -194,8 +195,14 @@ impl Arguments {
             return usual_site(lessons, Some(host)).with_context(others);
         }
         let here = usual_site(lessons, Some(&Machine::read().host_id));
-        here.or_else(|| usual_site(lessons, None))
-            .context("no row of this history has a counted cost; fill it by `inferbench run --suite small`")
+        let why = match lessons.disturbed {
+            0 => "no row of this history has a counted cost; fill it by `inferbench run --suite small`".to_owned(),
+            disturbed => format!(
+                "other load affected most samples of {}, and no other row has a counted cost; measure again while the machine does nothing else",
+                plural(disturbed, "row of this history", "rows of this history")
+            ),
+        };
+        here.or_else(|| usual_site(lessons, None)).context(why)
     }
 
     fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site, memory_mb: Option<f64>) -> Result<Vec<Asked>> {

@@ -128,11 +128,14 @@ fn are_elsewhere(base: &[&Record], candidate: &[&Record]) -> bool {
     base.iter().all(|before| candidate.iter().all(|after| before.host_id != after.host_id))
 }
 
-/// A case that does not run any more, or is wrong now, is a regression.
+/// A case that does not run any more, or is wrong now, is a regression. One that failed or was wrong before, too, has a line.
 fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let (before, after) = (worst_status(base), worst_status(candidate));
     let effect = match (before, after) {
-        _ if before == after => return None,
+        (Status::Ok, Status::Ok) => return None,
+        // What cannot run here says nothing of the code.
+        (Status::Unsupported | Status::Unavailable, _) if before == after => return None,
+        _ if before == after => Effect::Notice,
         // It was measured, and its times scatter too much: it is not worse for sure.
         (Status::Ok | Status::Suspicious, Status::Unstable) => Effect::Notice,
         // The other machine may lack a device or a library, which says nothing about the code.
@@ -255,7 +258,11 @@ mod tests {
             (Suspicious, Failed, Some(Effect::Regression)),
             (Suspicious, Ok, Some(Effect::Improvement)),
             (Failed, Suspicious, Some(Effect::Notice)),
-            (Failed, Failed, None),
+            (Failed, Failed, Some(Effect::Notice)),
+            (WrongOutput, WrongOutput, Some(Effect::Notice)),
+            (Suspicious, Suspicious, Some(Effect::Notice)),
+            (Unavailable, Unavailable, None),
+            (Ok, Ok, None),
         ] {
             let expected: Vec<_> = effect.map(|effect| ("status", effect)).into_iter().collect();
             assert_eq!(found(with_status(before), with_status(after)), expected, "{before} {after}");

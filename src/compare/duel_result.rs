@@ -1,5 +1,6 @@
 //! What a duel has shown of every case, and the exit code that follows from it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct Program {
     pub root: PathBuf,
     /// The Python environment whose runtimes it uses, if it was named.
     pub environment: Option<PathBuf>,
+    /// The backends that it measures, with the versions of their libraries.
+    #[serde(default)]
+    pub libraries: BTreeSet<String>,
 }
 
 impl Program {
@@ -191,6 +195,7 @@ mod tests {
             sha256: "23".into(),
             root: ".".into(),
             environment: None,
+            libraries: BTreeSet::new(),
         };
         let old = with_suite("old/suite.toml");
         assert!(old.is_same_as(&Program { name: "again".into(), ..old.clone() }));

@@ -61,7 +61,7 @@ use crate::definition::{Case, Status};
 use crate::exit_codes;
 use crate::run_data::Record;
 use crate::selection::values::{confidence, fraction_below_one};
-use crate::statistics::{geometric_mean, mean};
+use crate::statistics::{geometric_mean, mean, median};
 use changes::{changes, metric_changes, worst_status};
 use noise::is_disturbed;
 use pairs::{Pair, pair};
@@ -353,14 +353,23 @@ pub fn compare(
         cases.push(ComparedCase { latency, allowed_differences, records, ..case(changes) });
     }
     let findings = verdicts(&estimates, 1.0 - options.confidence);
-    let mut disturbed = Vec::new();
+    let (mut disturbed, mut of_mean) = (Vec::new(), Vec::new());
     for (case, finding) in cases.iter_mut().filter(|case| case.latency.is_some()).zip(findings) {
         let is_by_load = may_be_by_load(finding.verdict, &case.records);
         disturbed.extend(is_by_load.then(|| case.id.clone()));
         if let Some(latency) = case.latency.as_mut() {
-            latency.verdict = if is_by_load { Verdict::CannotSay } else { finding.verdict };
-            latency.is_small_change = finding.is_small_change && !is_by_load;
+            let excludes_slow_down = finding.verdict.excludes_regression();
+            let is_open = excludes_slow_down && has_longer_mean(&case.records, options.tolerance.max(latency.floor));
+            of_mean.extend((is_open && !is_by_load).then(|| case.id.clone()));
+            latency.verdict = if is_by_load || is_open { Verdict::CannotSay } else { finding.verdict };
+            latency.is_small_change = finding.is_small_change && !is_by_load && !is_open;
         }
+    }
+    if !of_mean.is_empty() {
+        let cases = of_mean.join(", ");
+        notes.push(format!(
+            "the mean call became longer by more than the tolerance, and the median did not, so that there is no verdict: {cases}"
+        ));
     }
     if !disturbed.is_empty() {
         let cases = disturbed.join(", ");
@@ -407,9 +416,18 @@ fn conclude(cases: &[ComparedCase], has_pair: bool, is_left_out: bool, undecided
 fn may_be_by_load(verdict: Verdict, [base, candidate]: &[Vec<Record>; 2]) -> bool {
     match verdict {
         Verdict::Slower => candidate.iter().any(is_disturbed),
-        Verdict::Faster | Verdict::Same | Verdict::NotSlower => base.iter().any(is_disturbed),
         Verdict::CannotSay => false,
+        _ => base.iter().any(is_disturbed),
     }
+}
+
+/// Whether the mean call of the candidate is surely longer by more than this fraction: by the intervals that the calls of each run give.
+fn has_longer_mean([base, candidate]: &[Vec<Record>; 2], fraction: f64) -> bool {
+    let middle =
+        |side: &[Record], of: fn(&Record) -> Option<f64>| median(&side.iter().map(of).collect::<Option<Vec<f64>>>()?);
+    let least = middle(base, |record| record.throughput_lower_ips);
+    let most = middle(candidate, |record| record.throughput_upper_ips);
+    least.zip(most).is_some_and(|(least, most)| most * (1.0 + fraction) < least)
 }
 
 /// A case that is gone is a regression if it ran before and was asked for again.

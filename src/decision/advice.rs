@@ -255,7 +255,8 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     let noise = format!("times of identical code differ by up to {} here", percent(found.spread.floor));
     let sure = format!("95 %, by at least {runs} of each; {noise}");
     let (why, confidence) = match verdict {
-        None => (format!("takes {times}"), format!("the {goal} of both is known without scatter")),
+        None if goal == Goal::Size => (format!("takes {times}"), "the sizes are exact".to_owned()),
+        None => (format!("takes {times}"), format!("the scatter of the {goal} from run to run is not known")),
         Some(Verdict::CannotSay | Verdict::NotSlower) => {
             let why = format!("cannot be told apart by these runs: {times}");
             (why, format!("none: by at least {runs} of each, {noise}"))

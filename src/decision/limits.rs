@@ -87,7 +87,9 @@ impl Limits {
     /// The first limit that the record is beyond. A figure that is not known is beyond its limit. Where a percentile has an
     /// upper bound, this is what counts. What was measured under load counts in place of calls one after the other.
     pub fn excluding(&self, record: &Record, losses: Losses, under_load: Option<&UnderLoad>) -> Option<Excluded> {
-        let p99 = under_load.map(|it| it.p99_ms).or(record.latency_p99_upper_ms).or(record.latency_p99_ms);
+        let of_load = under_load.map(|it| ("p99 under load", it.p99_ms));
+        let of_bound = record.latency_p99_upper_ms.map(|bound| ("the 99 % bound of p99", bound));
+        let (of_p99, p99) = of_load.or(of_bound).or(record.latency_p99_ms.map(|p99| ("p99", p99))).unzip();
         let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
         let of_samples = under_load.filter(|_| record.tokens_per_second.is_none());
         // A trial at a given rate shows that the case serves at least as much.
@@ -131,7 +133,7 @@ impl Limits {
         };
         let all = [
             unverified(),
-            above("max-p99", &format!("p99{}", how(under_load.is_some())), p99, self.max_p99_ms, latency, "ms"),
+            above("max-p99", of_p99.unwrap_or("p99"), p99, self.max_p99_ms, latency, "ms"),
             above("max-memory", &format!("memory{of_memory}"), memory, self.max_memory_mb, megabytes, "MB"),
             too_few(),
             lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""),

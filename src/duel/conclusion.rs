@@ -26,8 +26,11 @@ fn paired<'a>(duel: &Duel, case: usize, generations: &'a [Generation]) -> Vec<Pa
     let outcomes = outcomes_of(duel, case);
     let error_rate = outcomes[0].plan.as_ref().map_or(FALSE_DISCOVERIES, |plan| plan.error_rate(generations.len()));
     let measured = outcomes.iter().filter(|outcome| outcome.loss.is_none());
-    let is_same_build =
-        |outcome: &CaseOutcome| duel.is_same_code || duel.candidates[outcome.candidate].sha256 == duel.base.sha256;
+    // The runtimes of another environment are other code.
+    let is_same_build = |outcome: &CaseOutcome| {
+        let candidate = &duel.candidates[outcome.candidate];
+        duel.is_same_code || (&candidate.sha256, &candidate.environment) == (&duel.base.sha256, &duel.base.environment)
+    };
     measured
         .enumerate()
         .map(|(place, it)| Paired { generations, candidate: place, is_same_build: is_same_build(it), error_rate })

@@ -22,7 +22,7 @@ use crate::compare::{
 };
 use crate::exit_codes;
 use crate::fixture::sha256_of_file;
-use crate::harness::{Handicap, is_interrupted};
+use crate::harness::{ArmPlan, Handicap, is_interrupted};
 use crate::machine::{Machine, can_fix_addresses, equal_groups, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::report::numbers::plural;
@@ -74,9 +74,12 @@ impl Driver<'_> {
         let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
         let begin = Instant::now();
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
-        let pairings = self.pairings()?;
+        let (pairings, libraries) = self.pairings()?;
         let is_resumed = resumed.is_some();
         let (folder, Agreement { mut duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
+        for (program, found) in std::iter::once(&mut duel.base).chain(&mut duel.candidates).zip(libraries) {
+            program.libraries = found;
+        }
         duel.undecided_is_allowed = self.terms.allow_undecided;
         let journal = folder.join(GENERATIONS);
         let mut entries: Vec<Entry> = read_lines(&journal)?;
@@ -131,8 +134,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Asks the programs what they can measure, once for all that are the same.
-    fn pairings(&self) -> Result<Vec<Pairing>> {
+    /// Asks the programs what they can measure, once for all that are the same. The second list has the libraries of each.
+    fn pairings(&self) -> Result<(Vec<Pairing>, Vec<BTreeSet<String>>)> {
         let ask = |role: Role, program: &Program| ask(self.arena, role, program, self.terms, &self.processors);
         let mut programs = vec![self.base];
         let mut plans = vec![ask(Role::Base, self.base)?];
@@ -155,7 +158,8 @@ impl Driver<'_> {
         if pairings.iter().any(|pairing| pairing.candidate_starts().count() > 0) {
             self.warn_of_pins(&processors_of(&pairings));
         }
-        Ok(pairings)
+        let libraries = |plan: &ArmPlan| plan.cases.iter().filter_map(|case| case.library.clone()).collect();
+        Ok((pairings, plans.iter().map(libraries).collect()))
     }
 
     fn say_loss(&self, id: &str, loss: &Loss) {

@@ -156,6 +156,7 @@ mod tests {
             message: None,
             start: Some(start.clone()),
             inputs: None,
+            library: None,
         };
         ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }

@@ -165,6 +165,8 @@ fn read_plan(text: &str) -> Result<ArmPlan> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// A program in a folder that is a checkout.
@@ -179,6 +181,7 @@ mod tests {
             sha256: String::new(),
             root: folder.into(),
             environment: None,
+            libraries: BTreeSet::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a name on the command line means: the running executable, another one, a suite, a model's file, or a revision.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -154,6 +155,7 @@ fn program(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf
         name: name.to_owned(),
         commit: None,
         sha256: sha256_of_file(&executable)?,
+        libraries: BTreeSet::new(),
         suite_sha256: suite.as_deref().map(sha256_of_file).transpose()?,
         suite,
         executable,

@@ -54,13 +54,13 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
             Some(Outcome { row, .. }) => Err(CaseFailure::new(row.status, row.message.clone().unwrap_or_default())),
             None => Err(CaseFailure::failed("its process ended before it")),
         });
-        planned.push(match verified {
-            Ok(item) => {
-                let start = start(request, &effort, item, planned.len())?;
-                ArmCase { id, status: Status::Ok, message: None, start: Some(start), inputs }
-            }
-            Err(CaseFailure { status, message }) => ArmCase { id, status, message: Some(message), start: None, inputs },
-        });
+        let version = outcomes.get(&id).and_then(|outcome| outcome.row.library_version.as_ref());
+        let library = version.map(|version| format!("{} {version}", case.backend));
+        let (status, message, start) = match verified {
+            Ok(item) => (Status::Ok, None, Some(start(request, &effort, item, planned.len())?)),
+            Err(CaseFailure { status, message }) => (status, Some(message), None),
+        };
+        planned.push(ArmCase { id, status, message, start, inputs, library });
     }
     Ok(ArmPlan { protocol: ARM_PROTOCOL, cases: planned })
 }

@@ -67,7 +67,12 @@ impl Sampling {
         let affordable = calls_in(effort.budget_seconds.max(lifted_seconds)).max(FEWEST_SAMPLES);
         let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, StopReason::MostCalls) } else { (wanted, stop) };
         let (calls, stop) = if wanted > affordable { (affordable, StopReason::Budget) } else { (wanted, stop) };
-        let (samples, calls_per_sample) = split(calls, affordable);
+        let (samples, mut calls_per_sample) = split(calls, affordable);
+        // Criterion may make samples that are one call shorter, and then there would be no bound.
+        let has_one_more = samples * (calls_per_sample + 1) <= affordable;
+        if stop == StopReason::PercentileBound && calls_per_sample > 1 && has_one_more {
+            calls_per_sample += 1;
+        }
         Sampling { samples, calls_per_sample: calls_per_sample as u64, stop }
     }
 
@@ -126,7 +131,7 @@ mod tests {
     fn a_bound_takes_its_published_number_of_calls_if_the_budget_has_them() {
         let effort = Effort { until_percentile: Some(99.0), budget_seconds: 5.0, ..Effort::default() };
         let fast = Sampling::choose(&effort, 1_000_000, &[]);
-        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (686, StopReason::PercentileBound));
+        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (784, StopReason::PercentileBound));
         let slow = Sampling::choose(&effort, 100_000_000, &[]);
         assert_eq!((slow.samples as u64 * slow.calls_per_sample, slow.stop), (50, StopReason::Budget));
     }

@@ -57,7 +57,7 @@ fn watch_memory(
     row.device_memory_mb = device_peak_bytes.map(megabytes);
     let told_peak = memory::peak_bytes();
     if let (Some(loaded), Some((average, largest))) = (loaded_bytes, seen) {
-        let peak = told_peak.unwrap_or(largest);
+        let peak = told_peak.map_or(largest, |peak| peak.max(largest));
         row.memory_mb = Some(megabytes(peak.max(loading_peak_bytes.unwrap_or(0))));
         row.memory_avg_mb = Some(megabytes(average));
         row.memory_growth_mb = is_reset.then(|| megabytes(peak.saturating_sub(loaded)));

@@ -86,14 +86,14 @@ fn class_name(pickle: &[u8]) -> Option<String> {
     Some(format!("{}.{}", lines.next()?, lines.next()?))
 }
 
-/// The names of the arguments of a class's `forward` but `self`.
+/// The names of the arguments of a class's `forward` but the first, which is the module, whatever its name.
 fn forward_inputs(code: &str, class: &str) -> Option<Vec<String>> {
     let begin = Regex::new(&format!(r"(?m)^class {}\(", regex::escape(class))).ok()?.find(code)?.end();
     let of_class = code[begin..].split("\nclass ").next()?;
     let arguments = Regex::new(r"def forward\(([^)]*)\)").ok()?.captures(of_class)?.get(1)?.as_str();
     let argument = Regex::new(r"(\w+): [\w.]+").ok()?;
     let names = argument.captures_iter(arguments).map(|found| found[1].to_owned());
-    Some(names.filter(|name| name != "self").collect())
+    Some(names.skip(1).collect())
 }
 
 #[cfg(test)]
@@ -109,6 +109,8 @@ mod tests {
         let code = "class Inner(Module):\n  def forward(self: __torch__.net.Inner,\n    y: Tensor) -> Tensor:\n    pass\nclass Net(Module):\n  def forward(self: __torch__.net.Net,\n    input_ids: Tensor,\n    mask: Tensor) -> Tensor:\n    pass\n";
         let inputs = forward_inputs(code, "Net").unwrap();
         assert_eq!(inputs, ["input_ids", "mask"]);
+        let other = "class Net(Module):\n  def forward(s: __torch__.net.Net,\n    x: Tensor) -> Tensor:\n    pass\n";
+        assert_eq!(forward_inputs(other, "Net").unwrap(), ["x"]);
     }
 
     #[test]

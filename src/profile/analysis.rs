@@ -47,10 +47,11 @@ fn with_modules(
     let costs = costs_of(&calls.operators, &nodes, modules);
     let named = ProfileRow { run_id: run_id.to_owned(), case_id: case.to_string(), ..ProfileRow::default() };
     let mut rows = Vec::with_capacity(calls.operators.len() + 1);
-    for ((operator, node), cost) in calls.operators.iter().zip(nodes).zip(costs) {
+    let corrected = |operator: &OperatorTimes| (raw_us(operator) - cost_us * operator.executions).max(0.0);
+    let corrected: Vec<f64> = calls.operators.iter().map(corrected).collect();
+    for (place, (operator, cost)) in calls.operators.iter().zip(costs).enumerate() {
         let OperatorTimes { typical, executions, .. } = operator;
-        let raw_us = raw_us(operator);
-        let corrected_us = (raw_us - cost_us * executions).max(0.0);
+        let (raw_us, corrected_us, node) = (raw_us(operator), corrected[place], nodes[place]);
         let is_above_cost = raw_us >= LEAST_COSTS * cost_us * executions;
         let (lower, upper) = overhead.bounds(raw_us, *executions);
         let module = typical.module.clone().or_else(|| modules.nodes[node?].module.clone());
@@ -73,7 +74,10 @@ fn with_modules(
         };
         // What the runtime itself says: of a fusion, less bytes than its nodes would move one by one.
         let own_cost = typical.flops.zip(typical.bytes).map(|(flops, bytes)| Cost { flops, bytes, ..Cost::default() });
-        rows.push(with_roofline(row, own_cost.or(cost), peaks));
+        // Several operators may compute one node, and its cost is that of all of them.
+        let of_node = || nodes.iter().zip(&corrected).filter(|(other, _)| **other == node).map(|(_, us)| us).sum();
+        let node_us = if own_cost.is_none() && node.is_some() { of_node() } else { corrected_us };
+        rows.push(with_roofline(row, own_cost.or(cost), node_us, peaks));
     }
     take_modules_of_neighbours(&mut rows);
     let outside_us = (plain_us - rows.iter().map(|row| row.corrected_us).sum::<f64>()).max(0.0);
@@ -186,15 +190,15 @@ fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modu
     nodes.iter().enumerate().map(cost).collect()
 }
 
-/// The row with what the node costs and what the machine can do.
-fn with_roofline(row: ProfileRow, cost: Option<Cost>, peaks: Option<&Peaks>) -> ProfileRow {
+/// The row with what the node costs, which took `node_us`, and what the machine can do.
+fn with_roofline(row: ProfileRow, cost: Option<Cost>, node_us: f64, peaks: Option<&Peaks>) -> ProfileRow {
     let Some(cost) = cost else { return row };
     let row = ProfileRow { flops: Some(cost.flops), bytes: Some(cost.bytes), ..row };
-    if row.share.is_none() || row.corrected_us <= 0.0 {
+    if row.share.is_none() || node_us <= 0.0 {
         return row;
     }
     // The time is that of a call, and the cost that of an execution, which not every call has.
-    let per_second = |count: u64| count as f64 * row.executions / row.corrected_us / 1e3;
+    let per_second = |count: u64| count as f64 * row.executions / node_us / 1e3;
     let (gflops, gigabytes) = (per_second(cost.flops), per_second(cost.bytes));
     let intensity = cost.intensity();
     let is_compute = |peaks: &Peaks| {
@@ -239,6 +243,7 @@ impl CaseProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onnx::proto::{GraphProto, NodeProto};
 
     fn times(microseconds: &[f64]) -> Vec<OperatorTimes> {
         let one = |&us: &f64| OperatorTimes { mean_ns: us * 1e3, executions: 1.0, ..OperatorTimes::default() };
@@ -303,6 +308,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_costs_is_divided_by_the_time_of_all_its_operators() {
+        let cost = Cost { flops: 30_000_000, bytes: 1000, ..Cost::default() };
+        let graph = GraphProto { nodes: vec![NodeProto::new("LSTM", &["x", "w"], "y")], ..GraphProto::default() };
+        let mut modules = Modules::default();
+        modules.add(&graph, &[cost]);
+        let mut operators = times(&[100.0, 200.0]);
+        for (operator, name) in operators.iter_mut().zip(["OptMatMul", "Scan"]) {
+            operator.typical.operator = name.into();
+            operator.typical.node = format!("LSTM_y.{name}");
+        }
+        let times = vec![300_000; 3];
+        let calls =
+            ProfiledCalls { plain_ns: times.clone(), profiled_ns: times, operators, ..ProfiledCalls::default() };
+        let profile = with_modules("run", &Case::new("none", "tract", 1), &modules, &calls, None);
+        let rows: Vec<_> = profile.rows.iter().map(|row| (row.flops, row.gflops_per_second)).collect();
+        assert_eq!(rows, [(Some(30_000_000), Some(100.0)), (None, None), (None, None)]);
+    }
+
+    #[test]
     fn an_operator_belongs_to_what_is_around_its_neighbours() {
         let row = |module: Option<&str>| ProfileRow { module: module.map(str::to_owned), ..ProfileRow::default() };
         let mut rows = [None, Some("a.b.c"), None, None, Some("a.b.d"), None, Some("e"), None].map(row);
@@ -322,7 +346,7 @@ mod tests {
             Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, ..Peaks::default() };
         let of = |executions, cost| {
             let row = ProfileRow { corrected_us: 1000.0, executions, share: Some(1.0), ..ProfileRow::default() };
-            let row = with_roofline(row, Some(cost), Some(&peaks));
+            let row = with_roofline(row, Some(cost), 1000.0, Some(&peaks));
             (row.bound, row.roofline_fraction, row.gflops_per_second)
         };
         let row = |cost| of(1.0, cost);

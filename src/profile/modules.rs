@@ -66,7 +66,7 @@ impl Modules {
         Ok(modules)
     }
 
-    fn add(&mut self, graph: &GraphProto, costs: &[Cost]) {
+    pub(super) fn add(&mut self, graph: &GraphProto, costs: &[Cost]) {
         let first = self.nodes.len();
         let weights = || graph.initializers.iter().map(|tensor| tensor.name.as_str());
         let mut of_constants: HashMap<&str, String> =
@@ -75,6 +75,7 @@ impl Modules {
         let mut made_by: HashMap<&str, usize> = HashMap::new();
         // Whether the module of a node is its own, and not that of the node before it.
         let mut is_own: Vec<bool> = Vec::new();
+        let mut operators = 0;
         for (place, node) in graph.nodes.iter().enumerate() {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
             let of_weight = inputs().find_map(|input| of_constants.get(input).cloned());
@@ -97,7 +98,11 @@ impl Modules {
             });
             let index = self.nodes.len();
             made_by.extend(node.outputs.iter().map(|output| (output.as_str(), index)));
-            for name in std::iter::once(&node.name).chain(&node.outputs).filter(|name| !name.is_empty()) {
+            // ONNX Runtime calls a node without a name `Conv_3`: it counts all nodes but constants.
+            let name = Some(&node.name).filter(|name| !name.is_empty()).cloned();
+            let name = name.unwrap_or_else(|| format!("{}_{operators}", node.op_type));
+            operators += usize::from(node.op_type != "Constant");
+            for name in std::iter::once(&name).chain(&node.outputs).filter(|name| !name.is_empty()) {
                 self.places.entry(name.clone()).or_insert(index);
             }
             let (operator, cost) = (node.op_type.clone(), costs.get(place).copied());
@@ -211,6 +216,19 @@ mod tests {
         assert_eq!(of("elsewhere"), None);
         assert_eq!(modules.product_of("l.0.self.query"), modules.find("q", "MatMul"));
         assert_eq!(modules.product_of("l.0"), None);
+    }
+
+    #[test]
+    fn nodes_without_names_are_numbered_as_onnx_runtime_does() {
+        let nodes: [(&str, &[&str], &str); 4] =
+            [("Conv", &["x"], "a"), ("Constant", &[], "c"), ("Relu", &["a"], "r"), ("Conv", &["r"], "y")];
+        let mut nodes: Vec<NodeProto> =
+            nodes.iter().map(|(operator, inputs, output)| NodeProto::new(operator, inputs, output)).collect();
+        nodes.iter_mut().for_each(|node| node.name.clear());
+        let mut modules = Modules::default();
+        modules.add(&GraphProto { nodes, ..GraphProto::default() }, &[]);
+        let places = ["Conv_0", "Relu_1", "Conv_2", "Conv_3"].map(|name| modules.find(name, "?"));
+        assert_eq!(places, [Some(0), Some(2), Some(3), None]);
     }
 
     #[test]

@@ -145,6 +145,8 @@ fn notes(duel: &Duel) -> Vec<String> {
 /// How it was measured.
 fn facts(duel: &Duel) -> String {
     let measured = || duel.cases.iter().filter_map(|case| case.comparison.as_ref());
+    let differs = duel.candidates.iter().any(|candidate| candidate.libraries != duel.base.libraries);
+    let named = |program: &Program| named(program, differs);
     let candidates: Vec<String> = duel.candidates.iter().map(named).collect();
     let range = |values: Vec<usize>| match (values.iter().min(), values.iter().max()) {
         (Some(least), Some(most)) if least == most => least.to_string(),
@@ -179,9 +181,12 @@ fn facts(duel: &Duel) -> String {
     )
 }
 
-fn named(program: &Program) -> String {
+/// `main (0123456789)`, or `env (0123456789; ort 1.20.1)`.
+fn named(program: &Program, has_libraries: bool) -> String {
     let identity = program.commit.as_ref().unwrap_or(&program.sha256);
-    format!("{} ({})", program.name, commit(Some(identity), None))
+    let libraries: Vec<&str> = program.libraries.iter().map(String::as_str).filter(|_| has_libraries).collect();
+    let libraries = if libraries.is_empty() { String::new() } else { format!("; {}", libraries.join(", ")) };
+    format!("{} ({}{libraries})", program.name, commit(Some(identity), None))
 }
 
 /// `2 ms or 2 calls`: what the slices of the cases are.
@@ -259,6 +264,7 @@ mod tests {
             sha256: "0123456789abcdef".into(),
             root: ".".into(),
             environment: None,
+            libraries: BTreeSet::new(),
         };
         Duel {
             format: 4,

@@ -57,9 +57,20 @@ mod tests {
     }
 
     #[test]
+    fn a_short_series_counts_by_its_batches_only_if_they_differ_by_more_than_chance() {
+        let series = |text: &str| text.chars().map(|letter| letter == '1').collect::<Vec<_>>();
+        // Batches of two: four means with the variance 1/3, which is 8/3 of what single observations would give, and 2.63 is usual.
+        assert!((effective_count(&series("11001100")) - 3.0).abs() < 1e-9);
+        // Three means: 2.72 times as much, and 3 is usual.
+        assert_eq!(effective_count(&series("1100110")), 7.0);
+    }
+
+    #[test]
     fn alternating_calls_are_negative_and_a_trend_is_positive() {
         assert!(autocorrelation(&[1, 2, 1, 2, 1, 2, 1, 2]).unwrap() < -0.8);
         assert!(autocorrelation(&[1, 2, 3, 4, 5, 6, 7, 8]).unwrap() > 0.5);
         assert_eq!(autocorrelation(&[7, 7, 7]), None);
+        assert_eq!(autocorrelation(&[1, 2, 3]), Some(0.0));
+        assert_eq!(autocorrelation(&[1, 2]), None);
     }
 }

@@ -64,6 +64,16 @@ mod tests {
     }
 
     #[test]
+    fn the_interval_lies_between_quantiles_of_the_figures() {
+        let mut figure = 0.0;
+        let next = |_: &[u32]| {
+            figure += 1.0;
+            Some(figure)
+        };
+        assert_eq!(bootstrap_interval(1, 0.9, next), Some((51.0, 950.0)));
+    }
+
+    #[test]
     fn the_same_samples_have_the_same_interval_and_none_have_none() {
         let values = [1.0, 2.0, 5.0, 7.0, 1.0, 0.0];
         assert_eq!(mean_interval(&values), mean_interval(&values));

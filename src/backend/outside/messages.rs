@@ -203,6 +203,9 @@ pub(super) struct Loaded {
     /// The files that were loaded.
     #[serde(default)]
     pub files: Vec<PathBuf>,
+    /// Whether the session takes no batch of another size than the first.
+    #[serde(default)]
+    pub has_fixed_sizes: bool,
     #[serde(flatten)]
     pub progress: Progress,
 }

@@ -321,7 +321,8 @@ impl Session for OutsideSession {
     }
 
     fn placement(&self) -> Placement {
-        let Loaded { device, device_type, dtype, threads, provider, note, files, .. } = self.loaded.clone();
+        let Loaded { device, device_type, dtype, threads, provider, note, files, has_fixed_sizes, .. } =
+            self.loaded.clone();
         Placement {
             effective_device: device,
             device_type,
@@ -329,6 +330,7 @@ impl Session for OutsideSession {
             providers: provider.unwrap_or_else(|| self.process.name().to_owned()),
             threads,
             artifacts: files,
+            has_fixed_sizes,
             executor: self.progress.note.clone().or(note),
             together: self.progress.together,
             tracing: self.progress.trace_ms.map(milliseconds),

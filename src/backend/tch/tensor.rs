@@ -14,6 +14,9 @@ impl From<TchError> for CaseFailure {
         let text = error.to_string();
         // If the error is in an archive's code, the last line says what happened, and the others say where.
         match text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
+            Some(what) if what.contains("Double") => CaseFailure::unsupported(format!(
+                "the archive computes in f64, and its inputs have to say so, as in `--input 'x:f64[batch,3]'`: {what}"
+            )),
             Some(what) if what.contains("same dtype") || what.contains("should be the same") => {
                 CaseFailure::unsupported(format!("the archive converts to f32 inside: {what}"))
             }

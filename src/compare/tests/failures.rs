@@ -3,7 +3,7 @@
 use clap::{Args as _, FromArgMatches as _};
 
 use super::simulation::empty_record;
-use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, RateChange, Side, compare};
+use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, RateChange, Side, Verdict, compare};
 use crate::definition::Status;
 use crate::run_data::Record;
 
@@ -33,6 +33,30 @@ fn one_failure_of_the_base_hides_no_regression() {
     assert_eq!(conclusion(&base, &[run("4", Status::Ok, 2.0)]), Conclusion::Regression);
     assert_eq!(conclusion(&base, &[run("4", Status::Timeout, 0.0)]), Conclusion::Regression);
     assert_eq!(conclusion(&base[1..2], &[run("4", Status::Ok, 2.0)]), Conclusion::Well);
+}
+
+#[test]
+fn what_was_wrong_before_has_a_line_and_is_no_regression() {
+    let [base, candidate] = ["1", "2"].map(|name| vec![run(name, Status::WrongOutput, 0.0)]);
+    let found = compared(&Side::of_records("a", base), &Side::of_records("b", candidate));
+    assert_eq!((found.conclusion, found.cases[0].changes.len()), (Conclusion::NothingToCompare, 1));
+}
+
+#[test]
+fn a_median_that_is_shorter_hides_no_mean_that_is_longer() {
+    let with_rate = |name: &str, ms: f64, rate: f64| Record {
+        throughput_lower_ips: Some(0.95 * rate),
+        throughput_upper_ips: Some(1.05 * rate),
+        ..run(name, Status::Ok, ms)
+    };
+    let verdict = |rate| {
+        let [base, candidate] = [("1", 1.0, 900.0), ("2", 0.5, rate)]
+            .map(|(name, ms, rate)| Side::of_records(name, vec![with_rate(name, ms, rate)]));
+        let found = compared(&base, &candidate);
+        (found.cases[0].verdict(), found.notes.len())
+    };
+    assert_eq!(verdict(1700.0), (Some(Verdict::Faster), 0));
+    assert_eq!(verdict(400.0), (Some(Verdict::CannotSay), 1));
 }
 
 #[test]

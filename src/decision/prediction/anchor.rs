@@ -43,14 +43,9 @@ impl Anchor {
     /// The prediction for the machine as it is now.
     #[must_use]
     pub fn applied(&self, found: Prediction) -> Prediction {
-        let times = |it: Estimate, factor: f64| Estimate {
-            value: factor * it.value,
-            lower: factor * it.lower,
-            upper: factor * it.upper,
-        };
         Prediction {
-            latency_ms: times(found.latency_ms, self.factor),
-            throughput_ips: times(found.throughput_ips, 1.0 / self.factor),
+            latency_ms: found.latency_ms.times(self.factor),
+            throughput_ips: found.throughput_ips.times(1.0 / self.factor),
             ..found
         }
     }

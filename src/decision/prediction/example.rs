@@ -67,6 +67,8 @@ pub struct Example {
     pub subject: Subject,
     pub site: Site,
     pub ms: f64,
+    /// The mean of its calls, as so many times their median: rates come from means.
+    pub mean_to_median: f64,
     pub memory_mb: Option<f64>,
     /// From 0 to 1: the share of samples that nothing disturbed.
     pub weight: f64,
@@ -81,7 +83,7 @@ pub struct Lessons {
     pub drifted: Vec<Drift>,
     /// Rows that were left out because other work disturbed them.
     pub disturbed: usize,
-    /// Rows without a counted cost: of older versions, or of models without an ONNX graph.
+    /// Rows without a counted cost: of older versions, of models without an ONNX graph, or with operators whose cost is not known.
     pub uncounted: usize,
     /// Where runtimes were repeatedly faster than the machine's own product: the site, that product and theirs, in GFLOP/s.
     pub raised: Vec<(Site, f64, f64)>,
@@ -120,6 +122,7 @@ impl Lessons {
                 Some(mut example) => {
                     example.weight *= if is_drifted { WEIGHT_OF_DRIFTED } else { 1.0 };
                     example.subject.is_packaged = is_packaged(&newest.model);
+                    example.mean_to_median = mean_to_median(newest);
                     lessons.examples.push(example);
                 }
                 None => lessons.uncounted += 1,
@@ -166,6 +169,11 @@ fn is_plain(record: &Record) -> bool {
         && record.timed_on == TimedOn::Seeded
 }
 
+fn mean_to_median(record: &Record) -> f64 {
+    let ratio = record.latency_mean_ms.zip(record.latency_p50_ms).map(|(mean, median)| mean / median);
+    ratio.filter(|ratio| *ratio > 0.0 && ratio.is_finite()).unwrap_or(1.0)
+}
+
 impl Example {
     fn of(record: &Record) -> Option<Self> {
         let cost = Cost {
@@ -189,6 +197,7 @@ impl Example {
             },
             site: Site::of(record),
             ms: record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite())?,
+            mean_to_median: mean_to_median(record),
             memory_mb: own_memory(record).filter(|memory| *memory > 0.0),
             weight: 1.0 - record.disturbed_share.unwrap_or(0.0),
         })

@@ -165,7 +165,7 @@ fn left_out(lessons: &Lessons) -> Vec<String> {
     }
     if lessons.uncounted > 0 {
         let rows = plural(lessons.uncounted, "row has", "rows have");
-        notes.push(format!("{rows} no counted cost: of an older version, or of a model without an ONNX graph"));
+        notes.push(format!("{rows} no counted cost: of an older version, of a model without an ONNX graph, or with an operator whose cost is not known"));
     }
     notes.extend(lessons.drifted.iter().map(Drift::text));
     for (site, before, after) in &lessons.raised {

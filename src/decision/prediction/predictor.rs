@@ -58,6 +58,12 @@ pub struct Estimate {
     pub upper: f64,
 }
 
+impl Estimate {
+    pub fn times(self, factor: f64) -> Self {
+        Estimate { value: factor * self.value, lower: factor * self.lower, upper: factor * self.upper }
+    }
+}
+
 /// What is expected of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Prediction {
@@ -143,11 +149,13 @@ impl<'a> Predictor<'a> {
         let (latency_ms, misses) = estimate(Quantity::Time).ok_or_else(unknown)?;
         let memory_mb = estimate(Quantity::Memory).map(|(it, _)| it);
         let errors: Vec<f64> = misses.iter().map(Miss::error).collect();
+        let ratios: Vec<f64> = rows.own.iter().map(|row| row.mean_to_median).collect();
+        let mean_ms = latency_ms.times(median(&ratios).unwrap_or(1.0));
         // Another batch size of the model tells more than any other model; after that, only the case itself.
         let helpful = if anchors.is_empty() { 1 } else { subject.batch_size };
         Ok(Prediction {
             basis,
-            throughput_ips: per_second(subject.batch_size, latency_ms),
+            throughput_ips: per_second(subject.batch_size, mean_ms),
             latency_ms,
             memory_mb,
             median_error: median(&errors),
@@ -303,7 +311,7 @@ fn of_measured(example: &Example) -> Prediction {
     Prediction {
         basis: Basis::Measured,
         latency_ms: exactly(example.ms),
-        throughput_ips: per_second(example.subject.batch_size, exactly(example.ms)),
+        throughput_ips: per_second(example.subject.batch_size, exactly(example.ms * example.mean_to_median)),
         memory_mb: example.memory_mb.map(exactly),
         median_error: None,
         rows: 1,

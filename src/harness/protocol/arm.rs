@@ -47,6 +47,9 @@ pub struct ArmCase {
     /// Types, sizes and ranges of the inputs, if they are known; older executables do not say them.
     #[serde(default)]
     pub inputs: Option<String>,
+    /// The backend and the version of its library, if it was loaded; older executables do not say it.
+    #[serde(default)]
+    pub library: Option<String>,
 }
 
 /// How an arm is started: `inferbench arm time JOB` with these variables.

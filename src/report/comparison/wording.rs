@@ -124,7 +124,11 @@ fn amount(change: &Change) -> String {
         }
         _ => String::new(),
     };
-    format!("{} {} → {}{difference}", change.quantity, shown(&change.base), shown(&change.candidate))
+    let [base, candidate] = [&change.base, &change.candidate].map(shown);
+    match base == candidate {
+        true => format!("{} {base}, on both sides", change.quantity),
+        false => format!("{} {base} → {candidate}{difference}", change.quantity),
+    }
 }
 
 /// `+1.2 … +7.3 %`.

@@ -38,16 +38,16 @@ fn merged(rows: &[&ProfileRow], plain_us: f64) -> ProfileRow {
     let time_if = |is_known: fn(&ProfileRow) -> bool| -> f64 {
         rows.iter().filter(|row| is_known(row)).map(|row| row.corrected_us).sum()
     };
-    // The mean by time of the rows in which it is known.
+    // The mean by time of the rows in which it is known, if they have most of the time.
+    let corrected_us = sum(|row| row.corrected_us);
     let mean = |value: fn(&ProfileRow) -> Option<f64>| {
         let known = || rows.iter().filter_map(|row| Some((value(row)?, row.corrected_us)));
         let time: f64 = known().map(|(_, us)| us).sum();
-        (time > 0.0).then(|| known().map(|(value, us)| value * us).sum::<f64>() / time)
+        (time > 0.0 && 2.0 * time > corrected_us).then(|| known().map(|(value, us)| value * us).sum::<f64>() / time)
     };
     let total =
         |value: fn(&ProfileRow) -> Option<u64>| rows.iter().filter_map(|row| value(row)).reduce(u64::saturating_add);
     let total_us = |value: fn(&ProfileRow) -> Option<f64>| rows.iter().map(|row| value(row)).sum::<Option<f64>>();
-    let corrected_us = sum(|row| row.corrected_us);
     let mut kernels: Vec<&str> = rows.iter().filter_map(|row| row.kernel.as_deref()).collect();
     kernels.sort_unstable();
     kernels.dedup();

@@ -32,6 +32,8 @@ class Torch(Worker):
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
             "provider": name(),
             "files": session.files,
+            # AOTInductor compiles for the sizes of the first batch, and checks no others.
+            "has_fixed_sizes": MODE == "aot",
         }
 
     def progress(self, session):

@@ -47,6 +47,11 @@ class Session:
         # TorchScript's modules have this only for each of their parameters.
         for parameter in module.parameters():
             parameter.requires_grad_(False)
+        kinds = {parameter.dtype for parameter in module.parameters()} - {self.dtype}
+        if torch.float64 in kinds:
+            raise Refused("unsupported", "the module has weights in f64, and is measured in f32 or less: convert it by `module.float()`")
+        if narrow := sorted(name for name, kind in DTYPES.items() if kind in kinds):
+            self.notes.append(f"weights in {' and '.join(narrow)} are converted to {self.asked_dtype}")
         kept = frequencies(module)
         # `to` would also make complex numbers real, and take a part of them.
         module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Verification, wrong};
 use crate::backend::{self, Continuation, LoadRequest, Session};
 use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase};
-use crate::fixture::{self, Errors, HostTensor, NamedTensors, Spread};
+use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::worker::closeness::Closeness;
 use crate::harness::worker::peer_outputs::PeerOutputs;
 use crate::machine::memory::available_bytes;
@@ -46,7 +46,12 @@ impl Expectation {
     /// `wrong-output`: they changed.
     pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
         let mut errors = Errors::default();
-        let after = |why: anyhow::Error| wrong(format!("after the measurement: {why:#}"));
+        let after = |why: anyhow::Error| {
+            wrong(format!(
+                "after the measurement: {why:#}. Before it, the same inputs had right outputs: the model draws by chance or keeps a state, or the \
+                 backend has changed its inputs"
+            ))
+        };
         for (binding, expected) in self.bindings.iter().enumerate() {
             let outputs = session.outputs(binding)?;
             errors.add(&self.spread, &outputs, expected, &self.closeness.allowed).map_err(after)?;
@@ -166,11 +171,24 @@ impl Verification<'_> {
         if let Some(set) = reference.set(binding) {
             return Ok(Some(set.outputs.clone()));
         }
-        let samples = fixture::sample_indices(binding, batch_size);
+        self.outputs_of_samples(reference, &fixture::sample_indices(binding, batch_size))
+    }
+
+    /// The outputs that the reference has for these samples. Returns `None` if it was not made for this length, or has no outputs.
+    pub(super) fn outputs_of_samples(
+        &self,
+        reference: &Reference,
+        samples: &[usize],
+    ) -> Result<Option<NamedTensors>, CaseFailure> {
         let length = self.case.sequence_length;
-        let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(&samples));
-        let names = self.request.model.output_names(self.case.phase).into_iter();
-        let outputs: Option<NamedTensors> = names.map(|name| rows(&name).map(|rows| (name, rows))).collect();
+        let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(samples));
+        let known = self.request.model.output_names(self.case.phase);
+        let names = if known.is_empty() { reference.output_names() } else { known };
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let outputs: Option<NamedTensors> =
+            names.into_iter().map(|name| rows(&name).map(|rows| (name, rows))).collect();
         let is_promised = length.is_none_or(|length| self.request.model.sequence_lengths.contains(&length));
         if outputs.is_none() && is_promised {
             return Err(CaseFailure::failed("the reference lacks an output of the model"));

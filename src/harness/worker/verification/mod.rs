@@ -128,6 +128,7 @@ impl Verification<'_> {
         }
         checked.map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         self.verify_other_batch(session, &outputs[0], &expectation)?;
+        self.verify_others(session, &outputs[0], &expectation)?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
             let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
@@ -189,6 +190,59 @@ impl Verification<'_> {
             }),
             None => Ok(()),
         }
+    }
+}
+
+impl Verification<'_> {
+    /// When the purpose is to verify: makes the first call once more, and compares what the reference has beyond the batches of the ring.
+    fn verify_others(
+        &self,
+        session: &mut dyn Session,
+        outputs: &[HostTensor],
+        expectation: &Expectation,
+    ) -> Result<(), CaseFailure> {
+        if self.job.purpose != Purpose::Verify || self.case.phase != Phase::Forward {
+            return Ok(());
+        }
+        let again = session.outputs(0)?;
+        expectation.compare(&again, &self.named(outputs)).map_err(|why| {
+            wrong(format!("the outputs of the same inputs change from call to call, by chance or by a state: {why:#}"))
+        })?;
+        let Some(reference) = self.reference else { return Ok(()) };
+        let batch_size = self.case.batch_size;
+        let rest: Vec<Vec<usize>> = if reference.set(0).is_some() {
+            (fixture::RING..reference.len()).map(|number| vec![number]).collect()
+        } else {
+            let seen: Vec<usize> =
+                (0..fixture::RING).flat_map(|binding| fixture::sample_indices(binding, batch_size)).collect();
+            let unseen: Vec<usize> = (0..reference.len()).filter(|row| !seen.contains(row)).collect();
+            unseen.chunks(batch_size).map(|rows| rows.iter().copied().cycle().take(batch_size).collect()).collect()
+        };
+        let mut bound = None;
+        for numbers in rest {
+            let (inputs, expected) = match reference.set(numbers[0]) {
+                Some(set) => (
+                    fixture::batch(self.request.model, self.reference, numbers[0], self.case.sizes())?,
+                    Some(set.outputs.clone()),
+                ),
+                None => (
+                    fixture::batch_of(self.request.model, self.reference, &numbers, self.case.sizes())?,
+                    self.outputs_of_samples(reference, &numbers)?,
+                ),
+            };
+            let Some(expected) = expected else { return Ok(()) };
+            // Sets may be of several shapes.
+            let binding = match bound.filter(|&binding| session.rebind(binding, &inputs).is_ok()) {
+                Some(binding) => binding,
+                None => session.bind(&inputs)?,
+            };
+            bound = Some(binding);
+            let of = if reference.set(0).is_some() { "set" } else { "rows from" };
+            expectation.compare(&session.outputs(binding)?, &expected).map_err(|why| {
+                wrong(format!("the outputs differ from the reference in its {of} {}: {why:#}", numbers[0]))
+            })?;
+        }
+        Ok(())
     }
 }
 
