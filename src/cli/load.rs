@@ -198,8 +198,7 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
 }
 
 /// Why two load tests are not compared.
-pub(super) const NO_SEARCH: &str =
-    "the two load tests have no search of a case in common that found a rate on both sides";
+pub(super) const NO_SEARCH: &str = "the two load tests have no search of a case in common that found a rate on both sides; only the rates of searches are compared";
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
     // Each split that finds a rate has a row that says so. One of a case's splits is enough, and each case needs one.

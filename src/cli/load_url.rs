@@ -167,8 +167,10 @@ mod with_client {
             (None, None, Some(case)) => Some(Reference::Model(case.split('/').next().unwrap_or(case).to_owned())),
             (None, None, None) => None,
         };
-        let _lock = keep_others_out(paths)?;
+        let lock = keep_others_out(paths)?;
         let server = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
+        // It waits for the same lock if it has the same folder.
+        let _lock = (!server.measures_itself()).then_some(lock);
         let makes_tokens = server.makes_tokens();
         let terms = match makes_tokens {
             true => terms.clone().with_usual_lengths(USUAL_TOKENS),

@@ -31,7 +31,7 @@ pub const PAGE: &str = "profile.html";
 /// The data of a profile.
 pub const DATA: &str = "profile.json";
 /// The folder of load tests, and the data of one.
-const LOADS: &str = "loads";
+pub(super) const LOADS: &str = "loads";
 const LOAD: &str = "load.json";
 
 /// Writes a profile with its page into the history in `root`, whole or not at all. It replaces what was kept of the same profile before

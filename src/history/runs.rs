@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::beside::LOADS;
 use super::run::{RESULTS, Run};
 
 /// The runs below any number of roots. Opening it lists folders and reads no records.
@@ -99,7 +100,11 @@ impl History {
     /// # Errors
     /// Those of [`History::find`], and there is no such run.
     pub fn get(&self, name: &str) -> Result<Run> {
-        let none = || format!("no run {name:?} in {}, and no file or folder of that name", self.places());
+        let is_load = || self.roots.iter().any(|root| root.join(LOADS).join(name).is_dir());
+        let none = || match is_load() {
+            true => format!("{name} is a load test and no run: `inferbench load {name}` shows it"),
+            false => format!("no run {name:?} in {}, and no file or folder of that name", self.places()),
+        };
         self.find(name)?.with_context(none)
     }
 

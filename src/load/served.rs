@@ -51,9 +51,15 @@ impl Served {
         (self.tokens > 0).then(|| self.first_token_ns.saturating_sub(self.scheduled_ns))
     }
 
-    /// The time per output token: from the first to the last, divided by the tokens after the first. Returns `None` if there are none.
+    /// Whether several tokens came in one event, which says nothing of the time between them.
+    pub fn came_at_once(&self) -> bool {
+        self.tokens > 1 && self.ended_ns == self.first_token_ns
+    }
+
+    /// The time per output token: from the first to the last, divided by the tokens after the first. Returns `None` if there are none, or all
+    /// came at once.
     pub fn tpot_ns(&self) -> Option<f64> {
-        let after_first = self.tokens.checked_sub(1).filter(|tokens| *tokens > 0)?;
+        let after_first = self.tokens.checked_sub(1).filter(|tokens| *tokens > 0 && !self.came_at_once())?;
         Some(self.ended_ns.saturating_sub(self.first_token_ns) as f64 / after_first as f64)
     }
 }
@@ -83,7 +89,7 @@ impl Bounds {
     /// The largest of the request's times in its bound. A request without an answer takes longer than any other.
     pub fn part_taken_by(&self, request: &Served) -> f64 {
         let part = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).map_or(0.0, |(ns, bound)| ns / 1e6 / bound);
-        if !request.is_answered() {
+        if !request.is_answered() || self.tpot_ms.is_some() && request.came_at_once() {
             return f64::INFINITY;
         }
         part(Some(request.latency_ns() as f64), self.latency_ms)

@@ -1,7 +1,7 @@
 //! The figures of answers that consist of tokens, and what they mean.
 
 use super::served::{Served, Trial};
-use crate::run_data::LoadResult;
+use crate::run_data::{LoadResult, with_note};
 use crate::statistics::{SortedCalls, mean};
 
 /// Adds the figures of tokens to the row of a trial, if answers have tokens.
@@ -16,10 +16,23 @@ pub fn with_tokens(result: LoadResult, trial: &Trial) -> LoadResult {
     let [ttft_mean_ms, ttft_p50_ms, ttft_p99_ms] = in_ms(of_first.map(|ns| ns as f64));
     let [tpot_mean_ms, tpot_p50_ms, tpot_p99_ms] = in_ms(per_token.iter().copied());
     let [itl_mean_ms, itl_p50_ms, itl_p99_ms] = in_ms(trial.token_gaps_ns.iter().map(|&ns| ns as f64));
-    let user_rates: Vec<f64> = per_token.iter().filter(|ns| **ns > 0.0).map(|ns| 1e9 / ns).collect();
+    let at_once = answered.iter().filter(|request| request.came_at_once()).count();
+    let of_several = answered.iter().filter(|request| request.tokens > 1).count();
+    let message = (at_once > 0).then(|| {
+        format!("{at_once} of {of_several} answers of several tokens came at once: they have no TPOT, and keep no bound of it")
+    });
+    let message = match message {
+        Some(message) => with_note(result.message.clone(), message),
+        None => result.message.clone(),
+    };
+    // One request whose tokens came nearly at once says little, whatever its own rate is.
+    let user_rate = (!per_token.is_empty()).then(|| 1e9 / mean(&per_token)).filter(|rate| rate.is_finite());
+    let known = |tokens: usize| Some(tokens).filter(|tokens| *tokens > 0);
     let output_tokens = sum(|request| request.tokens);
     LoadResult {
-        prompt_tokens: Some(sum(|request| request.prompt_tokens)),
+        message,
+        // A server may not say it.
+        prompt_tokens: known(sum(|request| request.prompt_tokens)),
         output_tokens: Some(output_tokens),
         ttft_mean_ms,
         ttft_p50_ms,
@@ -31,7 +44,7 @@ pub fn with_tokens(result: LoadResult, trial: &Trial) -> LoadResult {
         itl_p50_ms,
         itl_p99_ms,
         output_tokens_per_s: Some(output_tokens as f64 / result.seconds),
-        user_tokens_per_s: (!user_rates.is_empty()).then(|| mean(&user_rates)),
+        user_tokens_per_s: user_rate,
         ..result
     }
 }
@@ -57,7 +70,7 @@ pub const DEFINITIONS: [(&str, &str); 5] = [
     ("ITL", "inter-token latency: every gap between two tokens of an answer, over all requests (`vllm bench serve`)"),
     (
         "tokens/s",
-        "output tokens / seconds from the first arrival to the last answer (`vllm bench serve`, AIPerf); per user: the mean of 1 / TPOT (AIPerf)",
+        "output tokens / seconds from the first arrival to the last answer (`vllm bench serve`, AIPerf); per user: 1 / the mean TPOT",
     ),
     (
         "goodput",
@@ -92,7 +105,7 @@ mod tests {
         assert_eq!((found.tpot_mean_ms, found.tpot_p50_ms, found.tpot_p99_ms), (Some(27.5), Some(15.0), Some(40.0)));
         assert_eq!((found.itl_p50_ms, found.itl_p99_ms), (Some(20.0), Some(40.0)));
         assert!((found.output_tokens_per_s.unwrap() - 37.5).abs() < 1e-9);
-        assert!((found.user_tokens_per_s.unwrap() - (1e3 / 15.0 + 25.0) / 2.0).abs() < 1e-9);
+        assert!((found.user_tokens_per_s.unwrap() - 1e3 / 27.5).abs() < 1e-9);
         let without = Trial { served: vec![Served::default()], ..Trial::default() };
         assert_eq!(with_tokens(LoadResult::default(), &without), LoadResult::default());
     }

@@ -30,6 +30,11 @@ impl WarmUp {
         median_call(&self.calls[self.calls.len().saturating_sub(WINDOW)..]) as u64
     }
 
+    /// What the next calls are planned by: the mean of the last ones where other programs made many of them longer.
+    pub fn planned_call_ns(&self) -> u64 {
+        self.expected_call_ns().max(self.mean_call_ns(AT_LEAST_FOR.as_nanos() as u64))
+    }
+
     /// The mean of the last calls that took so many nanoseconds together: what somebody finds who times calls for so long.
     /// On a disturbed machine it is far above the median.
     pub fn mean_call_ns(&self, together_ns: u64) -> u64 {

@@ -94,7 +94,7 @@ impl Notes {
         let by: Vec<Cow<'static, str>> = self.tokens_by.into_iter().collect();
         row.tokens_by = Some(by.join(", ")).filter(|by| !by.is_empty());
         if self.output_tokens > 0 {
-            row.prompt_tokens = Some(self.prompt_tokens);
+            row.prompt_tokens = Some(self.prompt_tokens).filter(|tokens| *tokens > 0);
             row.output_tokens = Some(self.output_tokens);
             row.output_tokens_per_s = Some(self.output_tokens as f64 / row.seconds).filter(|rate| rate.is_finite());
         }

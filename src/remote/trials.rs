@@ -114,6 +114,11 @@ impl Server {
         self.found.is_ok()
     }
 
+    /// Whether a request is a measurement by inferbench, which keeps others out by itself.
+    pub fn measures_itself(&self) -> bool {
+        self.found.as_ref().is_ok_and(|(_, described)| described.protocol.name() == "inferbench")
+    }
+
     /// Whether answers consist of tokens.
     pub fn makes_tokens(&self) -> bool {
         self.found.as_ref().is_ok_and(|(_, described)| described.makes_tokens())

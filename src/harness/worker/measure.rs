@@ -94,7 +94,7 @@ pub fn sampling(effort: &Effort, arguments: &CriterionArguments, warm_up: &WarmU
         // As `--budget` limits iterations that are asked for.
         (effort.budget_seconds, effort.are_iterations_explicit) = (seconds, false);
     }
-    let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
+    let sampling = Sampling::choose(&effort, warm_up.planned_call_ns(), pilot);
     match arguments.sample_size {
         Some(samples) => sampling.in_samples(samples as usize),
         None => sampling,
@@ -144,7 +144,7 @@ impl CriterionWorker<'_> {
         let mut loaded = unwinding(|| self.worker.load(item, outcome))?;
         let warm_up = loaded.warm_up(&self.worker.job.effort)?;
         outcome.row.warmup_is_steady = Some(warm_up.is_steady);
-        let pilot = measurement::pilot(&mut loaded.session, &self.worker.job.effort, warm_up.expected_call_ns())?;
+        let pilot = measurement::pilot(&mut loaded.session, &self.worker.job.effort, warm_up.planned_call_ns())?;
         let sampling = sampling(&self.worker.job.effort, &self.arguments, &warm_up, &pilot);
         outcome.row.stopped_by = Some(sampling.stop.to_string());
         self.announce_sampling(sampling, &warm_up, outcome);
@@ -231,7 +231,7 @@ impl CriterionWorker<'_> {
             "  {loaded}, {verified}, {} warm-up calls of {call:.1?}: {calls} calls in {} samples, about {:.1} s",
             warm_up.calls.len(),
             sampling.samples,
-            calls as f64 * call.as_secs_f64(),
+            calls as f64 * warm_up.planned_call_ns() as f64 / 1e9,
         );
     }
 }

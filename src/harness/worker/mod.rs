@@ -103,7 +103,7 @@ impl Worker<'_> {
         let measured = unwinding(|| {
             let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
             let warm_up = loaded.warm_up(&job.effort)?;
-            let pilot = measurement::pilot(&mut loaded.session, &job.effort, warm_up.expected_call_ns())?;
+            let pilot = measurement::pilot(&mut loaded.session, &job.effort, warm_up.planned_call_ns())?;
             let sampling = measure::sampling(&job.effort, arguments, &warm_up, &pilot);
             log.begin();
             for _ in 0..sampling.samples {

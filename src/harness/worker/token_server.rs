@@ -90,7 +90,9 @@ impl TokenServer {
             (self.most_positions(), &self.lengths)
         {
             if is_open(of_prompt) {
-                prompt = prompt.saturating_sub((self.positions(prompt) + 1).saturating_sub(most)).max(1);
+                // An answer of a fixed length keeps it; of a drawn one, there is one token at least.
+                let after = if is_open(of_output) { 1 } else { output };
+                prompt = prompt.saturating_sub((self.positions(prompt) + after).saturating_sub(most)).max(1);
             }
             if is_open(of_output) {
                 output = output.min(most.saturating_sub(self.positions(prompt)).max(1));

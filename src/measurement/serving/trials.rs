@@ -220,6 +220,7 @@ impl Trials<'_> {
         let verdict = match (result.verdict, result.loadgen_accepts) {
             (Some(Verdict::Invalid), _) => "invalid",
             (_, Some(true)) => "accepted",
+            _ if trial.is_cut => "interrupted",
             _ => "not accepted",
         };
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);

@@ -119,6 +119,8 @@ fn check_reasons(choices: &[Choice]) -> Result<(), Fault> {
 pub struct Stream {
     /// The line that has not ended yet.
     line: Vec<u8>,
+    /// The data of an event that goes on in the next line.
+    begun: Vec<u8>,
     tokens: Vec<Instant>,
     usage: Option<Usage>,
     counted: Option<Counted>,
@@ -134,17 +136,34 @@ impl Stream {
         Stream { counted, ..Stream::default() }
     }
 
+    /// # Errors
+    /// There is data that is no event.
+    fn check_begun(&self) -> Result<(), Fault> {
+        let read = serde_json::from_slice::<Event>(&self.begun);
+        let Some(error) = read.err().filter(|_| !self.begun.is_empty()) else { return Ok(()) };
+        let text = String::from_utf8_lossy(&self.begun);
+        Err(Fault::new(Kind::WrongType, format!("an event of the stream is no answer: {error}: {text}")))
+    }
+
     fn line(&mut self, line: &[u8], at: Instant) -> Result<(), Fault> {
-        let Some(data) = line.strip_prefix(b"data:") else { return Ok(()) };
-        let data = data.trim_ascii();
-        if data == b"[DONE]" {
+        let data = match line.strip_prefix(b"data:") {
+            Some(data) => data.trim_ascii(),
+            // The event ends here, and would have been read if it were one.
+            None if line.trim_ascii().is_empty() => return self.check_begun(),
+            None => return Ok(()),
+        };
+        if data == b"[DONE]" && self.begun.is_empty() {
             self.is_done = true;
             return Ok(());
         }
-        let event: Event = serde_json::from_slice(data).map_err(|error| {
-            let text = String::from_utf8_lossy(data);
-            Fault::new(Kind::WrongType, format!("an event of the stream is no answer: {error}: {text}"))
-        })?;
+        // The lines of an event are joined by line breaks; most servers send one.
+        let before = if self.begun.is_empty() { Vec::new() } else { [self.begun.as_slice(), b"\n"].concat() };
+        let whole = [before.as_slice(), data].concat();
+        let Ok(event) = serde_json::from_slice::<Event>(&whole) else {
+            self.begun = whole;
+            return Ok(());
+        };
+        self.begun.clear();
         if let Some(error) = event.error {
             return Err(Fault::new(Kind::ServerError, format!("the stream says: {error}")));
         }
@@ -171,7 +190,7 @@ impl Reader for Stream {
             rest = &rest[end + 1..];
         }
         self.line.extend_from_slice(rest);
-        match self.line.len() {
+        match self.line.len() + self.begun.len() {
             0..=MOST_LINE => Ok(()),
             _ => Err(Fault::new(Kind::TooLarge, "an event of the stream has more than a megabyte")),
         }
@@ -187,6 +206,7 @@ impl AnswerReader for Stream {
         // The last line may have no end.
         let last = std::mem::take(&mut self.line);
         self.line(&last, Instant::now())?;
+        self.check_begun()?;
         if !self.is_done && !self.has_finished {
             return Err(Fault::new(Kind::NoEnd, "the stream ended without `[DONE]` or a reason"));
         }
@@ -302,6 +322,8 @@ mod tests {
         }
         assert_eq!(read(&["data: <html>\n"]).unwrap_err(), Kind::WrongType);
         assert!(read(&[token, "data: [DONE]"]).is_ok());
+        let of_lines = "data: {\"choices\":\ndata: [{\"text\":\"a\"}]}\n\n";
+        assert_eq!(read(&[of_lines, "data: [DONE]\n\n"]).unwrap().tokens.len(), 1);
         let counted = |usage: &str| read(&[token, &format!("data: {{\"usage\":{usage}}}\n\ndata: [DONE]\n")]);
         assert_eq!(counted("{\"prompt_tokens\":null}").unwrap().tokens_by.as_deref(), Some("events"));
         assert_eq!(counted("{\"completion_tokens\":99999999999999}").unwrap_err(), Kind::WrongType);
