@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site};
-use super::predictor::{Estimate, Prediction};
+use super::predictor::Prediction;
 use crate::definition::ORIGINAL;
 use crate::report::numbers::plural;
 use crate::statistics::median;
@@ -71,6 +71,7 @@ impl Lessons {
 
 #[cfg(test)]
 mod tests {
+    use super::super::predictor::Estimate;
     use super::*;
     use crate::decision::prediction::Basis;
     use crate::report::tests::record;

@@ -56,6 +56,7 @@ impl Verification<'_> {
         if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(own));
         }
+        self.verify_repetition(session, &itself(own.clone()))?;
         let expectation = self.expectation(ring, rounded_to)?.filter(|(expectation, _)| {
             !self.may_lengths_differ()
                 || expectation.bindings.iter().zip(&outputs).all(|it| have_same_shapes(it.0, it.1))
@@ -128,7 +129,7 @@ impl Verification<'_> {
         }
         checked.map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         self.verify_other_batch(session, &outputs[0], &expectation)?;
-        self.verify_others(session, &outputs[0], &expectation)?;
+        self.verify_others(session, &expectation)?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
             let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
@@ -194,20 +195,21 @@ impl Verification<'_> {
 }
 
 impl Verification<'_> {
-    /// When the purpose is to verify: makes the first call once more, and compares what the reference has beyond the batches of the ring.
-    fn verify_others(
-        &self,
-        session: &mut dyn Session,
-        outputs: &[HostTensor],
-        expectation: &Expectation,
-    ) -> Result<(), CaseFailure> {
+    /// Makes the first call once more, when the purpose is to verify.
+    fn verify_repetition(&self, session: &mut dyn Session, own: &Expectation) -> Result<(), CaseFailure> {
         if self.job.purpose != Purpose::Verify || self.case.phase != Phase::Forward {
             return Ok(());
         }
-        let again = session.outputs(0)?;
-        expectation.compare(&again, &self.named(outputs)).map_err(|why| {
+        own.compare(&session.outputs(0)?, &own.bindings[0]).map_err(|why| {
             wrong(format!("the outputs of the same inputs change from call to call, by chance or by a state: {why:#}"))
-        })?;
+        })
+    }
+
+    /// Compares what the reference has beyond the batches of the ring, when the purpose is to verify.
+    fn verify_others(&self, session: &mut dyn Session, expectation: &Expectation) -> Result<(), CaseFailure> {
+        if self.job.purpose != Purpose::Verify || self.case.phase != Phase::Forward {
+            return Ok(());
+        }
         let Some(reference) = self.reference else { return Ok(()) };
         let batch_size = self.case.batch_size;
         let rest: Vec<Vec<usize>> = if reference.set(0).is_some() {
