@@ -122,6 +122,10 @@ mod tests {
         let in_tens: Vec<f64> = independent.iter().take(2000).flat_map(|value| [*value; 10]).collect();
         let found = dependence(&in_tens, 0.99).unwrap();
         assert!((9.0..25.0).contains(&found), "{found}");
+        // Twenty pairs, half of which are over: their counts have the variance 20/19 in place of 1/2.
+        let halves: Vec<f64> = (0..40).map(|place| f64::from(u8::from(place < 20))).collect();
+        let expected = 20.0 / 19.0 / 0.5 * (1.0 + (2.0_f64 / 19.0).sqrt());
+        assert!((dependence(&halves, 0.99).unwrap() - expected).abs() < 1e-9);
         assert_eq!((dependence(&[1.0; 39], 0.99), dependence(&[1.0; 50], 0.99)), (None, Some(1.0)));
     }
 }

@@ -59,6 +59,9 @@ mod tests {
         assert!(lower == -upper && (0.005..0.007).contains(&upper), "{lower} {upper}");
         let (lower, upper) = paired_difference_interval(1, 12, 450, 0.95).unwrap();
         assert!(lower > -0.045 && upper < 0.0, "{lower} {upper}");
+        let (lower, upper) = paired_difference_interval(10, 40, 100, 0.95).unwrap();
+        assert!((lower - -0.420379).abs() < 1e-5 && (upper - -0.167856).abs() < 1e-5, "{lower} {upper}");
+        assert!(paired_difference_interval(2, 3, 5, 0.95).is_some());
         assert_eq!(paired_difference_interval(3, 3, 5, 0.95), None);
     }
 

@@ -39,5 +39,7 @@ mod tests {
             assert!((found - expected).abs() < 2e-4, "{found} is not {expected}");
         }
         assert_eq!(StudentT::new(f64::NAN), StudentT::new(1.0));
+        assert!((StudentT::new(4.0).two_sided_p(-2.776_445) - 0.05).abs() < 1e-6);
+        assert_eq!(StudentT::new(4.0).two_sided_p(f64::NAN), 1.0);
     }
 }

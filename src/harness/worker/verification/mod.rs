@@ -213,11 +213,11 @@ impl Verification<'_> {
         let Some(reference) = self.reference else { return Ok(()) };
         let batch_size = self.case.batch_size;
         let rest: Vec<Vec<usize>> = if reference.set(0).is_some() {
-            (fixture::RING..reference.len()).map(|number| vec![number]).collect()
+            (fixture::RING..reference.count()).map(|number| vec![number]).collect()
         } else {
             let seen: Vec<usize> =
                 (0..fixture::RING).flat_map(|binding| fixture::sample_indices(binding, batch_size)).collect();
-            let unseen: Vec<usize> = (0..reference.len()).filter(|row| !seen.contains(row)).collect();
+            let unseen: Vec<usize> = (0..reference.count()).filter(|row| !seen.contains(row)).collect();
             unseen.chunks(batch_size).map(|rows| rows.iter().copied().cycle().take(batch_size).collect()).collect()
         };
         let mut bound = None;
