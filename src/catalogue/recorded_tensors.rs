@@ -41,9 +41,14 @@ pub(super) fn reference_of(graph: &Path, outputs: &[TensorSpec]) -> Option<PathB
         names.iter().any(|name| name.starts_with("output.") || name == "output_0")
             || !outputs.is_empty() && outputs.iter().all(|output| names.contains(&output.name))
     };
+    // Of a model that does not name its outputs, all arrays but the inputs are outputs.
+    let has_any = |names: Vec<String>| {
+        let is_unnamed = outputs.is_empty() && names.len() > 1 && !names.iter().any(|name| name.starts_with("label"));
+        is_unnamed || has_outputs(names)
+    };
     Some(first_output)
         .filter(|path| path.is_file())
-        .or_else(|| Some(arrays).filter(|path| path.is_file() && tensor_names(path).is_none_or(has_outputs)))
+        .or_else(|| Some(arrays).filter(|path| path.is_file() && tensor_names(path).is_none_or(has_any)))
         .or_else(|| Some(tensors).filter(|path| tensor_names(path).is_some_and(has_outputs)))
         .or_else(|| Some(folder.to_owned()).filter(|folder| folder.join("test_data_set_0/output_0.pb").is_file()))
 }

@@ -60,7 +60,7 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     if worst_status(base) != Status::Ok || worst_status(candidate) != Status::Ok {
         return changes;
     }
-    changes.extend(verified_change(base, candidate));
+    changes.extend(no_more(base, candidate));
     let is_beyond = |change: &Change| change.effect != Effect::Notice;
     let more = |quantity, of: fn(&Record) -> Option<f64>| {
         // Symmetric, so that a change and its reverse are judged alike.
@@ -103,6 +103,12 @@ pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Ch
         let is_same = |after: &&&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
         // An interval without width, as of a single sample, says nothing of the scatter.
         let is_certain = before.changed().is_none() && before.lower < before.upper;
+        // Of losses that are infinite there is no metric.
+        let is_own = before.changed().is_none() && before.compared_with.is_none() && before.better.is_some();
+        if is_own && !after.iter().any(|it| it.metric == before.metric) {
+            let (base, candidate) = (Value::Number(before.value), Value::Text("none".into()));
+            return Some(Change { quantity: before.metric.clone(), base, candidate, effect: Effect::Regression });
+        }
         let after = after.iter().find(is_same).filter(|_| is_certain)?;
         let (is_higher, is_lower) = (after.value > before.upper?, after.value < before.lower?);
         let effect = match before.better? {
@@ -155,12 +161,18 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     Some(Change { quantity: "status".into(), base: shown(before, base), candidate: shown(after, candidate), effect })
 }
 
-/// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
-fn verified_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
-    let is_verified = |side: &[&Record]| side.iter().all(|record| record.verified == Some(true));
-    let [yes, no] = ["yes", "no"].map(|text| Value::Text(text.into()));
-    let change = Change { quantity: "verified".into(), base: yes, candidate: no, effect: Effect::Notice };
-    (is_verified(base) && !is_verified(candidate)).then_some(change)
+/// Notices of what is no longer done: outputs that are not compared with the reference (a wrong output is a status), and samples of which
+/// there are no answers.
+fn no_more(base: &[&Record], candidate: &[&Record]) -> impl Iterator<Item = Change> {
+    let done: [(&str, fn(&Record) -> bool); 2] =
+        [("verified", |record| record.verified == Some(true)), ("evaluated", |record| record.data_source.is_some())];
+    let are_all = |side: &[&Record], is_done: fn(&Record) -> bool| side.iter().all(|record| is_done(record));
+    let lost =
+        done.map(|(quantity, is_done)| (are_all(base, is_done) && !are_all(candidate, is_done)).then_some(quantity));
+    lost.into_iter().flatten().map(|quantity| {
+        let [base, candidate] = ["yes", "no"].map(|text| Value::Text(text.into()));
+        Change { quantity: quantity.into(), base, candidate, effect: Effect::Notice }
+    })
 }
 
 /// A change for the worse beyond what is allowed is a regression. `worse` says how much worse the second value is.
@@ -202,7 +214,7 @@ mod tests {
     const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
 
     fn found(base: Record, candidate: Record) -> Vec<(&'static str, Effect)> {
-        let known = ["status", "verified", "memory_mb", "device_memory_mb", "model_size_mb", "accuracy"];
+        let known = ["status", "verified", "evaluated", "memory_mb", "device_memory_mb", "model_size_mb", "accuracy"];
         let name = |quantity: String| *known.iter().find(|name| **name == quantity).unwrap();
         let changes = changes(&[&base], &[&candidate], ALLOWANCE);
         changes.into_iter().map(|change| (name(change.quantity), change.effect)).collect()
@@ -231,6 +243,9 @@ mod tests {
         assert_eq!(effect(Some(Better::Lower), 0.7), Some(Effect::Regression));
         assert_eq!(effect(Some(Better::Lower), 0.3), Some(Effect::Improvement));
         assert_eq!([effect(Some(Better::Higher), 0.45), effect(None, 0.9)], [None, None]);
+        // A loss that is not finite has no row.
+        let only_before = metric_changes([&[&base], &[&candidate]], [&[metric("a", Some(Better::Lower), 0.5)], &[]]);
+        assert_eq!(only_before[0].effect, Effect::Regression);
         // The newest run counts, wherever the side names it.
         let newer = Record { timestamp: "2026-02-01T00:00:00Z".parse().unwrap(), ..record("c") };
         let metrics = [("a", 0.5), ("b", 0.3), ("c", 0.5)];
@@ -342,5 +357,7 @@ mod tests {
         let with = |verified| Record { verified, ..empty_record() };
         assert_eq!(found(with(Some(true)), with(None)), [("verified", Effect::Notice)]);
         assert_eq!(found(with(None), with(Some(true))), []);
+        let of_samples = |source: Option<&str>| Record { data_source: source.map(str::to_owned), ..empty_record() };
+        assert_eq!(found(of_samples(Some("said")), of_samples(None)), [("evaluated", Effect::Notice)]);
     }
 }

@@ -310,6 +310,10 @@ pub fn compare(
             let change = of_one_side(&pair, candidate, options);
             // A case that is gone is a regression even if no other case is on both sides.
             has_pair |= change.effect == Effect::Regression;
+            // Nobody knows whether it would have been measured.
+            let is_lost =
+                pair.candidate.is_empty() && candidate.is_interrupted() && worst_status(&pair.base).is_measured();
+            has_unread |= is_lost && !options.missing_is_allowed;
             cases.push(case(vec![change]));
             continue;
         }
@@ -421,13 +425,16 @@ fn may_be_by_load(verdict: Verdict, [base, candidate]: &[Vec<Record>; 2]) -> boo
     }
 }
 
-/// Whether the mean call of the candidate is surely longer by more than this fraction: by the intervals that the calls of each run give.
+/// Whether the mean call of the candidate is longer by more than this fraction, and by the intervals of the rates it is so surely, where
+/// there are any.
 fn has_longer_mean([base, candidate]: &[Vec<Record>; 2], fraction: f64) -> bool {
     let middle =
         |side: &[Record], of: fn(&Record) -> Option<f64>| median(&side.iter().map(of).collect::<Option<Vec<f64>>>()?);
     let least = middle(base, |record| record.throughput_lower_ips);
     let most = middle(candidate, |record| record.throughput_upper_ips);
-    least.zip(most).is_some_and(|(least, most)| most * (1.0 + fraction) < least)
+    let means = [base, candidate].map(|side| middle(side, |record| record.latency_mean_ms));
+    let is_longer = |(before, after): (f64, f64)| before * (1.0 + fraction) < after;
+    means[0].zip(means[1]).is_some_and(is_longer) && most.zip(least).is_none_or(is_longer)
 }
 
 /// A case that is gone is a regression if it ran before and was asked for again.
@@ -439,7 +446,11 @@ fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
         Some(record) => {
             let was_asked_for = candidate.was_asked_for(&pair.case, &record.suite);
             let did_run = worst_status(&pair.base).is_measured();
-            let why = if was_asked_for { "gone" } else { "not asked for" };
+            let why = match was_asked_for {
+                true => "gone",
+                false if candidate.is_interrupted() => "not measured before the run was interrupted",
+                false => "not asked for",
+            };
             (shown(&pair.base), absent(why), was_asked_for && did_run && !options.missing_is_allowed)
         }
     };

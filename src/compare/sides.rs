@@ -68,6 +68,11 @@ impl Side {
         self.records.iter().map(|record| record.run_id.as_str()).collect()
     }
 
+    /// Whether a run of this side ended before all of its cases were measured.
+    pub fn is_interrupted(&self) -> bool {
+        self.manifests.iter().any(|manifest| manifest.is_interrupted)
+    }
+
     /// Whether a run of this side was to measure the case, as far as that can be known. Runs without a manifest were asked
     /// for what their suite says.
     pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {

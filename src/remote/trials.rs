@@ -183,9 +183,13 @@ fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -
         return Ok(set.outputs.clone());
     }
     let rows = sample_indices(place, sizes.batch);
-    let of_name =
-        |name: String| Some((name.clone(), reference.output(Phase::Forward, &name, sizes.sequence)?.rows(&rows)));
-    let outputs: NamedTensors = model.output_names(Phase::Forward).into_iter().filter_map(of_name).collect();
+    let of_name = |name: String| {
+        let output = reference.output(Phase::Forward, &name, sizes.sequence);
+        let output = output.with_context(|| format!("the reference has no output {name:?}"))?;
+        Ok((name, output.rows(&rows)))
+    };
+    let names = model.output_names(Phase::Forward).into_iter();
+    let outputs = names.map(of_name).collect::<Result<NamedTensors>>()?;
     ensure!(!outputs.is_empty(), "the reference of {} has no outputs", model.name);
     Ok(outputs)
 }

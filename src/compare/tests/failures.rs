@@ -45,6 +45,7 @@ fn what_was_wrong_before_has_a_line_and_is_no_regression() {
 #[test]
 fn a_median_that_is_shorter_hides_no_mean_that_is_longer() {
     let with_rate = |name: &str, ms: f64, rate: f64| Record {
+        latency_mean_ms: Some(1e3 / rate),
         throughput_lower_ips: Some(0.95 * rate),
         throughput_upper_ips: Some(1.05 * rate),
         ..run(name, Status::Ok, ms)

@@ -70,9 +70,11 @@ def inputs(path):
         if len({shape[0] for shape in shapes if shape}) == 1:
             shapes = [["batch", *shape[1:]] if shape else shape for shape in shapes]
     else:
-        # Of the sizes that torch.export has left open, the first is the batch, and another one the sequence.
+        # Of the sizes that torch.export has left open, the first dimension's is the batch, and another one the sequence.
         opened = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
-        known = dict(zip(opened, ("batch", "sequence")))
+        batch = next((shape[0] for shape in shapes if shape and isinstance(shape[0], str)), None)
+        others = [size for size in opened if size != batch]
+        known = {**({batch: "batch"} if batch else {}), **({others[0]: "sequence"} if others else {})}
         shapes = [[known.get(size, size) for size in shape] for shape in shapes]
     return [text_of(name, example, shape) for (name, example, _), shape in zip(loaded.examples, shapes)]
 

@@ -51,7 +51,7 @@ class Session:
         if torch.float64 in kinds:
             raise Refused("unsupported", "the module has weights in f64, and is measured in f32 or less: convert it by `module.float()`")
         if narrow := sorted(name for name, kind in DTYPES.items() if kind in kinds):
-            self.notes.append(f"weights in {' and '.join(narrow)} are converted to {self.asked_dtype}")
+            self.notes.append(f"weights in {' and '.join(narrow)} are converted to {next((name for name, kind in DTYPES.items() if kind == self.dtype), 'f32')}")
         kept = frequencies(module)
         # `to` would also make complex numbers real, and take a part of them.
         module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
@@ -109,6 +109,8 @@ class Session:
         self.computed_dtype = self.asked_dtype if is_shown else None
 
     def put(self, array):
+        if array.dtype == np.float64:
+            raise Refused("unsupported", "an input has the element type f64, and PyTorch is measured in f32 or less")
         is_bf16 = array.dtype.kind == "V"
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bf16 else torch.from_numpy(array)
         tensor = tensor.to(self.device)
@@ -180,10 +182,14 @@ def quantized(module):
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
     except ImportError as why:
         raise Refused("unavailable", "i8 needs torchao: `pip install torchao` in PyTorch's environment") from why
-    layers = sum(isinstance(it, torch.nn.Linear) for it in module.modules())
-    if not layers:
+    linear = [it for it in module.modules() if isinstance(it, torch.nn.Linear)]
+    if not linear:
         raise Refused("unsupported", "torchao quantises linear layers, and the module has none")
     quantize_(module, Int8DynamicActivationInt8WeightConfig())
+    # It leaves out some, such as the last layer of an attention by torch.nn.MultiheadAttention.
+    layers = sum(type(it.weight) not in (torch.Tensor, torch.nn.Parameter) for it in linear)
+    if not layers:
+        raise Refused("unsupported", "torchao has quantised none of the module's linear layers")
     return layers, f"torchao {torchao.__version__}: {plural(layers, 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
 
 

@@ -52,7 +52,8 @@ impl Verification<'_> {
             closeness: Closeness::to_reference(rounded_to, self.request.model.tolerance.of(rounded_to)),
             first_tokens: Vec::new(),
         };
-        let has_outputs = outputs.iter().any(|outputs| !outputs.is_empty()) && self.case.backend != backend::NULL;
+        let has_outputs = self.reference.is_some() || outputs.iter().any(|outputs| !outputs.is_empty());
+        let has_outputs = has_outputs && self.case.backend != backend::NULL;
         if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(own));
         }
@@ -74,6 +75,12 @@ impl Verification<'_> {
             self.verify_other_batch(session, &outputs[0], &own)?;
             return Ok(own);
         };
+        // Without names nobody has said that the reference is of some of the outputs.
+        let is_unnamed = by == REFERENCE && self.request.model.output_names(self.case.phase).is_empty();
+        let numbers = outputs.iter().zip(&expectation.bindings).map(|(own, wanted)| (own.len(), wanted.len()));
+        if let Some((own, wanted)) = numbers.into_iter().find(|(own, wanted)| is_unnamed && own != wanted) {
+            return Err(wrong(format!("{own} outputs, where the reference has {wanted}")));
+        }
         let whose = match by.as_str() {
             REFERENCE => "the reference".to_owned(),
             same if same.starts_with(SAME_WEIGHTS) => same.to_owned(),
@@ -83,11 +90,12 @@ impl Verification<'_> {
         row.verified = Some(false);
         row.verified_by = Some(by);
         let mut errors = Errors::default();
-        let mut gap_of_tokens: Option<f64> = None;
+        let (mut gap_of_tokens, mut is_compared): (Option<f64>, bool) = (None, false);
         for (binding, (outputs, expected)) in outputs.iter().zip(&expectation.bindings).enumerate() {
             let mut of_binding = Errors::default();
             let equal = of_binding.add(&expectation.spread, outputs, expected, &expectation.closeness.allowed);
             let Err(why) = equal else {
+                is_compared = true;
                 errors.merge(of_binding);
                 continue;
             };
@@ -104,6 +112,7 @@ impl Verification<'_> {
                     gap_of_tokens = Some(gap_of_tokens.map_or(gap, |before| before.max(gap)));
                     // After another token, all that follows is another text.
                     if self.case.phase == Phase::Prefill {
+                        is_compared = true;
                         errors.merge(of_binding);
                     }
                 }
@@ -117,7 +126,7 @@ impl Verification<'_> {
             }
         }
         // The errors are noted where they are too large, too.
-        row.max_abs_error = Some(errors.max_abs);
+        row.max_abs_error = is_compared.then_some(errors.max_abs);
         row.max_rel_error = Some(gap_of_tokens.map_or(errors.max_rel, |gap| errors.max_rel.max(gap / 2.0)));
         let (spread, closeness) = (&expectation.spread, &mut expectation.closeness);
         if closeness.needs_rounding(spread, &errors) {
@@ -395,6 +404,23 @@ mod tests {
             }
             expectation.verify_again(&mut Known(outputs())).unwrap();
         }
+    }
+
+    #[test]
+    fn a_reference_counts_where_the_model_has_no_names_of_outputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let reference = reference(folder.path(), &outputs());
+        let (case, job) = (Case::new("m", "torch", 1), job(folder.path()));
+        let model = Model::of_tensors("m", model().inputs, Vec::new());
+        let artifacts = Artifacts::default();
+        let request = request(&case, &model, &artifacts);
+        let verification = Verification { case: &case, reference: Some(&reference), job: &job, request };
+        let verified = |outputs: &[Vec<f32>]| {
+            verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut Record::default()).is_ok()
+        };
+        let mut other = outputs();
+        other[1][1] = 2.0;
+        assert_eq!([verified(&outputs()), verified(&other)], [true, false]);
     }
 
     #[test]
