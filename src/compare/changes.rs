@@ -164,15 +164,14 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
 /// Notices of what is no longer done: outputs that are not compared with the reference (a wrong output is a status), and samples of which
 /// there are no answers.
 fn no_more(base: &[&Record], candidate: &[&Record]) -> impl Iterator<Item = Change> {
-    let done: [(&str, fn(&Record) -> bool); 2] =
-        [("verified", |record| record.verified == Some(true)), ("evaluated", |record| record.data_source.is_some())];
-    let are_all = |side: &[&Record], is_done: fn(&Record) -> bool| side.iter().all(|record| is_done(record));
-    let lost =
-        done.map(|(quantity, is_done)| (are_all(base, is_done) && !are_all(candidate, is_done)).then_some(quantity));
-    lost.into_iter().flatten().map(|quantity| {
-        let [base, candidate] = ["yes", "no"].map(|text| Value::Text(text.into()));
-        Change { quantity: quantity.into(), base, candidate, effect: Effect::Notice }
-    })
+    let lost = |quantity: &'static str, is_done: fn(&Record) -> bool| {
+        let are_all = |side: &[&Record]| side.iter().all(|record| is_done(record));
+        let [yes, no] = ["yes", "no"].map(|text| Value::Text(text.into()));
+        let change = Change { quantity: quantity.into(), base: yes, candidate: no, effect: Effect::Notice };
+        (are_all(base) && !are_all(candidate)).then_some(change)
+    };
+    let verified = lost("verified", |record| record.verified == Some(true));
+    verified.into_iter().chain(lost("evaluated", |record| record.data_source.is_some()))
 }
 
 /// A change for the worse beyond what is allowed is a regression. `worse` says how much worse the second value is.
