@@ -29,9 +29,9 @@ impl DataSource {
     }
 }
 
-/// The reference beside a graph with these outputs: `NAME_output_0.pb`, `NAME.npz` or `NAME.safetensors` with outputs, or a folder
+/// The reference beside a graph with these inputs and outputs: `NAME_output_0.pb`, `NAME.npz` or `NAME.safetensors` with outputs, or a folder
 /// `test_data_set_0` as ONNX's own tests have it.
-pub(super) fn reference_of(graph: &Path, outputs: &[TensorSpec]) -> Option<PathBuf> {
+pub(super) fn reference_of(graph: &Path, inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Option<PathBuf> {
     let folder = graph.parent()?;
     let stem = graph.file_stem()?.to_str()?;
     let [first_output, arrays] = [format!("{stem}_output_0.pb"), format!("{stem}.npz")].map(|name| folder.join(name));
@@ -41,10 +41,10 @@ pub(super) fn reference_of(graph: &Path, outputs: &[TensorSpec]) -> Option<PathB
         names.iter().any(|name| name.starts_with("output.") || name == "output_0")
             || !outputs.is_empty() && outputs.iter().all(|output| names.contains(&output.name))
     };
-    // Of a model that does not name its outputs, all arrays but the inputs are outputs.
+    // Of a model that does not name its outputs, all arrays but the inputs are outputs. An archive without the inputs may be weights.
     let has_any = |names: Vec<String>| {
-        let is_unnamed = outputs.is_empty() && names.len() > 1 && !names.iter().any(|name| name.starts_with("label"));
-        is_unnamed || has_outputs(names)
+        let has_inputs = !inputs.is_empty() && inputs.iter().all(|input| names.contains(&input.name));
+        outputs.is_empty() && has_inputs && names.len() > inputs.len() || has_outputs(names)
     };
     Some(first_output)
         .filter(|path| path.is_file())
@@ -82,7 +82,7 @@ mod tests {
             let tensors = [(name, TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap())];
             std::fs::write(graph.with_extension("safetensors"), safetensors::serialize(tensors, None).unwrap())
                 .unwrap();
-            reference_of(&graph, &outputs).is_some()
+            reference_of(&graph, &[], &outputs).is_some()
         };
         assert!(["output.logits", "output_0", "logits"].into_iter().all(is_reference));
         assert!(!is_reference("layers.0.weight"));
@@ -93,7 +93,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let graph = folder.path().join("net.onnx");
         let arrays = graph.with_extension("npz");
-        let is_reference = || reference_of(&graph, &["logits:f32[1]".parse().unwrap()]).is_some();
+        let is_reference = || reference_of(&graph, &[], &["logits:f32[1]".parse().unwrap()]).is_some();
         for (name, is_output) in [("logits", true), ("layers.0.weight", false)] {
             let mut archive = zip::ZipWriter::new(std::fs::File::create(&arrays).unwrap());
             archive.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();

@@ -230,7 +230,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
-    let reference = reference_of(graph, &outputs);
+    let reference = reference_of(graph, &inputs, &outputs);
     let model = Model {
         variant: variant.into(),
         family: sidecar.family.unwrap_or_else(|| name.into()),

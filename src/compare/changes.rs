@@ -103,7 +103,7 @@ pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Ch
         let is_same = |after: &&&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
         // An interval without width, as of a single sample, says nothing of the scatter.
         let is_certain = before.changed().is_none() && before.lower < before.upper;
-        // Of losses that are infinite there is no metric.
+        // An infinite loss leaves no metric in the candidate.
         let is_own = before.changed().is_none() && before.compared_with.is_none() && before.better.is_some();
         if is_own && !after.iter().any(|it| it.metric == before.metric) {
             let (base, candidate) = (Value::Number(before.value), Value::Text("none".into()));
@@ -139,7 +139,7 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let (before, after) = (worst_status(base), worst_status(candidate));
     let effect = match (before, after) {
         (Status::Ok, Status::Ok) => return None,
-        // What cannot run here says nothing of the code.
+        // The machine or the build lacks something, whatever the code is.
         (Status::Unsupported | Status::Unavailable, _) if before == after => return None,
         _ if before == after => Effect::Notice,
         // It was measured, and its times scatter too much: it is not worse for sure.

@@ -68,7 +68,7 @@ impl Side {
         self.records.iter().map(|record| record.run_id.as_str()).collect()
     }
 
-    /// Whether a run of this side ended before all of its cases were measured.
+    /// Whether a run of this side was stopped and left cases unmeasured.
     pub fn is_interrupted(&self) -> bool {
         self.manifests.iter().any(|manifest| manifest.is_interrupted)
     }

@@ -203,7 +203,7 @@ pub(super) struct Loaded {
     /// The files that were loaded.
     #[serde(default)]
     pub files: Vec<PathBuf>,
-    /// Whether the session takes no batch of another size than the first.
+    /// Whether all batches of the session must have the size of the first one.
     #[serde(default)]
     pub has_fixed_sizes: bool,
     #[serde(flatten)]
