@@ -23,7 +23,7 @@ impl DataSource {
                 };
                 tensor_names(path).is_none_or(has_all)
             }
-            DataSource::ImageFolder(_) => model.picture_size().is_some(),
+            DataSource::ImageFolder(_) => model.may_take_pictures(),
             DataSource::Text(_) => model.text_inputs().is_some() || model.prompt_input().is_some(),
         }
     }

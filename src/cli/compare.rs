@@ -7,9 +7,9 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::load::NO_SEARCH;
+use super::load::{NO_SEARCH, exit_code_of_comparison};
 use super::write_or_print;
-use crate::compare::{EarlierRuns, Options, RateChange, Side, compare, rate_changes};
+use crate::compare::{EarlierRuns, Options, Side, compare, lost_searches, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
 use crate::history::{RunFacts, find_load};
@@ -29,7 +29,7 @@ use crate::selftest::known_noise;
         run, on its machine and at its revision, are compared with the run.\n\n\
         Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a regression (of time, memory, size, accuracy, status \
         or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, or every case is refused, 4 a case is open: cannot-say, or refused. \
-        Between load tests, only a rate that is certainly lower changes the exit code from 0 to 1.\n\n\
+        Between load tests, a rate that is certainly lower is a regression, and a search that found a rate only in the base is open.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare main new --format junit --output compare.xml\n  \
@@ -71,7 +71,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             eprintln!("inferbench: load test {} is on both sides", row.run_id);
             return Ok(exit_codes::NOTHING_MEASURED);
         }
-        let changes = rates(&[base, candidate], &arguments.options);
+        let sides = chosen([base, candidate], &arguments.options);
+        let changes = rate_changes(&sides[0], &sides[1], arguments.options.tolerance);
         if changes.is_empty() {
             eprintln!("inferbench: {NO_SEARCH}");
             return Ok(exit_codes::NOTHING_MEASURED);
@@ -82,12 +83,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             AnyFormat::Text(Format::Json) => render_comparison(&changes, Form::Json)?,
             AnyFormat::Checks(format) => {
                 let title = format!("compare {} {}", arguments.base, arguments.candidate);
-                checks_of_rates(&title, &changes).render(format)
+                checks_of_rates(&title, &changes, &lost_searches(&sides[0], &sides[1])).render(format)
             }
         };
         write_or_print(arguments.output.as_deref(), &text)?;
-        let is_lower = changes.iter().any(|change| change.is_lower);
-        return Ok(if is_lower { exit_codes::REGRESSION_OR_WRONG } else { exit_codes::OK });
+        return Ok(exit_code_of_comparison(&sides, &changes));
     }
     let side = |names: &str| {
         let found = Side::find(names, &runs, &paths);
@@ -110,7 +110,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         true => Vec::new(),
         false => runs.runs().iter().filter_map(|run| run.facts().ok()).collect(),
     };
-    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &searches, &facts)), options));
+    let sides = chosen([&base, &candidate].map(|side| loads_of(side, &searches, &facts)), options);
+    let found = found.with_rates(rate_changes(&sides[0], &sides[1], options.tolerance));
     let text = match arguments.format {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),
@@ -149,14 +150,16 @@ fn loads_of(side: &Side, searches: &[&LoadRun], runs: &[RunFacts]) -> Vec<LoadRe
     searches.iter().filter(is_of_side).flat_map(|load| load.results.clone()).collect()
 }
 
-/// The highest rates of the cases that the filter leaves.
-fn rates(sides: &[Vec<LoadResult>; 2], options: &Options) -> Vec<RateChange> {
-    let is_chosen = |row: &&LoadResult| {
+/// The rows of the cases that the filter leaves.
+fn chosen(sides: [Vec<LoadResult>; 2], options: &Options) -> [Vec<LoadResult>; 2] {
+    let is_chosen = |row: &LoadResult| {
         let case = Case::new(&row.model, &row.backend, row.batch_size);
         let (variant, device) = (row.variant.clone(), row.device.clone());
-        let &LoadResult { phase, sequence_length, dtype, .. } = *row;
+        let &LoadResult { phase, sequence_length, dtype, .. } = row;
         options.filter.matches(&Case { variant, device, phase, sequence_length, dtype, ..case })
     };
-    let [base, candidate] = sides.each_ref().map(|rows| rows.iter().filter(is_chosen).cloned().collect::<Vec<_>>());
-    rate_changes(&base, &candidate, options.tolerance)
+    sides.map(|mut rows| {
+        rows.retain(is_chosen);
+        rows
+    })
 }

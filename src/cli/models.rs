@@ -92,17 +92,19 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
     let own = cases.filter(|case| (&case.model, &case.variant) == (&model.name, &model.variant));
     let phases: BTreeSet<_> = own.map(|case| (case.phase, case.sequence_length)).collect();
     let counted = |(phase, sequence_length): (Phase, Option<usize>)| {
-        let counted = cost(model, phase, Sizes { batch: 1, sequence: sequence_length });
+        // What has a fixed batch has no cost of one sample but its part.
+        let batch = model.fixed_batch().unwrap_or(1).max(1);
+        let counted = cost(model, phase, Sizes { batch, sequence: sequence_length });
         let known = counted.as_ref().ok();
         let object = json!({
-            "phase": phase, "sequence_length": sequence_length, "batch_size": 1,
+            "phase": phase, "sequence_length": sequence_length, "batch_size": batch,
             "flops": known.map(|cost| cost.flops), "bytes": known.map(|cost| cost.bytes),
             "arithmetic_intensity": known.and_then(|cost| cost.intensity()),
             "not_counted": counted.as_ref().err().map(|error| format!("{error:#}")),
         });
         let phase = (phase != Phase::Forward).then(|| phase.to_string());
         let length = sequence_length.map(|length| format!("seq{length}"));
-        let operations = known.map_or("unknown".into(), |cost| rounded(cost.flops));
+        let operations = known.map_or("unknown".into(), |cost| rounded(cost.flops / batch as u64));
         ([phase, length, Some(operations)].into_iter().flatten().collect::<Vec<_>>().join(" "), object)
     };
     phases.into_iter().map(counted).unzip()

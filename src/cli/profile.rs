@@ -82,8 +82,10 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let most_rows = (arguments.rows > 0).then_some(arguments.rows);
     let options = Options { depth: arguments.module_depth, most_rows };
     let mut text = String::new();
-    // A difference says little to those who have not seen the two.
-    if compared.is_none() || matches!(arguments.format, Form::Table | Form::Markdown) {
+    // A difference says little to those who have not seen the two. Scripts get one table: the difference if two profiles are named.
+    let is_text = matches!(arguments.format, Form::Table | Form::Markdown);
+    let compared = compared.filter(|_| is_text || is_kept && arguments.words.len() == 2);
+    if compared.is_none() || is_text {
         text.push_str(&render(&profile, None, arguments.format, &options)?);
     }
     if let Some((a, b)) = compared {

@@ -104,18 +104,22 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let history = arguments.history.open(paths.reports())?;
     history.latest()?;
     let (every, metrics) = read(&history, arguments.last)?;
-    let records: Vec<Record> =
+    let passing: Vec<Record> =
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
-    ensure!(!records.is_empty(), "no case passes the filters; without filters all cases of the history count");
+    ensure!(!passing.is_empty(), "no case passes the filters; without filters all cases of the history count");
+    let models: BTreeSet<&str> = passing.iter().map(|record| record.model.as_str()).collect();
+    // What does not pass says what the originals are, and which files are the newest.
+    let records: Vec<Record> = every.iter().filter(|it| models.contains(it.model.as_str())).cloned().collect();
     let options = Options {
         goal: arguments.goal,
+        filter: arguments.filter.clone(),
         accuracy_loss: arguments.max_accuracy_loss,
         limits: Limits { is_verified_only: true, ..arguments.limits },
         prices: arguments.prices()?,
         loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
         programs: programs(&history),
-        noise: noise_of(&records, &paths),
+        noise: noise_of(&passing, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };
     if let Some(per) = arguments.per {
@@ -138,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let mut all = advise(&records, &metrics, &options)?;
     let (lessons, memory_mb) = (lessons(&paths, &history, &every), memory_of_machines(&history));
-    add_predictions(&mut all, &records, &lessons, &memory_mb, &arguments.filter, &options);
+    add_predictions(&mut all, &records, &lessons, &memory_mb, &options);
     for advice in &mut all {
         let Some(record) = advice.chosen(&records) else { continue };
         let by_file = named([record, record], &[suite_of_run(&history, record), None]);
@@ -266,14 +270,18 @@ fn command_that_decides(
             load.p99_ms.ceil(),
         )));
     }
+    // A duel measures no energy, and of a run's processes only one does.
+    let is_of_energy = advice.goal == Goal::Energy;
     let is_same_work = first.batch_size == second.batch_size && first.host_id == second.host_id;
-    if !is_same_work {
-        let places = match first.host_id == second.host_id {
-            true => String::new(),
-            false => format!("  # on {} and on {}", first.host_id, second.host_id),
-        };
+    if !is_same_work || is_of_energy {
+        let processes = if is_of_energy { "" } else { " --processes 5" };
+        let times = is_of_energy.then(|| "three times or more, since a run measures the energy once".to_owned());
+        let places =
+            (first.host_id != second.host_id).then(|| format!("on {} and on {}", first.host_id, second.host_id));
+        let notes = times.into_iter().chain(places).collect::<Vec<_>>().join(", ");
+        let notes = if notes.is_empty() { notes } else { format!("  # {notes}") };
         return Ok(Some(format!(
-            "inferbench run {}{}{} --backend {} --batch-sizes {} --processes 5{places}",
+            "inferbench run {}{}{} --backend {} --batch-sizes {}{processes}{notes}",
             named([first, second], &suites),
             narrowed(first, second),
             timed(first, suites[0].as_ref()),
@@ -419,6 +427,12 @@ mod tests {
             Arguments::from_arg_matches(&found).unwrap().prices()
         };
         assert_eq!(prices("cost").unwrap().per_hour_of("h", "cpu"), Some(0.34));
+        let of_gpus =
+            Prices { per_hour: [("default".to_owned(), 0.34), ("cuda".to_owned(), 1.2)].into(), ..Prices::default() };
+        assert_eq!(
+            ["cuda", "cuda:1", "cpu"].map(|device| of_gpus.per_hour_of("h", device)),
+            [Some(1.2), Some(1.2), Some(0.34)]
+        );
         let refused = prices("latency").unwrap_err().to_string();
         assert!(refused.starts_with("`--price` is for `--goal cost`"), "{refused}");
     }

@@ -1,5 +1,6 @@
 //! `inferbench store`: looks at the history of runs, copies it, thins it out, and queries it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -250,7 +251,7 @@ struct Prune {
     /// Remove these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
     runs: Vec<String>,
-    /// Remove all runs but the latest COUNT
+    /// Remove all runs but the latest COUNT of each machine
     #[arg(long, value_name = "COUNT", group = "which")]
     keep: Option<usize>,
     /// Remove the runs that began before this day (UTC)
@@ -264,10 +265,21 @@ struct Prune {
     dry_run: bool,
 }
 
+/// The newest runs of each machine, so many of each. Those that do not tell their machine count as of one.
+fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
+    let mut kept: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    let is_kept = |run: &&Run| {
+        let of_machine = kept.entry(run.facts().ok().map(|facts| facts.host_id)).or_default();
+        *of_machine += 1;
+        *of_machine <= count
+    };
+    if count == 0 { Vec::new() } else { history.runs().iter().filter(is_kept).collect() }
+}
+
 impl Prune {
     fn run(&self, history: &History, paths: &Paths) -> Result<u8> {
         let before = self.before.map(|date| date.to_zoned(TimeZone::UTC)).transpose()?.map(|time| time.timestamp());
-        let latest = &history.runs()[..self.keep.unwrap_or(0).min(history.runs().len())];
+        let latest = latest_of_each_machine(history, self.keep.unwrap_or(0));
         let is_removed = |run: &&Run| {
             latest.iter().all(|kept| kept.folder() != run.folder())
                 && before.is_none_or(|before| run.started().is_some_and(|started| started < before))
@@ -324,5 +336,10 @@ mod tests {
         assert_eq!(["one", "r-b", "mine", "s"].map(|id| found(id).unwrap()), ["one", "r", "mine", "mine"]);
         assert_eq!(found("r").unwrap_err().to_string(), "\"r\" fits several runs; name one of one, r-b");
         assert!(found("t").unwrap_err().to_string().contains("no run \"t\""));
+        // Of each machine.
+        let kept = |count| latest_of_each_machine(&history, count).iter().map(|run| run.name().to_owned()).collect();
+        let kept = [0, 1, 2].map(|count| -> Vec<String> { kept(count) });
+        assert_eq!(kept.each_ref().map(Vec::len), [0, 2, 3], "{kept:?}");
+        assert!(kept[1].contains(&"r".to_owned()), "{kept:?}");
     }
 }

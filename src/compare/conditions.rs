@@ -22,7 +22,7 @@ pub enum Condition {
     Threads,
     /// The device or dtype that was effective
     Device,
-    /// The shapes of the inputs
+    /// The shapes of the inputs, and the number of tokens that follow
     Shape,
     /// The file that was loaded: a changed one is compared, and named
     Artifact,
@@ -70,7 +70,9 @@ impl Condition {
                 TimedOn::Samples => Some(record.timed_samples.clone().unwrap_or_else(|| record.timed_on.to_string())),
             },
             Condition::Threads => record.threads.map(|threads| threads.to_string()),
-            Condition::Shape => record.input_shape.clone(),
+            Condition::Shape => {
+                return [record.input_shape.clone(), record.new_tokens.map(|count| format!("{count} new tokens"))];
+            }
             Condition::Artifact => record.artifact_sha256.as_deref().map(|hash| hash.chars().take(SHOWN).collect()),
         };
         [whole, None]

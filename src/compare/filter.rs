@@ -7,7 +7,7 @@ use clap::Args;
 use crate::definition::{Case, Dtype, Phase, usual_backend};
 
 /// The flags that choose cases among those that were measured: the names of those of `run`.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct CaseFilter {
     /// Only these models, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]

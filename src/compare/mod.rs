@@ -49,7 +49,7 @@ pub use filter::{CaseFilter, measured_backend};
 pub use gate::{Found, Gate};
 pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
-pub use rates::{RateChange, rate_changes};
+pub use rates::{RateChange, lost_searches, rate_changes};
 pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
@@ -59,6 +59,7 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
+use crate::machine::Machine;
 use crate::run_data::Record;
 use crate::selection::values::{confidence, fraction_below_one};
 use crate::statistics::{geometric_mean, mean, median};
@@ -117,6 +118,9 @@ pub struct Comparison {
     pub disturbed_runs: usize,
     /// What could not be used of the sides.
     pub notes: Vec<String>,
+    /// Cases whose measurement cannot be read, or has no time.
+    #[serde(skip)]
+    pub(crate) unread: Vec<String>,
     /// Whether there are cases of both sides that are not compared: they were refused, or cannot be read.
     #[serde(skip)]
     pub(crate) is_left_out: bool,
@@ -167,7 +171,13 @@ pub struct LatencyChange {
     pub verdict: Verdict,
     /// A sure change that the tolerance allows: a notice, and no regression.
     pub is_small_change: bool,
+    /// Why there is no verdict, if it is not for the interval alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_because: Option<&'static str>,
 }
+
+const BY_LOAD: &str = "other load affected most samples of a side";
+const BY_MEAN: &str = "the mean call became longer by more than the tolerance, and the median did not";
 
 /// A pair that was not compared, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -203,6 +213,7 @@ impl LatencyChange {
             candidate_noise: candidate.noise,
             verdict: Verdict::CannotSay,
             is_small_change: false,
+            open_because: None,
         }
     }
 }
@@ -268,7 +279,8 @@ pub fn compare(
 ) -> Comparison {
     let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
-    let mut disturbed_runs = 0;
+    notes.extend(other_settings(base, candidate));
+    let (mut disturbed_runs, mut unread) = (0, Vec::new());
     let (mut has_pair, mut has_unread) = (false, false);
     // If machines may differ, the runs of all machines are compared together.
     let is_of_any_machine = options.allowed.contains(&Condition::Host);
@@ -281,6 +293,7 @@ pub fn compare(
         if [base, candidate].iter().any(|side| side.unread.contains(&pair.case)) {
             notes.push(format!("{id}: not compared: its measurement cannot be read"));
             has_unread = true;
+            unread.push(id);
             continue;
         }
         // What ran at times and failed at others did run: one failure of the base excuses nothing.
@@ -366,18 +379,21 @@ pub fn compare(
             let is_open = excludes_slow_down && has_longer_mean(&case.records, options.tolerance.max(latency.floor));
             of_mean.extend((is_open && !is_by_load).then(|| case.id.clone()));
             latency.verdict = if is_by_load || is_open { Verdict::CannotSay } else { finding.verdict };
+            latency.open_because = match (is_by_load, is_open) {
+                (true, _) => Some(BY_LOAD),
+                (false, true) => Some(BY_MEAN),
+                (false, false) => None,
+            };
             latency.is_small_change = finding.is_small_change && !is_by_load && !is_open;
         }
     }
     if !of_mean.is_empty() {
         let cases = of_mean.join(", ");
-        notes.push(format!(
-            "the mean call became longer by more than the tolerance, and the median did not, so that there is no verdict: {cases}"
-        ));
+        notes.push(format!("{BY_MEAN}, so that there is no verdict: {cases}"));
     }
     if !disturbed.is_empty() {
         let cases = disturbed.join(", ");
-        notes.push(format!("other load affected most samples of a side, so that there is no verdict: {cases}"));
+        notes.push(format!("{BY_LOAD}, so that there is no verdict: {cases}"));
     }
     let is_left_out = has_unread || !refused.is_empty();
     let conclusion = conclude(&cases, has_pair, is_left_out, options.undecided_is_allowed);
@@ -394,8 +410,33 @@ pub fn compare(
         refused,
         disturbed_runs,
         notes,
+        unread,
         is_left_out,
     }
+}
+
+/// The settings of the machine that are not the same on both sides: they change its speed, and no condition of a case tells them.
+fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
+    type Setting = (&'static str, fn(&Machine) -> Option<String>);
+    const SETTINGS: [Setting; 5] = [
+        ("governor", |machine| machine.governor.clone()),
+        ("turbo", |machine| machine.turbo.map(|is_on| if is_on { "on" } else { "off" }.to_owned())),
+        ("number of processors", |machine| Some(machine.logical_processors.to_string()).filter(|it| it != "0")),
+        ("limit of processors", |machine| {
+            Some(machine.container_processors.map_or("none".into(), |it| it.to_string()))
+        }),
+        ("variables", |machine| {
+            let all = machine.variables.as_ref()?.join(" ");
+            Some(if all.is_empty() { "none".to_owned() } else { all })
+        }),
+    ];
+    let note = |(name, of): Setting| {
+        let sides = [base, candidate].map(|side| side.setting(of));
+        let [before, after] = sides.each_ref().map(|it| it.iter().cloned().collect::<Vec<_>>().join(" or "));
+        let differs = sides.iter().all(|it| !it.is_empty()) && sides[0] != sides[1];
+        differs.then(|| format!("the machine's {name} was not the same: {before} and {after}"))
+    };
+    SETTINGS.into_iter().filter_map(note).collect()
 }
 
 /// `is_left_out` says whether there are cases of both sides that are not compared.

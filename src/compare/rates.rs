@@ -59,13 +59,23 @@ struct Found {
 /// The searches of `base` whose case, machine, sessions, bounds, lengths and seed are also those of a search of `new`. The load tests of a
 /// side are repetitions.
 pub fn rate_changes(base: &[LoadResult], new: &[LoadResult], tolerance: f64) -> Vec<RateChange> {
+    searches(base).into_iter().filter_map(|search| change(search, base, new, tolerance)).collect()
+}
+
+/// The searches of `base` that found a rate, and of which `new` has none that says anything.
+pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a LoadResult> {
+    searches(base).into_iter().filter(|search| found(new, search).is_empty()).collect()
+}
+
+/// A row of each search that found a rate.
+fn searches(side: &[LoadResult]) -> Vec<&LoadResult> {
     let mut searches: Vec<&LoadResult> = Vec::new();
-    for row in base.iter().filter(|row| row.is_highest) {
+    for row in side.iter().filter(|row| row.is_highest) {
         if !searches.iter().any(|known| is_same_search(known, row)) {
             searches.push(row);
         }
     }
-    searches.into_iter().filter_map(|search| change(search, base, new, tolerance)).collect()
+    searches
 }
 
 fn change(search: &LoadResult, base: &[LoadResult], new: &[LoadResult], tolerance: f64) -> Option<RateChange> {
@@ -221,6 +231,9 @@ mod tests {
         // One trial at a rate is no search, and a search without a verdict has found nothing.
         assert_eq!(with(|row| (row.is_of_search, row.is_highest) = (false, false)), 0);
         assert_eq!(with(|row| (row.verdict, row.is_highest) = (Some(Verdict::Invalid), false)), 0);
+        // The base's search is lost then, unlike one that no rate passes.
+        assert_eq!(lost_searches(&base, &[]), [&base[0]]);
+        assert!([Some(50.0), None].iter().all(|rate| lost_searches(&base, &[search("2", *rate)]).is_empty()));
     }
 
     #[test]

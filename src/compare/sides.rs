@@ -10,6 +10,7 @@ use crate::convert::convert;
 use crate::criterion_dir::find_baselines;
 use crate::definition::Case;
 use crate::history::History;
+use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Metric, Record, RunFolder};
 
@@ -66,6 +67,11 @@ impl Side {
     /// The ids of the runs, in order.
     pub fn run_ids(&self) -> BTreeSet<&str> {
         self.records.iter().map(|record| record.run_id.as_str()).collect()
+    }
+
+    /// What a machine was set to in the runs of this side, as far as they tell.
+    pub(super) fn setting(&self, of: fn(&Machine) -> Option<String>) -> BTreeSet<String> {
+        self.manifests.iter().filter_map(|manifest| of(&manifest.machine)).collect()
     }
 
     /// Whether a run of this side was stopped and left cases unmeasured.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::repeated::{Repeated, numbered, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::under_load::served;
 use super::variants_output::{listed, name, quality_text, ratio};
-use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
+use super::{Drift, Excluded, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits, three_digits_of_any};
@@ -134,15 +134,20 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
 pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Vec<Advice>> {
     let of_model = of_model(records, &options.model)?;
     let current = of_newest_files(&of_model);
-    let replaced = of_model.len() - current.len();
+    let may_choose = |records: &[&Record]| records.iter().filter(|record| options.may_choose(record)).count();
+    ensure!(may_choose(&of_model) > 0, "no case of {} passes the filters", options.model);
+    let replaced = may_choose(&of_model) - may_choose(&current);
     let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
     let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
-    let kinds = by_kind(repeated(&current, options));
+    let mut kinds = by_kind(repeated(&current, options));
+    kinds.retain(|(_, cases)| cases.iter().any(|case| options.may_choose(case.newest)));
     let cases: Vec<Case> = kinds.iter().map(|(work, _)| work.case.clone()).collect();
     let of_kind = |(work, of_kind): (Work, Vec<Repeated<'_>>)| {
         let has_shapes = cases.iter().filter(|case| **case == work.case).count() > 1;
         let mut advice = advice(work, &of_kind, metrics, options);
-        advice.input_shape = advice.work.input_shape.clone().filter(|_| has_shapes);
+        let Work { input_shape, new_tokens, .. } = &advice.work;
+        let parts = [input_shape.clone(), new_tokens.map(|count| format!("{count} new tokens"))];
+        advice.input_shape = has_shapes.then(|| listed(parts)).filter(|text| !text.is_empty());
         advice.excluded.extend(slow.iter().cloned());
         if replaced > 0 {
             let rows = plural(replaced, "row is", "rows are");
@@ -200,8 +205,9 @@ struct Names {
 
 impl Names {
     fn of(rows: &[Row]) -> Self {
-        let batch_sizes: BTreeSet<usize> = rows.iter().map(|row| row.record.batch_size).collect();
-        let machines: BTreeSet<&str> = rows.iter().map(|row| row.record.host_id.as_str()).collect();
+        let rows = || rows.iter().filter(|row| limit(row) != Some(Excluded::FILTER)).map(|row| &row.record);
+        let batch_sizes: BTreeSet<usize> = rows().map(|record| record.batch_size).collect();
+        let machines: BTreeSet<&str> = rows().map(|record| record.host_id.as_str()).collect();
         Names { has_batch_sizes: batch_sizes.len() > 1, has_machines: machines.len() > 1 }
     }
 
@@ -218,7 +224,8 @@ impl Names {
 fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
     let all_but_batch = |row: &Row| Case { batch_size: 0, ..row.record.case() };
     let own = &rows[index];
-    let alike = rows.iter().filter(|row| row.is_measured() && row.record.host_id == own.record.host_id);
+    let is_meant = |row: &&Row| row.is_measured() && limit(row) != Some(Excluded::FILTER);
+    let alike = rows.iter().filter(is_meant).filter(|row| row.record.host_id == own.record.host_id);
     let alike = alike.filter(|row| all_but_batch(row) == all_but_batch(own));
     in_words(&Vec::from_iter(alike.filter_map(|row| Some((row.record.batch_size, row.record.latency_p50_ms?)))))
 }
@@ -252,7 +259,8 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     let is_open = |it: Verdict| it == Verdict::Faster && found.rows[first].is_baseline;
     let verdict = tested.map(|(_, it)| if is_open(it) { Verdict::CannotSay } else { it });
     let runs = plural(found.spread.runs, "run", "runs");
-    let noise = format!("times of identical code differ by up to {} here", percent(found.spread.floor));
+    let floor = found.spread.floor_of(first, second).unwrap_or(found.spread.floor);
+    let noise = format!("times of identical code differ by up to {} here", percent(floor));
     let sure = format!("95 %, by at least {runs} of each; {noise}");
     let (why, confidence) = match verdict {
         None if goal == Goal::Size => (format!("takes {times}"), "the sizes are exact".to_owned()),
@@ -264,6 +272,11 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
         Some(Verdict::Same) => (format!("is as good within 5 %: {times}"), sure),
         Some(Verdict::Faster) => (format!("is larger or answers worse, at {times}"), sure),
         Some(Verdict::Slower) => (format!("takes {times}"), sure),
+    };
+    let kinds = [first, second].map(|index| found.rows[index].record.energy_kind.clone().unwrap_or_default());
+    let confidence = match goal == Goal::Energy && kinds[0] != kinds[1] {
+        true => format!("{confidence}; but the counters are of different parts: {} and {}", kinds[0], kinds[1]),
+        false => confidence,
     };
     let runner_up = RunnerUp {
         case_id: row.record.case_id.clone(),
@@ -337,7 +350,7 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
         let index = best(rows, options, is_meant).map_or(first, |(index, _)| index);
         Some((rows.iter().filter(|row| is_meant(row)).count(), &rows[index]))
     };
-    let limits: BTreeSet<&str> = rows.iter().filter_map(limit).collect();
+    let limits: BTreeSet<&str> = rows.iter().filter_map(limit).filter(|it| *it != Excluded::FILTER).collect();
     for own in limits {
         if let Some((count, row)) = example(&|row: &Row| limit(row) == Some(own)) {
             let why = row.excluded.as_ref().map(|it| it.why.as_str()).unwrap_or_default();
@@ -355,8 +368,8 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
             lines.push(format!("{count}, such as {}, which {what}", names.name(row)));
         }
     }
-    let failed: Vec<String> =
-        rows.iter().filter(|row| !row.is_measured()).map(|row| row.record.status.to_string()).collect();
+    let failed = rows.iter().filter(|row| !row.is_measured() && options.may_choose(&row.record));
+    let failed: Vec<String> = failed.map(|row| row.record.status.to_string()).collect();
     if !failed.is_empty() {
         let kinds: BTreeSet<&str> = failed.iter().map(String::as_str).collect();
         lines.push(format!("{} without figures: {}", failed.len(), Vec::from_iter(kinds).join(", ")));

@@ -1,8 +1,9 @@
 //! Which row is the best for a goal: faster rows as [`compare`](crate::compare) finds them, then size, then the answers.
 
 use super::repeated::{Repeated, logarithms};
-use super::{Goal, Measure, Options, Row};
+use super::{Excluded, Goal, Measure, Options, Row};
 use crate::compare::{CaseRuns, Limits, Noise, RatioEstimate, RatioInterval, Verdict, estimate, floor, verdicts};
+use crate::run_data::Record;
 
 /// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
 const CONFIDENCE: f64 = 0.95;
@@ -20,18 +21,22 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The noise is that of the rows' own runs if they are enough, or of their processes, and else what is known or assumed of
+    /// The noise is that of the rows' own runs if they are enough, or of a row's processes, and else what is known or assumed of
     /// the machine.
     pub fn of(cases: &[Repeated<'_>], options: &Options) -> Self {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
+        let chosen = || measured().filter(|case| options.may_choose(case.newest));
         let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
-        let records = measured().flat_map(|case| case.like.iter().copied());
         // One process of a run measures energy: how far the times of all of them differ says nothing of it.
-        let of_processes = Noise::of_processes(records).filter(|_| goal_of_times(options) != Goal::Energy);
-        let noise = Noise::of_groups(&groups, of_processes.unwrap_or(options.noise));
-        let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
+        let is_of_processes = goal_of_times(options) != Goal::Energy;
+        let noise_of = |records: Vec<&Record>| {
+            let of_processes = Noise::of_processes(records).filter(|_| is_of_processes);
+            Noise::of_groups(&groups, of_processes.unwrap_or(options.noise))
+        };
+        let noise = noise_of(chosen().flat_map(|case| case.timed()).collect());
+        let runs = chosen().map(|case| case.timed().len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
-        let of_case = |case: &Repeated<'_>| CaseRuns::new(&case.like, times(case, options), noise);
+        let of_case = |case: &Repeated<'_>| CaseRuns::new(&case.timed(), times(case, options), noise_of(case.timed()));
         let times = cases.iter().map(|case| Some(of_case(case)).filter(CaseRuns::is_known)).collect();
         Spread { floor: floor(&equal, &equal, CONFIDENCE), runs, times }
     }
@@ -41,6 +46,11 @@ impl Spread {
         let compared = self.compared(base, other)?;
         let finding = verdicts(&[compared], 1.0 - CONFIDENCE).pop()?;
         Some((compared.0.interval, finding.verdict))
+    }
+
+    /// The change that times of identical code show between two rows. Returns `None` if one of them has no time.
+    pub fn floor_of(&self, base: usize, other: usize) -> Option<f64> {
+        Some(self.compared(base, other)?.1.floor)
     }
 
     fn compared(&self, base: usize, other: usize) -> Option<(RatioEstimate, Limits)> {
@@ -54,7 +64,7 @@ impl Spread {
 fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
     let goal = goal_of_times(options);
     let gain = options.gain(goal, &case.pooled(None)).ln();
-    let times = logarithms(&case.like, |record| goal.quantity(record, &options.prices));
+    let times = logarithms(&case.timed(), |record| goal.quantity(record, &options.prices));
     times.into_iter().map(|time| time - gain).collect()
 }
 
@@ -85,9 +95,14 @@ pub fn goal_of_times(options: &Options) -> Goal {
 pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> Result<usize, String> {
     let goal = options.goal;
     let index = rows.iter().position(|row| row.is_baseline);
-    let base = index.ok_or_else(|| match rows.iter().any(|row| row.excluded.is_some()) {
-        true => "no case of kept quality is within the limits",
-        false => "no original was measured with right outputs",
+    let is_excluded = |is_by_filter: bool| {
+        let limits = rows.iter().filter_map(|row| row.excluded.as_ref()).map(|it| it.limit);
+        limits.into_iter().any(|limit| (limit == Excluded::FILTER) == is_by_filter)
+    };
+    let base = index.ok_or_else(|| match (is_excluded(false), is_excluded(true)) {
+        (true, _) => "no case of kept quality is within the limits",
+        (false, true) => "no case of kept quality passes the filters",
+        (false, false) => "no original was measured with right outputs",
     })?;
     let cost = |goal: Goal, index: usize| options.quantity(goal, &rows[index].record);
     if cost(goal, base).is_none() {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, UnderLoad, own_memory, rate};
+use crate::definition::device_kind;
 use crate::run_data::Record;
 
 /// The quantity that the recommended case is to be best at.
@@ -43,7 +44,8 @@ impl Prices {
     /// The price of an hour of a device: of this one on its machine, of its machine, of such a device, or the default.
     pub fn per_hour_of(&self, host_id: &str, device: &str) -> Option<f64> {
         let of_device = format!("{host_id}/{device}");
-        let names = [of_device.as_str(), host_id, device, "default"];
+        // The first GPU has a name without a number.
+        let names = [of_device.as_str(), host_id, device, device_kind(device), "default"];
         names.into_iter().find_map(|name| self.per_hour.get(name).copied())
     }
 }
@@ -58,7 +60,7 @@ impl Options {
     /// The highest rate within the limits that load tests show, over that of calls one after the other; at least 1.
     pub(super) fn gain(&self, goal: Goal, record: &Record) -> f64 {
         let is_meant = goal.is_of_rate() && record.tokens_per_second.is_none();
-        let loaded = || UnderLoad::of(&self.loads, record, self.limits.max_p99_ms);
+        let loaded = || UnderLoad::of(&self.loads, record, &self.limits);
         let both = record.throughput_ips.filter(|_| is_meant).zip(loaded());
         both.map_or(1.0, |(rate, loaded)| (loaded.samples_per_s / rate).max(1.0))
     }

@@ -41,7 +41,7 @@ fn milliseconds(text: &str) -> Result<f64> {
 /// The limit that a row is beyond, and by what.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Excluded {
-    /// `max-p99`, `max-memory`, `min-rate`, `max-kl`, `max-perplexity` or `verified`.
+    /// `max-p99`, `max-memory`, `min-rate`, `max-kl`, `max-perplexity`, `verified` or `filter`.
     pub limit: &'static str,
     /// `p99 31.0 ms is above 20.0 ms`.
     pub why: String,
@@ -58,6 +58,17 @@ pub struct Losses {
     kl: Option<Loss>,
     /// In times of the original's.
     perplexity: Option<Loss>,
+}
+
+impl Excluded {
+    /// The limit of [`Excluded::by_filter`].
+    pub const FILTER: &str = "filter";
+
+    /// A case that may not be chosen.
+    pub fn by_filter() -> Self {
+        let why = "the filters leave it out".to_owned();
+        Excluded { limit: Excluded::FILTER, why, would_take: None, is_only: false }
+    }
 }
 
 impl Losses {

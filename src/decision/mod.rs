@@ -45,7 +45,7 @@ use anyhow::{Result, bail, ensure};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::compare::{Noise, RatioInterval, Verdict};
+use crate::compare::{CaseFilter, Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{LoadResult, Metric, Record};
 
@@ -54,6 +54,10 @@ use crate::run_data::{LoadResult, Metric, Record};
 pub struct Options {
     pub model: String,
     pub goal: Goal,
+    /// The cases that may be chosen. Others still say what the original is, and which file is the newest.
+    pub filter: CaseFilter,
+    /// The device, machine, backend or dtype that a case has to be of.
+    pub among: Option<(Per, String)>,
     /// A variant must be shown to lose at most this fraction of the samples.
     pub accuracy_loss: f64,
     pub limits: Limits,
@@ -74,6 +78,8 @@ impl Options {
         Options {
             model: model.into(),
             goal: Goal::default(),
+            filter: CaseFilter::default(),
+            among: None,
             accuracy_loss: 0.01,
             limits: Limits::default(),
             prices: Prices::default(),
@@ -82,6 +88,12 @@ impl Options {
             programs: BTreeMap::new(),
             noise: Noise::assumed(),
         }
+    }
+
+    /// Whether a case may be chosen.
+    fn may_choose(&self, record: &Record) -> bool {
+        let is_among = self.among.as_ref().is_none_or(|(per, name)| per.of(record) == *name);
+        is_among && self.filter.matches(&record.case())
     }
 }
 

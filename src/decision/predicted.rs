@@ -9,8 +9,7 @@ use super::advice::kind;
 use super::prediction::{Basis, Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
 use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
-use crate::compare::CaseFilter;
-use crate::definition::{Boundary, Case, ORIGINAL, TimedOn};
+use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Status, TimedOn};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::{Record, Work};
 
@@ -22,6 +21,9 @@ const MOST_NAMED: usize = 3;
 pub struct PredictedCase {
     pub case_id: String,
     pub host_id: String,
+    /// Whether cases of several machines are chosen among.
+    #[serde(skip)]
+    pub has_machines: bool,
     pub latency_ms: Estimate,
     pub throughput_ips: Estimate,
     pub memory_mb: Option<Estimate>,
@@ -32,6 +34,12 @@ pub struct PredictedCase {
 }
 
 impl PredictedCase {
+    /// The case, and its machine where there are several.
+    pub fn name(&self) -> String {
+        let host = if self.has_machines { format!(" on host {}", self.host_id) } else { String::new() };
+        format!("{}{host}", self.case_id)
+    }
+
     /// `m/tch-cpu-f32/4, not measured: p50 2.10 ms (1.52 ms … 2.90 ms), 1905 samples/s, which may be better; inferbench run … would decide`.
     pub fn text(&self) -> String {
         let PredictedCase { latency_ms: ms, throughput_ips: rate, .. } = self;
@@ -39,7 +47,7 @@ impl PredictedCase {
         let how = if self.is_beyond { "is better in its whole interval" } else { "may be better" };
         format!(
             "{}, not measured: p50 {value} ({lower} … {upper}), {} samples/s, which {how}; {} would decide",
-            self.case_id,
+            self.name(),
             three_digits(rate.value),
             self.command
         )
@@ -54,7 +62,6 @@ pub fn add_predictions(
     records: &[Record],
     lessons: &Lessons,
     memory_mb: &BTreeMap<String, f64>,
-    filter: &CaseFilter,
     options: &Options,
 ) {
     let predictor = Predictor::new(lessons);
@@ -72,9 +79,9 @@ pub fn add_predictions(
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-        advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, filter, options);
+        advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
-            let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
+            let (ms, id) = (latency(best.latency_ms.value), best.name());
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
         }
         advice.largest_batch = chosen.and_then(|record| {
@@ -101,7 +108,6 @@ fn better(
     records: &[&Record],
     runtimes: &BTreeSet<(&str, &str)>,
     measured: Option<f64>,
-    filter: &CaseFilter,
     options: &Options,
 ) -> Vec<PredictedCase> {
     let tokens = tokens_of(records);
@@ -110,7 +116,13 @@ fn better(
         tried.entry((record.case_id.clone(), &record.host_id)).or_default().push(Work::of(record));
     }
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
-    for example in examples.iter().filter(|it| it.subject.work.case.variant == ORIGINAL) {
+    // A narrower dtype is another form of the model, whose answers nobody has compared.
+    let original = |record: &&&Record| record.variant == ORIGINAL && record.status == Status::Ok;
+    let dtypes: Vec<Dtype> = records.iter().filter(original).map(|record| record.dtype).collect();
+    let widest = Dtype::ALL.into_iter().find(|dtype| dtypes.contains(dtype));
+    let is_original = |case: &Case| case.variant == ORIGINAL && Some(case.dtype) == widest;
+    let has_machines = records.iter().any(|record| record.host_id != records[0].host_id);
+    for example in examples.iter().filter(|it| is_original(&it.subject.work.case)) {
         for (backend, device) in runtimes {
             let (known, host_id) = (&example.subject.work, example.site.host_id.as_str());
             let case = Case { backend: (*backend).to_owned(), device: (*device).to_owned(), ..known.case.clone() };
@@ -119,7 +131,7 @@ fn better(
             let subject = Subject { runtime: Runtime::of(&case), work, ..example.subject.clone() };
             let of_case = tried.get(&(case_id.clone(), host_id));
             let is_tried = of_case.is_some_and(|works| works.iter().any(|work| work.is_same(&subject.work)));
-            if is_tried || !filter.matches(&case) {
+            if is_tried || !options.filter.matches(&case) {
                 continue;
             }
             let prediction = predictor.predict(&subject, &example.site).ok();
@@ -140,6 +152,7 @@ fn better(
             let predicted = PredictedCase {
                 case_id: case_id.clone(),
                 host_id: host_id.to_owned(),
+                has_machines,
                 latency_ms,
                 throughput_ips,
                 memory_mb: prediction.memory_mb,

@@ -3,11 +3,13 @@
 //! Times are pooled over the runs of the program that made the newest record. The answers are those of one run: a difference
 //! between two models is over the same samples only within a run.
 
+use std::cmp::Ordering::Equal;
+
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use super::Options;
 use super::drift::retain_usual;
+use super::{Options, own_memory};
 use crate::compare::{is_like, is_repetition};
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
@@ -109,27 +111,39 @@ impl<'a> Repeated<'a> {
             },
         };
         if self.like.len() > 1 {
+            let timed = self.timed();
             let mean = |column: fn(&Record) -> Option<f64>| {
-                let logarithms = logarithms(&self.like, column);
+                let logarithms = logarithms(&timed, column);
                 (!logarithms.is_empty()).then(|| geometric_mean(&logarithms))
             };
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
             record.latency_p99_ms = mean(|record| record.latency_p99_ms);
-            record.latency_p99_upper_ms = mean(|record| record.latency_p99_upper_ms);
+            // The runs that have no bound are those whose calls scatter most.
+            let is_bounded = timed.iter().all(|record| record.latency_p99_upper_ms.is_some());
+            record.latency_p99_upper_ms = mean(|record| record.latency_p99_upper_ms).filter(|_| is_bounded);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
             record.energy_j_per_sample = mean(|record| record.energy_j_per_sample);
-            // A peak is reached by one of them.
-            let of_kind = self.like.iter().filter(|other| other.memory_kind == record.memory_kind);
-            record.memory_mb = of_kind.filter_map(|other| other.memory_mb).reduce(f64::max);
+            // A peak is reached by one of them, and counts if the process was its own.
+            let own = self.like.iter().filter(|other| own_memory(other).is_some()).copied();
+            if let Some(most) = own.max_by(|one, other| one.memory_mb.partial_cmp(&other.memory_mb).unwrap_or(Equal)) {
+                (record.memory_mb, record.memory_kind) = (most.memory_mb, most.memory_kind.clone());
+            }
         }
         record
     }
 
+    /// The measurements that its times are of: those of several processes if there are any, since they show how far processes differ.
+    pub fn timed(&self) -> Vec<&'a Record> {
+        let several: Vec<&Record> =
+            self.like.iter().copied().filter(|it| it.latency_p50_interval_lower_ms.is_some()).collect();
+        if several.is_empty() { self.like.clone() } else { several }
+    }
+
     pub fn run_ids(&self) -> Vec<String> {
-        match self.like.as_slice() {
+        match self.timed().as_slice() {
             [] => vec![self.newest.run_id.clone()],
-            like => like.iter().map(|record| record.run_id.clone()).collect(),
+            timed => timed.iter().map(|record| record.run_id.clone()).collect(),
         }
     }
 }

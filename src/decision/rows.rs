@@ -8,7 +8,9 @@ use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
 use super::limits::Losses;
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
-use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
+use super::{
+    Differences, Excluded, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate,
+};
 use crate::definition::{Case, Dtype, ORIGINAL, Phase, Status};
 use crate::run_data::{Metric, Record};
 
@@ -53,14 +55,17 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
         let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
-        let under_load = UnderLoad::of(&options.loads, record, options.limits.max_p99_ms);
+        let under_load = UnderLoad::of(&options.loads, record, &options.limits);
         let losses = Losses::of(of_decoding(case, record, metrics, all_metrics).as_ref(), is_original);
         let excluded = options.limits.excluding(record, losses, under_load.as_ref());
         let judged = measure.evaluate(record, metrics, is_original, options.accuracy_loss);
         let is_settled = matches!(judged, Quality::Original | Quality::Wrong);
         Row {
             quality: options.limits.quality(losses).filter(|_| !is_settled).unwrap_or(judged),
-            excluded: excluded.filter(|_| record.status == Status::Ok),
+            excluded: (!options.may_choose(record))
+                .then(Excluded::by_filter)
+                .or(excluded)
+                .filter(|_| record.status == Status::Ok),
             under_load,
             differences: original.map(|original| Differences::new(record, original)),
             change: None,

@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::advise;
-use super::repeated::of_newest_files;
 use super::variants_output::title_of;
 use super::{Goal, Options};
 use crate::report::columns::RecordColumn;
@@ -27,7 +26,7 @@ pub enum Per {
 }
 
 impl Per {
-    fn of(self, record: &Record) -> String {
+    pub(super) fn of(self, record: &Record) -> String {
         match self {
             Per::Backend => record.backend.clone(),
             Per::Device => record.device.clone(),
@@ -58,16 +57,12 @@ pub struct BestCase {
 pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, per: Per) -> Vec<BestCase> {
     let is_of_model = |record: &&Record| options.model.is_empty() || record.model == options.model;
     let of_models: Vec<&Record> = records.iter().filter(is_of_model).collect();
-    let groups: BTreeSet<(String, &str)> =
-        of_models.iter().map(|record| (per.of(record), record.model.as_str())).collect();
+    let chosen = of_models.iter().filter(|record| options.may_choose(record));
+    let groups: BTreeSet<(String, &str)> = chosen.map(|record| (per.of(record), record.model.as_str())).collect();
     let mut found = Vec::new();
     for (best_of, model) in groups {
-        let of_model: Vec<&Record> = of_models.iter().copied().filter(|record| record.model == model).collect();
-        // A file that is replaced on one backend is on all.
-        let current = of_newest_files(&of_model).into_iter().filter(|record| per.of(record) == best_of);
-        let own: Vec<Record> = current.cloned().collect();
-        let options = Options { model: model.to_owned(), ..options.clone() };
-        for advice in advise(&own, metrics, &options).unwrap_or_default() {
+        let options = Options { model: model.to_owned(), among: Some((per, best_of.clone())), ..options.clone() };
+        for advice in advise(records, metrics, &options).unwrap_or_default() {
             let Some(record) = &advice.pooled else { continue };
             found.push(BestCase {
                 best_of: best_of.clone(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Options;
+use super::{Limits, Options};
 use crate::definition::{Case, Status};
 use crate::report::numbers::{latency, plural, three_digits_of_any};
 use crate::run_data::{LoadResult, Record, Scenario, Verdict, is_no_difference};
@@ -34,15 +34,15 @@ pub struct UnderLoad {
 }
 
 impl UnderLoad {
-    /// The trial with the highest rate of those within the limit of p99, over all numbers of instances; or else the one with the lowest
-    /// p99. Returns `None` if no requests at random times were served by the case.
+    /// The trial with the highest rate of those within the limits of p99 and memory, over all numbers of instances; or else the one with the
+    /// lowest p99. Returns `None` if no requests at random times were served by the case.
     ///
     /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete trials count, in
     /// which every request was answered, and the bound was kept with certainty or there was none; of a search also the highest rate that
     /// it found. They are of the library, file and inputs of the record.
-    pub fn of(loads: &[LoadResult], record: &Record, max_p99_ms: Option<f64>) -> Option<Self> {
+    pub fn of(loads: &[LoadResult], record: &Record, limits: &Limits) -> Option<Self> {
         let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
-        best(those_that_count(&own), max_p99_ms)
+        best(those_that_count(&own), limits)
     }
 
     /// `under load 431 samples/s with 2 instances of 1 thread, p99 19.1 ms (load test 20260101T000000Z)`.
@@ -78,9 +78,12 @@ fn those_that_count<'a>(own: &[&'a LoadResult]) -> Vec<&'a LoadResult> {
     own.iter().copied().filter(|it| shows_its_rate(it) && !is_replaced(it)).collect()
 }
 
-/// The trial with the highest rate of those within the limit of p99, or else the one with the lowest p99.
-fn best<'a>(trials: impl IntoIterator<Item = &'a LoadResult>, max_p99_ms: Option<f64>) -> Option<UnderLoad> {
-    let is_within = |it: &UnderLoad| max_p99_ms.is_none_or(|most| it.p99_ms <= most);
+/// The trial with the highest rate of those within the limits of p99 and memory, or else the one with the lowest p99.
+fn best<'a>(trials: impl IntoIterator<Item = &'a LoadResult>, limits: &Limits) -> Option<UnderLoad> {
+    let is_within = |it: &UnderLoad| {
+        let takes = |most: f64| it.memory_mb.is_none_or(|memory| memory <= most);
+        limits.max_p99_ms.is_none_or(|most| it.p99_ms <= most) && limits.max_memory_mb.is_none_or(takes)
+    };
     let (within, beyond): (Vec<_>, Vec<_>) = trials.into_iter().map(UnderLoad::from).partition(is_within);
     let fastest = within.into_iter().max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
     fastest.or_else(|| beyond.into_iter().min_by(|one, other| one.p99_ms.total_cmp(&other.p99_ms)))
@@ -157,7 +160,7 @@ fn line(trials: &[&LoadResult], options: &Options) -> Option<String> {
     let newest = trials.iter().map(|row| (row.timestamp, &row.run_id)).max()?;
     let of_newest = || trials.iter().copied().filter(|row| (row.timestamp, &row.run_id) == newest);
     let LoadResult { case_id, server, url, .. } = of_newest().next()?;
-    let UnderLoad { run_id, samples_per_s, p99_ms, .. } = best(of_newest(), options.limits.max_p99_ms)?;
+    let UnderLoad { run_id, samples_per_s, p99_ms, .. } = best(of_newest(), &options.limits)?;
     let beyond = if options.limits.max_p99_ms.is_some_and(|most| p99_ms > most) {
         ", which is above the limit"
     } else if options.limits.min_rate.is_some_and(|least| samples_per_s < least) {
@@ -197,7 +200,7 @@ mod tests {
     }
 
     fn rate(loads: &[LoadResult]) -> Option<f64> {
-        UnderLoad::of(loads, &Record::default(), None).map(|found| found.samples_per_s)
+        UnderLoad::of(loads, &Record::default(), &Limits::default()).map(|found| found.samples_per_s)
     }
 
     #[test]
@@ -209,7 +212,9 @@ mod tests {
         assert_eq!(rate(&[&verdicts[..], &[unanswered, trial("1", 300.0, Verdict::Measured)]].concat()), Some(300.0));
         // The highest rate of a search is its answer, also where its trial is too short for certainty.
         let highest = LoadResult { is_highest: true, is_of_search: true, ..trial("1", 700.0, Verdict::Undecided) };
-        let found = UnderLoad::of(&[highest], &Record::default(), Some(20.0)).unwrap();
+        let found =
+            UnderLoad::of(&[highest], &Record::default(), &Limits { max_p99_ms: Some(20.0), ..Limits::default() })
+                .unwrap();
         assert_eq!((found.samples_per_s, found.p99_ms), (700.0, 20.0));
     }
 
@@ -274,7 +279,7 @@ mod tests {
             input_shape: Some("1x3x32x32".into()),
             ..trial("1", 1000.0, Verdict::Passed)
         };
-        let is_found = |load: LoadResult| UnderLoad::of(&[load], &record, None).is_some();
+        let is_found = |load: LoadResult| UnderLoad::of(&[load], &record, &Limits::default()).is_some();
         assert!(is_found(same.clone()));
         assert!(is_found(LoadResult { artifact_sha256: None, input_shape: None, ..same.clone() }));
         assert!(!is_found(LoadResult { library_version: Some("1.21".into()), ..same.clone() }));

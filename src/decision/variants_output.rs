@@ -82,6 +82,7 @@ pub fn title_of(case: &Case, input_shape: Option<&String>) -> String {
     let parts = [
         Some(case.model.clone()),
         case.sequence_length.map(|length| format!("sequence length {length}")),
+        (!case.dims.0.is_empty()).then(|| case.dims.to_string()),
         input_shape.map(|shape| format!("inputs {shape}")),
         (case.phase != Phase::Forward).then(|| case.phase.to_string()),
         (case.timed_on != TimedOn::Seeded).then(|| case.timed_on.to_string()),
@@ -203,7 +204,10 @@ pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
                 let all = listed([Some(named(metric)), divergence]);
                 format!("{all} beside the original, which is no accuracy")
             };
-            agreement.or_else(|| likeness(&row.metrics).map(beside))
+            let cosine = record
+                .output_cosine
+                .map(|it| format!("outputs with a cosine of {it:.4} to the original's, which is no accuracy"));
+            agreement.or_else(|| likeness(&row.metrics).map(beside)).or(cosine)
         }
         Measure::Unknown => None,
     }
@@ -229,7 +233,15 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
     let mut notes = vec!["● recommended; ◇ on the Pareto front of latency, quality and size".to_owned()];
     match table.rows.iter().find(|row| row.is_baseline) {
         Some(row) => {
-            notes.push(format!("× is to the original in {} on the same backend and device", row.record.dtype));
+            let is_elsewhere = |row: &&&Row| {
+                let place = |row: &Row| (row.record.backend.clone(), row.record.device.clone());
+                let original = row.differences.as_ref().map(|it| &it.original);
+                let original = measured.iter().find(|other| Some(&other.record.case_id) == original);
+                original.is_some_and(|original| place(original) != place(row))
+            };
+            let or_else =
+                if measured.iter().any(|row| is_elsewhere(&row)) { ", or else to the fastest original" } else { "" };
+            notes.push(format!("× is to the original in {} on the same backend and device{or_else}", row.record.dtype));
             notes.push(format!(
                 "times are geometric means of at least {}; more runs show smaller changes (`--last 3`); verdicts are against {}; \
                  times of identical code differ by up to {} here",

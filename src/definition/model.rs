@@ -303,6 +303,12 @@ impl Model {
         (input.dtype == ElementType::F32).then_some([height, width])
     }
 
+    /// Whether its only input is a picture, also one whose height and width are still open.
+    pub(crate) fn may_take_pictures(&self) -> bool {
+        let [input] = self.inputs.as_slice() else { return false };
+        matches!(input.shape[..], [_, Dimension::Fixed(3), _, _]) && input.dtype == ElementType::F32
+    }
+
     /// Whether there may be a reference for its outputs.
     pub(crate) fn has_reference(&self) -> bool {
         match &self.origin {

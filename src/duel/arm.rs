@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,16 +17,18 @@ use crate::definition::{CaseFailure, Status};
 use crate::harness::{
     ArmAnswer, ArmReady, Handicap, Interrupted, SliceFigures, WARM_UP, is_interrupted, is_interrupted_with,
 };
-use crate::machine::processes::{resume, suspend};
+use crate::machine::processes::{STARTED_FOR, end_started_for, resume, suspend};
 use crate::machine::spawn_displaced;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A process of an arm. It is killed when this is dropped.
+/// A process of an arm. It is killed when this is dropped, with all that it has started.
 ///
 /// An error of it is a [`CaseFailure`] if the arm has failed, and [`Interrupted`] if the user stops the duel.
 pub struct LiveArm {
     child: Child,
+    /// The value of [`STARTED_FOR`] of all processes that it has started.
+    mark: String,
     input: ChildStdin,
     answers: Receiver<ArmAnswer>,
     timeout: Duration,
@@ -54,7 +57,10 @@ impl LiveArm {
         let arguments = ["time".to_owned(), start.job.display().to_string()].into_iter().chain(slowdown).chain(load_on);
         let log = arena.log(role);
         let mut command = arena.command(role, arguments);
-        command.envs(&start.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Of one length in all arms.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("duel-{:010}-{:010}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        command.envs(&start.environment).env(STARTED_FOR, &mark).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(fs_err::File::create(&log)?.into_parts().0);
         let child = spawn_displaced(&mut command, displacement);
         let mut child = child.with_context(|| arena.of(role).display().to_string())?;
@@ -72,7 +78,7 @@ impl LiveArm {
             }
         });
         let timeout = Duration::try_from_secs_f64(start.timeout_seconds).unwrap_or(Duration::MAX);
-        Ok(LiveArm { child, input, answers, timeout, log, ready: None })
+        Ok(LiveArm { child, mark, input, answers, timeout, log, ready: None })
     }
 
     /// Waits until the case is loaded, and stops the process. If it was not told where to load, it is warmed up, too.
@@ -157,6 +163,7 @@ impl Drop for LiveArm {
         // Also ends a process that is stopped.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        end_started_for(self.mark.as_ref());
     }
 }
 

@@ -22,8 +22,8 @@ use crate::compare::{
 };
 use crate::exit_codes;
 use crate::fixture::sha256_of_file;
-use crate::harness::{ArmPlan, Handicap, is_interrupted};
-use crate::machine::{Machine, can_fix_addresses, equal_groups, processor_order, share_a_core};
+use crate::harness::{ArmCase, ArmPlan, Handicap, is_interrupted, say_variables};
+use crate::machine::{Machine, are_of_several_kinds, can_fix_addresses, equal_groups, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::report::numbers::plural;
 use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
@@ -66,7 +66,7 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn run(&self) -> Result<(Duel, Vec<Vec<Generation>>)> {
-        let is_same = |Agreement { flags, rules, duel }: &Agreement| {
+        let is_same = |Agreement { flags, rules, duel, .. }: &Agreement| {
             (&duel.base, duel.candidates.as_slice()) == (self.base, self.candidates)
                 && (flags, rules) == (&self.flags, &self.terms.rules)
                 && self.terms.seed.is_none_or(|seed| seed == duel.seed)
@@ -74,11 +74,23 @@ impl Driver<'_> {
         let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
         let begin = Instant::now();
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
-        let (pairings, libraries) = self.pairings()?;
+        let (pairings, plans) = self.pairings()?;
+        let loaded: Vec<BTreeSet<String>> = plans.iter().map(loaded_by).collect();
         let is_resumed = resumed.is_some();
-        let (folder, Agreement { mut duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
-        for (program, found) in std::iter::once(&mut duel.base).chain(&mut duel.candidates).zip(libraries) {
-            program.libraries = found;
+        let agreed = resumed.map_or_else(|| self.agree(&pairings, loaded.clone(), begin), Ok)?;
+        let (folder, Agreement { mut duel, loaded: before, .. }) = agreed;
+        ensure!(
+            before.is_empty() || before == loaded,
+            "libraries or files of models have changed since: start the duel anew, without --resume"
+        );
+        let machine = Machine::read();
+        say_variables(&machine);
+        ensure!(
+            (&duel.machine.host_id, &duel.machine.variables) == (&machine.host_id, &machine.variables),
+            "it was begun on another machine, or with other variables of the environment: start the duel anew, without --resume"
+        );
+        for (program, plan) in std::iter::once(&mut duel.base).chain(&mut duel.candidates).zip(plans) {
+            program.libraries = plan.cases.into_iter().filter_map(|case| case.library).collect();
         }
         duel.undecided_is_allowed = self.terms.allow_undecided;
         let journal = folder.join(GENERATIONS);
@@ -134,8 +146,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Asks the programs what they can measure, once for all that are the same. The second list has the libraries of each.
-    fn pairings(&self) -> Result<(Vec<Pairing>, Vec<BTreeSet<String>>)> {
+    /// Asks the programs what they can measure, once for all that are the same. The second list has what each has answered.
+    fn pairings(&self) -> Result<(Vec<Pairing>, Vec<ArmPlan>)> {
         let ask = |role: Role, program: &Program| ask(self.arena, role, program, self.terms, &self.processors);
         let mut programs = vec![self.base];
         let mut plans = vec![ask(Role::Base, self.base)?];
@@ -158,8 +170,7 @@ impl Driver<'_> {
         if pairings.iter().any(|pairing| pairing.candidate_starts().count() > 0) {
             self.warn_of_pins(&processors_of(&pairings));
         }
-        let libraries = |plan: &ArmPlan| plan.cases.iter().filter_map(|case| case.library.clone()).collect();
-        Ok((pairings, plans.iter().map(libraries).collect()))
+        Ok((pairings, plans))
     }
 
     fn say_loss(&self, id: &str, loss: &Loss) {
@@ -172,6 +183,9 @@ impl Driver<'_> {
             self.say("threads are not pinned: there are fewer processors than threads, or the system has no pins");
         } else if share_a_core(processors) {
             self.say("some threads share a core; with fewer of them (--threads) the intervals are narrower");
+        }
+        if are_of_several_kinds(processors) {
+            self.say("some threads run on efficient cores and others on fast ones; with fewer of them (--threads) the verdict is of fast ones alone");
         }
         if !can_fix_addresses() {
             self.say("the arms' memory lies at random addresses, because the system does not let it be otherwise: the intervals are wider");
@@ -201,7 +215,12 @@ impl Driver<'_> {
     }
 
     /// Tries every case, and settles how it is measured.
-    fn agree(&self, pairings: &[Pairing], begin: Instant) -> Result<(PathBuf, Agreement)> {
+    fn agree(
+        &self,
+        pairings: &[Pairing],
+        loaded: Vec<BTreeSet<String>>,
+        begin: Instant,
+    ) -> Result<(PathBuf, Agreement)> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
@@ -276,7 +295,7 @@ impl Driver<'_> {
                 .iter()
                 .for_each(|advice| self.say(advice));
         }
-        let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
+        let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), loaded, duel };
         write_json(&folder.join(DUEL), &agreement)?;
         if measurable > 0 {
             self.say(&format!(
@@ -312,6 +331,14 @@ fn schedule(duel: &Duel) -> Vec<(usize, usize, DuetPlan)> {
         plans.flat_map(|(case, plan)| (0..plan.generations).map(move |number| (case, number, plan))).collect();
     schedule.sort_by_key(|&(case, number, _)| (number, case));
     schedule
+}
+
+/// Each case of a program with what it loads.
+fn loaded_by(plan: &ArmPlan) -> BTreeSet<String> {
+    let text = |ArmCase { id, library, files_sha256, .. }: &ArmCase| {
+        [Some(id), library.as_ref(), files_sha256.as_ref()].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ")
+    };
+    plan.cases.iter().map(text).collect()
 }
 
 fn processors_of(pairings: &[Pairing]) -> Vec<usize> {

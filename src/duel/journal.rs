@@ -5,6 +5,7 @@
 //! - `generations.jsonl`: one line per generation. Lines are only ever added, so whatever ends a duel loses at most the
 //!   generation that it was in.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -24,6 +25,9 @@ pub struct Agreement {
     /// What the base was told.
     pub flags: Vec<String>,
     pub rules: Rules,
+    /// Each case of the base and of the candidates with what it loads: the library and the files. Empty in older duels.
+    #[serde(default)]
+    pub loaded: Vec<BTreeSet<String>>,
     /// With the plan of each case, and why candidates cannot run it.
     pub duel: Duel,
 }

@@ -157,6 +157,7 @@ mod tests {
             start: Some(start.clone()),
             inputs: None,
             library: None,
+            files_sha256: None,
         };
         ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }

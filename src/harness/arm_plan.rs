@@ -56,11 +56,12 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
         });
         let version = outcomes.get(&id).and_then(|outcome| outcome.row.library_version.as_ref());
         let library = version.map(|version| format!("{} {version}", case.backend));
+        let files_sha256 = work.as_ref().ok().and_then(|item| item.artifacts.sha256_of_all().ok());
         let (status, message, start) = match verified {
             Ok(item) => (Status::Ok, None, Some(start(request, &effort, item, planned.len())?)),
             Err(CaseFailure { status, message }) => (status, Some(message), None),
         };
-        planned.push(ArmCase { id, status, message, start, inputs, library });
+        planned.push(ArmCase { id, status, message, start, inputs, library, files_sha256 });
     }
     Ok(ArmPlan { protocol: ARM_PROTOCOL, cases: planned })
 }

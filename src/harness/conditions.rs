@@ -38,6 +38,14 @@ pub struct BusyProcess {
 const WINDOW: Duration = Duration::from_secs(1);
 const NAMED: usize = 3;
 
+/// Says which variables of the environment change what is measured: the outputs stay right, so that nobody would see it.
+pub fn say_variables(machine: &Machine) {
+    let variables = machine.variables.iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+    if !variables.is_empty() {
+        eprintln!("these variables change what libraries compute with: {variables}");
+    }
+}
+
 impl Conditions {
     /// Takes about a second.
     pub fn watch(paths: &Paths) -> Self {

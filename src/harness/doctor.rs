@@ -35,7 +35,7 @@ const LEAST_MEMORY_SHARE: f64 = 0.1;
 type Look = fn(&Conditions) -> Option<(State, String)>;
 
 /// What is looked at, in the order of how much it usually disturbs, and how it is mended.
-const LOOKS: [(&str, Look, &str); 10] = [
+const LOOKS: [(&str, Look, &str); 11] = [
     (
         "load",
         |seen| judged(seen.others_share? > OTHERS_LIMIT, load(seen.others_share?, &seen.busiest)),
@@ -94,6 +94,14 @@ const LOOKS: [(&str, Look, &str); 10] = [
             true => judged(true, "two processors share a core and slow each other down"),
         },
         "echo off | sudo tee /sys/devices/system/cpu/smt/control, or use half the threads (--threads)",
+    ),
+    (
+        "variables",
+        |seen| match seen.machine.variables.as_ref()?.join(" ") {
+            none if none.is_empty() => judged(false, "none that changes what libraries compute with"),
+            found => judged(true, found),
+        },
+        "unset them, or set the same ones for everything that is compared",
     ),
     (
         "quota",
@@ -170,6 +178,7 @@ mod tests {
                 turbo: Some(false),
                 smt: Some(false),
                 hypervisor: Some(false),
+                variables: Some(Vec::new()),
                 memory_bytes: Some(100),
                 ..Machine::default()
             },
@@ -193,6 +202,7 @@ mod tests {
                 turbo: Some(true),
                 smt: Some(true),
                 hypervisor: Some(true),
+                variables: Some(vec!["OMP_PROC_BIND=true".into()]),
                 memory_bytes: Some(100),
                 ..Machine::default()
             },

@@ -6,6 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::asked_cases::AskedCases;
+use super::conditions::say_variables;
 use super::plan::Request;
 use super::protocol::{Purpose, WorkItem};
 use super::supervisor::{Interrupted, Supervisor};
@@ -49,6 +50,7 @@ pub fn load(
 ) -> Result<LoadRun> {
     let cases = AskedCases::select(paths, request)?;
     let (timestamp, machine) = (Timestamp::now(), Machine::read());
+    say_variables(&machine);
     let run_id = unused_name(&paths.loads(), timestamp);
     let git_commit = Revision::read(paths.root()).commit;
     let run_of = |mut results: Vec<LoadResult>, windows: &[LoadWindow]| {

@@ -185,6 +185,10 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("revision", stopped.revision.commit != planned.revision.commit),
         ("builds of inferbench", stopped.program.is_some() && stopped.program != planned.program),
         ("machine", stopped.machine.host_id != planned.machine.host_id),
+        (
+            "variables of the environment",
+            stopped.machine.variables.is_some() && stopped.machine.variables != planned.machine.variables,
+        ),
         ("numbers of tokens", stopped.suite.tokens != planned.suite.tokens),
         ("samples", stopped.suite.data_source != planned.suite.data_source),
         ("models", is_other(|a, b| (&a.name, &a.path, &a.weights) != (&b.name, &b.path, &b.weights))),

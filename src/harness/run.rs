@@ -8,6 +8,7 @@ use clap::Parser;
 use jiff::Timestamp;
 
 use super::asked_cases::NO_CASE;
+use super::conditions::say_variables;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes_and_ranges;
 use super::lock::{keep_others_out, wait_for_other_parts};
@@ -104,6 +105,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let is_reported = is_kept && !request.is_silent;
     let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_reported);
     let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
+    say_variables(&planned.machine);
     let new = |planned: Manifest| (RunFolder::new(runs.join(&planned.run_id)), planned);
     let (folder, mut manifest) = match (request.resume, &part) {
         (false, _) => new(planned),

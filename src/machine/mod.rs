@@ -16,6 +16,7 @@ pub mod processes;
 mod processor_time;
 mod processors;
 mod throttling;
+mod variables;
 mod waiting;
 
 pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spawn_displaced};
@@ -23,8 +24,8 @@ pub use container::ContainerLimits;
 pub use package_energy::PackageEnergy;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
 pub use processors::{
-    confine_process, confine_thread, equal_groups, pin_busiest, processor_order, share_a_core, thread_affinities,
-    thread_times,
+    are_of_several_kinds, confine_process, confine_thread, equal_groups, pin_busiest, processor_order, share_a_core,
+    thread_affinities, thread_times,
 };
 pub use throttling::throttled;
 pub use waiting::{Waiter, sharpen_timers, thread_time, wait_until, wake_promptly};
@@ -76,6 +77,8 @@ pub struct Machine {
     pub load_average: Option<f64>,
     pub gpus: Option<Vec<String>>,
     pub gpu_driver: Option<String>,
+    /// Variables of the environment that change what libraries compute with, `NAME=VALUE`. Absent in older manifests.
+    pub variables: Option<Vec<String>>,
 }
 
 impl Machine {
@@ -108,6 +111,7 @@ impl Machine {
             load_average: value("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
             gpus: nvidia_gpus(),
             gpu_driver: value("/proc/driver/nvidia/version").as_deref().and_then(nvidia_driver),
+            variables: Some(variables::of_libraries()),
         };
         #[cfg(not(target_os = "linux"))]
         let machine = elsewhere::completed(machine);

@@ -125,7 +125,9 @@ pub fn own_processes() -> Vec<u32> {
 }
 
 use self::signals::end;
-pub use self::signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
+pub use self::signals::{
+    ending_signal, is_ended_by_ctrl_c, kill_group, resume, resume_workers, suspend, suspend_workers, terminate,
+};
 
 #[cfg(unix)]
 mod signals {
@@ -166,6 +168,23 @@ mod signals {
     /// Lets a child go on that was stopped.
     pub fn resume(child: &Child) -> Result<()> {
         Ok(kill(pid(child), Signal::SIGCONT)?)
+    }
+
+    /// Stops the groups of the external workers that compute for this process: threads that wait for work by spinning take processors.
+    pub fn suspend_workers() {
+        signal_workers(Signal::SIGSTOP);
+    }
+
+    /// Lets them go on.
+    pub fn resume_workers() {
+        signal_workers(Signal::SIGCONT);
+    }
+
+    fn signal_workers(signal: Signal) {
+        for id in ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            // One that has ended needs no signal.
+            let _ = killpg(Pid::from_raw(id.cast_signed()), signal);
+        }
     }
 
     /// Asks a process to end; one that is gone already has done so.
@@ -210,6 +229,10 @@ mod signals {
         suspend(child).map(drop)
     }
 
+    pub fn suspend_workers() {}
+
+    pub fn resume_workers() {}
+
     /// Nobody can be asked here.
     pub fn terminate(_: u32) {}
 
@@ -235,5 +258,31 @@ mod tests {
         // It has been waited for.
         assert!(child.wait().is_err());
         assert_eq!((ending_signal(ended), is_ended_by_ctrl_c(ended)), (Some((9, "SIGKILL")), false));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn external_workers_are_stopped_with_their_groups_and_go_on() {
+        let mut command = Command::new("sh");
+        tie_to_parent(command.args(["-c", "sleep 60 & wait"]));
+        let mut worker = command.spawn().unwrap();
+        adopt(worker.id());
+        let wait_until_stopped = |is_stopped: bool| {
+            let state = |id: u32| {
+                let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+                stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('T')
+            };
+            let all = || own_processes().into_iter().filter(|id| *id != std::process::id()).collect::<Vec<u32>>();
+            while all().len() < 2 || all().into_iter().any(|id| state(id) != is_stopped) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        };
+        wait_until_stopped(false);
+        suspend_workers();
+        wait_until_stopped(true);
+        resume_workers();
+        wait_until_stopped(false);
+        release(worker.id());
+        end_group(&mut worker);
     }
 }

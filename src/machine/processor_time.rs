@@ -4,13 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::LazyLock;
 
 use super::processes::own_sum;
+use super::processors::allowed;
+
+/// The processors that this process may use. A library may bind the thread that asks later.
+static OWN: LazyLock<Vec<usize>> = LazyLock::new(allowed);
 
 /// Ticks of one processor per second.
 pub const TICKS_PER_SECOND: u64 = 100;
 
-/// Ticks of all processors together since the system started (`/proc/stat`).
+/// Ticks of all processors together that this process may use, since the system started (`/proc/stat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
     pub processors: u64,
@@ -24,20 +29,31 @@ pub struct ProcessorTime {
 
 impl ProcessorTime {
     pub fn now() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?, &OWN)
     }
 
-    fn parse(stat: &str) -> Option<Self> {
-        let mut lines = stat.lines();
-        let sum = lines.next()?.strip_prefix("cpu ")?;
-        let ticks: Vec<u64> = sum.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-        // The time of guests, which follows, is in `user` and `nice` already.
-        let &[user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen, ..] = ticks.as_slice() else {
-            return None;
-        };
-        let busy = user + nice + system + interrupts + soft_interrupts;
-        let processors = lines.take_while(|line| line.starts_with("cpu")).count() as u64;
-        Some(ProcessorTime { processors, total: busy + idle + waiting + stolen, busy, stolen })
+    /// The sum over these processors, or over all if the system does not tell which.
+    fn parse(stat: &str, own: &[usize]) -> Option<Self> {
+        let mut found = ProcessorTime::default();
+        for line in stat.lines() {
+            let Some((name, ticks)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
+            // The first line, without a number, is the sum.
+            let Ok(number) = name.parse::<usize>() else { continue };
+            if !own.is_empty() && !own.contains(&number) {
+                continue;
+            }
+            let ticks: Vec<u64> = ticks.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+            // The time of guests, which follows, is in `user` and `nice` already.
+            let &[user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen, ..] = ticks.as_slice() else {
+                return None;
+            };
+            let busy = user + nice + system + interrupts + soft_interrupts;
+            found.processors += 1;
+            found.total += busy + idle + waiting + stolen;
+            found.busy += busy;
+            found.stolen += stolen;
+        }
+        (found.processors > 0).then_some(found)
     }
 
     /// The part of all processors' time since `before` that the hypervisor took, from 0 to 1.
@@ -87,8 +103,15 @@ mod tests {
 
     #[test]
     fn guests_are_counted_once_and_stolen_time_apart() {
-        let time = ProcessorTime::parse(STAT).unwrap();
+        let time = ProcessorTime::parse(STAT, &[]).unwrap();
         assert_eq!(time, ProcessorTime { processors: 2, total: 1200, busy: 155, stolen: 40 });
+    }
+
+    #[test]
+    fn only_the_processors_that_a_process_may_use_count() {
+        let time = ProcessorTime::parse(STAT, &[1, 7]).unwrap();
+        assert_eq!(time, ProcessorTime { processors: 1, total: 601, busy: 78, stolen: 20 });
+        assert_eq!(ProcessorTime::parse(STAT, &[7]), None);
     }
 
     #[test]
@@ -103,8 +126,8 @@ mod tests {
 
     #[test]
     fn kernels_without_steal_time_and_other_texts_are_unknown() {
-        for text in ["", "cpu  1 2 3 4 5 6 7\n", "cpu  a b c d e f g h\n", "intr 1\n"] {
-            assert_eq!(ProcessorTime::parse(text), None, "{text:?}");
+        for text in ["", "cpu0 1 2 3 4 5 6 7\n", "cpu0 a b c d e f g h\n", "intr 1\n"] {
+            assert_eq!(ProcessorTime::parse(text, &[]), None, "{text:?}");
         }
     }
 

@@ -18,13 +18,15 @@ const PROCESSORS: &str = "/sys/devices/system/cpu";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processor {
     number: usize,
+    /// How much it can do beside others; that of efficiency cores is less.
+    capacity: usize,
     /// The package, and the first thread of the core.
     core: (usize, usize),
 }
 
 /// All processors that this process may use, in the order in which threads get them: those of one package together (the
-/// largest one first), different cores before second threads of a core, and the first processor, which serves most
-/// interrupts, late. Empty if the system does not tell them.
+/// largest one first), different cores before second threads of a core, fast cores before efficient ones, and the first
+/// processor, which serves most interrupts, late. Empty if the system does not tell them.
 pub fn processor_order() -> Vec<usize> {
     order(read_topology(Path::new(PROCESSORS), &allowed())).iter().map(|processor| processor.number).collect()
 }
@@ -63,7 +65,8 @@ fn order(mut processors: Vec<Processor>) -> Vec<Processor> {
         processors.iter().map(|processor| (processor.number, !seen.insert(processor.core))).collect();
     let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
     processors.iter().for_each(|processor| *sizes.entry(processor.core.0).or_default() += 1);
-    processors.sort_by_key(|it| (Reverse(sizes[&it.core.0]), it.core.0, is_second[&it.number]));
+    // An efficient core does more for a thread than the second thread of a fast one, and as long as there are fast ones, they are used.
+    processors.sort_by_key(|it| (Reverse(sizes[&it.core.0]), it.core.0, is_second[&it.number], Reverse(it.capacity)));
     processors
 }
 
@@ -73,24 +76,46 @@ fn read_topology(root: &Path, numbers: &[usize]) -> Vec<Processor> {
     let fact = |number: usize, name: &str| -> Option<usize> {
         value(root.join(format!("cpu{number}/topology/{name}")))?.split([',', '-']).next()?.parse().ok()
     };
+    const FULL: usize = 1024;
+    // Hybrid processors of Intel have this list; ARM tells capacities.
+    let efficient = value(root.join("../../cpu_atom/cpus")).map_or_else(Vec::new, |list| numbers_of(&list));
+    let capacity = |number: usize| {
+        let told = value(root.join(format!("cpu{number}/cpu_capacity"))).and_then(|text| text.parse().ok());
+        told.unwrap_or(if efficient.contains(&number) { 0 } else { FULL })
+    };
     // Not by `core_id`, which on ARM begins again in each cluster of a package.
     let place = |&number: &usize| {
         let (package, thread) = (fact(number, "physical_package_id"), fact(number, "thread_siblings_list"));
-        Processor { number, core: (package.unwrap_or(0), thread.unwrap_or(number)) }
+        Processor { number, capacity: capacity(number), core: (package.unwrap_or(0), thread.unwrap_or(number)) }
     };
     numbers.iter().map(place).collect()
 }
 
+/// Whether some of these processors are slower by their kind.
+pub fn are_of_several_kinds(numbers: &[usize]) -> bool {
+    let kinds: BTreeSet<_> = read_topology(Path::new(PROCESSORS), numbers).iter().map(|it| it.capacity).collect();
+    kinds.len() > 1
+}
+
+/// The numbers of a list such as `0-3,8`.
+fn numbers_of(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<usize>().ok()?..=last.trim().parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
 /// The processors that the calling thread may use.
 #[cfg(target_os = "linux")]
-fn allowed() -> Vec<usize> {
+pub(super) fn allowed() -> Vec<usize> {
     use nix::sched::{CpuSet, sched_getaffinity};
     let set = sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
     (0..CpuSet::count()).filter(|&number| set.is_set(number).unwrap_or(false)).collect()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn allowed() -> Vec<usize> {
+pub(super) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
@@ -186,7 +211,7 @@ mod tests {
         let all = packages * cores;
         let place = |number: usize| {
             let core = number % all;
-            Processor { number, core: (core / cores, core % cores) }
+            Processor { number, capacity: 1024, core: (core / cores, core % cores) }
         };
         (0..2 * all).map(place).collect()
     }
@@ -199,8 +224,25 @@ mod tests {
     fn threads_get_cores_of_their_own_while_there_are_some() {
         assert_eq!(numbers(machine(1, 2)), [3, 2, 1, 0]);
         assert_eq!(numbers(machine(1, 3)), [5, 4, 3, 2, 1, 0]);
-        let single = (0..4).map(|number| Processor { number, core: (0, number) }).collect();
+        let single = (0..4).map(|number| Processor { number, capacity: 1024, core: (0, number) }).collect();
         assert_eq!(numbers(single), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn fast_cores_come_before_efficient_ones_and_these_before_second_threads() {
+        let root = tempfile::tempdir().unwrap();
+        for (number, threads) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3"), (4, "4"), (5, "5")] {
+            let folder = root.path().join(format!("system/cpu/cpu{number}/topology"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("thread_siblings_list"), format!("{threads}\n")).unwrap();
+        }
+        let of = |root: &Path| numbers(read_topology(root, &[0, 1, 2, 3, 4, 5]));
+        let processors = root.path().join("system/cpu");
+        assert_eq!(of(&processors), [5, 4, 3, 1, 2, 0]);
+        fs::create_dir(root.path().join("cpu_atom")).unwrap();
+        fs::write(root.path().join("cpu_atom/cpus"), "4-5\n").unwrap();
+        assert_eq!(of(&processors), [3, 1, 5, 4, 2, 0]);
+        assert_eq!(numbers_of("0-3,8"), [0, 1, 2, 3, 8]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::Source;
-use super::proto::{GraphProto, NodeProto, TypeProto, ValueInfoProto, element, place_of_axis};
+use super::proto::{GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, element, place_of_axis};
 use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
 /// The inputs, outputs, parameters and dtype of an ONNX file.
@@ -100,7 +100,16 @@ impl GraphProto {
             // Some of ONNX Runtime's own begin with rounding their activations, as `DynamicQuantizeLSTM`.
             let is_own = starts("QLinear") || starts("DynamicQuantize") || matches!(op_type, "QAttention" | "QGemm");
             let is_in_blocks = op_type == "MatMulNBits" && node.int("accuracy_level") == Some(ROUNDED_TO_I8);
-            is_own || is_in_blocks || op_type.contains("QuantizeLinear") || op_type.contains("Integer")
+            // Weights that are dequantised round no activation. Products with those of four bits may: ONNX Runtime has one of its own.
+            let is_packed = |name: &String| {
+                let is_of_four_bits = |it: &TensorProto| matches!(it.data_type, element::INT4 | element::UINT4);
+                self.initializer(name).is_some_and(is_of_four_bits)
+            };
+            let is_rounded = match op_type {
+                "DequantizeLinear" => node.inputs.first().is_some_and(is_packed),
+                _ => op_type.contains("QuantizeLinear"),
+            };
+            is_own || is_in_blocks || is_rounded || op_type.contains("Integer")
         });
         match [element::FLOAT, element::FLOAT16, element::BFLOAT16].map(elements) {
             _ if is_quantised => Dtype::I8,
@@ -128,10 +137,19 @@ impl GraphProto {
         let is_index = |node: &&NodeProto| node.inputs.get(1).is_some_and(|index| indices.contains(index.as_str()));
         let lookups = self.nodes.iter().filter(|node| node.op_type == "Gather").filter(is_index);
         let rows = |node: &NodeProto| {
-            let sizes = &self.initializer(&node.inputs[0])?.dims;
+            let sizes = &self.table(&node.inputs[0])?.dims;
             Some(sizes[place_of_axis(node.int("axis").unwrap_or(0), sizes.len())?].max(1) as u64)
         };
         lookups.filter_map(rows).min()
+    }
+
+    /// A table, also one that is dequantised or cast before it is looked up.
+    fn table(&self, name: &str) -> Option<&TensorProto> {
+        self.initializer(name).or_else(|| {
+            let node = self.nodes.iter().find(|node| node.outputs.first().is_some_and(|own| own == name))?;
+            let is_same = matches!(node.op_type.as_str(), "Cast" | "DequantizeLinear" | "Identity");
+            self.initializer(node.inputs.first().filter(|_| is_same)?)
+        })
     }
 }
 

@@ -101,10 +101,11 @@ pub static COLUMNS: &[RecordColumn] = &[
     text("device", |it| words(&it.record.device)).by_default(),
     text("dtype", |it| words(it.record.dtype.name())).by_default(),
     number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
+    number("threads", "threads", |it| count(it.record.threads)),
     text("dims", |it| words(it.record.dims.as_deref().unwrap_or_default())),
     number(P50, "p50", p50).by_default(),
     number("interval", "± of p50", half_interval).by_default(),
-    number("p90", "p90", |it| with(it.record.latency_p90_ms, latency)),
+    number("p90", "p90", |it| bounded(it.record.latency_p90_ms, it.record.latency_p90_upper_ms)),
     number("p95", "p95", |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms)),
     number("p99", "p99", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
     number("mean", "mean", |it| with(it.record.latency_mean_ms, latency)),
@@ -212,9 +213,14 @@ pub fn has_own_memory(record: &Record) -> bool {
         || (record.device_type.as_deref() == Some("gpu") && device_kind(&record.device) != "mps")
 }
 
-/// Peak memory in megabytes: of the device if it has its own, otherwise of the process.
+/// Peak memory in megabytes: of the device if it has its own, otherwise of a process with this case alone.
 pub fn peak_memory(record: &Record) -> Option<f64> {
-    if has_own_memory(record) { record.device_memory_mb } else { record.memory_mb }
+    if has_own_memory(record) {
+        return record.device_memory_mb;
+    }
+    // What a process of several cases has used says nothing of one of them.
+    let is_shared = record.memory_kind.as_deref().is_some_and(|kind| kind.starts_with("shared-"));
+    record.memory_mb.filter(|_| !is_shared)
 }
 
 fn memory(entry: &Entry<'_>) -> RecordCell {
@@ -268,6 +274,17 @@ mod tests {
     fn cell(name: &str, record: &Record) -> String {
         let column = COLUMNS.iter().find(|column| column.name == name).unwrap();
         column.text(&Entry { record, ratio_to_best: Some(1.0) })
+    }
+
+    #[test]
+    fn the_memory_of_a_process_of_several_cases_is_of_none_of_them() {
+        let of = |kind: &str| Record {
+            memory_mb: Some(100.0),
+            memory_kind: Some(kind.into()),
+            ..record("m", "ort", 1, Some(1.0))
+        };
+        let found = ["own-process-peak-rss", "shared-process-peak-rss"].map(|kind| peak_memory(&of(kind)));
+        assert_eq!(found, [Some(100.0), None]);
     }
 
     #[test]

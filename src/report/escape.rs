@@ -27,6 +27,12 @@ pub fn xml(text: &str) -> String {
     html(&text.chars().map(|c| if is_allowed(c) { c } else { ' ' }).collect::<String>())
 }
 
+/// For a cell of a table that a spreadsheet may open: what it would compute as a formula is text there.
+pub fn spreadsheet(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    if is_formula { format!("'{text}") } else { text.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +43,7 @@ mod tests {
         assert_eq!(markdown("a | <b>\n[c](d) `e`"), "a \\| &lt;b> [c]\\(d) `e`");
         assert_eq!(markdown_code("a`|<b>"), "`a'\\|<b>`");
         assert_eq!(html("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+        assert_eq!(["=1+1", "-0.5", "@a", "+1e3", "a=b"].map(spreadsheet), ["'=1+1", "-0.5", "'@a", "+1e3", "a=b"]);
         assert_eq!(xml("a\u{0}\u{1b}\n<\u{ffff}é\u{1f600}"), "a  \n&lt; é\u{1f600}");
     }
 }

@@ -58,6 +58,12 @@ fn separated<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<Stri
     for row in rows {
         writer.serialize(row)?;
     }
+    let plain = writer.into_inner()?;
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(plain.as_slice());
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in reader.records() {
+        writer.write_record(row?.iter().map(escape::spreadsheet))?;
+    }
     Ok(String::from_utf8_lossy(&writer.into_inner()?).into_owned())
 }
 

@@ -33,6 +33,9 @@ const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,
                        throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,\
                        output_cosine,verified_by,data_source";
 
+const OF_SEVERAL_THREADS: &str =
+    " Cases were measured with different numbers of threads, and ratios between these may be due to that.";
+
 /// A title names no more machines.
 const MOST_NAMED: usize = 3;
 
@@ -60,6 +63,8 @@ pub struct Payload {
     /// The machine and the id of each case.
     #[serde(skip)]
     places: Vec<(String, String)>,
+    /// What a reader has to know of all cases; empty if there is nothing.
+    note: &'static str,
     /// How well each model works on each backend, device and dtype, and the rule of the levels.
     matrix: Vec<Value>,
     rule: &'static str,
@@ -116,6 +121,7 @@ impl Payload {
             cases: shown.cases.iter().zip(&entries).zip(titles).map(case).collect(),
             places: shown.cases.iter().map(|it| (it.record.host_id.clone(), it.record.case().to_string())).collect(),
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
+            note: if has_several_threads(&shown.cases) { OF_SEVERAL_THREADS } else { "" },
             matrix: matrix(shown, &entries),
             rule: RULE,
             fleet: known.fleet.map(|known| fleet(known, shown)).unwrap_or_default(),
@@ -151,6 +157,15 @@ impl Payload {
             }
         }
     }
+}
+
+/// Whether cases of one machine were measured with different numbers of threads.
+fn has_several_threads(cases: &[Measured<'_>]) -> bool {
+    let mut threads: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for case in cases {
+        threads.entry(&case.record.host_id).or_default().extend(case.record.threads);
+    }
+    threads.values().any(|it| it.len() > 1)
 }
 
 fn title(shown: &Shown<'_>, fleet: Option<&Fleet>) -> String {

@@ -12,6 +12,8 @@ pub struct Work {
     /// The shapes of all inputs, as in the record.
     pub input_shape: Option<String>,
     pub timed_samples: Option<String>,
+    /// Steps of decoding after a prompt, before it begins again from it.
+    pub new_tokens: Option<usize>,
     /// Of the model's own files.
     pub model_sha256: Option<String>,
     /// Of what the backend has loaded, which it may have made from the model's own files.
@@ -19,14 +21,21 @@ pub struct Work {
 }
 
 /// Whether both are equal, as far as both are known.
-pub(crate) fn is_no_difference(one: &Option<String>, other: &Option<String>) -> bool {
+pub(crate) fn is_no_difference<T: PartialEq>(one: &Option<T>, other: &Option<T>) -> bool {
     one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one == other)
 }
 
 impl Work {
     /// The work of a case of which nothing else is known.
     pub fn named(case: &Case) -> Self {
-        Work { case: case.clone(), input_shape: None, timed_samples: None, model_sha256: None, artifact_sha256: None }
+        Work {
+            case: case.clone(),
+            input_shape: None,
+            timed_samples: None,
+            new_tokens: None,
+            model_sha256: None,
+            artifact_sha256: None,
+        }
     }
 
     /// The work of a row.
@@ -35,6 +44,7 @@ impl Work {
             case: record.case(),
             input_shape: record.input_shape.clone(),
             timed_samples: record.timed_samples.clone(),
+            new_tokens: record.new_tokens,
             model_sha256: record.model_sha256.clone(),
             artifact_sha256: record.artifact_sha256.clone(),
         }
@@ -53,10 +63,11 @@ impl Work {
         self.is_same(other) && is_one_artifact && is_known(self) && is_known(other)
     }
 
-    /// Whether the inputs have the same shapes, and are the same samples if they are samples.
+    /// Whether the inputs have the same shapes, and are the same samples if they are samples; and whether as many tokens follow.
     pub fn has_same_inputs(&self, other: &Self) -> bool {
         is_no_difference(&self.input_shape, &other.input_shape)
             && is_no_difference(&self.timed_samples, &other.timed_samples)
+            && is_no_difference(&self.new_tokens, &other.new_tokens)
     }
 
     /// Whether the model's own files are the same; where these are not known, whether a backend has loaded the same for a dtype. What backends
@@ -119,9 +130,10 @@ impl Work {
 
     /// Takes in what another row of the same work knows.
     fn learn(&mut self, other: Self) {
-        let Work { case: _, input_shape, timed_samples, model_sha256, artifact_sha256 } = other;
+        let Work { case: _, input_shape, timed_samples, new_tokens, model_sha256, artifact_sha256 } = other;
         self.input_shape = self.input_shape.take().or(input_shape);
         self.timed_samples = self.timed_samples.take().or(timed_samples);
+        self.new_tokens = self.new_tokens.or(new_tokens);
         self.model_sha256 = self.model_sha256.take().or(model_sha256);
         self.artifact_sha256 = self.artifact_sha256.take().or(artifact_sha256);
     }
@@ -190,6 +202,8 @@ mod tests {
         }
         let on_samples = Work { timed_samples: Some("texts 12".into()), ..one.clone() };
         assert!(!on_samples.is_same(&Work { timed_samples: Some("texts 34".into()), ..one.clone() }));
+        let decoding = |new_tokens| Work { new_tokens, ..one.clone() };
+        assert!(!decoding(Some(32)).is_same(&decoding(Some(1024))) && decoding(Some(32)).is_same(&decoding(None)));
         let case = Case { backend: "tch".into(), ..one.case.clone() };
         assert!(!one.is_same(&Work { case, ..one.clone() }));
         // What a backend makes of one file may change with the program.

@@ -16,6 +16,10 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
         return Figure::with_change(NAME, Better::Higher, pixels.len(), means, MeanIou::of);
     }
     let Some((original, (of_original, _))) = original else { return Vec::new() };
+    // Outputs of other widths may be kept of other samples.
+    if own.outputs.len() != original.outputs.len() {
+        return Vec::new();
+    }
     let same_pixels = |(own, original): &(&Vec<f32>, &Vec<f32>)| {
         own.len() / form.planes().max(1) == original.len() / of_original.planes().max(1)
     };

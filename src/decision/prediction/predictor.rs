@@ -188,7 +188,8 @@ impl<'a> Predictor<'a> {
         if is_enough(&rows.own) {
             return Ok((rows, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
         }
-        let has_peaks = |site: &Site| self.lessons.peaks.contains_key(site);
+        // Peaks are those of the processor: of another device they say nothing.
+        let has_peaks = |site: &Site| subject.runtime.device == "cpu" && self.lessons.peaks.contains_key(site);
         let elsewhere: Vec<&Example> = all.iter().copied().filter(|it| has_peaks(&it.site)).collect();
         let elsewhere = of_phase(&elsewhere);
         if has_peaks(site) && elsewhere.own.iter().any(|it| it.site != *site) && is_enough(&elsewhere.own) {
@@ -269,11 +270,12 @@ impl<'a> Predictor<'a> {
         };
         let key = (subject.runtime.clone(), site.clone(), basis, quantity);
         let (mut misses, of_sizes, mut power) = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
-        if basis == Basis::OtherModels && quantity == Quantity::Time && !subject.is_packaged {
+        let is_of_others = matches!(basis, Basis::OtherModels | Basis::OtherMachines);
+        if is_of_others && quantity == Quantity::Time && !subject.is_packaged {
             let of_others: Vec<Miss> = misses.iter().filter(|miss| !miss.is_packaged).cloned().collect();
             let units: BTreeSet<&String> = of_others.iter().map(|miss| &miss.unit).collect();
             if units.len() < LEAST_UNITS {
-                power = WIDER_FOR_OTHERS;
+                power *= WIDER_FOR_OTHERS;
             } else {
                 misses = of_others;
             }

@@ -1,5 +1,6 @@
 //! Variants of a model `m`: which rows there are, and which one is recommended.
 
+mod filters;
 mod runs;
 mod shown;
 

@@ -31,6 +31,10 @@ fn limits_are_of_all_runs_of_a_case_and_memory_of_the_one_that_took_most() {
     let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
     assert!(near(record.latency_p99_ms, 4.0) && near(record.latency_p99_upper_ms, 8.0), "{record:?}");
     assert_eq!(record.memory_mb, Some(70.0));
+    // A run whose calls scatter too much for a bound takes it away, and one that was not watched takes no memory away.
+    let unbounded = Record { latency_p99_upper_ms: None, memory_kind: None, ..run(3, 40.0, 900.0) };
+    let record = pooled(vec![run(1, 2.0, 70.0), unbounded]).record;
+    assert_eq!((record.latency_p99_upper_ms, record.memory_mb), (None, Some(70.0)));
 }
 
 #[test]
@@ -199,6 +203,24 @@ fn the_times_of_two_sizes_are_not_pooled() {
     let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();
     let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
     assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
+}
+
+#[test]
+fn runs_of_several_processes_decide_beside_others_of_one() {
+    let several = |record: Record, ms: f64| Record {
+        processes: Some(5),
+        latency_p50_interval_lower_ms: Some(0.999 * ms),
+        latency_p50_interval_upper_ms: Some(1.001 * ms),
+        confidence_level: Some(0.95),
+        ..at_commit("c0ffee", in_run(2, record))
+    };
+    let once = |record: Record| at_commit("c0ffee", in_run(1, record));
+    let other = || measured("original", "tch", 10.0, 2.2, SAME);
+    let slow = once(measured("original", "candle", 10.0, 9.0, SAME));
+    let open = |records: Vec<Record>| advise(&records, &[], &Options::new("m")).unwrap().remove(0).is_undecided;
+    assert!(open(vec![once(original()), once(other()), slow.clone()]));
+    let twice = vec![once(original()), once(other()), slow, several(original(), 2.0), several(other(), 2.2)];
+    assert!(!open(twice));
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub struct ArmCase {
     /// The backend and the version of its library, if it was loaded; older executables do not say it.
     #[serde(default)]
     pub library: Option<String>,
+    /// The SHA-256 of all files that it can be loaded from; older executables do not say it.
+    #[serde(default)]
+    pub files_sha256: Option<String>,
 }
 
 /// How an arm is started: `inferbench arm time JOB` with these variables.

@@ -173,7 +173,9 @@ impl EndedWorker {
             (None, Some(code)) => format!("the process ended with exit code {code}"),
             (None, None) => "the process ended".into(),
         };
-        if self.ran_out_of_memory {
+        // The kernel counts what it ends of all programs; it does so by this signal.
+        let is_killed = ending_signal(self.status).is_some_and(|(_, name)| name == "SIGKILL");
+        if is_killed && self.ran_out_of_memory {
             return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
         }
         let last = &self.last_words;

@@ -2,7 +2,7 @@
 
 use super::boxes::{boxes, labelled_boxes};
 use super::vocabulary::Vocabulary;
-use crate::definition::{CaseFailure, Judge, Model, is_embedding};
+use crate::definition::{CaseFailure, Judge, Model, Phase, is_embedding};
 use crate::fixture::{HostTensor, Label, Sample};
 use crate::run_data::{Judged, Transcript};
 
@@ -41,7 +41,7 @@ pub fn add(
                 right.iter_mut().for_each(|right| right.extend(labels.clone()));
             }
         }
-        Judge::Speech => match vocabulary.greedy(outputs) {
+        Judge::Speech => match vocabulary.greedy(&model.output_names(Phase::Forward), outputs) {
             Some(rows) => add_transcripts(judged, vocabulary, rows, batch),
             None => {
                 let has_labels = batch.iter().any(|sample| sample.label.is_some());

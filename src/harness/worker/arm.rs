@@ -11,7 +11,7 @@ use super::loaded_case::{LoadedCase, Worker};
 use crate::compare::SliceLength;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WARM_UP, WorkItem};
-use crate::machine::processes::end_with_parent;
+use crate::machine::processes::{end_with_parent, resume_workers, suspend_workers};
 use crate::machine::{
     confine_process, confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times,
 };
@@ -46,6 +46,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>, load_on: &[usize]) -> Res
         answer(&ArmAnswer::Loaded)?;
         let Some(line) = lines.next() else { return Ok(()) };
         let line = line?;
+        resume_workers();
         ensure!(line == WARM_UP, "an arm that waits for its warm-up was told {line:?}");
         confine_process(&job.processors)?;
     }
@@ -56,6 +57,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>, load_on: &[usize]) -> Res
     answer(&ArmAnswer::Ready(ArmReady { call_ns: arm.call_ns, affinities: thread_affinities() }))?;
     for line in lines {
         let line = line?;
+        resume_workers();
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
         match unwinding(|| arm.slice(length)) {
@@ -68,6 +70,8 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>, load_on: &[usize]) -> Res
 
 /// Prints an answer on a line of its own, even if a library has left a line open.
 fn answer(answer: &ArmAnswer) -> Result<()> {
+    // The driver stops this process, and not those that compute for it.
+    suspend_workers();
     let line = format!("\n{}\n", answer.to_line()?);
     let mut out = stdout().lock();
     out.write_all(line.as_bytes())?;

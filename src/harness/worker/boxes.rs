@@ -7,7 +7,8 @@ use crate::run_data::FoundBox;
 /// The most boxes that are kept of a picture.
 const MOST_BOXES: usize = 100;
 /// Parts of the names of families whose classes have a score each and no class for "no object": RT-DETR and its relatives.
-const INDEPENDENT_SCORES: [&str; 6] = ["rt-detr", "rt_detr", "rtdetr", "deformable", "conditional", "d-fine"];
+const INDEPENDENT_SCORES: [&str; 10] =
+    ["rt-detr", "rt_detr", "rtdetr", "deformable", "conditional", "d-fine", "d_fine", "dfine", "dab-detr", "dab_detr"];
 
 /// The boxes of each sample. Returns `None` if the outputs are of another kind.
 ///
@@ -17,16 +18,17 @@ pub fn boxes(model: &Model, outputs: &[HostTensor]) -> Option<Vec<Vec<FoundBox>>
     let (boxes_place, form) = form_of_boxes(&model.output_names(Phase::Forward), outputs)?;
     let boxes = outputs[boxes_place].to_f64();
     let [batch, count, _] = outputs[boxes_place].shape[..] else { return None };
-    let (scores, classes): (Vec<f64>, Vec<i64>) = match form {
+    // The scores and classes of each box.
+    let answers: Vec<Vec<(f64, i64)>> = match form {
         Form::Listed { scores, classes } => {
-            let classes = outputs[classes].to_f64().into_iter().map(|class| class as i64).collect();
-            (outputs[scores].to_f64(), classes)
+            let classes = outputs[classes].to_f64().into_iter().map(|class| class as i64);
+            outputs[scores].to_f64().into_iter().zip(classes).map(|answer| vec![answer]).collect()
         }
         Form::Centred { logits } => {
             let is_independent = INDEPENDENT_SCORES.iter().any(|name| model.family.to_lowercase().contains(name));
             let width = outputs[logits].shape[2];
-            let best = |row: &[f64]| if is_independent { best_independent(row) } else { best_of_softmax(row) };
-            outputs[logits].to_f64().chunks_exact(width).map(best).unzip()
+            let of_box = |row: &[f64]| if is_independent { independent(row) } else { vec![best_of_softmax(row)] };
+            outputs[logits].to_f64().chunks_exact(width).map(of_box).collect()
         }
     };
     let corners = |place: usize| {
@@ -35,10 +37,9 @@ pub fn boxes(model: &Model, outputs: &[HostTensor]) -> Option<Vec<Vec<FoundBox>>
         (if is_centred { corners_of_centred(sides) } else { sides }).map(|side| side as f32)
     };
     let of_sample = |sample: usize| {
-        let found = (sample * count..(sample + 1) * count).map(|place| FoundBox {
-            corners: corners(place),
-            class: classes[place],
-            score: scores[place] as f32,
+        let found = (sample * count..(sample + 1) * count).flat_map(|place| {
+            let corners = corners(place);
+            answers[place].iter().map(move |&(score, class)| FoundBox { corners, class, score: score as f32 })
         });
         let is_finite = |it: &FoundBox| it.score.is_finite() && it.corners.iter().all(|side| side.is_finite());
         let mut found: Vec<FoundBox> = found.filter(is_finite).collect();
@@ -73,7 +74,10 @@ fn form_of_boxes(names: &[String], outputs: &[HostTensor]) -> Option<(usize, For
         let all: Vec<usize> = (0..outputs.len()).filter(fits).collect();
         all.iter().copied().find(|&place| name(place).contains(word)).or(all.first().copied())
     };
-    if let Some(logits) = find(3, Some(false), "logits").filter(|&place| outputs[place].shape[2] > 1) {
+    // Scores of each class that are no logits belong to corners, and to one of several orders of classes.
+    let is_called = |place: usize| names.is_empty() || name(place).contains("logit");
+    let logits = find(3, Some(false), "logit").filter(|&place| is_called(place) && outputs[place].shape[2] > 1);
+    if let Some(logits) = logits {
         return Some((boxes, Form::Centred { logits }));
     }
     let (scores, classes) = (find(2, Some(false), "score")?, find(2, None, "label")?);
@@ -88,9 +92,9 @@ fn best_of_softmax(row: &[f64]) -> (f64, i64) {
     ((logit - largest).exp() / sum, class)
 }
 
-fn best_independent(row: &[f64]) -> (f64, i64) {
-    let (logit, class) = best(row);
-    (1.0 / (1.0 + (-logit).exp()), class)
+/// The probability of each class. A box may be of several.
+fn independent(row: &[f64]) -> Vec<(f64, i64)> {
+    row.iter().zip(0..).map(|(logit, class)| (1.0 / (1.0 + (-logit).exp()), class)).collect()
 }
 
 /// The largest number, and its place.
@@ -144,5 +148,9 @@ mod tests {
         let classes = HostTensor { shape: vec![1, 2], data: TensorData::I64(vec![5, 6]) };
         let listed = [centred, classes, floats(&[1, 2], &[0.5, 0.25])];
         let Some((0, Form::Listed { scores: 2, classes: 1 })) = form_of_boxes(&names, &listed) else { panic!() };
+        assert_eq!(independent(&[0.0, f64::INFINITY]), [(0.5, 0), (1.0, 1)]);
+        let names = ["boxes", "scores"].map(str::to_owned);
+        let of_classes = floats(&[1, 2, 3], &[0.1; 6]);
+        assert!(form_of_boxes(&names, &[listed[0].clone(), of_classes]).is_none());
     }
 }

@@ -17,6 +17,8 @@ use crate::run_data::{Evaluation, Event, Judged, RunFolder, places_of_largest};
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
 const KEPT_AT_LEAST: usize = 64;
+/// However few samples these are, no more numbers than these are kept: 128 MB.
+const MOST_NUMBERS: usize = 32 << 20;
 /// Samples that a calibration takes at most.
 const MOST_CALIBRATING: usize = 100;
 /// How often a worker says how far it is: to the user, and to the supervisor that it is alive.
@@ -159,12 +161,18 @@ impl Judging<'_> {
         Ok(())
     }
 
-    /// The output that is compared with the original's: the one at `place`, or else the first that is of numbers per sample.
+    /// The output that is compared with the original's: the one at `place`, or else the first of scores per class by its name, or else
+    /// the first that is of numbers per sample.
     fn output(&self, outputs: &[HostTensor], place: Option<usize>) -> Result<Output, CaseFailure> {
         let has_labels = self.has_class_labels();
         let is_evaluated =
             |output: &HostTensor| self.is_of_samples(output) && (!has_labels || output.has_list_per_sample());
-        let Some(place) = place.or_else(|| outputs.iter().position(is_evaluated)) else {
+        let is_of_scores = |&place: &usize| {
+            self.names.get(place).is_some_and(|name| is_scores(name)) && outputs[place].has_list_per_sample()
+        };
+        let of_scores = || (0..outputs.len()).filter(is_of_scores).find(|&place| is_evaluated(&outputs[place]));
+        let first = || outputs.iter().position(is_evaluated);
+        let Some(place) = place.or_else(of_scores).or_else(first) else {
             let what = if has_labels { "a score per class" } else { "floating-point numbers" };
             let shapes = answers::shapes(outputs);
             return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
@@ -249,7 +257,9 @@ pub fn ranges_over_samples(
 
 /// Of how many samples the outputs of one are kept.
 fn kept_every(width: usize, samples_in_all: usize) -> usize {
-    samples_in_all.div_ceil((KEPT_NUMBERS / width.max(1)).max(KEPT_AT_LEAST))
+    let width = width.max(1);
+    let at_least = KEPT_AT_LEAST.min((MOST_NUMBERS / width).max(2));
+    samples_in_all.div_ceil((KEPT_NUMBERS / width).max(at_least))
 }
 
 fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_in_all: usize) {
@@ -304,6 +314,12 @@ mod tests {
         assert_eq!(ranges([f32::NEG_INFINITY, 2.0]).unwrap(), BTreeMap::from([("x".to_owned(), [1.0; 2])]));
         assert_eq!(ranges([-3.0, 2.0]).unwrap()["sum"], [-3.0, 2.0]);
         assert!(ranges([f32::NAN, 2.0]).unwrap_err().message.contains("\"sum\" of the graph is NaN"));
+    }
+
+    #[test]
+    fn wide_outputs_are_kept_of_fewer_samples() {
+        let kept = |width: usize| 450_usize.div_ceil(kept_every(width, 450));
+        assert_eq!([10, 65_536, 128 * 50_257, 1 << 30].map(kept), [450, 57, 5, 2]);
     }
 
     #[test]

@@ -23,6 +23,12 @@ pub fn count(model: &Model, samples: &Samples) -> usize {
     if is_few { samples.len().min(MOST_SEEDED) } else { samples.len() }
 }
 
+/// How many tokens can be made after a prompt.
+fn positions_left(model: &Model, sequence_length: Option<usize>) -> usize {
+    let positions = model.generation.as_ref().and_then(|it| it.positions).unwrap_or(usize::MAX);
+    positions.saturating_sub(model.prompt_positions(sequence_length).unwrap_or(0)).max(1)
+}
+
 /// A batch of the model's inputs; if there are too few samples, it is filled up with what it begins with.
 ///
 /// # Errors
@@ -67,7 +73,8 @@ impl Following {
             (Judge::Text, labels) => labels.min(MOST_TOKENS),
             // Of what is no speech there may be no end.
             (_, 0) => steps.min(MOST_UNKNOWN),
-            _ => steps.min(MOST_TOKENS),
+            // Speech ends by itself, or where there are no positions any more.
+            _ => MOST_TOKENS.min(positions_left(model, case.sequence_length)),
         };
         let (judge, batch_size) = (model.judged_by(), case.batch_size);
         let samples = count(model, samples);

@@ -144,6 +144,13 @@ fn beside_mask(
             classes - 1
         )));
     }
+    // Many files have 255 for the pixels of the only class. Then none of them would count.
+    let has = |wanted: f64| label.contains(&wanted);
+    if matches!(form, MaskForm::Above(_)) && has(255.0) && !has(1.0) {
+        return Err(CaseFailure::unsupported(
+            "the mask of a sample has 255 and no 1: pixels of 255 do not count, so write 1 for the pixels of the class",
+        ));
+    }
     let (from, to) = (size(output), size(map));
     let pixels = from[0] * from[1];
     if form == MaskForm::Class {

@@ -36,6 +36,7 @@ use self::loaded_case::{LoadedCase, Worker};
 use super::protocol::{Job, Purpose, WorkItem};
 use crate::definition::{Case, CaseFailure, Effort, Status};
 use crate::exit_codes;
+use crate::machine::ProcessorTime;
 use crate::machine::processes::end_with_parent;
 use crate::measurement::{self, LoggedSamples, SampleLog, unwinding};
 use crate::run_data::files::read_json;
@@ -50,6 +51,8 @@ pub fn run(job_path: &Path) -> u8 {
 fn do_job(path: &Path) -> Result<()> {
     let job = read_json::<Job>(path)?;
     end_with_parent();
+    // Which processors it may use is read before a library binds this thread to one of them.
+    let _ = ProcessorTime::now();
     let mut worker = Worker::new(&job);
     let mut items = job.work.iter().enumerate();
     match job.purpose {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::boxes::best;
-use crate::definition::{Model, Origin};
+use crate::definition::{Model, Origin, is_scores};
 use crate::fixture::HostTensor;
 use crate::gguf::Header;
 use crate::run_data::{Transcript, files};
@@ -73,10 +73,13 @@ impl Vocabulary {
     }
 
     /// What is said by logits `[batch, frames, tokens]`: the likeliest token of each frame, those in a row that are the same
-    /// once, without blanks (Graves et al. 2006, "Connectionist temporal classification"). Returns `None` if no output has
-    /// this shape.
-    pub fn greedy(&self, outputs: &[HostTensor]) -> Option<Vec<Transcript>> {
-        let logits = outputs.iter().find(|output| output.shape.len() == 3 && !output.is_integer())?;
+    /// once, without blanks (Graves et al. 2006, "Connectionist temporal classification"). They are the output that is called so, or else
+    /// the first. Returns `None` if no output has this shape.
+    pub fn greedy(&self, names: &[String], outputs: &[HostTensor]) -> Option<Vec<Transcript>> {
+        let fits = |&place: &usize| outputs[place].shape.len() == 3 && !outputs[place].is_integer();
+        let places = || (0..outputs.len()).filter(fits);
+        let named = places().find(|&place| names.get(place).is_some_and(|name| is_scores(name)));
+        let logits = &outputs[named.or_else(|| places().next())?];
         let [batch, frames, width] = logits.shape[..] else { return None };
         let likeliest: Vec<i64> = logits.to_f64().chunks_exact(width.max(1)).map(|row| best(row).1).collect();
         let transcript = |sample: usize| {
@@ -113,7 +116,9 @@ mod tests {
         let frames = [0, 3, 3, 0, 3, 2, 2, 1, 4, 0];
         let mut values = vec![0.0; frames.len() * 5];
         frames.iter().enumerate().for_each(|(frame, token)| values[frame * 5 + token] = 1.0);
-        let said = vocabulary.greedy(&[floats(&[1, frames.len(), 5], &values)]).unwrap();
+        let hidden = floats(&[1, 2, 8], &[1.0; 16]);
+        let names = ["hidden", "logits"].map(str::to_owned);
+        let said = vocabulary.greedy(&names, &[hidden, floats(&[1, frames.len(), 5], &values)]).unwrap();
         assert_eq!(said[0].tokens, [3, 3, 2, 1, 4]);
         assert_eq!(said[0].words.as_deref(), Some(&["AA".to_owned(), "B".to_owned()][..]));
         assert_eq!(Vocabulary::default().transcript(&[5, 6]).words, None);

@@ -21,7 +21,7 @@ use crate::definition::Status;
 pub use terms::{Condition, Figure, RecordColumn, SHORT_NAMES};
 
 /// Columns that say what was measured and where: a figure over rows that differ in them is of different work.
-const WORK: [&str; 14] = [
+const WORK: [&str; 16] = [
     "model",
     "model_sha256",
     "variant",
@@ -32,6 +32,8 @@ const WORK: [&str; 14] = [
     "batch_size",
     "sequence_length",
     "input_shape",
+    "new_tokens",
+    "timed_samples",
     "boundary",
     "timed_on",
     "threads",

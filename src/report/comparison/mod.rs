@@ -40,7 +40,14 @@ pub fn checks(comparison: &Comparison, columns: &[String]) -> Checks {
         outcome: Outcome::Undecided,
         message: refusal(refused),
     };
+    let of_unread = |id: &String| Check {
+        case_id: id.clone(),
+        latency_ms: None,
+        outcome: Outcome::Undecided,
+        message: "its measurement cannot be read".into(),
+    };
     let cases = comparison.cases.iter().map(of_case).chain(comparison.refused.iter().map(of_pair));
+    let cases = cases.chain(comparison.unread.iter().map(of_unread));
     let title = format!("compare {} {}", comparison.base.name, comparison.candidate.name);
     let checks = cases.chain(comparison.rates.iter().map(check_of_rate)).collect();
     // The comment has a heading of its own.
@@ -152,6 +159,7 @@ mod tests {
                 candidate_noise: if batch_size == 8 { Noise::assumed() } else { noise },
                 verdict,
                 is_small_change: batch_size == 4,
+                open_because: None,
             };
             ComparedCase {
                 id: case.to_string(),
@@ -233,6 +241,7 @@ mod tests {
             }],
             disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
+            unread: Vec::new(),
             is_left_out: true,
         }
     }

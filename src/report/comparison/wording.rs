@@ -162,7 +162,8 @@ pub fn outcome(comparison: &Comparison, case: &ComparedCase) -> (Outcome, String
     match &case.latency {
         Some(latency) if latency.verdict == Verdict::CannotSay => {
             let tolerance = short_percent(comparison.tolerance);
-            let open = format!("a slow-down of more than {tolerance} is neither shown nor excluded");
+            let usual = || format!("a slow-down of more than {tolerance} is neither shown nor excluded");
+            let open = latency.open_because.map_or_else(usual, str::to_owned);
             (Outcome::Undecided, format!("{}: {open}", size(latency)))
         }
         Some(_) => (Outcome::Passed, String::new()),

@@ -92,7 +92,9 @@ impl<'a> Gatherer<'a> {
             for replaced in self.works.replaced_by(place) {
                 host.measured.remove(&replaced);
             }
-            let before = host.measured.insert(place, measured).and_then(|before| before.log_ms);
+            // Other threads, or another library, are no change of the machine.
+            let before = host.measured.insert(place, measured).filter(|it| it.conditions == measured.conditions);
+            let before = before.and_then(|before| before.log_ms);
             let step = measured.log_ms.zip(before).map(|(now, before)| now - before);
             steps.entry(&record.host_id).or_default().extend(step);
             let of_configuration = configurations.entry((host_place, id.group, id.function)).or_default();
@@ -249,11 +251,13 @@ impl<'a> Gatherer<'a> {
         let logs: Vec<f64> = known.iter().filter_map(|it| it.log_ms).collect();
         let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(*it), b.max(*it)));
         let mean = |of: fn(&Measured) -> Option<f64>| {
-            let logs: Vec<f64> = known.iter().filter_map(|it| of(it).filter(|it| *it > 0.0)).map(f64::ln).collect();
+            // A machine may cost nothing.
+            let logs: Vec<f64> = known.iter().filter_map(|it| of(it).filter(|it| *it >= 0.0)).map(f64::ln).collect();
             (!logs.is_empty()).then(|| geometric_mean(&logs))
         };
         FleetCell {
             machines: logs.len(),
+            failed: if logs.is_empty() { 0 } else { known.len() - logs.len() },
             latency_p50_ms: (!logs.is_empty()).then(|| geometric_mean(&logs)),
             spread: (logs.len() > 1).then(|| (most - least).exp()),
             kwh_per_million: mean(|it| it.kwh_per_million),
@@ -384,6 +388,7 @@ fn agreement(((model, configuration), levels): (&(String, String), &BTreeMap<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::tests::{record, run_of};
     use crate::run_data::{Calibration, Peaks, Probe};
 
     #[test]
@@ -404,5 +409,25 @@ mod tests {
             host.learn(&Node { calibrations, ..Node::default() });
         }
         assert_eq!(products(&host), [300.0, 300.0]);
+    }
+
+    #[test]
+    fn the_trend_of_a_machine_is_that_of_equal_conditions_and_a_cell_says_how_many_failed() {
+        let (price, noise) = (|_: &Record| Some(0.0), |_: &str| Noise::assumed());
+        let mut gatherer = Gatherer::new(&price, &noise);
+        let of = |host: &str, threads, ms: Option<f64>| Record {
+            host_id: host.into(),
+            threads: Some(threads),
+            status: if ms.is_some() { Status::Ok } else { Status::OutOfMemory },
+            ..record("m", "ort", 1, ms)
+        };
+        for (day, threads, ms) in [(0, 8, 30.0), (1, 1, 190.0), (2, 1, 380.0)] {
+            gatherer.add(&run_of(day, vec![of("a", threads, Some(ms))]));
+        }
+        gatherer.add(&run_of(3, vec![of("b", 1, None)]));
+        let cell = gatherer.cell(0, &[0, 1]);
+        assert_eq!((cell.machines, cell.failed, cell.price_per_million), (1, 1, Some(0.0)));
+        assert_eq!(gatherer.hosts[0].trend.len(), 3);
+        assert!((gatherer.hosts[0].trend[2] - 2.0).abs() < 1e-12, "{:?}", gatherer.hosts[0].trend);
     }
 }

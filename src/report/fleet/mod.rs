@@ -119,6 +119,9 @@ pub struct FleetCell {
     /// Machines with a right measurement.
     #[serde(skip_serializing_if = "is_none")]
     pub machines: usize,
+    /// Machines that were asked for the case and have no figure, if others have one.
+    #[serde(skip_serializing_if = "is_none")]
+    pub failed: usize,
     /// Their geometric mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_p50_ms: Option<f64>,

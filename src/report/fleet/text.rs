@@ -58,7 +58,9 @@ impl Fleet {
         let spread = cell.spread.map(|spread| format!("(×{spread:.2})"));
         let price = cell.price_per_million.map(|price| format!("{} {}/M", three_digits_of_any(price), self.currency));
         let energy = cell.kwh_per_million.map(|energy| format!("{} kWh/M", three_digits_of_any(energy)));
-        let details: Vec<String> = [spread, price, energy].into_iter().flatten().collect();
+        let asked = cell.failed + cell.machines;
+        let failed = (cell.failed > 0).then(|| format!("({} of {asked} without a figure)", cell.failed));
+        let details: Vec<String> = [spread, failed, price, energy].into_iter().flatten().collect();
         let shown = Cell::from(format!("{mark}{}", latency(ms)));
         if details.is_empty() { shown } else { shown.detail(details.join(" ")) }
     }

@@ -33,11 +33,24 @@ pub fn check_of_rate(change: &RateChange) -> Check {
     Check { case_id: change.case_id.clone(), latency_ms: None, outcome, message }
 }
 
-/// The rates of two load tests for continuous integration.
-pub fn checks_of_rates(title: &str, changes: &[RateChange]) -> Checks {
-    let verdict =
-        lower_rates(changes).map_or_else(|| "no regression".to_owned(), |lower| format!("regression: {lower}"));
-    let suite = CheckSuite { name: title.to_owned(), checks: changes.iter().map(check_of_rate).collect() };
+/// The rates of two load tests for continuous integration. `lost` are searches that found a rate only in the base.
+pub fn checks_of_rates(title: &str, changes: &[RateChange], lost: &[&LoadResult]) -> Checks {
+    let verdict = match lower_rates(changes) {
+        Some(lower) => format!("regression: {lower}"),
+        None if lost.is_empty() => "no regression".to_owned(),
+        None => format!("undecided: {}", plural(lost.len(), "lost search", "lost searches")),
+    };
+    let of_lost = |row: &&LoadResult| Check {
+        case_id: row.case_id.clone(),
+        latency_ms: None,
+        outcome: Outcome::Undecided,
+        message: format!(
+            "highest rate of {}: only the base's search found one",
+            split(row.instances, row.threads, row.callers)
+        ),
+    };
+    let checks = changes.iter().map(check_of_rate).chain(lost.iter().map(of_lost)).collect();
+    let suite = CheckSuite { name: title.to_owned(), checks };
     Checks { title: title.to_owned(), verdict, suites: vec![suite], details: rates(changes).markdown() }
 }
 

@@ -235,6 +235,8 @@ pub struct CurvePoint {
     /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several; or the name of a server.
     pub split: String,
     pub is_knee: bool,
+    /// Whether a server has answered, and no backend of this program.
+    pub is_server: bool,
 }
 
 /// The curve of each case's newest load test with several rates, by the machines and the ids of the cases; `runs` are the oldest first.
@@ -259,6 +261,7 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<(String, String),
                 tokens_per_s: row.output_tokens_per_s,
                 split,
                 is_knee: row.is_knee,
+                is_server: row.url.is_some(),
             };
             of_run.entry((row.host_id, row.case_id)).or_default().push(point);
         }

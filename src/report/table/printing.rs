@@ -83,8 +83,8 @@ impl Table {
     /// The header and the rows with this delimiter, quoted where a cell needs it (RFC 4180), without marks and footnotes.
     pub fn separated(&self, delimiter: u8) -> String {
         let mut writer = csv::WriterBuilder::new().delimiter(delimiter).flexible(true).from_writer(Vec::new());
-        let header: Vec<&str> = self.columns.iter().map(|column| column.header.as_str()).collect();
-        let rows = self.rows.iter().map(|row| row.cells.iter().map(|cell| cell.text.as_str()).collect());
+        let header: Vec<String> = self.columns.iter().map(|column| column.header.clone()).collect();
+        let rows = self.rows.iter().map(|row| row.cells.iter().map(|cell| escape::spreadsheet(&cell.text)).collect());
         for record in std::iter::once(header).chain(rows) {
             // Memory takes any record of any length.
             let _ = writer.write_record(record);

@@ -265,6 +265,29 @@ fn intervals_for_networks_of_others_are_wider_until_such_networks_show_how_far_p
     assert!(others < 1.5 * own, "{others} is not near {own}");
 }
 
+#[test]
+fn the_peaks_of_a_processor_say_nothing_of_a_gpu_elsewhere() {
+    let elsewhere = Site { host_id: "other".into(), threads: Some(1) };
+    let predicted = |device: &str, is_packaged: bool| {
+        let on = |it: Record| {
+            let record = Record { device: device.into(), ..it };
+            Record { case_id: record.case().to_string(), ..record }
+        };
+        let mut lessons = of(&networks(4).into_iter().map(on).collect::<Vec<_>>());
+        let peaks = Peaks { product_gflops_per_second: GFLOPS / 4.0, ..lessons.peaks[&site()].clone() };
+        lessons.peaks.insert(elsewhere.clone(), peaks);
+        let mut asked = super::Subject { is_packaged, ..asked("Conv Relu") };
+        asked.runtime.device = device.into();
+        asked.work.case.device = device.into();
+        Predictor::new(&lessons).predict(&asked, &elsewhere).ok().map(|it| (it.basis, it.latency_ms))
+    };
+    let (basis, latency) = predicted("cpu", true).unwrap();
+    let (_, of_others) = predicted("cpu", false).unwrap();
+    assert_eq!(basis, Basis::OtherMachines);
+    assert!(of_others.upper > 1.5 * latency.upper, "the interval of a network of others is {of_others:?}");
+    assert!(predicted("cuda", true).is_none());
+}
+
 /// A prompt of 32 tokens.
 fn prefill(backend: &str, record: Record) -> Record {
     let rate = 1e3 / record.latency_p50_ms.unwrap();
@@ -294,14 +317,15 @@ fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() 
         let limits = Limits { min_rate, ..Limits::default() };
         let options = Options { goal: Goal::Throughput, limits, ..Options::new("asked") };
         let mut found = advise(&records, &[], &options).unwrap();
-        let mut named = |filter: &CaseFilter| {
-            add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), filter, &options);
+        let mut named = |filter: CaseFilter| {
+            let options = Options { filter, ..options.clone() };
+            add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
             found[0].predicted.iter().map(|it| it.case_id.clone()).collect::<Vec<String>>()
         };
-        let all = named(&CaseFilter::default());
+        let all = named(CaseFilter::default());
         assert!(matches!(&all[..], [id] if id.ends_with("/ort-cpu-f32/1")), "{min_rate:?}: {all:?}");
         // Cases that the user's filter leaves out are not predicted.
-        assert!(named(&CaseFilter { backend: vec!["tch".into()], ..CaseFilter::default() }).is_empty());
+        assert!(named(CaseFilter { backend: vec!["tch".into()], ..CaseFilter::default() }).is_empty());
     }
 }
 
@@ -318,7 +342,7 @@ fn a_case_that_was_measured_is_not_said_to_be_predicted() {
     let options = Options::new("asked");
     let mut found = advise(&records, &[], &options).unwrap();
     assert_eq!(found[0].case_id.as_ref(), Some(&records[0].case_id));
-    add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &CaseFilter::default(), &options);
+    add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
     assert!(found[0].predicted.is_empty(), "{:?}", found[0].predicted);
 }
 

@@ -4,8 +4,9 @@
 
 const NOTHING_RAN = "No case was measured; the compatibility matrix below says why, `inferbench devices` says what would add more.";
 
-// A value that a logarithmic axis can show.
+// A value that a logarithmic axis can show, and one that a linear axis can.
 const positive = (value) => (Number.isFinite(value) && value > 0 ? value : null);
+const finite = (value) => (Number.isFinite(value) ? value : null);
 const withBatch = (one) => `${one.group} · batch ${one.batch_size}`;
 
 // The points of all measured cases, or of those that have a figure.
@@ -81,13 +82,13 @@ const elsewhere = pointsOf((one) => placesOf.get(one.group).get(dotRow(one)) > 1
 
 // A quantity against the latency at the smallest batch size, in a panel for each kind of input that several models have. Calls of
 // different phases do different work and are not compared.
-function fronts(quantity, samplesOf = () => undefined) {
+function fronts(quantity, samplesOf = () => undefined, shown = positive) {
   const smallest = d3.rollup(cases.filter((one) => one.status === "ok"), (same) => d3.min(same, (one) => one.batch_size), (one) => one.group);
   const points = pointsOf((one) => {
-    const [x, y] = [positive(one.latency_p50_ms), positive(quantity(one))];
+    const [x, y] = [positive(one.latency_p50_ms), shown(quantity(one))];
     const parts = [one.modality || "models", samplesOf(one), one.phase === "forward" ? undefined : one.phase];
     const panel = parts.filter(Boolean).join(" · ");
-    return x && y && one.batch_size === smallest.get(one.group) && { panel, x, y, label: one.group };
+    return x && y !== null && one.batch_size === smallest.get(one.group) && { panel, x, y, label: one.group };
   });
   const models = d3.rollup(points, (same) => new Set(same.map((point) => point.label)).size, (point) => point.panel);
   return points.filter((point) => models.get(point.panel) > 1);
@@ -96,7 +97,7 @@ function fronts(quantity, samplesOf = () => undefined) {
 const sizes = fronts((one) => one.model_size_mb);
 const areKnown = (name) => cases.some((one) => one[name] !== undefined);
 const isLabelled = areKnown("accuracy") || !areKnown("output_cosine");
-const answers = fronts((one) => (isLabelled ? 100 * one.accuracy : one.output_cosine), (one) => (isLabelled ? one.data_source : undefined));
+const answers = fronts((one) => (isLabelled ? 100 * one.accuracy : one.output_cosine), (one) => (isLabelled ? one.data_source : undefined), finite);
 const ANSWERS_CAPTION = "against the median time of a call at the smallest batch size, for models with the same kind of input. The line is the " +
   "Pareto front: every point below and to the right of it is";
 
@@ -107,7 +108,7 @@ const trendPoints = d3.sort(payload.trend.filter((point) => timesMeasured.get(po
 
 // The trials of load tests: a case has a curve for each way to divide the processors among sessions.
 const trials = (x, y) => cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
-  case: index, panel: withBatch(one), x: trial[x], y: trial[y], label: trial.is_knee ? `${trial.split}, knee` : trial.split,
+  case: index, panel: withBatch(one), server: trial.is_server, x: trial[x], y: trial[y], label: trial.is_knee ? `${trial.split}, knee` : trial.split,
 })).filter((point) => positive(point.x) && positive(point.y)));
 const loads = trials("ms", "per_s");
 // Requests to language models are answered with tokens.
@@ -143,7 +144,11 @@ const placesById = isTogether ? d3.group(d3.range(cases.length), (index) => case
 const together = () => payload.fleet.compatibility.map(({ model, configuration, machines }) => {
   const levels = d3.sort(Object.entries(machines), ([, count]) => -count);
   const text = levels.map(([level, count]) => `${level} on ${count}`).join(", ");
-  return { cases: placesById.get(`${model}/${configuration}`) ?? [], kind: levels[0][0], text, row: model, column: configuration, reason: text };
+  const indices = placesById.get(`${model}/${configuration}`) ?? [];
+  // Where nothing ran, the cell has the colour of the reason if there is only one.
+  const statuses = [...new Set(indices.map((index) => cases[index].status))];
+  const kind = levels[0][0] === "none" && statuses.length === 1 && statuses[0] !== "ok" ? statuses[0] : levels[0][0];
+  return { cases: indices, kind, text, row: model, column: configuration, reason: text };
 });
 
 const cells = isTogether ? together() : payload.matrix.map((cell) => {

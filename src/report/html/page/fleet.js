@@ -27,7 +27,7 @@ function matrixSection() {
     if (value === undefined) return make("td", { class: "number quiet" }, found.status ?? "");
     // What costs nothing is the best, and nothing is a multiple of it.
     const ratio = best === undefined || value === best ? 1 : value / best;
-    const detail = ratio === 1 || best === 0 ? "" : ` ×${ratio.toFixed(2)}`;
+    const detail = (ratio === 1 || best === 0 ? "" : ` ×${ratio.toFixed(2)}`) + (found.failed ? ` (${found.failed} without a figure)` : "");
     const title = found.machines > 1 ? `${found.machines} machines, slowest ÷ fastest ${found.spread.toFixed(2)}` : undefined;
     return make("td", { class: best !== undefined && ratio === 1 ? "number best" : "number", title }, quantity.text(value), make("span", { class: "quiet" }, detail));
   };

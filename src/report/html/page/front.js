@@ -47,7 +47,7 @@ function cloud(chart, points, width) {
       ...labelMarks(points, front, isLog, width),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
-        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
+        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${point.server ? "server" : seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
       })),
     ],
   });

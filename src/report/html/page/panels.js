@@ -14,6 +14,8 @@ function byPanel(chart) {
 const CASE_COLUMNS = ["case", "model", "backend", "device", "dtype", "machine", "batch_size"];
 const caseCells = (point) => {
   const one = cases[point.case];
+  // What a server has answered is no figure of the case beside which it is shown.
+  if (point.server) return [point.label, one.group, "server", "", "", one.machine, one.batch_size];
   return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size];
 };
 

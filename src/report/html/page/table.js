@@ -69,7 +69,7 @@ function tableSection() {
   }));
   const node = make("section", { id: "cases" },
     make("div", { class: "head" }, make("h2", {}, "All cases"), make("div", { class: "tools" }, chooser, copyButton)),
-    make("p", { class: "caption" }, "The fastest of the same work is bold; a percentile in parentheses has too few calls for a 99 % bound. Click a header to sort by its column."),
+    make("p", { class: "caption" }, "The fastest of the same work is bold; a percentile in parentheses has too few calls for a 99 % bound. Click a header to sort by its column." + payload.note),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), body)), more);
   return { node, update };
 }
