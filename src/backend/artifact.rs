@@ -25,6 +25,9 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
             Format::TorchScript,
         ) => Some("this variant is made from ONNX graphs, and there is no TorchScript of it"),
         (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
+        (Origin::Files { .. }, Format::TorchScript) if model.generation.is_some() => {
+            Some("language models of files are run from their ONNX graphs")
+        }
         (Origin::Files { torchscript, .. }, Format::TorchScript)
             if torchscript.as_ref().is_none_or(|file| file.extension() != Some("pt".as_ref())) =>
         {

@@ -24,7 +24,8 @@ use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::backend::runtime::{Runtime, output_of_bytes};
 use crate::definition::{CaseFailure, Dtype, ElementType, Model, Part, Status, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
-use crate::onnx::MASKS;
+use crate::onnx::proto::{AttributeProto, NodeProto};
+use crate::onnx::{MASKS, Source};
 use crate::run_data::OperatorCall;
 
 pub struct TractBackend;
@@ -114,11 +115,35 @@ struct TractGraph {
 /// The shape of a compiled graph's input; `None` for any length of a cache but 0.
 type Shape = TVec<Option<usize>>;
 
+/// Whether tract computes something else: it reads recurrences forward and with the usual functions, whatever the node says.
+fn is_misread(node: &NodeProto) -> bool {
+    let usual: &[&[u8]] = match node.op_type.as_str() {
+        "LSTM" => &[b"Sigmoid", b"Tanh", b"Tanh"],
+        "GRU" => &[b"Sigmoid", b"Tanh"],
+        "RNN" => &[b"Tanh"],
+        _ => return false,
+    };
+    let attribute = |name: &str| node.attributes.iter().find(|own| own.name == name);
+    let is_other =
+        |own: &AttributeProto| own.strings.iter().zip(usual.iter().cycle()).any(|(own, usual)| own[..] != **usual);
+    attribute("direction").is_some_and(|own| own.s.as_deref() == Some(b"reverse"))
+        || attribute("clip").is_some()
+        || node.int("input_forget").unwrap_or(0) != 0
+        || attribute("activations").is_some_and(is_other)
+}
+
 impl TractGraph {
     fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let narrow = part.inputs.iter().chain(&part.outputs).find(|it| it.dtype == ElementType::Bf16);
         if let Some(TensorSpec { name, .. }) = narrow {
             return Err(CaseFailure::unsupported(format!("{name:?} has the element type bf16, which tract lacks")));
+        }
+        if let Some(NodeProto { op_type, name, .. }) =
+            Source::read(path)?.graph.nodes.iter().find(|node| is_misread(node))
+        {
+            return Err(CaseFailure::unsupported(format!(
+                "tract computes this form of {op_type} wrongly (node {name:?})"
+            )));
         }
         // The file's shapes of intermediate values hold for its own sizes, and the case may have others.
         let reader = tract_onnx::onnx().with_ignore_value_info(true);

@@ -59,6 +59,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
     ensure!(!candidates.is_empty(), none());
     let chosen = again(paths, &candidates, &effort)?;
     ensure!(!chosen.is_empty(), none());
+    let _lock = harness::keep_others_out(paths)?;
     let names: Vec<String> = chosen.iter().map(|it| it.subject.work.case.to_string()).collect();
     eprintln!("measuring again, for {BUDGET:.0} s each: {}", names.join(", "));
     let folder = paths.selftest().with_file_name("anchor");

@@ -98,6 +98,7 @@ mod with_client {
     use crate::definition::DataSource;
     use crate::harness::keep_others_out;
     use crate::history::read_loads;
+    use crate::machine::files::raise_file_limit;
     use crate::paths::Paths;
     use crate::remote::{
         self, Address, Limits, ProtocolName, Reference, Server, USUAL_TOKENS, Wishes, headers_of_file, parse_field,
@@ -125,6 +126,7 @@ mod with_client {
                 _ => bail!("a load test of a server has one batch size and one sequence length"),
             });
         ensure!(selection.model.len() <= 1, "a load test of a server has one model: `--model NAME`");
+        let files = raise_file_limit();
         check_for_server(selection, terms)?;
         let wishes = Wishes {
             protocol: arguments.protocol.as_deref().map(protocol).transpose()?,
@@ -146,6 +148,14 @@ mod with_client {
             has_lengths_file: terms.lengths.is_some(),
         };
         let limits = arguments.limits(terms.concurrency.map(|users| users as usize));
+        // Each has a socket, and four files by which its runtime waits.
+        let needed = 5 * limits.connections as u64 + 64;
+        ensure!(
+            files.is_none_or(|files| needed <= files),
+            "{} connections take about {needed} open files, and {} are allowed: raise the limit (`ulimit -n {needed}`), or lower `--connections`",
+            limits.connections,
+            files.unwrap_or_default()
+        );
         let headers = [
             token(arguments.token.as_deref(), TOKEN)?.into_iter().collect(),
             arguments.headers.as_deref().map(headers_of_file).transpose()?.unwrap_or_default(),

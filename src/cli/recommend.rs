@@ -104,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let history = arguments.history.open(paths.reports())?;
     history.latest()?;
     let (every, metrics) = read(&history, arguments.last)?;
+    arguments.filter.check_names(every.iter())?;
     let passing: Vec<Record> =
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
     ensure!(!passing.is_empty(), "no case passes the filters; without filters all cases of the history count");

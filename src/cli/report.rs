@@ -292,6 +292,7 @@ impl Arguments {
         let empty: Vec<String> = empty.map(|(run, _)| run.folder().join(RESULTS).display().to_string()).collect();
         ensure!(empty.len() < runs.len(), "{} has no row", empty[0]);
         empty.iter().for_each(|file| eprintln!("left out: {file} has no row"));
+        self.filter.check_names(runs.iter().flat_map(|run| &run.records))?;
         for run in &mut runs {
             run.records.retain(|record| self.filter.matches(&record.case()));
         }

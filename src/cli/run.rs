@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::convert::convert_run;
 use super::report::{recommended, resolution, variants_of};
@@ -69,6 +70,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.run_id.is_some() {
         interrupt_with_parent();
     }
+    harness::say_misspelled_variables();
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
     let paths = Paths::find();
@@ -100,7 +102,7 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let reports = finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
     // A full disk or the end of the process may have kept what was measured out of the history.
     if finished.was_complete
-        && let Some(kept) = kept_here(&folder.id(), &reports)
+        && let Some(kept) = kept_here(&folder.id(), &reports, folder.read_manifest()?.finished)
     {
         println!("{:<15}{}", "CSV", kept.join(RESULTS).display());
         return Ok((finished.exit_code, Vec::new()));
@@ -137,10 +139,15 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
 }
 
 /// The folder of a run of this machine in a history. Where another one began in the same second, its name has the machine, too.
-fn kept_here(id: &str, reports: &Path) -> Option<PathBuf> {
+/// What an interruption has left of it does not count.
+fn kept_here(id: &str, reports: &Path, finished: Option<Timestamp>) -> Option<PathBuf> {
     let own = Machine::read().host_id;
     let folders = [id.to_owned(), format!("{id}-{own}")].map(|name| reports.join(name));
-    let is_own = |folder: &PathBuf| Run::in_folder(folder).facts().is_ok_and(|facts| facts.host_id == own);
+    let is_own = |folder: &PathBuf| {
+        let run = Run::in_folder(folder);
+        let is_whole = run.manifest().is_ok_and(|kept| kept.is_some_and(|kept| kept.finished == finished));
+        is_whole && run.facts().is_ok_and(|facts| facts.host_id == own)
+    };
     folders.into_iter().find(|folder| folder.join(RESULTS).is_file() && is_own(folder))
 }
 

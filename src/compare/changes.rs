@@ -84,6 +84,14 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     let is_same = samples.is_some() && samples == samples_after;
     let noticed = |change: Change| Change { effect: Effect::Notice, ..change };
     changes.extend(accuracy.map(|change| if is_same { change } else { noticed(change) }));
+    let source = |side: &[&Record]| one_value(side, |it| it.data_source.clone()).flatten();
+    if let (Some(before), Some(after)) = (source(base), source(candidate))
+        && before != after
+    {
+        let [base, candidate] = [before, after].map(Value::Text);
+        let quantity = "samples, so that answers are not judged".into();
+        changes.push(Change { quantity, base, candidate, effect: Effect::Notice });
+    }
     changes
 }
 
@@ -213,7 +221,17 @@ mod tests {
     const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
 
     fn found(base: Record, candidate: Record) -> Vec<(&'static str, Effect)> {
-        let known = ["status", "verified", "evaluated", "memory_mb", "device_memory_mb", "model_size_mb", "accuracy"];
+        const OF_SAMPLES: &str = "samples, so that answers are not judged";
+        let known = [
+            "status",
+            "verified",
+            "evaluated",
+            "memory_mb",
+            "device_memory_mb",
+            "model_size_mb",
+            "accuracy",
+            OF_SAMPLES,
+        ];
         let name = |quantity: String| *known.iter().find(|name| **name == quantity).unwrap();
         let changes = changes(&[&base], &[&candidate], ALLOWANCE);
         changes.into_iter().map(|change| (name(change.quantity), change.effect)).collect()
@@ -348,7 +366,11 @@ mod tests {
         let base = || with(0.9, 1000, "held-out");
         assert_eq!(found(base(), with(0.8, 1000, "held-out")), [("accuracy", Effect::Regression)]);
         assert_eq!(found(base(), with(0.8, 100, "held-out")), [("accuracy", Effect::Notice)]);
-        assert_eq!(found(base(), with(0.95, 1000, "said")), [("accuracy", Effect::Notice)]);
+        let on_others = found(base(), with(0.95, 1000, "said"));
+        assert_eq!(
+            on_others,
+            [("accuracy", Effect::Notice), ("samples, so that answers are not judged", Effect::Notice)]
+        );
     }
 
     #[test]

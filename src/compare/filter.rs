@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::definition::{Case, Dtype, Phase, usual_backend};
+use crate::run_data::Record;
 
 /// The flags that choose cases among those that were measured: the names of those of `run`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -36,6 +38,21 @@ pub struct CaseFilter {
 }
 
 impl CaseFilter {
+    /// Looks whether each model and variant that is named is among these cases: a name that no case has would leave out nothing, or all.
+    ///
+    /// # Errors
+    /// One of them is not.
+    pub fn check_names<'a>(&self, cases: impl Iterator<Item = &'a Record> + Clone) -> Result<()> {
+        let unknown = |names: &[String], of: fn(&Record) -> &String| {
+            names.iter().find(|name| cases.clone().all(|case| of(case) != *name)).cloned()
+        };
+        let model = unknown(&self.model, |it| &it.model).map(|name| ("--model", name));
+        match model.or_else(|| unknown(&self.variant, |it| &it.variant).map(|name| ("--variant", name))) {
+            Some((flag, name)) => bail!("`{flag} {name}`: no measured case has this name"),
+            None => Ok(()),
+        }
+    }
+
     pub fn matches(&self, case: &Case) -> bool {
         is_among(&self.model, &case.model)
             && is_among(&self.variant, &case.variant)
@@ -49,7 +66,7 @@ impl CaseFilter {
 }
 
 /// The name of a backend as it is in records. A name that `run` would refuse is kept: it may be the engine of another program.
-pub fn measured_backend(text: &str) -> Result<String, Infallible> {
+pub fn measured_backend(text: &str) -> std::result::Result<String, Infallible> {
     Ok(usual_backend(text).unwrap_or_else(|_| text.to_owned()))
 }
 
@@ -76,5 +93,9 @@ mod tests {
         assert!(with("m", &[1, 8]).matches(&case) && with("m", &[]).matches(&case));
         assert!(!with("n", &[1]).matches(&case) && !with("m", &[8]).matches(&case));
         assert!(!with("m", &[]).matches(&Case { sequence_length: Some(32), ..case }));
+        let measured = [empty_record()];
+        assert!(with("m", &[]).check_names(measured.iter()).is_ok());
+        let failure = with("mm", &[]).check_names(measured.iter()).unwrap_err();
+        assert_eq!(failure.to_string(), "`--model mm`: no measured case has this name");
     }
 }

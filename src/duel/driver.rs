@@ -73,7 +73,9 @@ impl Driver<'_> {
         };
         let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
         let begin = Instant::now();
-        self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
+        self.say(
+            "comparing the programs' outputs with their references, where there are some, and preparing what they need",
+        );
         let (pairings, plans) = self.pairings()?;
         let loaded: Vec<BTreeSet<String>> = plans.iter().map(loaded_by).collect();
         let is_resumed = resumed.is_some();
@@ -158,6 +160,12 @@ impl Driver<'_> {
             };
             programs.push(candidate);
             plans.push(plan);
+        }
+        for (program, plan) in programs.iter().zip(&plans) {
+            for case in plan.cases.iter().filter(|it| it.start.is_some() && it.is_verified == Some(false)) {
+                let text = "has no reference, so that nobody would notice wrong outputs; `--reference FILE` gives one";
+                self.say(&format!("{}: {} {text}", program.name, case.id));
+            }
         }
         let may_differ = programs.iter().any(|program| program.suite.is_some());
         let (pairings, left_out) = pair(&plans[0], &plans[1..], may_differ);

@@ -75,6 +75,15 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
                 let message = format!("the inputs are {of_base} in the base, and {inputs} in the candidate");
                 Err(Loss { role: Role::Base, status: Status::Unsupported, message })
             }
+            // A runtime that has no such dtype does not make the form of a file worse.
+            Some(found)
+                if may_differ
+                    && found.id != case.id
+                    && matches!(found.status, Status::Unavailable | Status::Unsupported) =>
+            {
+                let message = found.message.clone().unwrap_or_default();
+                Err(Loss { role: Role::Base, status: found.status, message })
+            }
             Some(found) => start(found, Role::Candidate(number)),
             None => {
                 // Nobody promised that another suite has it.
@@ -108,7 +117,7 @@ fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<S
         return partners;
     }
     let (mut alone, mut left) = (&base_ids - &candidate_ids, &candidate_ids - &base_ids);
-    for is_alike in [is_same_work as fn(&str, &str) -> bool, |_, _| true] {
+    for is_alike in [is_same_runtime as fn(&str, &str) -> bool, is_same_work, |_, _| true] {
         for id in alone.clone() {
             let alike: Vec<&String> = left.iter().filter(|other| is_alike(&id, other)).collect();
             let rivals = alone.iter().filter(|other| is_alike(&id, other)).count();
@@ -121,6 +130,12 @@ fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<S
         }
     }
     partners
+}
+
+/// Whether two ids differ in the dtype only, as those of a file and of its quantised form.
+fn is_same_runtime(one: &str, other: &str) -> bool {
+    let runtime = |id: &str| Some(id.split('/').nth(1)?.rsplit_once('-')?.0.to_owned());
+    is_same_work(one, other) && runtime(one).is_some() && runtime(one) == runtime(other)
 }
 
 /// Whether two ids `group/backend-device-dtype/batch` differ in the middle part only.
@@ -158,6 +173,7 @@ mod tests {
             inputs: None,
             library: None,
             files_sha256: None,
+            is_verified: None,
         };
         ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }
@@ -209,6 +225,16 @@ mod tests {
         assert_eq!(names(&["a/ort/1", "a/ort/8"], &["a/tch/1", "a/tch/8"]), ["a/ort/1 → a/tch/1", "a/ort/8 → a/tch/8"]);
         assert_eq!(names(&["a/ort/1"], &["a-int8/ort/1"]), ["a/ort/1 → a-int8/ort/1"]);
         assert!(names(&["a/x/1", "a/y/1"], &["a/z/1", "a/w/1"]).is_empty());
+    }
+
+    #[test]
+    fn a_file_and_its_quantised_form_are_paired_by_runtime_and_one_that_lacks_the_form_loses_nothing() {
+        let base = plan(&["a/ort-cpu-f32/1", "a/candle-cpu-f32/1"]);
+        let mut quantised = plan(&["a/ort-cpu-i8/1", "a/candle-cpu-i8/1"]);
+        (quantised.cases[1].status, quantised.cases[1].start) = (Status::Unsupported, None);
+        let (pairings, left_out) = pair(&base, &[quantised], true);
+        assert_eq!(names(&pairings), ["a/ort-cpu-f32/1 → a/ort-cpu-i8/1"]);
+        assert_eq!(left_out, ["a/candle-cpu-f32/1: unsupported: "]);
     }
 
     #[test]

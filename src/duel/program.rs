@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use super::build::{BuildFlags, build, build_bench, kept_copy, short_sha256};
 use super::worktree::{Worktree, find_commit, unpack};
 use crate::backend::{has_packages, registry};
-use crate::catalogue::{is_graph, is_module, path_of};
+use crate::catalogue::{is_model_file, is_module, path_of, read_catalogue};
 use crate::compare::Program;
 use crate::definition::{MODULES, Suite, SuiteModel, usable_name};
 use crate::fixture::sha256_of_file;
@@ -37,9 +37,8 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
     ensure!(CAN_SUSPEND, "unavailable: a duel stops its processes in turn, and this system has no means for that");
     let flags = &flags.with_file(paths.root())?;
     // Cases are paired by their names: all files of models have the name of the first.
-    let first = names.iter().map(|name| path_of(file_of(name))).find(|path| is_graph(path) || is_module(path));
-    let first = first.as_deref().and_then(Path::file_stem).unwrap_or_default();
-    let model = usable_name(first.to_string_lossy().split('.').next().unwrap_or_default());
+    let first = names.iter().map(|name| path_of(file_of(name))).find(|path| is_model(path));
+    let model = first.map(|file| name_of_file(paths, &file)).transpose()?.unwrap_or_default();
     // All names are looked up before a build that may take minutes.
     let meanings = names.iter().map(|name| meaning(paths, name, &model)).collect::<Result<Vec<Meaning>>>()?;
     let own_root = fs_err::canonicalize(paths.root())?;
@@ -68,6 +67,24 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
         });
     }
     Ok((programs, worktrees))
+}
+
+fn is_model(file: &Path) -> bool {
+    is_model_file(file) || is_module(file)
+}
+
+/// The name of a model by its file, which no model of the catalogue has.
+fn name_of_file(paths: &Paths, file: &Path) -> Result<String> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut name = usable_name(stem.split('.').next().unwrap_or_default());
+    if name.is_empty() {
+        name = "model".into();
+    }
+    let known = read_catalogue(&paths.models()?)?;
+    while known.iter().any(|entry| entry.name == name) {
+        name = format!("my-{name}");
+    }
+    Ok(name)
 }
 
 /// The running executable as a program.
@@ -107,7 +124,7 @@ fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
         return Ok(None);
     };
     let Some(commit) = find_commit(Path::new("."), revision)? else { return Ok(None) };
-    let folder = paths.duels().join("revisions").join(&commit);
+    let folder = paths.revisions().join(&commit);
     if !folder.is_dir() {
         unpack(Path::new("."), &commit, &folder)?;
     }
@@ -125,7 +142,7 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
     let path = of_revision.as_ref().unwrap_or(path);
     if path.is_file() {
         let path = fs_err::canonicalize(path)?;
-        if is_graph(&path) || is_module(&path) {
+        if is_model(&path) {
             return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
         }
         if path.extension().is_some_and(|extension| extension == "toml" || extension == "json") {
@@ -133,14 +150,14 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
         }
         ensure!(
             is_executable(&path),
-            "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py)"
+            "{name} is a file, but neither an executable nor a suite (.toml, .json) nor a model (.onnx, .pt, .pt2, .py, .gguf, .safetensors)"
         );
         return Ok(Meaning::Executable(path));
     }
     if has_packages(path) {
         return Ok(Meaning::Environment(fs_err::canonicalize(path)?));
     }
-    ensure!(!is_graph(path) && !is_module(path), "there is no file {name}");
+    ensure!(!is_model(path), "there is no file {name}");
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(

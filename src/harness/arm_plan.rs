@@ -61,7 +61,8 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
             Ok(item) => (Status::Ok, None, Some(start(request, &effort, item, planned.len())?)),
             Err(CaseFailure { status, message }) => (status, Some(message), None),
         };
-        planned.push(ArmCase { id, status, message, start, inputs, library, files_sha256 });
+        let is_verified = outcomes.get(&id).map(|outcome| outcome.row.verified == Some(true));
+        planned.push(ArmCase { id, status, message, start, inputs, library, files_sha256, is_verified });
     }
     Ok(ArmPlan { protocol: ARM_PROTOCOL, cases: planned })
 }

@@ -112,8 +112,29 @@ pub fn bench_request(words: &[OsString]) -> Request {
     // It refuses words that are not UTF-8.
     command_line().get_matches_from(words);
     let criterion_arguments = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    say_misspelled_variables();
     let BenchVariables { selection, effort } = parse_with_variables(std::iter::empty());
     Request { selection, effort, criterion_arguments, ..Request::default() }
+}
+
+/// Says which variables are nearly those of a flag: nobody reads a misspelled one.
+pub fn say_misspelled_variables() {
+    let flags = BenchVariables::command();
+    let flags = flags.get_arguments().filter_map(|flag| flag.get_env()?.to_str());
+    let known: Vec<String> = flags.chain(PATH_VARIABLES.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if let Some(meant) = meant_by(&name, &known) {
+            eprintln!("inferbench: nobody reads the variable {name}; there is {meant}");
+        }
+    }
+}
+
+fn meant_by<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
+    const MOST_LETTERS: usize = 2;
+    let is_near = |other: &&String| strsim::levenshtein(name, other) <= MOST_LETTERS;
+    let is_unknown = name.starts_with("INFERBENCH_") && !known.iter().any(|other| other == name);
+    known.iter().filter(|_| is_unknown).find(is_near)
 }
 
 fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder) -> anyhow::Result<()>) -> ExitCode {
@@ -143,6 +164,15 @@ fn code_of(error: &anyhow::Error) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_nearly_that_of_a_flag_is_named_with_it() {
+        let known = ["INFERBENCH_BATCH_SIZES", "INFERBENCH_THREADS"].map(str::to_owned);
+        let of = |name: &str| meant_by(name, &known).cloned().unwrap_or_default();
+        assert_eq!(of("INFERBENCH_BATCH_SIZE"), "INFERBENCH_BATCH_SIZES");
+        assert_eq!(of("INFERBENCH_THREAD"), "INFERBENCH_THREADS");
+        assert_eq!(["INFERBENCH_THREADS", "INFERBENCH_OTHER", "THREADS"].map(of), [""; 3]);
+    }
 
     #[test]
     fn a_run_that_the_user_stops_while_sizes_are_tried_was_interrupted() {

@@ -33,6 +33,8 @@ pub fn splits(processors: usize) -> Vec<Split> {
 
 /// A trial takes longer than its length: what arrives last has to be answered, and a search makes many.
 const LENGTHS_OF_A_TIMEOUT: f64 = 100.0;
+/// A query takes no longer.
+const SECONDS_OF_A_QUERY: f64 = 10.0;
 
 /// Puts the cases that suite, filters and Criterion's arguments select under load, with each of these splits. A case that fails has a row
 /// with its status. `keep` gets the load test as it is after each case, so that nothing is lost that was measured. If the user stops it, the
@@ -116,7 +118,10 @@ pub fn note_found(rows: &mut [LoadResult]) {
 }
 
 fn timeout_seconds(effort: &Effort, terms: &LoadTerms) -> f64 {
-    effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.least_seconds()
+    // Without a rate, nobody knows how long so many queries take.
+    let of_queries =
+        if terms.rate.is_none() && !terms.is_search { SECONDS_OF_A_QUERY * terms.queries as f64 } else { 0.0 };
+    effort.timeout_seconds + of_queries + LENGTHS_OF_A_TIMEOUT * terms.least_seconds()
 }
 
 fn served(
@@ -143,6 +148,8 @@ mod tests {
         assert_eq!(of(10.0, 1), 1000.0);
         // Without `--duration` there are no seconds: these queries take 2,614 of them.
         assert!(of(0.0, 1307) >= 3.0 * 2614.0);
+        let closed = LoadTerms { queries: 20_000, ..LoadTerms::default() };
+        assert_eq!(timeout_seconds(&Effort { timeout_seconds: 1800.0, ..Effort::default() }, &closed), 202_800.0);
     }
 
     #[test]

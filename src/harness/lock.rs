@@ -17,14 +17,26 @@ pub const BUSY: &str = "another run is measuring with this target folder";
 /// How often a process that waits looks whether the other part has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Keeps other measurements with these paths out until it is dropped.
+/// What keeps other measurements out until it is dropped.
+pub struct Lock {
+    _own: std::fs::File,
+    _of_machine: Option<std::fs::File>,
+}
+
+/// Keeps other measurements with these paths out until it is dropped, and parts of suites on this machine.
 ///
 /// # Errors
 /// Another process is measuring.
-pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
+pub fn keep_others_out(paths: &Paths) -> Result<Lock> {
     // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
-    let path = paths.runs().with_file_name("lock");
-    let (file, locked) = try_lock(&path)?;
+    let own = held(&paths.runs().with_file_name("lock"))?;
+    // A part holds this one by `wait_for_other_parts`.
+    let of_machine = (!paths.is_apart()).then(|| held(&paths.part_lock(&Machine::read().host_id))).transpose()?;
+    Ok(Lock { _own: own, _of_machine: of_machine })
+}
+
+fn held(path: &Path) -> Result<std::fs::File> {
+    let (file, locked) = try_lock(path)?;
     match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(anyhow!("{BUSY}; wait for its end")),

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use jiff::Timestamp;
 
 use super::plan::Request;
-use super::protocol::WorkItem;
+use super::protocol::{Purpose, WorkItem};
 use crate::backend::registry;
 use crate::definition::{Boundary, Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
 use crate::fixture;
@@ -44,6 +44,7 @@ pub fn new_manifest(
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
         is_quick: parsed.quick,
+        is_unverified: request.purpose == Purpose::MeasureUnverified,
         ..Manifest::begun(run_id, started, suite, cases)
     }
 }
@@ -189,6 +190,7 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
             "variables of the environment",
             stopped.machine.variables.is_some() && stopped.machine.variables != planned.machine.variables,
         ),
+        ("comparison of outputs (`--benchmark-only`)", stopped.is_unverified != planned.is_unverified),
         ("numbers of tokens", stopped.suite.tokens != planned.suite.tokens),
         ("samples", stopped.suite.data_source != planned.suite.data_source),
         ("models", is_other(|a, b| (&a.name, &a.path, &a.weights) != (&b.name, &b.path, &b.weights))),

@@ -3,7 +3,7 @@
 use super::served::{Bounds, Served, Trial};
 use super::soak::{windows, with_changes};
 use super::tokens::with_tokens;
-use crate::run_data::{LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
+use crate::run_data::{LoadResult, LoadTerms, LoadWindow, Scenario, Verdict, with_note};
 use crate::statistics::{FEWEST_FOR_DEPENDENCE, SortedCalls, dependence, mean, most_over, nearest_rank, queries_for};
 
 /// A generator may be late by this part of the bound, or by [`LEAST_LAG_NS`] if that is more.
@@ -23,7 +23,7 @@ pub fn figures(
 ) -> Option<(LoadResult, Vec<LoadWindow>)> {
     let served = &trial.served;
     let first_begin = served.iter().map(|request| request.scheduled_ns).min()?;
-    let last_end = served.iter().map(|request| request.ended_ns).max()?;
+    let last_end = served.iter().filter(|request| request.is_answered()).map(|request| request.ended_ns).max()?;
     let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
     let (queries, p) = (served.len(), terms.percentile);
     let answered: Vec<&Served> = served.iter().filter(|request| request.is_answered()).collect();
@@ -39,7 +39,8 @@ pub fn figures(
     let bounds = Bounds::of(terms);
     let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
     let (dependence, latency_upper_ms) = certainty(served, bounds, p);
-    let unanswered = queries - answered.len();
+    let open = served.iter().filter(|request| request.is_open).count();
+    let unanswered = queries - answered.len() - open;
     // A trial that was cut is not the one that was asked for.
     let loadgen_accepts = over_bound.filter(|_| !trial.is_cut).map(|over| {
         let is_allowed = most_over(p, queries as u64, 1.0).is_some_and(|most| over as u64 <= most);
@@ -100,7 +101,18 @@ pub fn figures(
         found = windows(&result.case_id, trial);
         result = with_changes(result, trial, &found, (1e9 * terms.least_seconds()) as u64);
     }
-    let (verdict, message) = judge(&result, terms, trial.ended_early);
+    let noted = result.message.take();
+    let (verdict, message) = match judge(&result, terms, trial.ended_early) {
+        (Verdict::Passed | Verdict::Measured | Verdict::Undecided, message) if open > 0 => {
+            let text = format!("{open} of {queries} queries had no answer yet when the trial was ended");
+            (if bounds.are_any() { Verdict::Undecided } else { Verdict::Measured }, with_note(message, text))
+        }
+        judged => judged,
+    };
+    let unbegun = served.iter().filter(|it| !it.is_answered() && !it.is_open && it.started_ns == it.ended_ns).count();
+    let waiting = (unbegun > 0 && !trial.ended_early)
+        .then(|| format!("{unbegun} of them still waited for a session or connection when the trial was given up"));
+    let message = [message, waiting, noted].into_iter().flatten().fold(None, with_note);
     Some((LoadResult { verdict: Some(verdict), message, ..result }, found))
 }
 
@@ -360,17 +372,23 @@ mod tests {
         let served = [(0..493).map(answered).collect(), vec![without; 174]].concat();
         let trial = Trial { served, ..Trial::default() };
         let row = judged(&trial, &terms(666.0, None), 2);
-        assert_eq!((row.queries, row.unanswered, row.seconds), (667, 174, 1.0));
-        assert_eq!((row.completed_per_s, row.samples_per_s), (492.0, 984.0));
+        // The last answer is there after 0.986 s.
+        assert_eq!((row.queries, row.unanswered, row.seconds), (667, 174, 0.986));
+        let per_second = 492.0 / 0.986;
+        assert_eq!((row.completed_per_s, row.samples_per_s), (per_second, 2.0 * per_second));
         assert_eq!((row.service_mean_ms, row.latency_mean_ms, row.latency_p99_ms), (2.0, 2.0, 2.0));
-        assert!((row.utilisation - 0.986).abs() < 1e-9, "{}", row.utilisation);
+        assert!((row.utilisation - 1.0).abs() < 1e-9, "{}", row.utilisation);
         assert_eq!((row.verdict, row.latency_upper_ms), (Some(Verdict::Failed), None));
-        assert_eq!(row.message.as_deref(), Some("174 of 667 queries had no answer"));
+        let waited = "174 of them still waited for a session or connection when the trial was given up";
+        assert_eq!(row.message, with_note(Some("174 of 667 queries had no answer".into()), waited.into()));
         let row = judged(&trial, &terms(666.0, Some(20.0)), 2);
-        assert_eq!((row.over_bound, row.goodput_per_s, row.loadgen_accepts), (Some(174), Some(492.0), Some(false)));
+        assert_eq!(
+            (row.over_bound, row.goodput_per_s, row.loadgen_accepts),
+            (Some(174), Some(per_second), Some(false))
+        );
         assert_eq!(row.verdict, Some(Verdict::Failed));
         let message = row.message.unwrap();
-        assert_eq!(message, "174 of 667 queries were over 20 ms, 174 of them without an answer");
+        assert!(message.starts_with("174 of 667 queries were over 20 ms, 174 of them without an answer"), "{message}");
     }
 
     #[test]
@@ -395,6 +413,12 @@ mod tests {
         };
         assert_eq!(of(true, false), (Verdict::Undecided, None, true));
         assert_eq!(of(false, true), (Verdict::Failed, Some(false), true));
+        // What was under way then may still have had an answer in time.
+        let open = Served { ended_ns: 500_000, is_open: true, ..Served::default() };
+        let served = [vec![request; 1000], vec![open; 8]].concat();
+        let row = judged(&Trial { served, is_cut: true, ..Trial::default() }, &terms(100.0, Some(20.0)), 1);
+        assert_eq!((row.verdict, row.unanswered, row.over_bound), (Some(Verdict::Undecided), 0, Some(0)));
+        assert!(row.message.unwrap().ends_with("8 of 1008 queries had no answer yet when the trial was ended"));
     }
 
     #[test]
@@ -424,7 +448,7 @@ mod tests {
         let trial = Trial { served: [vec![request; 4], vec![without]].concat(), ..Trial::default() };
         let terms = LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) };
         let result = judged(&trial, &terms, 1);
-        assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
+        assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 1.0, 1));
         assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no answer"));
     }
 }

@@ -16,6 +16,8 @@ pub struct Served {
     pub ended_ns: u64,
     /// The requests that the session computed in the same call; 0 if it has no answer.
     pub batch: usize,
+    /// Whether the trial was cut before there was an answer, which takes at least until `ended_ns`.
+    pub is_open: bool,
     /// When the first token of the answer was there, if it consists of tokens.
     pub first_token_ns: u64,
     /// Tokens of the prompt and of the answer.
@@ -89,6 +91,9 @@ impl Bounds {
     /// The largest of the request's times in its bound. A request without an answer takes longer than any other.
     pub fn part_taken_by(&self, request: &Served) -> f64 {
         let part = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).map_or(0.0, |(ns, bound)| ns / 1e6 / bound);
+        if request.is_open {
+            return part(Some(request.latency_ns() as f64), self.latency_ms);
+        }
         if !request.is_answered() || self.tpot_ms.is_some() && request.came_at_once() {
             return f64::INFINITY;
         }

@@ -37,6 +37,20 @@ pub fn identity(metadata: &Metadata) -> Option<(u64, u64)> {
     }
 }
 
+/// Lets this process open as many files as the system allows: the usual limit is there for programs that use `select`. Returns how many
+/// these are, if it is known.
+pub fn raise_file_limit() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        let raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+        Some(if raised { hard } else { soft })
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// Swaps two folders so that no moment has neither. Returns `false` if only Linux, or only other file systems, can do it.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 /// How their names begin.
 const BEGINNINGS: [&str; 11] =
     ["OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_", "GGML_", "MALLOC_", "XLA_"];
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING",
     "NVIDIA_TF32_OVERRIDE",
@@ -13,6 +13,8 @@ const NAMES: [&str; 9] = [
     "JAX_PLATFORMS",
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
+    "INFERBENCH_LLAMA_SETTINGS",
+    "INFERBENCH_QNN_OPTIONS",
 ];
 /// Every process of a case has its own.
 const SET_BY_CASES: [&str; 2] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS"];

@@ -147,6 +147,11 @@ impl Paths {
         Paths { apart: Some(folder), ..self.clone() }
     }
 
+    /// Whether these are the paths of a part, or of something else that is apart.
+    pub fn is_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
     /// The same project, for a part of a suite whose folder this is among those of all parts: machines that share a checkout do not
     /// write into the same files.
     pub fn of_part(&self, folder: &Path) -> Self {
@@ -303,6 +308,11 @@ impl Paths {
     /// The folder of duels and of what they build.
     pub fn duels(&self) -> PathBuf {
         self.runs().with_file_name("duel")
+    }
+
+    /// The revisions of a repository that duels compare files of, unpacked.
+    pub fn revisions(&self) -> PathBuf {
+        self.duels().join("revisions")
     }
 
     /// The folders of profiles, beside those of the runs.

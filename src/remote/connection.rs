@@ -79,6 +79,8 @@ pub struct Seen {
     pub received_bytes: u64,
     /// When the last byte was there.
     pub ended: Option<Instant>,
+    /// Whether the answer was read to its end, so that the connection can have the next request.
+    pub is_whole: bool,
     /// The bytes of the answer count among those that are held until this is dropped.
     pub held: Option<Held>,
 }
@@ -175,7 +177,7 @@ impl Connection {
         };
         let answer = runtime.block_on(unless_stopped(stop, asked));
         seen.ended.get_or_insert_with(Instant::now);
-        if answer.is_err() {
+        if answer.is_err() && !seen.is_whole {
             // What is left of the answer must not be that of the next request.
             self.close();
         }
@@ -296,6 +298,7 @@ async fn ask(
     }
     seen.ended.get_or_insert_with(Instant::now);
     seen.held = Some(held);
+    seen.is_whole = open.is_some();
     if is_last {
         *open = None;
     }

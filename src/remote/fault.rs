@@ -36,11 +36,11 @@ pub enum Kind {
     TooLarge,
     /// The server names another address. Redirects are not followed.
     Redirect,
-    /// Status 429 or 503: the server has too much to do.
+    /// Status 429 or 503, or a stream of HTTP/2 that is refused: the server has too much to do.
     Busy,
     /// Another status from 400 to 499.
     ClientError,
-    /// Another status from 500 on, or an error in a stream.
+    /// Another status from 500 on, an error in a stream, or a stream of HTTP/2 that the server resets.
     ServerError,
     /// The answer is not of the type that the protocol says.
     WrongType,
@@ -125,6 +125,16 @@ impl Fault {
         let unfinished = if has_head { Kind::Truncated } else { Kind::Closed };
         if error.is_parse() || error.is_parse_too_large() {
             return Fault::new(if has_head { Kind::Truncated } else { Kind::Head }, detail);
+        }
+        // The connection goes on, so that the server is there.
+        let reset = Chain::new(error).find_map(|it| it.downcast_ref::<h2::Error>());
+        if let Some(reset) = reset.filter(|it| it.is_reset() && it.is_remote()) {
+            let kind = match reset.reason() {
+                Some(h2::Reason::REFUSED_STREAM | h2::Reason::ENHANCE_YOUR_CALM) => Kind::Busy,
+                _ if has_head => Kind::Truncated,
+                _ => Kind::ServerError,
+            };
+            return Fault::new(kind, detail);
         }
         let kind = match io_kind(error) {
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted) => {

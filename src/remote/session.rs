@@ -80,6 +80,9 @@ impl Serve for Session<'_> {
             Ok(Checked { prompt_tokens, tokens, token_count, .. }) => {
                 Ok(Answer { prompt_tokens, tokens, token_count, ended, ..Answer::default() })
             }
+            Err(fault) if fault.kind == Kind::Interrupted => {
+                Ok(Answer { ended: Some(Instant::now()), has_failed: true, is_open: true, ..Answer::default() })
+            }
             Err(fault) => {
                 let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy);
                 if let Some(asked) = asked.filter(|_| self.is_closed_loop) {

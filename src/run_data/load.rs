@@ -233,7 +233,7 @@ pub struct LoadResult {
     pub queries: usize,
     /// Samples of all queries together.
     pub samples: usize,
-    /// From the first arrival to the last answer, or to the end of the trial if queries had none.
+    /// From the first arrival to the last answer.
     pub seconds: f64,
     /// Queries per second by the schedule: `(n - 1) / last arrival`.
     pub scheduled_per_s: Option<f64>,
@@ -290,7 +290,7 @@ pub struct LoadResult {
     pub itl_p99_ms: Option<f64>,
     /// Tokens of answers per second, of the system.
     pub output_tokens_per_s: Option<f64>,
-    /// Tokens per second that a user sees after the first token: the mean of 1 / time per output token.
+    /// Tokens per second that a user sees after the first token: 1 / the mean time per output token.
     pub user_tokens_per_s: Option<f64>,
     /// Queries that had no answer when the trial ended.
     pub unanswered: usize,
@@ -332,7 +332,7 @@ pub struct LoadResult {
     pub drift_p99_from_s: Option<f64>,
     /// Of a watched trial, how often the system slowed the processors down, if it tells.
     pub throttled: Option<u64>,
-    /// Whether the trial was ended because it could not pass any more.
+    /// Whether the trial was ended because it could not pass any more, or because a limit ended it.
     pub ended_early: bool,
     /// Whether the trial is one of a search.
     pub is_of_search: bool,

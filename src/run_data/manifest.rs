@@ -53,6 +53,9 @@ pub struct Manifest {
     /// What Criterion compared with.
     pub compared_baseline: Option<String>,
     pub is_quick: bool,
+    /// Whether outputs are compared with nothing (`--benchmark-only`). False in older manifests.
+    #[serde(default)]
+    pub is_unverified: bool,
     pub cases: Vec<ManifestCase>,
 }
 

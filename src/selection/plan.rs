@@ -313,6 +313,10 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
     if chosen.is_empty() {
         suite.models.iter().try_for_each(|model| check_variants(&selection.variant, &of_model(&model.name)?))?;
     }
+    let is_there = |name: &&String| **name == ALL || chosen.keys().any(|(_, variant, _)| *variant == name.as_str());
+    if let Some(name) = selection.variant.iter().find(|name| !chosen.is_empty() && !is_there(name)) {
+        bail!("none of the models has the variant {name:?}");
+    }
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }

@@ -7,8 +7,15 @@ fn number(text: &str, example: &str) -> Result<f64> {
     text.parse().ok().with_context(|| format!("not a number; write {example}"))
 }
 
-/// Reads a fraction from 0 on: `5%` or `0.05`. A number from 1 on needs its `%`, since it may be meant in per cent.
+/// Reads a fraction from 0 on: `5%` or `0.05`. A larger number needs its `%`, since it may be meant in per cent.
 pub fn fraction(text: &str) -> Result<f64> {
+    let fraction = fraction_of_one(text)?;
+    ensure!(text.ends_with('%') || fraction < 0.2, "a number from 0.2 on needs a %; write 5% or 0.05");
+    Ok(fraction)
+}
+
+/// The same of what is never meant in per cent without its `%`, as a level of confidence.
+pub fn fraction_of_one(text: &str) -> Result<f64> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), 100.0),
         None => (text, 1.0),
@@ -33,8 +40,8 @@ pub fn fraction_below_one(text: &str) -> Result<f64> {
 
 /// Reads the confidence of an interval.
 pub fn confidence(text: &str) -> Result<f64> {
-    let fraction = fraction_below_one(text)?;
-    ensure!(fraction >= 0.5, "must be from 50 % to below 100 %");
+    let fraction = fraction_of_one(text)?;
+    ensure!((0.5..1.0).contains(&fraction), "must be from 50 % to below 100 %");
     Ok(fraction)
 }
 

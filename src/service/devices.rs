@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::command::read;
 use crate::definition::{AUTO, device_kind};
@@ -34,21 +36,29 @@ pub struct Found {
     pub devices: Vec<Device>,
 }
 
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 #[derive(Debug, Default)]
 pub struct Devices(watch::Sender<Option<Arc<Found>>>);
 
 impl Devices {
-    /// Finds out which devices there are.
+    /// Finds out which devices there are; until it succeeds, again and again.
     pub async fn ask(&self) {
         let arguments = ["devices", "--format=json"].map(String::from);
-        let read = read(&arguments)
-            .await
-            .and_then(|output| serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(output.last_words)));
-        let found = read.unwrap_or_else(|error| {
-            eprintln!("inferbench: the devices are not known: {error:#}");
-            Found::default()
-        });
-        self.0.send_replace(Some(Arc::new(found)));
+        loop {
+            let read = read(&arguments).await;
+            let found = read.and_then(|output| {
+                serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(output.last_words))
+            });
+            match found {
+                Ok(found) => {
+                    self.0.send_replace(Some(Arc::new(found)));
+                    return;
+                }
+                Err(error) => eprintln!("inferbench: the devices are not known, and are looked for again: {error:#}"),
+            }
+            sleep(ASK_AGAIN_AFTER).await;
+        }
     }
 
     /// The devices are known without asking.

@@ -47,8 +47,19 @@ fn every_backend_says_which_modules_of_digits_take_how_long() {
 #[test]
 fn two_cases_are_compared_by_module_and_kind_of_operator() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[8]);
-    let arguments = ["profile", "--backend", "candle", "--batch-sizes", "1,64", "--format", "csv"];
-    let run = workplace.inferbench(&arguments).finish().with_code(0);
+    let profiled = |batch_sizes: &str, format: &str| {
+        let arguments = ["profile", "--backend", "candle", "--batch-sizes", batch_sizes, "--format", format];
+        workplace.inferbench(&arguments).finish().with_code(0)
+    };
+    let both = profiled("1,64", "csv");
+    assert!(both.stdout.contains("digits/candle-cpu-f32/1,") && both.stdout.contains("digits/candle-cpu-f32/64,"));
+    for batch_size in ["1", "64"] {
+        profiled(batch_size, "table");
+    }
+    let folders = std::fs::read_dir(workplace.path("target-reports/profiles")).unwrap();
+    let mut names: Vec<String> = folders.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    let run = workplace.inferbench(&["profile", &names[1], &names[2], "--format", "csv"]).finish().with_code(0);
     let (header, rows) = run.stdout.split_once('\n').unwrap();
     assert!(header.starts_with("module,kind,"), "{header}");
     // Whatever a batch of 64 takes longest for, a batch of 1 is faster there.

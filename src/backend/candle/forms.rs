@@ -60,9 +60,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Softmax" => softmax_of_all("Softmax", attribute(node, FLATTENS_FROM)?.i),
         "LogSoftmax" => softmax_of_all("LogSoftmax", attribute(node, FLATTENS_FROM)?.i),
         "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
-        "ReduceMean" if has_input(node, 1) || int(node, "noop_with_empty_axes", 0) == 1 => {
-            reduction(node, "ReduceMean", numbers(1, "axes")?)
-        }
+        "ReduceMean" => reduction(node, "ReduceMean", numbers(1, "axes")?),
         "ReduceMax" if has_empty_axes() => reduction(node, "ReduceMax", None),
         "ReduceMin" if has_empty_axes() => reduction(node, "ReduceMin", None),
         "ReduceL2" => reduction(node, "ReduceL2", numbers(1, "axes")?),
@@ -92,7 +90,13 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 Ok(sums)
             })
         }
-        "Pow" if node.input.get(1).and_then(|name| constants.get(name)).is_none_or(|own| own.elem_count() > 1) => {
+        "Pow"
+            if node
+                .input
+                .get(1)
+                .and_then(|name| constants.get(name))
+                .is_none_or(|own| own.elem_count() > 1 || own.rank() > 1) =>
+        {
             Operator::of_all("Pow", power)
         }
         // `candle-onnx` takes the slopes for those of the channels.
@@ -120,6 +124,10 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             let axes = if has_input(node, 3) { Some(numbers(3, "axes")??) } else { None };
             padding(numbers(1, "pads")??, axes, *value.first()?)
         }
+        "Pad" if numbers(1, "pads").flatten().is_some_and(|pads| pads.iter().any(|&pad| pad < 0)) => {
+            Operator::new("Pad", |_| bail!("Pad: taking away in a mode other than constant is not supported here"))
+        }
+        "GatherElements" => gather_elements(int(node, "axis", 0)),
         "Trilu" => {
             let diagonal = if has_input(node, 1) { *numbers(1, "k")??.first()? } else { 0 };
             let is_upper = int(node, "upper", 1) != 0;
@@ -144,16 +152,15 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             input.permute((0..input.rank()).rev().collect::<Vec<usize>>())?.contiguous()
         }),
         // `candle-onnx` counts several axes as those of the input, and they are those of the output.
-        "Unsqueeze" => {
-            let axes = numbers(1, "axes")?.filter(|axes| axes.len() > 1)?;
-            Operator::new("Unsqueeze", move |input| {
-                let rank = (input.rank() + axes.len()) as i64;
-                let place = |&axis: &i64| usize::try_from(if axis < 0 { axis + rank } else { axis });
-                let mut places: Vec<usize> = axes.iter().map(|axis| place(axis).unwrap_or(usize::MAX)).collect();
-                places.sort_unstable();
-                places.iter().try_fold(input.clone(), |output, &place| output.unsqueeze(place))
-            })
-        }
+        "Unsqueeze" => match numbers(1, "axes") {
+            None => Operator::of_all("Unsqueeze", |inputs| {
+                Ok(vec![unsqueezed(given(inputs, 0)?, &given(inputs, 1)?.flatten_all()?.to_vec1::<i64>()?)?])
+            }),
+            Some(axes) => {
+                let axes = axes.filter(|axes| axes.len() > 1)?;
+                Operator::new("Unsqueeze", move |input| unsqueezed(input, &axes))
+            }
+        },
         "Squeeze" if !has_input(node, 1) => {
             let axes = numbers(1, "axes")?;
             Operator::new("Squeeze", move |input| {
@@ -178,6 +185,34 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         }
         _ => None,
     }
+}
+
+/// The input with more axes of the size 1.
+fn unsqueezed(input: &Tensor, axes: &[i64]) -> Result<Tensor> {
+    let rank = (input.rank() + axes.len()) as i64;
+    let place = |&axis: &i64| usize::try_from(if axis < 0 { axis + rank } else { axis });
+    let mut places: Vec<usize> = axes.iter().map(|axis| place(axis).unwrap_or(usize::MAX)).collect();
+    places.sort_unstable();
+    places.iter().try_fold(input.clone(), |output, &place| output.unsqueeze(place))
+}
+
+/// The elements at places along an axis. Along the others, candle steps by the sizes of the places, which may be smaller.
+fn gather_elements(axis: i64) -> Option<Operator> {
+    Operator::of_all("GatherElements", move |inputs| {
+        let (mut data, places) = (given(inputs, 0)?.clone(), given(inputs, 1)?);
+        let axis = data.normalize_axis(axis)?;
+        for other in (0..data.rank().min(places.rank())).filter(|&other| other != axis) {
+            data = data.narrow(other, 0, places.dim(other)?)?;
+        }
+        let places = from_front(places, data.dim(axis)?)?;
+        Ok(vec![data.contiguous()?.gather(&places, axis)?])
+    })
+}
+
+/// Places along an axis of this size, of which those below 0 count from its end.
+fn from_front(places: &Tensor, size: usize) -> Result<Tensor> {
+    let from_end = (places + size as f64)?;
+    places.lt(0_i64)?.where_cond(&from_end, places)?.contiguous()
 }
 
 /// Says of a `Softmax` or `LogSoftmax` of an operator set before 13 from which axis on it is over all axes together.
@@ -227,7 +262,12 @@ fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Op
             if keeps_axes { input.sum_keepdim(axes.as_slice()) } else { input.sum(axes.as_slice()) }
         };
         match name {
-            "ReduceMean" => sum(input)? / axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64,
+            "ReduceMean" => {
+                let count = axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64;
+                // candle multiplies by the reciprocal, which is 0 in whole numbers.
+                let (sum, dtype) = (sum(input)?, input.dtype());
+                if dtype.is_float() { sum / count } else { (sum.to_dtype(DType::F64)? / count)?.to_dtype(dtype) }
+            }
             "ReduceL2" => sum(&input.sqr()?)?.sqrt(),
             "ReduceSumSquare" => sum(&input.sqr()?),
             "ReduceMax" | "ReduceMin" => axes.iter().rev().try_fold(input.clone(), |left, &axis| {
@@ -327,8 +367,7 @@ fn scatter_elements(node: &NodeProto) -> Option<Operator> {
         if data.rank() != places.rank() || (0..data.rank()).any(differs) {
             bail!("ScatterElements: places that do not go over all of the other axes are not supported here")
         }
-        let from_end = (places + data.dim(axis)? as f64)?;
-        let places = places.lt(0_i64)?.where_cond(&from_end, places)?.contiguous()?;
+        let places = from_front(places, data.dim(axis)?)?;
         let updates = updates.contiguous()?;
         Ok(vec![if adds { data.scatter_add(&places, &updates, axis)? } else { data.scatter(&places, &updates, axis)? }])
     })

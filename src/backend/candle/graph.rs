@@ -10,7 +10,7 @@ use anyhow::Context;
 use candle_core::{DType, Device, Error, Tensor};
 use candle_onnx::onnx::attribute_proto::AttributeType;
 use candle_onnx::onnx::tensor_proto::DataType;
-use candle_onnx::onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use candle_onnx::onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use prost::Message;
 
 use super::forms;
@@ -80,11 +80,27 @@ fn make_standard(nodes: &mut [NodeProto], opset: i64) -> Result<(), CaseFailure>
         }
         for attribute in &mut node.attribute {
             for subgraph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                subgraph.initializer.iter_mut().for_each(make_wide);
+                let constants = subgraph.node.iter_mut().filter(|node| node.op_type == "Constant");
+                constants.flat_map(|node| &mut node.attribute).filter_map(|own| own.t.as_mut()).for_each(make_wide);
                 make_standard(&mut subgraph.node, opset)?;
             }
         }
     }
     Ok(())
+}
+
+/// Gives whole numbers 64 bits: candle-onnx computes with these, and makes a list of a tensor of 32 bits whatever its shape is.
+fn make_wide(tensor: &mut TensorProto) {
+    if tensor.data_type != proto::element::INT32 {
+        return;
+    }
+    let of_bytes = || tensor.raw_data.as_chunks::<4>().0.iter().map(|it| i64::from(i32::from_le_bytes(*it))).collect();
+    let of_numbers = || tensor.int32_data.iter().map(|&number| number.into()).collect();
+    let numbers: Vec<i64> = if tensor.int32_data.is_empty() { of_bytes() } else { of_numbers() };
+    (tensor.data_type, tensor.int64_data) = (proto::element::INT64, numbers);
+    tensor.int32_data.clear();
+    tensor.raw_data.clear();
 }
 
 /// Gives a constant that is a number or a list of numbers the form of a tensor.

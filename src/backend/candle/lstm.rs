@@ -1,17 +1,19 @@
 //! `LSTM` in either direction or both, which `candle-onnx` computes forward only.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::ops::sigmoid;
 use candle_onnx::onnx::NodeProto;
 
 use super::operator::{Operator, attribute, given, has_input, int};
 
-/// The operator of a node without lengths of sequences, peepholes and activations of its own.
+/// The operator of a node without peepholes and activations of its own.
 pub fn of(node: &NodeProto) -> Option<Operator> {
-    let others = ["activations", "activation_alpha", "activation_beta", "clip"];
-    let has_other = others.iter().any(|name| attribute(node, name).is_some());
-    let has_lengths_or_peepholes = has_input(node, 4) || has_input(node, 7);
-    if has_other || has_lengths_or_peepholes || int(node, "input_forget", 0) != 0 || int(node, "layout", 0) != 0 {
+    let has_other = ["activation_alpha", "activation_beta", "clip"].iter().any(|name| attribute(node, name).is_some());
+    let activations = attribute(node, "activations").map_or(&[][..], |own| own.strings.as_slice());
+    let usual = ["Sigmoid", "Tanh", "Tanh"].into_iter().cycle();
+    let is_other = activations.iter().zip(usual).any(|(own, usual)| own.as_slice() != usual.as_bytes());
+    let has_peepholes = has_input(node, 7);
+    if has_other || is_other || has_peepholes || int(node, "input_forget", 0) != 0 || int(node, "layout", 0) != 0 {
         return None;
     }
     let is_backward = match attribute(node, "direction").map(|direction| direction.s.as_slice()) {
@@ -21,6 +23,13 @@ pub fn of(node: &NodeProto) -> Option<Operator> {
         Some(_) => return None,
     };
     Operator::of_all("LSTM", move |inputs| {
+        if let Some(Some(lengths)) = inputs.get(4) {
+            let length = given(inputs, 0)?.dim(0)? as i64;
+            let lengths: Vec<i64> = lengths.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?;
+            if lengths.iter().any(|own| *own != length) {
+                bail!("LSTM: sequences that are shorter than the longest are not supported here")
+            }
+        }
         let mut of_directions = [Vec::new(), Vec::new(), Vec::new()];
         for (direction, &is_backward) in is_backward.iter().enumerate() {
             let computed = one_direction(inputs, direction, is_backward)?;
@@ -125,8 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_left_to_candle_onnx() {
-        assert!(of(&with(&["x", "w", "r", "b", "lengths"], Vec::new())).is_none());
+    fn lengths_may_be_those_of_the_whole() {
+        let lstm = of(&with(&["x", "w", "r", "", "lengths"], vec![int_attribute("hidden_size", 2)])).unwrap();
+        let of_lengths = |lengths: [i32; 2]| {
+            let lengths = Tensor::new(&lengths, &Device::Cpu).unwrap();
+            let [x, w, r] = [ramp(&[3, 2, 2]), ramp(&[1, 8, 2]), ramp(&[1, 8, 2])].map(Some);
+            lstm.compute(&[x, w, r, None, Some(lengths)])
+        };
+        assert_eq!(of_lengths([3, 3]).unwrap()[0].dims(), [3, 1, 2, 2]);
+        assert!(of_lengths([3, 2]).is_err());
+    }
+
+    #[test]
+    fn other_forms_have_no_operator() {
         assert!(of(&with(&["x", "w", "r", "", "", "", "", "peepholes"], Vec::new())).is_none());
         assert!(of(&with(&["x", "w", "r"], vec![float_attribute("clip", 1.0)])).is_none());
     }

@@ -41,7 +41,8 @@ struct Step {
 }
 
 enum Work {
-    Segment(Box<Segment>),
+    /// Also whether it has to be given copies of views.
+    Segment(Box<Segment>, bool),
     /// Computes these outputs, of which the step has those that are read.
     Own(Operator, Vec<String>),
 }
@@ -64,7 +65,9 @@ impl Plan {
                 return Err(CaseFailure::unsupported(format!("{op_type}: candle-onnx does not support {form}")));
             }
             match (operator, groups.last_mut()) {
-                (None, Some((segment, None))) if segment.len() < nodes_per_segment => segment.push(node),
+                (None, Some((segment, None))) if segment.len() < nodes_per_segment && !takes_no_views(node) => {
+                    segment.push(node);
+                }
                 (operator, _) => groups.push((vec![node], operator)),
             }
         }
@@ -104,7 +107,10 @@ impl Plan {
             };
             let work = match operator {
                 Some(own) => Work::Own(own, nodes[0].output.clone()),
-                None => Work::Segment(Box::new(Segment::new(nodes.into_iter().cloned().collect(), &outputs))),
+                None => {
+                    let needs_copies = takes_no_views(nodes[0]);
+                    Work::Segment(Box::new(Segment::new(nodes.into_iter().cloned().collect(), &outputs)), needs_copies)
+                }
             };
             steps.push(Step { work, node, inputs, outputs, expired });
         }
@@ -141,7 +147,7 @@ impl Plan {
     pub fn own_operators(&self) -> BTreeSet<&'static str> {
         let own = self.steps.iter().filter_map(|step| match &step.work {
             Work::Own(operator, _) => Some(operator.name),
-            Work::Segment(_) => None,
+            Work::Segment(..) => None,
         });
         own.collect()
     }
@@ -151,9 +157,10 @@ impl Step {
     /// Its outputs, out of the values of other steps.
     fn compute(&self, find: impl Fn(&String) -> Result<Tensor>) -> Result<Vec<(&str, Tensor)>> {
         match &self.work {
-            Work::Segment(segment) => {
+            Work::Segment(segment, needs_copies) => {
+                let value = |name| if *needs_copies { find(name)?.contiguous() } else { find(name) };
                 let given = || -> Result<HashMap<String, Tensor>> {
-                    self.inputs.iter().map(|name| Ok((name.clone(), find(name)?))).collect()
+                    self.inputs.iter().map(|name| Ok((name.clone(), value(name)?))).collect()
                 };
                 let computed = segment.evaluate(given()?);
                 let mut computed = computed.map_err(|error| segment.named(error, given()))?;
@@ -183,17 +190,24 @@ pub fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
     nodes
 }
 
+/// Whether `candle-onnx` computes the node of values without gaps only. A view of a part has some.
+fn takes_no_views(node: &NodeProto) -> bool {
+    ["MatMul", "Softmax", "LogSoftmax", "Gather", "GatherElements", "Pad"].contains(&node.op_type.as_str())
+}
+
 /// The property of a node that `candle-onnx` ignores, so that it would compute something else.
 pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
     match node.op_type.as_str() {
         "MaxPool" | "AveragePool" if int(node, "ceil_mode", 0) != 0 => Some("a size that is rounded up in this form"),
         "MaxPool" | "AveragePool" if attribute(node, "strides").is_none() => {
-            Some("strides that are left out in this form")
+            Some("strides that are left out beside its other attributes")
         }
         "Resize" if attribute(node, "keep_aspect_ratio_policy").is_some_and(|policy| policy.s != b"stretch") => {
             Some("a size that keeps the ratio of height and width")
         }
         "ReduceMean" | "ReduceL2" if has_input(node, 1) => Some("axes that are computed"),
+        "LSTM" => Some("this form, whose outputs it mixes up for several sequences"),
+        "Gemm" if int(node, "transA", 0) != 0 => Some("a first matrix that is transposed"),
         "ScatterND" => {
             let reduction = &attribute(node, "reduction")?.s;
             (!matches!(reduction.as_slice(), b"none" | b"add")).then_some("this reduction")
@@ -211,10 +225,13 @@ fn wrong_in_subgraph<'a>(
     for subgraph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
         let mut known = constants.clone();
         known.extend(subgraph.node.iter().filter_map(constant_of));
+        let own = subgraph.initializer.iter();
+        known.extend(own.filter_map(|it| Some((it.name.clone(), get_tensor(it, &it.name).ok()?))));
         for inner in &subgraph.node {
             let is_own_form = match inner.op_type.as_str() {
                 // Except for rare numbers and sizes, `candle-onnx` computes these as well, or says that it does not.
-                "Cast" | "CumSum" | "Expand" | "LSTM" | "Pow" | "Tile" => false,
+                "Cast" | "CumSum" | "Expand" | "GatherElements" | "Pow" | "Tile" => false,
+                "ReduceMean" => has_input(inner, 1) || int(inner, "noop_with_empty_axes", 0) == 1,
                 "ReduceL2" | "ReduceSum" => attribute(inner, "axes").is_some(),
                 "Shape" => attribute(inner, "start").or(attribute(inner, "end")).is_some(),
                 _ => forms::of(inner, &known).is_some(),

@@ -4,7 +4,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
 
-use super::operator::{Operator, attribute, given, has_own_pads, int, ints};
+use super::operator::{Operator, attribute, given, has_input, has_own_pads, int, ints};
 use super::tensor::add_bias;
 
 /// A number for the height and one for the width, of an attribute with a number per axis. A single axis is the width.
@@ -175,7 +175,9 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         _ => return None,
     };
     let is_stretched = text("keep_aspect_ratio_policy", "stretch") == "stretch";
-    if int(node, "antialias", 0) != 0 || attribute(node, "axes").is_some() || !is_stretched {
+    // The operator set 10 has the factors at another place.
+    let has_sizes = has_input(node, 2) || has_input(node, 3);
+    if !has_sizes || int(node, "antialias", 0) != 0 || attribute(node, "axes").is_some() || !is_stretched {
         return None;
     }
     Operator::of_all("Resize", move |inputs| {

@@ -82,7 +82,9 @@ impl Library {
 /// Makes modules of the first line of the standard input. If one of them needs a package that is missing or too old, the answer to the
 /// first request says so, in a frame. Packages are looked for in the folders that are named, if there are any.
 const BEGIN: &str = "import json, linecache, os, struct, sys, types
-output = os.dup(1)
+output, requests = os.dup(1), os.dup(0)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+sys.stdin = sys.__stdin__ = os.fdopen(requests)
 sys.path[:], sys.argv[1:] = sys.argv[1:] or sys.path, []
 try:
     for name, text in json.loads(sys.stdin.buffer.readline()):

@@ -93,6 +93,10 @@ impl Torch {
             // It defines the modules of packaged models.
             command.env("TORCH_WORKER_EXPORT", export.parent().unwrap_or(&export));
             command.env("OMP_NUM_THREADS", threads.to_string());
+            if let Some(folder) = file.and_then(folder_of_revision) {
+                // A path that a file of a revision has is that of the revision's own file.
+                command.current_dir(folder);
+            }
             // Nothing is asked of a model hub, and nothing is read from an earlier compilation unless a setting says so.
             command.env("HF_HUB_OFFLINE", "1");
             if self.settings.split('.').any(|setting| setting == "cache") {
@@ -117,6 +121,13 @@ impl Torch {
         };
         OutsideSession::load(self.start(request.device, request.threads, is_profiled, file)?, request)
     }
+}
+
+/// The folder of the revision that a duel has unpacked a file of.
+fn folder_of_revision(file: &Path) -> Option<PathBuf> {
+    let revisions = Paths::find().revisions().canonicalize().ok()?;
+    let file = file.canonicalize().ok()?;
+    Some(revisions.join(file.strip_prefix(&revisions).ok()?.components().next()?))
 }
 
 /// The inputs of a Python file's module, or of a `.pt2`.

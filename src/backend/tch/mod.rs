@@ -8,7 +8,6 @@ mod modules;
 mod operators;
 mod tensor;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,12 +19,11 @@ use anyhow::Context;
 use safetensors::SafeTensors;
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
-use self::operators::OperatorTape;
+use self::operators::{OperatorTape, convert};
 use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, weight};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::failure::{caught, classify};
 use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
 use crate::backend::recorder::RecordedSession;
@@ -154,18 +152,10 @@ fn load_modules(request: &LoadRequest<'_>) -> Result<Vec<CModule>, CaseFailure> 
             fill_parameters(&modules, weights, (device, kind), &mut filled)?;
         }
         Some(weights) => fill_parameters(&modules, weights, (device, kind), &mut BTreeMap::new())?,
-        None if kind != Kind::Float => modules
-            .iter_mut()
-            .try_for_each(|module| caught(|| module.to(device, kind, false)).map_err(|panic| failure_of(&*panic)))?,
+        None if kind != Kind::Float => modules.iter().try_for_each(|module| convert(module, kind))?,
         None => {}
     }
     Ok(modules)
-}
-
-/// What a panic of the crate means: it has an error of libtorch as `Debug` writes it, with `\n` for the end of a line.
-fn failure_of(panic: &(dyn Any + Send)) -> CaseFailure {
-    let text = panic.downcast_ref::<String>().map_or("libtorch does not convert the module", String::as_str);
-    classify(text.replace("\\n", "\n"))
 }
 
 /// The dtype that an archive computes in. In a quantised one, only operators that are not quantised have parameters.
@@ -287,16 +277,6 @@ impl Runtime for TchRuntime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Status;
-
-    #[test]
-    fn a_panic_for_want_of_memory_says_so() {
-        let text = r#"an `Err` value: Torch("CUDA out of memory.\nException raised from f")"#;
-        let panic = caught::<()>(|| std::panic::panic_any(text.to_owned())).unwrap_err();
-        let failure = failure_of(&*panic);
-        assert_eq!(failure.status, Status::OutOfMemory);
-        assert!(failure.message.ends_with("CUDA out of memory."), "{}", failure.message);
-    }
 
     #[test]
     fn a_quantised_archive_computes_in_i8_whatever_its_other_parameters_are() {

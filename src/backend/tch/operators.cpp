@@ -1,9 +1,10 @@
-// Notes the operators that libtorch executes in this thread, for `operators.rs`.
+// Notes the operators that libtorch executes in this thread, for `operators.rs`, and converts modules.
 
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/Flags.h>
 #include <c10/util/Logging.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -137,6 +138,26 @@ void inferbench_call_begins(bool is_described) noexcept {
   callback.needsInputs(is_described).scopes({at::RecordScope::FUNCTION});
   tape.callback = at::addThreadLocalCallback(callback);
   tape.begin_ns = now_ns();
+}
+
+// Converts what is floating-point in a module, as `half()` of Python does: `Module::to` of C++ converts indices, too. Returns what libtorch says
+// if it fails, until the next call in this thread.
+const char* inferbench_convert(torch::jit::Module* module, int8_t kind) noexcept {
+  thread_local std::string why;
+  try {
+    at::NoGradGuard guard;
+    auto convert = [kind](const at::Tensor& tensor) {
+      if (tensor.is_floating_point()) tensor.set_data(tensor.to(static_cast<at::ScalarType>(kind)));
+    };
+    for (const at::Tensor& tensor : module->parameters()) convert(tensor);
+    for (const at::Tensor& tensor : module->buffers()) convert(tensor);
+    return nullptr;
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+    why = "libtorch does not convert the module";
+  }
+  return why.c_str();
 }
 
 } // extern "C"

@@ -3,12 +3,13 @@
 //! The calls before the measured ones are described: what is slow to find out is the same in each call of the same operators.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::{ptr, slice};
 
-use tch::CModule;
+use tch::{CModule, Kind};
 
 use super::modules::Modules;
+use crate::backend::failure::classify;
 use crate::backend::interface::Session;
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
@@ -21,6 +22,29 @@ unsafe extern "C" {
         description: *mut *const c_char,
         begin_ns: *mut i64,
     ) -> usize;
+    fn inferbench_convert(module: *mut c_void, kind: i8) -> *const c_char;
+}
+
+/// Converts the floating-point parameters and buffers of a module.
+///
+/// # Errors
+/// libtorch does not.
+pub fn convert(module: &CModule, kind: Kind) -> Result<(), CaseFailure> {
+    const { assert!(size_of::<CModule>() == size_of::<*mut c_void>()) };
+    let number = match kind {
+        Kind::Half => 5,
+        Kind::Float => 6,
+        Kind::Double => 7,
+        Kind::BFloat16 => 15,
+        _ => return Err(CaseFailure::unsupported(format!("modules are not converted to {kind:?}"))),
+    };
+    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is the only field of a module, and so is at its begin.
+    let why = unsafe { inferbench_convert(*ptr::from_ref(module).cast(), number) };
+    if why.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the text stays until the next call in this thread.
+    Err(classify(unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()))
 }
 
 /// An operator that was executed, as in `operators.cpp`.

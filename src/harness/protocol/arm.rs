@@ -53,6 +53,9 @@ pub struct ArmCase {
     /// The SHA-256 of all files that it can be loaded from; older executables do not say it.
     #[serde(default)]
     pub files_sha256: Option<String>,
+    /// Whether its outputs were compared with something; older executables do not say it.
+    #[serde(default)]
+    pub is_verified: Option<bool>,
 }
 
 /// How an arm is started: `inferbench arm time JOB` with these variables.

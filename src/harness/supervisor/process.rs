@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, sink, stderr, stdout};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,16 +57,21 @@ impl Supervisor {
         };
         let kills_before = memory::kills();
         let mut worker = self.spawn(job, &path)?;
-        let errors = worker.stderr.take();
-        let errors = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
+        let (errors, lines) = (worker.stderr.take(), Arc::new(AtomicU64::new(0)));
+        let counted = lines.clone();
+        let errors = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log, &counted)).unwrap_or_default());
         let output = worker.stdout.take();
-        let output = thread::spawn(move || output.map(|pipe| relay(pipe, stdout(), sink())));
+        let output = thread::spawn(move || output.map(|pipe| relay(pipe, stdout(), sink(), &AtomicU64::new(0))));
+        // A search says a line after each trial, of which one alone may take long.
+        let is_search = job.load.as_ref().is_some_and(|terms| terms.is_search);
+        let said = || if is_search { lines.load(Ordering::Relaxed) } else { 0 };
         // A worker adds to the outcomes when it begins and ends a case. This clock does not go on while the machine sleeps.
         let (mut length, mut since) = (0, Instant::now());
         let mut interrupted_since: Option<Instant> = None;
         let mut timed_out_after = None;
         let (status, seconds_in_case) = loop {
-            let length_now = std::fs::metadata(self.job.folder.outcomes_path()).map_or(0, |metadata| metadata.len());
+            let outcomes = std::fs::metadata(self.job.folder.outcomes_path()).map_or(0, |metadata| metadata.len());
+            let length_now = outcomes + said();
             if length_now != length {
                 (length, since) = (length_now, Instant::now());
             }
@@ -197,12 +204,13 @@ const ALLOCATOR: [&str; 2] =
     ["memory allocation of ", "terminate called after throwing an instance of 'std::bad_alloc'"];
 
 /// Copies the lines of `input` to `output` until its end and returns the last one that is not empty, or else what an allocator
-/// said. The log gets everything, also what is left out.
-fn relay(input: impl Read, mut output: impl Write, mut log: impl Write) -> String {
+/// said. The log gets everything, also what is left out. The lines are counted.
+fn relay(input: impl Read, mut output: impl Write, mut log: impl Write, lines: &AtomicU64) -> String {
     let mut input = BufReader::new(input);
     let mut last = String::new();
     let mut line = Vec::new();
     while let Ok(1..) = input.read_until(b'\n', &mut line) {
+        lines.fetch_add(1, Ordering::Relaxed);
         let _ = log.write_all(&line);
         if !DROPPED.iter().any(|dropped| line.starts_with(dropped)) {
             // A reader that has gone away (`| head`) must not stop the run.
@@ -227,11 +235,11 @@ mod tests {
         let text = "[1/2] a\nWarning: Unable to complete 10 samples in 1.0ns. You may …\n\nWarning: other\n\
             Benchmarking x: Warming up\r\x1b[2KBenchmarking x: Analyzing\nerror: no\nlast";
         let (mut shown, mut log) = (Vec::new(), Vec::new());
-        let last_words = relay(text.as_bytes(), &mut shown, &mut log);
+        let last_words = relay(text.as_bytes(), &mut shown, &mut log, &AtomicU64::new(0));
         assert_eq!(String::from_utf8(shown).unwrap(), "[1/2] a\n\nWarning: other\nerror: no\nlast");
         assert_eq!(last_words, "last");
         assert_eq!(String::from_utf8(log).unwrap(), text);
         let abort = "memory allocation of 8 bytes failed\nstack backtrace:\n   0: main\n";
-        assert_eq!(relay(abort.as_bytes(), sink(), sink()), "memory allocation of 8 bytes failed");
+        assert_eq!(relay(abort.as_bytes(), sink(), sink(), &AtomicU64::new(0)), "memory allocation of 8 bytes failed");
     }
 }

@@ -40,6 +40,8 @@ pub struct Answer {
     pub ended: Option<Instant>,
     /// Whether there is no answer.
     pub has_failed: bool,
+    /// Whether that is because the trial was cut.
+    pub is_open: bool,
     /// Whether there was no request, since no more are allowed.
     pub is_unsent: bool,
 }
@@ -216,19 +218,34 @@ impl Instances<'_> {
         let begin = Instant::now();
         self.queue.give((0..requests).map(|number| Waiting { number, begin, due: begin, since: begin }));
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(requests, None)?;
-        let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], finished);
+        let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], finished, self.queue.is_cut());
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
     /// Requests arrive at these times, in nanoseconds from the beginning. Their answers are expected to have so many tokens together. The
     /// trial ends early if it cannot pass any more by `hope`.
     pub fn server(&self, schedule: &[u64], tokens: usize, hope: Option<Hope>) -> Result<Trial, CaseFailure> {
+        let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
+        self.serve(schedule, tokens, hope, Some(length + (PATIENCE_LENGTHS * length).max(PATIENCE)))
+    }
+
+    /// The same for requests that came in such a way somewhere, perhaps all at once: all answers are waited for.
+    pub fn replay(&self, schedule: &[u64], tokens: usize) -> Result<Trial, CaseFailure> {
+        self.serve(schedule, tokens, None, None)
+    }
+
+    fn serve(
+        &self,
+        schedule: &[u64],
+        tokens: usize,
+        hope: Option<Hope>,
+        most: Option<Duration>,
+    ) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests: schedule.len(), tokens }, hope);
         let (begin, issued, generator) = generator::issue(self.queue, schedule);
-        let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
-        let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
-        let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
-        let served = of_finished(begin, &schedule[..issued.len()], &issued, finished);
+        let deadline = most.map(|most| begin + most);
+        let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), deadline)?;
+        let served = of_finished(begin, &schedule[..issued.len()], &issued, finished, self.queue.is_cut());
         Ok(self.queue.ended(Trial { served, token_gaps_ns, generator: Some(generator), ..Trial::default() }))
     }
 }
@@ -237,12 +254,19 @@ fn nanoseconds(begin: Instant, moment: Instant) -> u64 {
     u64::try_from(moment.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The requests in the order of their arrival; those that were not finished end now, without an answer.
-fn of_finished(begin: Instant, scheduled: &[u64], issued: &[Instant], finished: Vec<(usize, Served)>) -> Vec<Served> {
+/// The requests in the order of their arrival; those that were not finished end now, without an answer. If the trial was cut, they might
+/// have had one.
+fn of_finished(
+    begin: Instant,
+    scheduled: &[u64],
+    issued: &[Instant],
+    finished: Vec<(usize, Served)>,
+    is_cut: bool,
+) -> Vec<Served> {
     let end_ns = nanoseconds(begin, Instant::now());
     let open = |(&scheduled_ns, &issued): (&u64, &Instant)| {
         let issued_ns = nanoseconds(begin, issued);
-        Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, ..Served::default() }
+        Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, is_open: is_cut, ..Served::default() }
     };
     let mut all: Vec<Served> = scheduled.iter().zip(issued).map(open).collect();
     for (number, served) in finished {

@@ -23,14 +23,24 @@ pub(super) struct Waiting {
 impl Waiting {
     /// The same with its answer, which it shares with all of the batch.
     pub(super) fn served(self, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Served {
-        let Answer { prompt_tokens, tokens, token_count, has_failed, .. } = answer;
+        let Answer { prompt_tokens, tokens, token_count, has_failed, is_open, .. } = answer;
         let ended = tokens.last().copied().unwrap_or(ended);
         let [scheduled_ns, issued_ns, started_ns, ended_ns, first_token_ns] =
             [self.due, self.since, started, ended, tokens.first().copied().unwrap_or(ended)]
                 .map(|moment| nanoseconds(self.begin, moment));
         let batch = if *has_failed { 0 } else { batch };
         let (prompt_tokens, tokens) = (*prompt_tokens, token_count.unwrap_or(tokens.len()));
-        Served { scheduled_ns, issued_ns, started_ns, ended_ns, batch, first_token_ns, prompt_tokens, tokens }
+        Served {
+            scheduled_ns,
+            issued_ns,
+            started_ns,
+            ended_ns,
+            batch,
+            is_open: *is_open,
+            first_token_ns,
+            prompt_tokens,
+            tokens,
+        }
     }
 }
 
@@ -269,6 +279,11 @@ impl Queue {
     pub(super) fn cut(&self) {
         self.lock().is_cut = true;
         self.give_up();
+    }
+
+    /// Whether a limit has ended the trial.
+    pub(super) fn is_cut(&self) -> bool {
+        self.lock().is_cut
     }
 
     /// Whether no further request begins, because the trial was given up or a session has failed.

@@ -150,7 +150,9 @@ impl Trials<'_> {
             }
             Scenario::Server => {
                 let schedule = match (&self.terms.arrivals, self.terms.rate) {
-                    (Some(arrivals), _) => arrivals.clone(),
+                    (Some(arrivals), _) => {
+                        return self.metered(|| self.instances.replay(arrivals, expected.tokens));
+                    }
                     (None, Some(rate)) => poisson(rate, seed, self.queries_at(rate)),
                     (None, None) => return Err(CaseFailure::failed("the server scenario needs a rate")),
                 };

@@ -118,9 +118,11 @@ pub struct FleetCase {
 pub struct FleetCell {
     /// Machines with a right measurement.
     #[serde(skip_serializing_if = "is_none")]
+    #[schemars(default)]
     pub machines: usize,
     /// Machines that were asked for the case and have no figure, if others have one.
     #[serde(skip_serializing_if = "is_none")]
+    #[schemars(default)]
     pub failed: usize,
     /// Their geometric mean.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -282,8 +282,10 @@ fn sentences(run: &LoadRun) -> Vec<String> {
             of_case.push(row);
         }
     }
-    let changes = run.results.iter().filter_map(sentence_of_changes);
-    let servers = run.results.iter().filter(|row| !row.is_of_search || row.is_highest).flat_map(sentences_of_server);
+    let is_watched = |row: &LoadResult| run.windows.iter().any(|window| window.case_id == row.case_id);
+    let changes = run.results.iter().filter_map(|row| sentence_of_changes(row, is_watched(row)));
+    let shown = run.results.iter().filter(|row| !row.is_of_search || row.is_highest);
+    let servers = shown.flat_map(|row| sentences_of_server(row, &run.results));
     let none = without_rate(run);
     changes.chain(servers).chain(cases.into_iter().map(|(case, found)| sentence(case, found))).chain(none).collect()
 }

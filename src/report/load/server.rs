@@ -10,8 +10,8 @@ const LEAST_WAIT_MS: f64 = 2.0;
 /// A client that uses so many processors may have slowed the server down, if that is on the same machine.
 const BUSY_CLIENT: f64 = 0.5;
 
-/// What asked what, what the server adds to the latency, and what the client's own limits were.
-pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
+/// What asked what, what the server adds to the latency, and what the client's own limits were. `all` are the rows of the load test.
+pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> {
     let Some(url) = &row.url else { return Vec::new() };
     let protocol = row.protocol.as_deref().unwrap_or("an unknown protocol");
     let server = row.server.as_deref().unwrap_or("a server that does not say its name");
@@ -20,10 +20,27 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
         let ([p50, p99], run) = ([p50, p99].map(signed), row.local_run.as_deref().unwrap_or_default());
         format!("the server adds {p50} at p50 and {p99} at p99 to {local} (load test {run})")
     });
-    let least_ms = (PART_OF_WAIT * row.latency_p99_ms).max(LEAST_WAIT_MS);
+    // The first token may be due long before the whole answer.
+    let shortest_ms = row.ttft_p99_ms.unwrap_or(f64::INFINITY).min(row.latency_p99_ms);
+    let least_ms = (PART_OF_WAIT * shortest_ms).max(LEAST_WAIT_MS);
     let all_used = row.connections.filter(|all| row.connections_used >= Some(*all) && row.rate.is_some());
     let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms).map(latency).zip(all_used).map(|(wait, all)| {
         format!("requests waited for one of the {all} connections, {wait} at p99; `--connections` raises their number")
+    });
+    // What refused the next rate may have been the client.
+    let is_refused = |it: &&LoadResult| {
+        let is_next = it.case_id == row.case_id && it.search == row.search && it.rate == row.lowest_failing_rate;
+        is_next
+            && it.loadgen_accepts == Some(false)
+            && it.connections.is_some()
+            && it.connections_used >= it.connections
+    };
+    let refused = all.iter().find(|it| row.is_highest && row.rate.is_some() && is_refused(it));
+    let client = refused.zip(row.connections).map(|(refused, all)| {
+        let rate = refused.rate.unwrap_or_default();
+        format!(
+            "at {rate:.1}/s, which failed, all {all} connections were in use: the limit may be the client's; `--connections` raises their number"
+        )
     });
     let busy = row.client_processors.filter(|client| *client > BUSY_CLIENT).map(percent).map(|client| {
         format!("the client used {client} of a processor, which a server on the same machine did not have")
@@ -38,7 +55,7 @@ pub fn sentences_of_server(row: &LoadResult) -> Vec<String> {
             .to_owned()
     });
     let what = Some(format!("{server} at {url} by {protocol}"));
-    let sentences = [what, added, waits, busy, retry, highest, tokens].into_iter().flatten();
+    let sentences = [what, added, waits, client, busy, retry, highest, tokens].into_iter().flatten();
     sentences.map(|sentence| format!("{}: {sentence}", row.case_id)).collect()
 }
 
@@ -69,16 +86,27 @@ mod tests {
             client_processors: Some(0.2),
             ..LoadResult::default()
         };
-        let of = |row: &LoadResult| sentences_of_server(row).join("\n");
+        let of = |row: &LoadResult| sentences_of_server(row, &[]).join("\n");
         let text = of(&row);
         assert!(text.contains("the server adds 1.80 ms at p50 and -250 µs at p99 to digits/ort-cpu-f32/1"), "{text}");
         assert!(!text.contains("waited") && !text.contains("the client used"), "{text}");
         let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row.clone() });
         assert!(text.contains("one of the 64 connections") && text.contains("the client used 90.0 %"), "{text}");
-        let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row };
+        let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row.clone() };
         assert!(!of(&free).contains("waited"));
         let limited = LoadResult { is_highest: true, ..free.clone() };
         assert!(of(&limited).contains("no rate failed up to 300.0/s") && !of(&free).contains("no rate failed"));
-        assert!(sentences_of_server(&LoadResult::default()).is_empty());
+        assert!(sentences_of_server(&LoadResult::default(), &[]).is_empty());
+        // The first token waits for a connection long before the whole answer is late, and the rate above was refused by the client.
+        let streamed =
+            LoadResult { queue_p99_ms: Some(20.0), latency_p99_ms: 5000.0, ttft_p99_ms: Some(200.0), ..row.clone() };
+        assert!(of(&streamed).contains("waited for one of the 64 connections"));
+        let highest =
+            LoadResult { is_highest: true, lowest_failing_rate: Some(330.0), queue_p99_ms: Some(0.1), ..row.clone() };
+        let refused = LoadResult { rate: Some(330.0), loadgen_accepts: Some(false), ..row.clone() };
+        let text = sentences_of_server(&highest, &[highest.clone(), refused.clone()]).join("\n");
+        assert!(text.contains("at 330.0/s, which failed, all 64 connections were in use"), "{text}");
+        let with_room = LoadResult { connections_used: Some(60), ..refused };
+        assert!(!sentences_of_server(&highest, &[with_room]).join("\n").contains("which failed"));
     }
 }

@@ -24,7 +24,8 @@ pub fn changes(run: &LoadRun) -> Option<Table> {
 }
 
 /// `case: memory grows by 1.2 MB/h (at least 0.0 MB/h); p50 changes by +12.0 % from 600 s on; …`. Returns `None` if the trial was not watched.
-pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
+/// `has_windows` says whether it was, of a server.
+pub fn sentence_of_changes(row: &LoadResult, has_windows: bool) -> Option<String> {
     let growth = row.growth_mb_per_h.zip(row.least_growth_mb_per_h);
     let is_watched = growth.is_some() || row.throttled.is_some() || row.drift_p50.is_some() || row.drift_p99.is_some();
     let growth = growth.map_or_else(
@@ -43,5 +44,8 @@ pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
     };
     let p50 = drift("p50", row.drift_p50, row.drift_p50_from_s);
     let p99 = drift("p99", row.drift_p99, row.drift_p99_from_s);
+    if row.url.is_some() {
+        return has_windows.then(|| format!("{}: {p50}; {p99}; the memory of a server is not watched", row.case_id));
+    }
     is_watched.then(|| format!("{}: {growth}; {p50}; {p99}; {throttled}", row.case_id))
 }

@@ -56,6 +56,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
     flags = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-")
+        if value is False and name == "trust":
+            # It has a value, which overrides the variable.
+            flags.append(f"{flag}=false")
+            continue
         if value is None or value is False:
             continue
         if value is True:
@@ -126,15 +130,42 @@ def _has(name: str) -> bool:
         return False
 
 
+# The types of Polars and of pandas for those of JSON. What has no value can be of any of them.
+_TYPES = {
+    "number": ("Float64", "float64"),
+    "integer": ("Int64", "Int64"),
+    "boolean": ("Boolean", "boolean"),
+    "string": ("String", None),
+}
+
+
+def _types() -> dict[str, tuple[str, str | None]]:
+    """The types of the columns, also of those that have no value in a run."""
+    code, output, message = _start(["report", "--format", "json-schema"], True)
+    if code:
+        raise InferbenchError(message, code)
+    schema = json.loads(output)
+    fields = schema["$defs"][schema["items"]["$ref"].rsplit("/", 1)[1]]["properties"]
+    types = {}
+    for name, field in fields.items():
+        kinds = field.get("type", "string")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        types.update({name: _TYPES[kind] for kind in kinds if kind in _TYPES})
+    return types
+
+
 def _framed(records: list[dict[str, Any]], chosen: str) -> Any:
     if chosen == "pandas":
         import pandas
 
-        return pandas.DataFrame(records)
+        frame = pandas.DataFrame(records)
+        return frame.astype({name: own for name, (_, own) in _types().items() if own and name in frame})
     if chosen == "polars":
         import polars
 
-        return polars.DataFrame(records, infer_schema_length=None)
+        known = {name for record in records for name in record}
+        types = {name: getattr(polars, own) for name, (own, _) in _types().items() if name in known}
+        return polars.DataFrame(records, schema_overrides=types, infer_schema_length=None)
     return records
 
 

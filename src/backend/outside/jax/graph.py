@@ -198,11 +198,15 @@ class Graph:
         """The outputs by their names. What is appended to `caches` is written at `position` instead."""
         values = {**self.known, **dict(zip(self.weight_names, weights)), **inputs}
         for number, node in enumerate(self.nodes):
+            if lacking := [name for name in node.inputs if name and name not in values]:
+                raise Refused("unsupported", f"{node}: nothing here computes its input {lacking[0]!r}")
             given = [values[name] if name else None for name in node.inputs]
             with jax.named_scope(f"onnx{number}"):
                 results = self._computed(node, given, caches, position)
             for name, result in zip(node.outputs, results):
                 values[name] = np.asarray(result) if isinstance(result, np.generic) else result
+        if lacking := [name for name in self.outputs if name not in values]:
+            raise Refused("unsupported", f"nothing here computes the output {lacking[0]!r}")
         return {name: values[name] for name in self.outputs}
 
     def _computed(self, node, given, caches, position):

@@ -48,6 +48,8 @@ class Loaded:
         self.files, self.can_change_dtype = [path, *own_imports(path)], can_change_dtype
         # Of inputs whose sizes the file does not say.
         self.names = []
+        # How many threads compiled kernels have, if these say it.
+        self.threads = set()
 
 
 def load(path):
@@ -134,7 +136,7 @@ def made(path):
     for name, value in zip(names, values):
         if not isinstance(value, torch.Tensor):
             raise Refused("failed", f"`make` of {shown} gives {name} as {type(value).__name__}: inputs are tensors, and other arguments belong into the module")
-    notes = ["a module in evaluation mode, which `make` has returned in training mode"] if module.training else []
+    notes = ["a module in evaluation mode, which `make` has returned in training mode"] if is_in_training(module) else []
     return Loaded(module, path, zip(names, values, [list(value.shape) for value in values]), by_name, notes)
 
 
@@ -165,7 +167,9 @@ def exported(path):
 
         is_package = exported_program.is_package(path, shown)
         if not is_package:
-            program, notes = exported_program.load(path, shown, "; `--trust` allows it", IS_TRUSTED)
+            # Tensors of the inference mode cannot be exported again.
+            with torch.inference_mode(False):
+                program, notes = exported_program.load(path, shown, "; `--trust` allows it", IS_TRUSTED)
     if is_package:
         return package(path)
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -184,17 +188,32 @@ def exported(path):
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
     if operator := dropping(program):
         raise Refused("unsupported", f"{shown} drops values by chance ({operator}), as a module in training mode does: export it after `.eval()`")
+    if operator := of_batch(program):
+        raise Refused("unsupported", f"{shown} computes with the statistics of the batch ({operator}), as a module in training mode does: export it after `.eval()`")
     notes = [TRUSTED] if IS_TRUSTED else notes
-    return Loaded(program.module(), path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+    with torch.inference_mode(False):
+        module = program.module()
+    return Loaded(module, path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
+
+
+def arguments_of(program):
+    """The schema of each operator of a program, with its arguments by name."""
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        yield schema, {**dict(zip(names, node.args)), **node.kwargs}
+
+
+def of_batch(program):
+    """The first operator of a program that normalises by the batch itself; None if there is none."""
+    norms = ((schema.name, given) for schema, given in arguments_of(program) if schema and "batch_norm" in schema.name)
+    return next((name for name, given in norms if given.get("training") is True), None)
 
 
 def dropping(program):
     """The first operator of a program that drops values by chance; None if there is none."""
-    for node in program.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        names = [argument.name for argument in schema.arguments] if schema else []
-        given = {**dict(zip(names, node.args)), **node.kwargs}
-        if given.get("train") is True and (given.get("p") or given.get("dropout")):
+    for schema, given in arguments_of(program):
+        if given.get("dropout_p") or given.get("train") is True and (given.get("p") or given.get("dropout")):
             return schema.name
     return None
 
@@ -213,6 +232,9 @@ def package(path):
     loaded = Loaded(torch._inductor.aoti_load_package(path), path, notes=[NATIVE], can_change_dtype=False)
     inputs = treespec_loads(loaded.module.loader.get_call_spec()[0]).num_leaves
     loaded.names = [f"input_{place}" for place in range(inputs)]
+    with zipfile.ZipFile(path) as archive:
+        texts = [archive.read(name).decode("utf-8", "replace") for name in archive.namelist() if name.endswith(".cpp")]
+    loaded.threads = {int(count) for text in texts for count in re.findall(r"#pragma omp parallel[^\n]* num_threads\((\d+)\)", text)}
     return loaded
 
 
@@ -233,7 +255,12 @@ def archived(path):
 
 def saved_in(module):
     """What the record says of the mode that a module was saved in. A frozen archive has none."""
-    return ["a module in evaluation mode, which was saved in training mode"] if getattr(module, "training", False) else []
+    return ["a module in evaluation mode, which was saved in training mode"] if is_in_training(module) else []
+
+
+def is_in_training(module):
+    """Whether a module, or one in it, is in training mode."""
+    return any(getattr(part, "training", False) for part in module.modules())
 
 
 def class_of(path):

@@ -149,7 +149,10 @@ class Compiled(Eager):
             # The first compilation of a function has the number 0.
             "recompilation": sum(not name.endswith("/0") for name in compilation_ids()),
         }
-        return [", ".join(plural(count, what) for what, count in counts.items()), *from_cache(), *autotuned(), *cuda_graphs()]
+        # Such as one with a graph break in a loop, of which only the functions that it calls are compiled.
+        left = counters["frames"]["total"] - counters["frames"]["ok"]
+        said = [f"{plural(left, 'function')} that Dynamo has given up and calls uncompiled"] if left else []
+        return [", ".join(plural(count, what) for what, count in counts.items()), *said, *from_cache(), *autotuned(), *cuda_graphs()]
 
     def times(self):
         spent = torch._dynamo.utils.compilation_time_metrics

@@ -27,6 +27,8 @@ class Torch(Worker):
     def load(self, request):
         torch.set_num_threads(request["threads"])
         session = open_session(request)
+        # A user's file may have set others.
+        torch.set_num_threads(request["threads"])
         return session, {
             "device": request["device"],
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
@@ -86,6 +88,8 @@ def described():
 
 
 torch.set_num_interop_threads(1)
+# PyTorch refuses to set it again, which a user's file may do.
+torch.set_num_interop_threads = lambda count: None
 with torch.inference_mode():
     serve(Torch())
 sys.exit(0)

@@ -38,7 +38,7 @@ class Session:
         self.names = request["outputs"]
         self.files = [request["weights"]] if request.get("weights") else []
         self.bound, self.notes = {}, []
-        self.asked_dtype, self.proof = request["dtype"], None
+        self.asked_dtype, self.proof, self.is_of_file = request["dtype"], None, False
         # What is known to compute in the type; the layers that were quantised here, of which each has a product.
         self.computed_dtype, self.layers = "f32" if request["dtype"] == "f32" else None, None
         self.first_ms = None
@@ -52,11 +52,15 @@ class Session:
             raise Refused("unsupported", "the module has weights in f64, and is measured in f32 or less: convert it by `module.float()`")
         if narrow := sorted(name for name, kind in DTYPES.items() if kind in kinds):
             self.notes.append(f"weights in {' and '.join(narrow)} are converted to {next((name for name, kind in DTYPES.items() if kind == self.dtype), 'f32')}")
+        if torch.float64 in {buffer.dtype for buffer in module.buffers()}:
+            self.notes.append("buffers in f64 are converted, too")
         kept = frequencies(module)
         # `to` would also make complex numbers real, and take a part of them.
-        module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
-        for own, name, buffer in kept:
-            own._buffers[name] = buffer.to(self.device)
+        # Weights that the file has quantised refuse it in the inference mode.
+        with torch.inference_mode(False), torch.no_grad():
+            module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
+            for own, name, buffer in kept:
+                own._buffers[name] = buffer.to(self.device)
         if self.is_channels_last:
             if not any(parameter.ndim == 4 for parameter in module.parameters()):
                 raise Refused("unsupported", "the setting channels-last is for modules with weights of four dimensions")
@@ -88,9 +92,15 @@ class Session:
     def prove(self, call):
         """Refuses what was not compiled, and shows by a profile in which types a call computes its products."""
         self.mode.check()
-        if self.asked_dtype == "f32" or self.proof is not None:
+        if self.proof is not None or (self.asked_dtype == "f32" and not self.is_of_file):
             return
         found, compiled = products(call), self.mode.products()
+        if self.asked_dtype == "f32":
+            # A user's module may have other types inside: its own autocast, or layers that it has quantised.
+            kinds = list(dict.fromkeys([*found, *compiled])) or ["f32"]
+            self.computed_dtype = "f32" if kinds == ["f32"] else None
+            self.proof = "" if kinds == ["f32"] else f"the module itself computes products in {', '.join(kinds)}"
+            return
         count, total = found.get(self.asked_dtype, 0), sum(found.values())
         unseen, in_graphs = max(len(compiled) - total, 0), compiled.count(self.asked_dtype)
         if (total or unseen) and not count and not (unseen and self.asked_dtype in compiled):
@@ -247,6 +257,8 @@ class Forward(Session):
         return [self.put(tensors[name]) for name in self.taken]
 
     def bind(self, binding, tensors):
+        # On the CPU, inputs are the memory of these arrays, which the module may change.
+        own = {name: tensor.copy() for name, tensor in tensors.items()}
         self.bound[binding] = self.inputs(tensors)
         given = self.checksums(binding)
         try:
@@ -258,19 +270,20 @@ class Forward(Session):
             raise Refused("failed", message) from why
         if self.is_unpacked:
             remove_unpacked()
-        self.check_inputs(binding, given)
+        self.check_inputs(binding, given, own)
         self.prove(lambda: self.call(binding))
         end_compilers()
 
     def checksums(self, binding):
         return [zlib.crc32(array(tensor)) for tensor in self.bound[binding]]
 
-    def check_inputs(self, binding, given):
-        """Refuses a module that has changed its inputs, if its next call changes them again."""
+    def check_inputs(self, binding, given, tensors):
+        """Refuses a module that has changed its inputs, if its next call changes them again or computes something else of them."""
         if (changed := self.checksums(binding)) == given:
             return
-        self.call(binding)
-        if self.checksums(binding) != changed:
+        self.bound[binding] = self.inputs(tensors)
+        first, second = ([zlib.crc32(array(value)) for _, value in self.computed(self.bound[binding])] for _ in range(2))
+        if first != second or self.checksums(binding) != changed:
             raise Refused("unsupported", "the module changes its inputs in place, so that each call computes something else: let `forward` copy them")
 
     def computed(self, inputs):
@@ -320,6 +333,10 @@ def of_file(request, path):
         raise Refused("unsupported", f"the setting {idle[0]} has no effect on a `.pt2`, whose operators are those of its export")
     session = Forward(request, [given["name"] for given in request["inputs"]])
     session.files, session.notes = loaded.files, loaded.notes
+    if session.device.type == "cpu" and (others := sorted(loaded.threads - {request["threads"]})):
+        session.notes.append(f"kernels that were compiled for {' and '.join(map(str, others))} threads, whatever `--threads` says")
+    # What it computes in is known after a call.
+    session.is_of_file, session.computed_dtype = True, None
     if loaded.by_name:
         names = [name for name, *_ in loaded.examples]
         # A graph beside the file may have other names for the same inputs.
