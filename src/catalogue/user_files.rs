@@ -356,7 +356,9 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
     let mut inputs = model.inputs.clone();
     for input in &mut inputs {
         if let Some(first) = first.inputs.iter().find(|it| it.name == input.name && it.dtype == input.dtype) {
-            (input.below, input.constant) = (first.below, first.constant);
+            // One of them may have fewer rows.
+            input.below = input.below.zip(first.below).map(|(own, first)| own.min(first)).or(first.below);
+            input.constant = first.constant;
         }
     }
     *model = model.clone().with_inputs(inputs);

@@ -217,9 +217,15 @@ impl Export {
         ensure!(!runs.is_empty(), "nothing to export: there is no run in {}", history.places());
         match target.extension().and_then(|extension| extension.to_str()) {
             Some("csv") => {
-                let records = runs.into_iter().map(Run::records).collect::<Result<Vec<_>>>()?.concat();
                 let mut bytes = Vec::new();
-                write_records(&records, &mut bytes)?;
+                write_records(&[], &mut bytes)?;
+                let header = bytes.len();
+                // The records of a large history are many times as large as their text.
+                for run in runs {
+                    let mut own = Vec::new();
+                    write_records(&run.records()?, &mut own)?;
+                    bytes.extend_from_slice(&own[header..]);
+                }
                 write_whole(target, &bytes)?;
             }
             Some("duckdb") => crate::history::write_database(&runs.into_iter().cloned().collect::<Vec<_>>(), target)?,
@@ -269,7 +275,10 @@ struct Prune {
 fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
     let mut kept: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let is_kept = |run: &&Run| {
-        let of_machine = kept.entry(run.facts().ok().map(|facts| facts.host_id)).or_default();
+        let machine = run.facts().ok().map(|facts| facts.host_id);
+        // A run that cannot be read, as one of a newer version, may still tell its machine.
+        let machine = machine.or_else(|| run.host_ids().ok()?.into_iter().next());
+        let of_machine = kept.entry(machine).or_default();
         *of_machine += 1;
         *of_machine <= count
     };

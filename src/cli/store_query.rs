@@ -25,7 +25,7 @@ const QUESTION: [&str; 7] = ["conditions", "groups", "shown", "since", "order", 
         but for interval, memory, outputs, ratio and level, which are no single column. \
         Rows whose status is not ok are left out, unless the query names the status. If the rows of one group did different work, a note names the \
         columns in which they differ.\n\n\
-        SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, raw_benchmark_data \
+        SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, profiles, load_results, raw_benchmark_data \
         (run_id, \"case\", sample, call, nanoseconds, disturbed, host_id).\n\nExamples:\n  \
         inferbench store query --where model=resnet50 --where batch=1 --by backend --show p50 --since 30d\n  \
         inferbench store query --where backend=ort,tch --where 'p50<20' --by case_id,host_id --show min:p50,max:p50,max:timestamp\n  \

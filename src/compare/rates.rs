@@ -62,9 +62,10 @@ pub fn rate_changes(base: &[LoadResult], new: &[LoadResult], tolerance: f64) -> 
     searches(base).into_iter().filter_map(|search| change(search, base, new, tolerance)).collect()
 }
 
-/// The searches of `base` that found a rate, and of which `new` has none that says anything.
+/// The searches of `base` that found a rate, and that `new` has made, too, without an answer. What it has not made was not asked for.
 pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a LoadResult> {
-    searches(base).into_iter().filter(|search| found(new, search).is_empty()).collect()
+    let is_made = |search: &LoadResult| new.iter().any(|row| is_same_search(row, search));
+    searches(base).into_iter().filter(|search| is_made(search) && found(new, search).is_empty()).collect()
 }
 
 /// A row of each search that found a rate.
@@ -231,8 +232,10 @@ mod tests {
         // One trial at a rate is no search, and a search without a verdict has found nothing.
         assert_eq!(with(|row| (row.is_of_search, row.is_highest) = (false, false)), 0);
         assert_eq!(with(|row| (row.verdict, row.is_highest) = (Some(Verdict::Invalid), false)), 0);
-        // The base's search is lost then, unlike one that no rate passes.
-        assert_eq!(lost_searches(&base, &[]), [&base[0]]);
+        // The base's search is lost then, unlike one that no rate passes, or that was not made.
+        assert!(lost_searches(&base, &[]).is_empty());
+        let late = LoadResult { verdict: Some(Verdict::Invalid), is_highest: false, ..new.clone() };
+        assert_eq!(lost_searches(&base, &[late]), [&base[0]]);
         assert!([Some(50.0), None].iter().all(|rate| lost_searches(&base, &[search("2", *rate)]).is_empty()));
     }
 

@@ -74,6 +74,11 @@ impl Side {
         self.manifests.iter().filter_map(|manifest| of(&manifest.machine)).collect()
     }
 
+    /// Whether some of its measurements cannot be read.
+    pub fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// Whether a run of this side was stopped and left cases unmeasured.
     pub fn is_interrupted(&self) -> bool {
         self.manifests.iter().any(|manifest| manifest.is_interrupted)

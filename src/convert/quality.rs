@@ -121,6 +121,10 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
     if !has_same_samples(evaluation, answers) {
         return;
     }
+    // Answers that only a package's own metrics judge.
+    if evaluation.outputs.is_empty() {
+        return;
+    }
     let width = |evaluation: &Evaluation| evaluation.outputs.first().map_or(0, Vec::len);
     if width(evaluation) != width(answers) {
         let (width, of_original) = (width(evaluation), width(answers));

@@ -87,8 +87,10 @@ impl Driver<'_> {
         );
         let machine = Machine::read();
         say_variables(&machine);
+        let has_same_variables =
+            duel.machine.variables.is_none() || duel.machine.lasting_variables() == machine.lasting_variables();
         ensure!(
-            (&duel.machine.host_id, &duel.machine.variables) == (&machine.host_id, &machine.variables),
+            duel.machine.host_id == machine.host_id && has_same_variables,
             "it was begun on another machine, or with other variables of the environment: start the duel anew, without --resume"
         );
         for (program, plan) in std::iter::once(&mut duel.base).chain(&mut duel.candidates).zip(plans) {
@@ -161,10 +163,17 @@ impl Driver<'_> {
             programs.push(candidate);
             plans.push(plan);
         }
-        for (program, plan) in programs.iter().zip(&plans) {
-            for case in plan.cases.iter().filter(|it| it.start.is_some() && it.is_verified == Some(false)) {
-                let text = "has no reference, so that nobody would notice wrong outputs; `--reference FILE` gives one";
-                self.say(&format!("{}: {} {text}", program.name, case.id));
+        // One program alone has the outputs that it has.
+        let others = programs.iter().zip(&plans).skip(1).filter(|(program, _)| !program.is_same_as(self.base));
+        for (program, plan) in others {
+            let is_unverified = |it: &&ArmCase| it.start.is_some() && it.is_verified == Some(false);
+            let ids: Vec<&str> = plan.cases.iter().filter(is_unverified).map(|it| it.id.as_str()).collect();
+            if !ids.is_empty() {
+                let ids = ids.join(", ");
+                self.say(&format!(
+                    "{}: without a reference, so that nobody would notice wrong outputs: {ids}",
+                    program.name
+                ));
             }
         }
         let may_differ = programs.iter().any(|program| program.suite.is_some());

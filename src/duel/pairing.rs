@@ -81,7 +81,8 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
                     && found.id != case.id
                     && matches!(found.status, Status::Unavailable | Status::Unsupported) =>
             {
-                let message = found.message.clone().unwrap_or_default();
+                let why = found.message.as_deref().unwrap_or_default();
+                let message = format!("candidate {} has no such form: {why}", number + 1);
                 Err(Loss { role: Role::Base, status: found.status, message })
             }
             Some(found) => start(found, Role::Candidate(number)),
@@ -234,7 +235,7 @@ mod tests {
         (quantised.cases[1].status, quantised.cases[1].start) = (Status::Unsupported, None);
         let (pairings, left_out) = pair(&base, &[quantised], true);
         assert_eq!(names(&pairings), ["a/ort-cpu-f32/1 → a/ort-cpu-i8/1"]);
-        assert_eq!(left_out, ["a/candle-cpu-f32/1: unsupported: "]);
+        assert_eq!(left_out, ["a/candle-cpu-f32/1: unsupported: candidate 1 has no such form: "]);
     }
 
     #[test]

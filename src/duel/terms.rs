@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::FEWEST_GENERATIONS;
 use crate::selection::Selection;
-use crate::selection::values::{fraction, fraction_below_one, minutes};
+use crate::selection::values::{fraction_below_one, fraction_of_one, minutes};
 
 /// How a duel is measured.
 #[derive(Args, Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub struct Rules {
     #[arg(long)]
     pub same_code: bool,
     /// Slow the candidate down by this fraction, to see whether the change is found
-    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction_of_one)]
     pub null_slowdown: Option<f64>,
     /// Let every call take at least this many nanoseconds, so that the null backend has something to slow down
     #[arg(long = "least-call", value_name = "NS", default_value = "0", hide = true)]

@@ -188,7 +188,8 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("machine", stopped.machine.host_id != planned.machine.host_id),
         (
             "variables of the environment",
-            stopped.machine.variables.is_some() && stopped.machine.variables != planned.machine.variables,
+            stopped.machine.variables.is_some()
+                && stopped.machine.lasting_variables() != planned.machine.lasting_variables(),
         ),
         ("comparison of outputs (`--benchmark-only`)", stopped.is_unverified != planned.is_unverified),
         ("numbers of tokens", stopped.suite.tokens != planned.suite.tokens),

@@ -105,7 +105,9 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let is_reported = is_kept && !request.is_silent;
     let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_reported);
     let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
-    say_variables(&planned.machine);
+    if !request.is_silent {
+        say_variables(&planned.machine);
+    }
     let new = |planned: Manifest| (RunFolder::new(runs.join(&planned.run_id)), planned);
     let (folder, mut manifest) = match (request.resume, &part) {
         (false, _) => new(planned),

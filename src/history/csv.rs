@@ -138,7 +138,7 @@ impl<R: Read> Rows<R> {
 }
 
 /// The columns of `throughput.csv`, the short form that people open in a spreadsheet.
-const SHORT: &str = "model,variant,phase,dims,sequence_length,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,\
+const SHORT: &str = "model,variant,phase,dims,sequence_length,backend,device,dtype,batch_size,boundary,timed_on,latency_p50_ms,latency_p99_ms,\
                      throughput_ips,tokens_per_second,memory_mb,status";
 
 /// Writes `throughput.csv`: a few columns of the records.
@@ -229,7 +229,7 @@ mod tests {
         let text = String::from_utf8(bytes).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], SHORT);
-        assert_eq!(lines[1], "m,original,forward,,,ort,cpu,f32,1,0.30000000000000004,,,,,wrong-output");
+        assert_eq!(lines[1], "m,original,forward,,,ort,cpu,f32,1,compute,seeded,0.30000000000000004,,,,,wrong-output");
     }
 
     #[test]

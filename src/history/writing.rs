@@ -110,9 +110,17 @@ impl NewRun {
 
 /// Copies a run into the history in `root`. One that the history has more of is refused, unless `replace`.
 pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
-    let folder = hidden_folder(root)?;
     // What cannot be read is not imported.
     run.facts()?;
+    // In its own history, a run may have another name than its id.
+    let place_of = |folder: &Path| folder.canonicalize().ok();
+    if run.folder().parent().and_then(place_of).is_some_and(|parent| place_of(root) == Some(parent)) {
+        let tables = || Table::ALL.map(|table| run.folder().join(table.file()).is_file());
+        let before = tables();
+        write_tables(run.folder())?;
+        return Ok(if tables() == before { Imported::Unchanged } else { Imported::Replaced });
+    }
+    let folder = hidden_folder(root)?;
     for entry in walkdir::WalkDir::new(run.folder()).min_depth(1) {
         let entry = entry?;
         let target = folder.path().join(entry.path().strip_prefix(run.folder())?);
@@ -137,6 +145,9 @@ pub fn remove(run: &Run) -> Result<()> {
 
 /// Removes the calls of a run.
 pub fn remove_calls(run: &Run) -> Result<()> {
+    // Tables that could not be written again would go on counting calls that are gone.
+    run.records()?;
+    run.manifest()?;
     match fs::remove_file(run.folder().join(LATENCIES)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => write_tables(run.folder()),

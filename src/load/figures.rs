@@ -38,6 +38,7 @@ pub fn figures(
     let busy_ns: f64 = answered.iter().map(|request| request.service_ns() as f64 / request.batch as f64).sum();
     let bounds = Bounds::of(terms);
     let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
+    let good = answered.iter().filter(|request| !bounds.are_broken_by(request)).count();
     let (dependence, latency_upper_ms) = certainty(served, bounds, p);
     let open = served.iter().filter(|request| request.is_open).count();
     let unanswered = queries - answered.len() - open;
@@ -81,7 +82,7 @@ pub fn figures(
         service_p99_ms: ms(service.percentile(0.99)),
         over_bound,
         // The part of the answers that keeps the bounds.
-        goodput_per_s: over_bound.map(|over| completed_per_s * (queries - over) as f64 / answered.len() as f64),
+        goodput_per_s: over_bound.map(|_| completed_per_s * good as f64 / answered.len() as f64),
         unanswered,
         issue_lag_p50_us: of_server(lag.percentile(0.5) as f64 / 1e3),
         issue_lag_p99_us: of_server(lag.percentile(0.99) as f64 / 1e3),
@@ -418,6 +419,7 @@ mod tests {
         let served = [vec![request; 1000], vec![open; 8]].concat();
         let row = judged(&Trial { served, is_cut: true, ..Trial::default() }, &terms(100.0, Some(20.0)), 1);
         assert_eq!((row.verdict, row.unanswered, row.over_bound), (Some(Verdict::Undecided), 0, Some(0)));
+        assert_eq!(row.goodput_per_s, Some(row.completed_per_s));
         assert!(row.message.unwrap().ends_with("8 of 1008 queries had no answer yet when the trial was ended"));
     }
 

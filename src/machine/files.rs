@@ -44,8 +44,11 @@ pub fn raise_file_limit() -> Option<u64> {
     {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-        let raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
-        Some(if raised { hard } else { soft })
+        // macOS takes no more than these, whatever it says.
+        const OF_MACOS: u64 = 10_240;
+        let wanted = [hard, hard.min(OF_MACOS)].into_iter().filter(|most| *most > soft);
+        let raised = wanted.into_iter().find(|most| setrlimit(Resource::RLIMIT_NOFILE, *most, hard).is_ok());
+        Some(raised.unwrap_or(soft))
     }
     #[cfg(not(unix))]
     None

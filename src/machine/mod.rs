@@ -124,6 +124,12 @@ impl Machine {
         self.container_memory_bytes.into_iter().chain(self.memory_bytes).min()
     }
 
+    /// The variables that have to be the same when a measurement goes on. A scheduler gives each start other devices.
+    pub fn lasting_variables(&self) -> Option<Vec<&String>> {
+        let is_lasting = |it: &&String| !it.starts_with("CUDA_VISIBLE_DEVICES=");
+        Some(self.variables.as_ref()?.iter().filter(is_lasting).collect())
+    }
+
     /// What machines that are bought as equal have in common: `AMD EPYC 7B13 ×8, 32 GiB, NVIDIA L4`. Returns `None` if the
     /// processor is unknown.
     pub fn kind(&self) -> Option<String> {

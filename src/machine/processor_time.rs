@@ -34,6 +34,10 @@ impl ProcessorTime {
 
     /// The sum over these processors, or over all if the system does not tell which.
     fn parse(stat: &str, own: &[usize]) -> Option<Self> {
+        let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse::<usize>().ok();
+        let all: Vec<usize> = stat.lines().filter_map(number).collect();
+        // A container may number its processors anew here, and nowhere else.
+        let own = if own.iter().all(|number| all.contains(number)) { own } else { &[] };
         let mut found = ProcessorTime::default();
         for line in stat.lines() {
             let Some((name, ticks)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
@@ -109,9 +113,9 @@ mod tests {
 
     #[test]
     fn only_the_processors_that_a_process_may_use_count() {
-        let time = ProcessorTime::parse(STAT, &[1, 7]).unwrap();
+        let time = ProcessorTime::parse(STAT, &[1]).unwrap();
         assert_eq!(time, ProcessorTime { processors: 1, total: 601, busy: 78, stolen: 20 });
-        assert_eq!(ProcessorTime::parse(STAT, &[7]), None);
+        assert_eq!(ProcessorTime::parse(STAT, &[1, 7]).unwrap().processors, 2);
     }
 
     #[test]

@@ -1,23 +1,22 @@
 //! Variables of the environment by which users change what libraries compute with: processors, kernels and memory.
 
 /// How their names begin.
-const BEGINNINGS: [&str; 11] =
-    ["OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_", "GGML_", "MALLOC_", "XLA_"];
-const NAMES: [&str; 11] = [
+const BEGINNINGS: [&str; 10] =
+    ["OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_", "GGML_", "MALLOC_"];
+const NAMES: [&str; 10] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING",
     "NVIDIA_TF32_OVERRIDE",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
-    "JAX_PLATFORMS",
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
     "INFERBENCH_LLAMA_SETTINGS",
     "INFERBENCH_QNN_OPTIONS",
 ];
-/// Every process of a case has its own.
-const SET_BY_CASES: [&str; 2] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS"];
+/// Every process of a case has its own of the first two. Conda sets the last one, which chooses a library and not how it computes.
+const WITHOUT_EFFECT: [&str; 3] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_INTERFACE_LAYER"];
 
 /// `NAME=VALUE` of each one that is set, by name.
 pub(super) fn of_libraries() -> Vec<String> {
@@ -28,7 +27,7 @@ pub(super) fn of_libraries() -> Vec<String> {
 fn chosen(all: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let is_meant = |name: &str| {
         let is_known = BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || NAMES.contains(&name);
-        is_known && !SET_BY_CASES.contains(&name)
+        is_known && !WITHOUT_EFFECT.contains(&name)
     };
     let meant = all.filter(|(name, value)| is_meant(name) && !value.is_empty());
     let mut found: Vec<String> = meant.map(|(name, value)| format!("{name}={value}")).collect();

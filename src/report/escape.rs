@@ -29,7 +29,8 @@ pub fn xml(text: &str) -> String {
 
 /// For a cell of a table that a spreadsheet may open: what it would compute as a formula is text there.
 pub fn spreadsheet(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    let is_formula =
+        text.len() > 1 && text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
     if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 

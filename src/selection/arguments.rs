@@ -8,7 +8,7 @@ use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
 use super::values::per_cent;
-use crate::catalogue::{files_of, is_model_file, models_of_files, models_of_paths, path_of};
+use crate::catalogue::{files_of, is_model_file, is_module, models_of_files, models_of_paths, path_of};
 use crate::definition::{
     Boundary, DataSource, Dtype, MODULES, Phase, Suite, SuiteModel, Sweep, TimedOn, TokenTests, backend_and_settings,
     backend_of_flag, parse_device, usable_name, with_settings,
@@ -252,7 +252,7 @@ impl Selection {
     fn take_files<'a>(&mut self, words: &'a [String]) -> Vec<&'a String> {
         let is_path = |word: &&String| {
             let path = path_of(word);
-            is_model_file(&path) || path.exists() || word.contains(".py:")
+            is_model_file(&path) || is_module(&path) || path.exists() || word.contains(".py:")
         };
         let (paths, others): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
         self.files.extend(paths.into_iter().cloned());
@@ -304,7 +304,11 @@ impl Suite {
             say_hashed_names(&self.models);
             self.include_found = false;
         }
-        for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {
+        let is_file = |name: &&String| {
+            let path = Path::new(name.as_str());
+            (is_model_file(path) || is_module(path)) && path.is_file()
+        };
+        for file in selection.model.iter().filter(is_file) {
             self.models.extend(models_of_files(std::slice::from_ref(file))?);
         }
         let is_said = !selection.input.is_empty() || selection.reference.is_some();

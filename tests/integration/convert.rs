@@ -55,7 +55,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     let found: Vec<&str> = header.into_iter().filter(|name| fixed.contains(name)).collect();
     assert_eq!(found, fixed);
     let throughput = fs::read_to_string(reports.join("throughput.csv")).unwrap();
-    let columns = "model,variant,phase,dims,sequence_length,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,throughput_ips,tokens_per_second,memory_mb,status";
+    let columns = "model,variant,phase,dims,sequence_length,backend,device,dtype,batch_size,boundary,timed_on,latency_p50_ms,latency_p99_ms,throughput_ips,tokens_per_second,memory_mb,status";
     assert_eq!(throughput.lines().next().unwrap(), columns);
 
     let records = workplace.records();

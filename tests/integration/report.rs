@@ -335,7 +335,9 @@ fn every_chart_is_a_file_or_has_a_reason() {
 fn filters_that_leave_nothing_say_so() {
     let workplace = with_runs(1, 8);
     let nothing = workplace.inferbench(&["report", "--model", "nosuch"]).finish().with_code(2);
-    nothing.saying(&["no case passes the filters"]);
+    nothing.saying(&["`--model nosuch`: no measured case has this name"]);
+    let none = workplace.inferbench(&["report", "--backend", "nosuch"]).finish().with_code(2);
+    none.saying(&["no case passes the filters"]);
     let table = workplace.inferbench(&["report", "--backend", "tch"]).finish().with_code(0).stdout;
     assert!(table.contains("tch") && !table.contains(" ort "), "{table}");
 }

@@ -120,6 +120,9 @@ pub(super) fn start(
 ) -> Result<OutsideProcess, CaseFailure> {
     let wrong = |error: std::io::Error| CaseFailure::failed(format!("a temporary folder for {name}: {error}"));
     let folder = tempfile::Builder::new().prefix(&format!("inferbench-{name}-")).tempdir().map_err(wrong)?;
+    // It may start in another folder. A name alone is looked up on the path.
+    let is_path = python.components().count() > 1;
+    let python = Some(&python).filter(|_| is_path).and_then(|it| std::path::absolute(it).ok()).unwrap_or(python);
     let mut command = Command::new(&python);
     command.args(["-I", "-c", BEGIN]).args(places_of_packages(&python)).env("TMPDIR", folder.path());
     prepare(&mut command);

@@ -11,7 +11,7 @@ mod tokens;
 pub use figure::Figure;
 
 use self::figure::{part, ratio};
-use crate::run_data::{Better, CHANGE, Evaluation, Judged, Scores};
+use crate::run_data::{Better, CHANGE, Evaluation, FRACTION, Judged, Scores};
 
 /// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
@@ -20,21 +20,27 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
         // A metric of another package replaces that of the same name here.
         figures.retain(|figure| figure.name.strip_suffix(CHANGE).unwrap_or(&figure.name) != metric);
         let of_original = original.and_then(|original| original.scores.iter().find(|it| it.metric == *metric));
-        figures.extend(of_scores(metric, of_samples, of_original).into_iter().map(|figure| figure.in_unit(unit)));
+        figures
+            .extend(of_scores((metric, unit), of_samples, of_original).into_iter().map(|figure| figure.in_unit(unit)));
     }
     figures
 }
 
 /// The mean of scores, and how much larger they are than the original's on average, over the samples of which both are known. Nobody
 /// knows which values are better.
-fn of_scores(metric: &str, own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
+fn of_scores((metric, unit): (&str, &str), own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
     let figure = |scores: &[Option<f64>], is_change: bool| {
         let parts: Vec<(f64, f64)> = scores.iter().copied().map(part).collect();
         let mean = |drawn: &[u32]| ratio(&parts, drawn);
-        let figure = if is_change {
-            Figure::resampled_change(metric, Better::Higher, parts.len(), &mean, &|_| Some(0.0))
-        } else {
-            Figure::resampled(metric, Better::Higher, parts.len(), &mean)
+        // The intervals of proportions are for these alone.
+        let figure = match (is_change, unit == FRACTION) {
+            (true, true) => Figure::resampled_change(metric, Better::Higher, parts.len(), &mean, &|_| Some(0.0)),
+            (false, true) => Figure::resampled(metric, Better::Higher, parts.len(), &mean),
+            (true, false) => {
+                let name = format!("{metric}{CHANGE}");
+                Figure::resampled_without_limit(&name, Better::Higher, parts.len(), &mean).map(Figure::compared)
+            }
+            (false, false) => Figure::resampled_without_limit(metric, Better::Higher, parts.len(), &mean),
         };
         figure.map(|figure| Figure { samples: scores.iter().flatten().count(), better: None, ..figure })
     };

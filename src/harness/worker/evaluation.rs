@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::answers;
 use super::following::{self, Following, stacked};
-use super::maps;
+use super::maps::{self, MaskLabels};
 use super::scores;
 use super::vocabulary::Vocabulary;
 use crate::backend::Session;
-use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec, is_scores};
+use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, Status, TensorSpec, is_scores};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Event, Judged, RunFolder, places_of_largest};
@@ -57,6 +57,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         labels: (judging.has_class_labels() || has_groups).then(Vec::new),
         ..Evaluation::default()
     };
+    let mut masks = MaskLabels::default();
     let mut said = Instant::now();
     let mut batch = Vec::with_capacity(case.batch_size);
     for place in 0..count {
@@ -71,8 +72,19 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
                 None => {
                     let (_, outputs) = run_batch(session, case.batch_size, &batch)?;
                     scores::add(&mut evaluation, &model.name, case.batch_size, &batch, &outputs)?;
-                    judging.add(&outputs, &batch, count, &mut evaluation)?;
+                    let known = evaluation.samples;
+                    match judging.add(&outputs, &batch, count, &mut evaluation) {
+                        // Answers that nothing here judges still have the scores of a package's own metrics.
+                        Err(why) if scores::are_scored() && why.status == Status::Unsupported => {
+                            (evaluation.labels, evaluation.judged) = (None, None);
+                            evaluation.samples = known + batch.len();
+                        }
+                        judged => judged?,
+                    }
                 }
+            }
+            if judging.judge == Judge::Segmentation {
+                masks.add(&batch);
             }
             batch.clear();
         }
@@ -89,6 +101,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         let first = evaluation.unreadable.first().cloned().unwrap_or_default();
         return Err(CaseFailure::failed(format!("no sample of {} can be read: {first}", evaluation.data_source)));
     }
+    masks.check(evaluation.judged.as_ref())?;
     Ok(evaluation.write(folder.path(), &case.benchmark_id())?)
 }
 

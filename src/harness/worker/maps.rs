@@ -112,6 +112,33 @@ pub fn add(
     Ok(())
 }
 
+/// Which numbers the masks of all samples have.
+#[derive(Default)]
+pub struct MaskLabels {
+    has_class: bool,
+    has_ignored: bool,
+}
+
+impl MaskLabels {
+    pub fn add(&mut self, batch: &[Sample]) {
+        for label in batch.iter().filter_map(map_of).map(HostTensor::to_f64) {
+            self.has_class |= label.contains(&1.0);
+            self.has_ignored |= label.contains(&255.0);
+        }
+    }
+
+    /// # Errors
+    /// The masks are of one class and have 255 and no 1: many files have 255 for the pixels of the class, and none of them would count.
+    pub fn check(&self, judged: Option<&Judged>) -> Result<(), CaseFailure> {
+        let is_of_one_class = matches!(judged, Some(Judged::Masks { form: MaskForm::Above(_), pixels: Some(_) }));
+        if is_of_one_class && self.has_ignored && !self.has_class {
+            let why = "the masks have 255 and no 1: pixels of 255 do not count, so write 1 for the pixels of the class";
+            return Err(CaseFailure::unsupported(why));
+        }
+        Ok(())
+    }
+}
+
 fn map_of(sample: &Sample) -> Option<&HostTensor> {
     match &sample.label {
         Some(Label::Map(map)) => Some(map),
@@ -143,13 +170,6 @@ fn beside_mask(
              from 0 to {}, and pixels of 255 do not count",
             classes - 1
         )));
-    }
-    // Many files have 255 for the pixels of the only class. Then none of them would count.
-    let has = |wanted: f64| label.contains(&wanted);
-    if matches!(form, MaskForm::Above(_)) && has(255.0) && !has(1.0) {
-        return Err(CaseFailure::unsupported(
-            "the mask of a sample has 255 and no 1: pixels of 255 do not count, so write 1 for the pixels of the class",
-        ));
     }
     let (from, to) = (size(output), size(map));
     let pixels = from[0] * from[1];

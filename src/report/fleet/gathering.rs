@@ -251,16 +251,17 @@ impl<'a> Gatherer<'a> {
         let logs: Vec<f64> = known.iter().filter_map(|it| it.log_ms).collect();
         let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(*it), b.max(*it)));
         let mean = |of: fn(&Measured) -> Option<f64>| {
+            let figures: Vec<f64> = known.iter().filter_map(|it| of(it)).collect();
+            let logs: Vec<f64> = figures.iter().filter(|it| **it > 0.0).map(|it| it.ln()).collect();
             // A machine may cost nothing.
-            let logs: Vec<f64> = known.iter().filter_map(|it| of(it).filter(|it| *it >= 0.0)).map(f64::ln).collect();
-            (!logs.is_empty()).then(|| geometric_mean(&logs))
+            if logs.is_empty() { figures.first().copied().filter(|it| *it == 0.0) } else { Some(geometric_mean(&logs)) }
         };
         FleetCell {
             machines: logs.len(),
             failed: if logs.is_empty() { 0 } else { known.len() - logs.len() },
             latency_p50_ms: (!logs.is_empty()).then(|| geometric_mean(&logs)),
             spread: (logs.len() > 1).then(|| (most - least).exp()),
-            kwh_per_million: mean(|it| it.kwh_per_million),
+            kwh_per_million: mean(|it| it.kwh_per_million.filter(|energy| *energy > 0.0)),
             price_per_million: mean(|it| it.price_per_million),
             status: known.first().map(|it| it.status).filter(|_| logs.is_empty()),
         }

@@ -45,12 +45,14 @@ fn what_a_file_sets_or_computes_inside_is_not_taken_for_what_was_asked() {
     }
     let workplace = Workplace::new(&[], &["torch"], &[2]);
     let in_bf16 = "with torch.autocast('cpu', torch.bfloat16):\n            return self.fc(x).float()";
-    workplace.write("inner.py", &format!("import torch\ntorch.set_num_threads(2)\n{}", module_with("", in_bf16)));
+    workplace.write("inner.py", format!("import torch\ntorch.set_num_threads(2)\n{}", module_with("", in_bf16)));
     let net = "n = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4))";
     let save = "torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), name)";
     make(
         &workplace,
-        &format!("import torch\n{net}\nfor module, name in [(n, 'drops.pt2'), (n.eval(), 'net.pt2')]:\n    {save}"),
+        &format!(
+            "import copy, torch\n{net}\nfor module, name in [(n, 'batch.pt2'), (copy.deepcopy(n).eval(), 'net.pt2')]:\n    {save}"
+        ),
     );
     workplace.inferbench(&["run", "inner.py", "--noplot"]).finish().with_code(0);
     let inner = workplace.record("inner/torch-cpu-f32/2");
@@ -64,7 +66,7 @@ fn what_a_file_sets_or_computes_inside_is_not_taken_for_what_was_asked() {
     workplace.inferbench(&["run", "net.pt2", "--backend", "torch-aot", "--noplot"]).finish().with_code(0);
     let compiled = workplace.record("net/torch-aot-cpu-f32/2");
     assert_eq!((compiled.status, compiled.verified.is_some()), (Status::Ok, false), "{:?}", compiled.message);
-    let refused = workplace.inferbench(&["run", "drops.pt2", "--noplot"]).finish();
+    let refused = workplace.inferbench(&["run", "batch.pt2", "--noplot"]).finish();
     assert!(refused.stdout.contains("statistics of the batch") || refused.stderr.contains("statistics of the batch"));
 }
 

@@ -205,9 +205,9 @@ def arguments_of(program):
 
 
 def of_batch(program):
-    """The first operator of a program that normalises by the batch itself; None if there is none."""
+    """The first operator of a program that normalises by the batch in place of its own statistics; None if there is none."""
     norms = ((schema.name, given) for schema, given in arguments_of(program) if schema and "batch_norm" in schema.name)
-    return next((name for name, given in norms if given.get("training") is True), None)
+    return next((name for name, given in norms if given.get("training") is True and given.get("running_mean") is not None), None)
 
 
 def dropping(program):

@@ -56,8 +56,9 @@ class Session:
             self.notes.append("buffers in f64 are converted, too")
         kept = frequencies(module)
         # `to` would also make complex numbers real, and take a part of them.
-        # Weights that the file has quantised refuse it in the inference mode.
-        with torch.inference_mode(False), torch.no_grad():
+        # Weights that the file has quantised refuse it in the inference mode, and tensors of that mode refuse it outside.
+        is_of_inference = any(own.is_inference() for own in [*module.parameters(), *module.buffers()])
+        with torch.inference_mode(is_of_inference), torch.no_grad():
             module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
             for own, name, buffer in kept:
                 own._buffers[name] = buffer.to(self.device)
