@@ -229,6 +229,15 @@ mod tests {
         assert_eq!(with(|row| row.asked_queries = 10), 0);
         assert_eq!(with(|row| row.asked_seed = 2), 0);
         assert_eq!(with(|row| row.host_id = "b".into()), 0);
+        // A shape that one side does not tell is no other one.
+        let with_shapes = |shapes: [Option<&str>; 2]| {
+            let [one, other] = [&base[0], &new].map(|row| row.clone());
+            let shaped =
+                |row: LoadResult, shape: Option<&str>| LoadResult { input_shape: shape.map(str::to_owned), ..row };
+            rate_changes(&[shaped(one, shapes[0])], &[shaped(other, shapes[1])], 0.05).len()
+        };
+        let found = [[Some("1x8"), Some("1x8")], [Some("1x8"), None], [None, Some("1x8")], [Some("1x8"), Some("1x16")]];
+        assert_eq!(found.map(with_shapes), [1, 1, 1, 0]);
         // One trial at a rate is no search, and a search without a verdict has found nothing.
         assert_eq!(with(|row| (row.is_of_search, row.is_highest) = (false, false)), 0);
         assert_eq!(with(|row| (row.verdict, row.is_highest) = (Some(Verdict::Invalid), false)), 0);
