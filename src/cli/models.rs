@@ -92,7 +92,7 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
     let own = cases.filter(|case| (&case.model, &case.variant) == (&model.name, &model.variant));
     let phases: BTreeSet<_> = own.map(|case| (case.phase, case.sequence_length)).collect();
     let counted = |(phase, sequence_length): (Phase, Option<usize>)| {
-        // What has a fixed batch has no cost of one sample but its part.
+        // A model with a fixed batch computes all of it: one sample costs its part of that.
         let batch = model.fixed_batch().unwrap_or(1).max(1);
         let counted = cost(model, phase, Sizes { batch, sequence: sequence_length });
         let known = counted.as_ref().ok();

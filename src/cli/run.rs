@@ -139,7 +139,7 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
 }
 
 /// The folder of a run of this machine in a history. Where another one began in the same second, its name has the machine, too.
-/// What an interruption has left of it does not count.
+/// Results that an interruption has left there, of fewer cases, do not count.
 fn kept_here(id: &str, reports: &Path, finished: Option<Timestamp>) -> Option<PathBuf> {
     let own = Machine::read().host_id;
     let folders = [id.to_owned(), format!("{id}-{own}")].map(|name| reports.join(name));

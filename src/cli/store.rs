@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(["one", "r-b", "mine", "s"].map(|id| found(id).unwrap()), ["one", "r", "mine", "mine"]);
         assert_eq!(found("r").unwrap_err().to_string(), "\"r\" fits several runs; name one of one, r-b");
         assert!(found("t").unwrap_err().to_string().contains("no run \"t\""));
-        // Of each machine.
+        // The newest are counted on each machine.
         let kept = |count| latest_of_each_machine(&history, count).iter().map(|run| run.name().to_owned()).collect();
         let kept = [0, 1, 2].map(|count| -> Vec<String> { kept(count) });
         assert_eq!(kept.each_ref().map(Vec::len), [0, 2, 3], "{kept:?}");

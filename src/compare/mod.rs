@@ -59,7 +59,6 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
-use crate::machine::Machine;
 use crate::run_data::Record;
 use crate::selection::values::{confidence, fraction_below_one};
 use crate::statistics::{geometric_mean, mean, median};
@@ -279,7 +278,7 @@ pub fn compare(
 ) -> Comparison {
     let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
-    notes.extend(other_settings(base, candidate));
+    notes.extend(sides::other_settings(base, candidate));
     let (mut disturbed_runs, mut unread) = (0, Vec::new());
     let (mut has_pair, mut has_unread) = (false, false);
     // If machines may differ, the runs of all machines are compared together.
@@ -413,30 +412,6 @@ pub fn compare(
         unread,
         is_left_out,
     }
-}
-
-/// The settings of the machine that are not the same on both sides: they change its speed, and no condition of a case tells them.
-fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
-    type Setting = (&'static str, fn(&Machine) -> Option<String>);
-    const SETTINGS: [Setting; 5] = [
-        ("governor", |machine| machine.governor.clone()),
-        ("turbo", |machine| machine.turbo.map(|is_on| if is_on { "on" } else { "off" }.to_owned())),
-        ("number of processors", |machine| Some(machine.logical_processors.to_string()).filter(|it| it != "0")),
-        ("limit of processors", |machine| {
-            Some(machine.container_processors.map_or("none".into(), |it| it.to_string()))
-        }),
-        ("variables", |machine| {
-            let all = machine.variables.as_ref()?.join(" ");
-            Some(if all.is_empty() { "none".to_owned() } else { all })
-        }),
-    ];
-    let note = |(name, of): Setting| {
-        let sides = [base, candidate].map(|side| side.setting(of));
-        let [before, after] = sides.each_ref().map(|it| it.iter().cloned().collect::<Vec<_>>().join(" or "));
-        let differs = sides.iter().all(|it| !it.is_empty()) && sides[0] != sides[1];
-        differs.then(|| format!("the machine's {name} was not the same: {before} and {after}"))
-    };
-    SETTINGS.into_iter().filter_map(note).collect()
 }
 
 /// `is_left_out` says whether there are cases of both sides that are not compared.

@@ -70,11 +70,11 @@ impl Side {
     }
 
     /// What a machine was set to in the runs of this side, as far as they tell.
-    pub(super) fn setting(&self, of: fn(&Machine) -> Option<String>) -> BTreeSet<String> {
+    fn setting(&self, of: fn(&Machine) -> Option<String>) -> BTreeSet<String> {
         self.manifests.iter().filter_map(|manifest| of(&manifest.machine)).collect()
     }
 
-    /// Whether some of its measurements cannot be read.
+    /// Returns true if some of the side's measurements cannot be read.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -92,6 +92,30 @@ impl Side {
             manifests => manifests.iter().any(|manifest| was_asked_for(manifest, case)),
         }
     }
+}
+
+/// The settings of the machine that are not the same on both sides: they change its speed, and no condition of a case tells them.
+pub(super) fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
+    type Setting = (&'static str, fn(&Machine) -> Option<String>);
+    const SETTINGS: [Setting; 5] = [
+        ("governor", |machine| machine.governor.clone()),
+        ("turbo", |machine| machine.turbo.map(|is_on| if is_on { "on" } else { "off" }.to_owned())),
+        ("number of processors", |machine| Some(machine.logical_processors.to_string()).filter(|it| it != "0")),
+        ("limit of processors", |machine| {
+            Some(machine.container_processors.map_or("none".into(), |it| it.to_string()))
+        }),
+        ("variables", |machine| {
+            let all = machine.variables.as_ref()?.join(" ");
+            Some(if all.is_empty() { "none".to_owned() } else { all })
+        }),
+    ];
+    let note = |(name, of): Setting| {
+        let sides = [base, candidate].map(|side| side.setting(of));
+        let [before, after] = sides.each_ref().map(|it| it.iter().cloned().collect::<Vec<_>>().join(" or "));
+        let differs = sides.iter().all(|it| !it.is_empty()) && sides[0] != sides[1];
+        differs.then(|| format!("the machine's {name} was not the same: {before} and {after}"))
+    };
+    SETTINGS.into_iter().filter_map(note).collect()
 }
 
 /// A case is asked for if it passes the filter, and each of its parts is that of a case of the run. An interrupted run does not

@@ -90,7 +90,7 @@ impl Options {
         }
     }
 
-    /// Whether a case may be chosen.
+    /// Returns true if the case passes the filters, so that it may be recommended.
     fn may_choose(&self, record: &Record) -> bool {
         let is_among = self.among.as_ref().is_none_or(|(per, name)| per.of(record) == *name);
         is_among && self.filter.matches(&record.case())

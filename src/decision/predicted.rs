@@ -21,7 +21,7 @@ const MOST_NAMED: usize = 3;
 pub struct PredictedCase {
     pub case_id: String,
     pub host_id: String,
-    /// Whether cases of several machines are chosen among.
+    /// True if the history has cases of several machines, so that the text has to name this one.
     #[serde(skip)]
     pub has_machines: bool,
     pub latency_ms: Estimate,

@@ -57,7 +57,7 @@ impl LiveArm {
         let arguments = ["time".to_owned(), start.job.display().to_string()].into_iter().chain(slowdown).chain(load_on);
         let log = arena.log(role);
         let mut command = arena.command(role, arguments);
-        // Of one length in all arms.
+        // The value has the same length in all arms, because variables move the stack.
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let mark = format!("duel-{:010}-{:010}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         command.envs(&start.environment).env(STARTED_FOR, &mark).stdin(Stdio::piped()).stdout(Stdio::piped());

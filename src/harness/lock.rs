@@ -17,7 +17,7 @@ pub const BUSY: &str = "another run is measuring with this target folder";
 /// How often a process that waits looks whether the other part has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What keeps other measurements out until it is dropped.
+/// A lock that keeps other measurements out until it is dropped.
 pub struct Lock {
     _own: std::fs::File,
     _of_machine: Option<std::fs::File>,
