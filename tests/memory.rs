@@ -48,7 +48,7 @@ fn a_known_allocation_is_found_to_within_a_few_per_cent() {
     let mut session = TimedSession::new(Box::new(Allocating), 1);
     let mut row = Record { device: "cpu".into(), batch_size: 1, ..Record::default() };
     let loaded_mb = memory::megabytes(memory::resident_bytes().unwrap());
-    watch(&mut session, &mut row, 2.0).unwrap();
+    watch(&mut session, memory::resident_bytes(), &mut row, 2.0).unwrap();
     assert_eq!(row.device_memory_mb, None);
     let blocks = |mb: f64| 1e6 * mb / BLOCK as f64;
     let near = |mb: f64, expected: f64| (blocks(mb) / expected - 1.0).abs() < 0.05;

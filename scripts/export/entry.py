@@ -75,8 +75,7 @@ class Entry:
     traced: same state-dict names, same results, written with operators that every backend has. The two are the same
     function where nothing had to be rewritten. `init` gives a tensor's initialisation from its state-dict name and
     shape, `None` where the weights are trained. `sequence_lengths` are the lengths for which there is a reference;
-    empty where no input has the dimension "sequence". The reference holds `recorded_samples` of the pool, fewer where outputs are
-    large. `variants` are those of a trained model; `quantized` gives others
+    empty where no input has the dimension "sequence". `variants` are those of a trained model; `quantized` gives others
     the variants in i8, and a calibration.
     """
 
@@ -94,7 +93,6 @@ class Entry:
     extra: dict = field(default_factory=dict)
     variants: list[TrainedVariant | QuantizedVariant] = field(default_factory=list)
     quantized: bool = False
-    recorded_samples: int = 8
 
 
 @dataclass(frozen=True)

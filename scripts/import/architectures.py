@@ -19,7 +19,7 @@ def entry_of(architecture: str, name: str, config, note: str, embedding: str | N
     match architecture:
         case "BertModel":
             return bert.entry_of(name, config, note, lengths, output=embedding or "pooler_output")
-        case "ViTForImageClassification":
+        case "ViTForImageClassification" if config.num_channels == 3 and isinstance(config.image_size, int):
             return vit.entry_of(name, config, note)
         # Otherwise the end of a text is not the token of the highest number.
         case "CLIPModel" if config.text_config.eos_token_id == 2:

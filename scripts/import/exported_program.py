@@ -160,3 +160,25 @@ def is_formula(text: str) -> bool:
     if not all(isinstance(node, PLAIN) for node in nodes) or any(hasattr(builtins, name) for name in names):
         return False
     return all(re.fullmatch(r"[\w.]+", word) and "__" not in word for word in words)
+
+
+def operators_of(program):
+    """The schema of each operator of a program, with its arguments by name."""
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        yield schema, {**dict(zip(names, node.args)), **node.kwargs}
+
+
+def of_batch(program):
+    """The first operator of a program that normalises by the batch in place of its own statistics; None if there is none."""
+    norms = ((schema.name, given) for schema, given in operators_of(program) if schema and "batch_norm" in schema.name)
+    return next((name for name, given in norms if given.get("training") is True and given.get("running_mean") is not None), None)
+
+
+def dropping(program):
+    """The first operator of a program that drops values by chance; None if there is none."""
+    for schema, given in operators_of(program):
+        if given.get("dropout_p") or given.get("train") is True and (given.get("p") or given.get("dropout")):
+            return schema.name
+    return None

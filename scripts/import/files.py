@@ -153,7 +153,7 @@ def export_onnx(module: nn.Module, tried, feeds, ports: list[Port], expected, na
                 torch.onnx.export(
                     own,
                     tuple(torch.from_numpy(array) for array in feeds[-1].values()),
-                    path,
+                    str(path),
                     dynamo=False,
                     opset_version=opset,
                     input_names=[port.name for port in ports],

@@ -45,6 +45,8 @@ def _load_program(path: Path):
 
 def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
     program = _load_program(path)
+    if operator := exported_program.dropping(program) or exported_program.of_batch(program):
+        raise Refused(f"{path} computes as a module in training mode does ({operator}): export it after `.eval()`")
     user_inputs = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in user_inputs]
     symbols: dict[str, str] = {}
@@ -58,11 +60,46 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
         is_mask = dtype == "i64" and "mask" in node.name
         below = None if is_mask or dtype[0] == "f" else _rows_looked_up(program, node)
         ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
-    module = program.module()
+    module = _with_traced_sizes(program.module())
+    positional, named = exported_program.arguments_of(program)
     # It refuses both, and has no layer that would change by them.
     for name in ("train", "eval"):
         module.__dict__.pop(name, None)
+    if named and named.num_leaves:
+        if positional.num_leaves or len(named.context) != len(ports):
+            raise Refused(f"{path} takes inputs by place and by name, or several in one: export it with one of both")
+        module = ByName(module, list(named.context))
     files.write(module, _with_given(ports, given), None, output)
+
+
+def _slice(x: torch.Tensor, dim: int = 0, start=None, end=None, step=1) -> torch.Tensor:
+    return x[(*[slice(None)] * (dim % x.dim()), slice(start, end, step))]
+
+
+# A trace keeps the size that `sym_size` gives as a number; that of a tensor's own function it follows, into other such functions.
+OF_SIZES = {"sym_size": torch.Tensor.size, "slice": _slice}
+
+
+def _with_traced_sizes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
+            name = node.target.name().split("::")[1].split(".")[0]
+            is_sized = any(not isinstance(of.meta.get("val", torch.empty(0)), torch.Tensor) for of in node.all_input_nodes)
+            if name == "sym_size" or is_sized:
+                node.target = OF_SIZES.get(name) or getattr(torch.Tensor, name, None) or getattr(torch, name, node.target)
+    module.recompile()
+    return module
+
+
+class ByName(torch.nn.Module):
+    """A program that takes its inputs by name."""
+
+    def __init__(self, module: torch.nn.Module, names: list[str]):
+        super().__init__()
+        self.module, self.names = module, names
+
+    def forward(self, *values: torch.Tensor):
+        return self.module(**dict(zip(self.names, values)))
 
 
 def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
@@ -120,14 +157,16 @@ def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
             flag = f"--input '{port.name}:{port.dtype}[{sizes}]'"
             raise Refused(f"{path} leaves sizes of {port.name} open ({port.shape}): say them, as in {flag}")
     target = output / "model.onnx"
-    onnx.save(proto, target, save_as_external_data=proto.ByteSize() > LARGEST_MESSAGE, location="model.data")
+    # A message of more than 2 GB does not tell its size.
+    size = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+    onnx.save(proto, target, save_as_external_data=size > LARGEST_MESSAGE, location="model.data")
     names = [value.name for value in proto.graph.output]
     feeds = [{port.name: files.value(port, sizes) for port in ports} for sizes in files.tried_sizes(ports)]
     run = check.onnx_runner(target)
     expected = [run(feed) for feed in feeds]
     say("ONNX: the file as it is, and the reference is ONNX Runtime's")
     try:
-        files.torchscript(_module(proto), feeds, expected, output / "model.pt")
+        files.torchscript(_module(onnx.load(target)), feeds, expected, output / "model.pt")
     except Exception as error:  # an operator that the converter does not know
         say(f"TorchScript is left out: {type(error).__name__}: {source.first_line(error)}")
     files.write_reference(feeds[0], names, expected[0], ports, output)

@@ -14,6 +14,7 @@ import text_masks
 import torch
 from entry import Entry, Generative, Port
 from published import Published
+from zoo import bert
 from source import Refused, say
 
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
@@ -27,6 +28,9 @@ def download(hub_id: str) -> Path:
 
     try:
         names = [file.rfilename for file in huggingface_hub.model_info(hub_id, timeout=10).siblings]
+    except Exception:  # without a network, the client has what it got before
+        names = []
+    try:
         bins = ["*.bin"] if any(name.endswith(".safetensors") and "/" not in name for name in names) else []
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=ALLOWED, ignore_patterns=IGNORED + bins))
     except Exception as error:
@@ -42,8 +46,8 @@ def convert(folder: Path, name: str, output: Path) -> None:
     model_class, config = pretrained.class_of(folder)
     architecture = model_class.__name__
     model, lacks_pooler = pretrained.load(model_class, config, folder, "eager")
-    embedding = sentence_embedding(folder) if architecture == "BertModel" else None
-    if lacks_pooler and not embedding:
+    embedding = sentence_embedding(folder)
+    if lacks_pooler and not embedding and architecture == "BertModel":
         say("the weights have no pooler: the output is that of the states")
         embedding = "mean_state"
     note = f"imported from {folder.resolve().name}"
@@ -56,7 +60,7 @@ def convert(folder: Path, name: str, output: Path) -> None:
         packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output)
     else:
         say(f"candle has no module of its own for {architecture}: it runs the graph")
-        generic(model, architecture, config, lacks_pooler, output)
+        generic(model, architecture, config, lacks_pooler, embedding, output)
 
 
 def sentence_embedding(folder: Path) -> str | None:
@@ -108,7 +112,8 @@ class Call(torch.nn.Module):
         for arguments in made:
             given |= arguments
         output = self.model(**given, return_dict=True)
-        return tuple(output[name] for name in self.outputs)
+        mask = dict(zip(self.inputs, values)).get("attention_mask")
+        return tuple(bert.EMBEDDINGS[name](output, mask) if name in bert.EMBEDDINGS else output[name] for name in self.outputs)
 
 
 def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) -> Call:
@@ -126,7 +131,7 @@ def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) ->
     return original
 
 
-def generic(model, architecture: str, config, lacks_pooler: bool, output: Path) -> None:
+def generic(model, architecture: str, config, lacks_pooler: bool, embedding: str | None, output: Path) -> None:
     """Any other architecture, by its own forward pass."""
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
@@ -140,6 +145,8 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path) 
     chosen = [key for key in tensors if "logits" in key or key == "pred_boxes"] or [
         key for key in ("image_embeds", "text_embeds", "pooler_output", "last_hidden_state") if key in tensors
     ][:1]
+    if embedding and "last_hidden_state" in tensors and modality == "text":
+        chosen = [embedding]
     if not chosen:
         raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
     # Some have positions for shorter texts only.

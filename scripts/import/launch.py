@@ -114,7 +114,7 @@ def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
     # What was downloaded before an interruption is kept here.
     downloads = ENVIRONMENT / "downloads"
     for step in steps:
-        command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--cache-dir", str(downloads), *step]
+        command = [str(PYTHON), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--cache-dir", str(downloads), *step]
         command += [] if sys.stderr.isatty() else ["--quiet"]
         if subprocess.run(command, stdout=sys.stderr).returncode != 0:
             fail("pip could not install the packages; run the same command again to go on")
@@ -141,6 +141,8 @@ def main() -> None:
     # Nothing but a hub's id is looked for in the network.
     offline = {} if kind == "hub" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     command, variables = [str(PYTHON), str(HERE / "convert.py"), *sys.argv[1:]], {**os.environ, **quiet, **offline}
+    # Modules of the user's would take the place of the importer's.
+    variables.pop("PYTHONPATH", None)
     if IS_WINDOWS:
         # `execve` would end this process at once there, and the work would go on without it.
         sys.exit(subprocess.call(command, env=variables))

@@ -1,5 +1,6 @@
 """Imports a state dict: weights of a packaged model's architecture, or of one of torchvision's."""
 
+import inspect
 import pickle
 from pathlib import Path
 
@@ -19,7 +20,8 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 def convert(path: Path, architecture: str, name: str, output: Path) -> None:
     weights = read(path)
-    if entry := ENTRIES.get(architecture):
+    entry = ENTRIES.get(architecture)
+    if entry and not _has_other_classes(architecture, weights):
         if isinstance(entry, Generative):
             raise Refused(f"{architecture} is generative: name the folder with its config.json instead")
         _convert_packaged(entry, name, path, weights, output)
@@ -49,13 +51,27 @@ def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path
 
 
 def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
-    model = torchvision.models.get_model(architecture, weights=None)
+    # Otherwise the weights of a backbone would be downloaded.
+    takes_backbone = "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(architecture)).parameters
+    options = {"weights_backbone": None} if takes_backbone else {}
+    if architecture in ("googlenet", "inception_v3") and not any(n.startswith(("aux", "Aux")) for n in weights):
+        # As the published weights have it.
+        options |= {"aux_logits": False}
+    model = torchvision.models.get_model(architecture, weights=None, **options)
     # The last tensor is the bias or the weight of the head, whose first size is the number of classes.
     *_, (name, last) = model.state_dict().items()
     own = weights.get(name)
     if own is None or not own.shape or own.shape == last.shape:
         return model
-    return torchvision.models.get_model(architecture, weights=None, num_classes=own.shape[0])
+    return torchvision.models.get_model(architecture, weights=None, num_classes=own.shape[0], **options)
+
+
+def _has_other_classes(architecture: str, weights) -> bool:
+    """Whether these are weights of torchvision's network with another head than the packaged model of that name has."""
+    if architecture not in torchvision.models.list_models():
+        return False
+    *_, (name, last) = torchvision.models.get_model(architecture, weights=None).state_dict().items()
+    return name in weights and weights[name].shape != last.shape
 
 
 def read(path: Path) -> dict:

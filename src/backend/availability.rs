@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,29 @@ impl Capabilities for Registry {
     }
 }
 
+/// One of as many probes as there are processors: more would wait for each other, and their time is limited.
+struct Turn;
+
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+impl Turn {
+    fn take() -> Self {
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *RUNNING.1.wait_while(running, |running| *running >= most).unwrap_or_else(PoisonError::into_inner) += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_one();
+    }
+}
+
 fn ask(entry: &Entry, device: &str) -> Answer {
+    let _turn = Turn::take();
     let failed = |error: anyhow::Error| CaseFailure::unavailable(format!("probing {device}: {error:#}"));
     let mut command = Command::new(own_executable().map_err(failed)?);
     command.env(PROBE, format!("{} {device}", entry.name)).envs([found_so_far()]);

@@ -202,6 +202,9 @@ pub trait Session {
     ) -> Result<(), CaseFailure> {
         Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
     }
+    /// Lets a runtime in another process make calls that nobody times before each call from host to host.
+    fn allow_lead_in(&mut self) {}
+
     /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The default
     /// counts that copy as a part of the computation.
     ///

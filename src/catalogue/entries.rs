@@ -96,7 +96,9 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
         for child in sorted_children(&folder)? {
             let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
             let name_of_folder = || usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
-            let found = if child.join(MODEL_TOML).is_file() {
+            // Beside the files of a graph, others may be forms of it.
+            let is_one_model = || child.join("weights.toml").is_file() || files_below(&child).is_empty();
+            let found = if child.join(MODEL_TOML).is_file() && is_one_model() {
                 vec![(name_of_folder(), ORIGINAL.to_owned(), child.join(MODEL_TOML))]
             } else if child.is_dir() && !files_below(&child).is_empty() {
                 models_of_folder(&child).unwrap_or_else(|why| {
@@ -141,7 +143,7 @@ fn models_of_folder(folder: &Path) -> Result<Vec<(String, String, PathBuf)>> {
 pub(super) fn add_derived(entries: &mut Vec<Entry>) {
     let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
     let gguf = |model: &Model| match &model.origin {
-        Origin::Packaged { folder, .. } if Architecture::of_folder(folder).is_some() => model.gguf_variants(),
+        Origin::Packaged { folder, .. } if Architecture::of_folder(folder).is_ok() => model.gguf_variants(),
         _ => Vec::new(),
     };
     let forms = |model: &Model| [model.derived_variants(), gguf(model), model.block_variants()].concat();

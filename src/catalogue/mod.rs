@@ -21,5 +21,5 @@ pub use named_files::{models_of_files, models_of_paths, path_of};
 pub use operators::{OPERATORS, operators};
 pub use suite_models::{ALL, add_models_of_suite, is_chosen, is_named, table_of};
 pub use suites::read_suite;
-pub use user_files::{ask_for_module_inputs, files_of, is_graph, is_model_file, is_module, read_toml};
+pub use user_files::{ask_for_module_inputs, files_of, inherit_inputs, is_graph, is_model_file, is_module, read_toml};
 pub use usual_sizes::{attempts, flags, shell_word};

@@ -126,6 +126,16 @@ pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     packaged(read_toml(&path)?, folder).with_context(|| path.display().to_string())
 }
 
+/// The length of the table of positions of a decoder of transformers that has one, by the configuration beside it.
+fn table_of_positions(folder: &Path) -> Option<usize> {
+    #[derive(Deserialize)]
+    struct Config {
+        #[serde(alias = "max_target_positions")]
+        n_positions: Option<usize>,
+    }
+    serde_json::from_slice::<Config>(&fs_err::read(folder.join("config.json")).ok()?).ok()?.n_positions
+}
+
 fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
     let (parts, phases) = match toml.outputs {
         Some(outputs) => whole(&toml.inputs, outputs),
@@ -138,7 +148,9 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
         parameters: Some(toml.parameters),
         parts,
         phases,
-        generation: toml.generation,
+        generation: toml
+            .generation
+            .map(|own| Generation { positions: own.positions.or_else(|| table_of_positions(folder)), ..own }),
         sequence_lengths: toml.sequence_lengths,
         tolerance: toml.tolerance,
         data_source: toml.data_source.relative_to(folder),

@@ -230,6 +230,10 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
+    let mut open = [inputs.as_slice(), &outputs].concat();
+    ensure!(sidecar.generation.is_some() || sidecar.phases.is_empty(), "[[phases]] needs a table [generation]");
+    let has_zero = |input: &TensorSpec| input.shape.contains(&Dimension::Fixed(0));
+    ensure!(!inputs.iter().any(has_zero), "the sizes of an input are numbers from 1 on");
     let reference = reference_of(graph, &inputs, &outputs);
     let model = Model {
         variant: variant.into(),
@@ -249,6 +253,16 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         }
         _ => model,
     };
+    open.extend(model.inputs.iter().cloned());
+    let all = with_dimensions(open.clone(), &sidecar.dimensions);
+    for (symbol, size) in &sidecar.dimensions {
+        let mut others = sidecar.dimensions.clone();
+        others.remove(symbol);
+        ensure!(
+            *size > 0 && with_dimensions(open.clone(), &others) != all,
+            "[dimensions] {symbol} = {size}: it says a number from 1 for a size that the file leaves open"
+        );
+    }
     let inputs = with_dimensions(model.inputs.clone(), &sidecar.dimensions);
     Ok(model.with_inputs(inputs))
 }
@@ -329,7 +343,7 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
 
 /// Gives the inputs of another form of a model the sizes and values of the first one's, by their names or else place by place, where its
 /// own file leaves sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
-pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
+pub fn inherit_inputs(model: &mut Model, first: &Model) {
     let is_open = |input: &TensorSpec| {
         let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
         input.shape.iter().any(is_symbol)
@@ -362,6 +376,14 @@ pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
         }
     }
     *model = model.clone().with_inputs(inputs);
+    model.judge = model.judge.or(first.judge);
+    model.tolerance = model.tolerance.or(&first.tolerance);
+    if model.family == model.name {
+        model.family.clone_from(&first.family);
+    }
+    if model.modality == "unknown" {
+        model.modality.clone_from(&first.modality);
+    }
 }
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.
@@ -445,6 +467,21 @@ mod tests {
         };
         assert_eq!(files("net.pt"), ["net.pt", "net.onnx", "net.toml"]);
         assert_eq!(files("net.safetensors"), ["net.safetensors", "net.toml"]);
+    }
+
+    #[test]
+    fn another_form_has_the_sizes_and_the_judge_of_the_first() {
+        let spec = |text: &str| Model::of_tensors("net", vec![text.parse().unwrap()], Vec::new());
+        let mut first = spec("x:f32[batch,3,640,640]");
+        (first.judge, first.family, first.modality) = (Some(Judge::Segmentation), "unet".into(), "image".into());
+        let mut other =
+            Model { family: "net".into(), modality: "unknown".into(), ..spec("x:f32[batch,3,height,width]") };
+        inherit_inputs(&mut other, &first);
+        assert_eq!(other.inputs[0].to_string(), "x:f32[batch,3,640,640]");
+        assert_eq!((other.judge, other.family.as_str(), other.modality.as_str()), (first.judge, "unet", "image"));
+        let mut own = Model { judge: Some(Judge::Depth), family: "mine".into(), ..other };
+        inherit_inputs(&mut own, &first);
+        assert_eq!((own.judge, own.family.as_str()), (Some(Judge::Depth), "mine"));
     }
 
     #[test]

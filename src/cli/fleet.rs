@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::shard::{DivisionArguments, write};
 use super::{merge, parse_pair};
 use crate::catalogue::read_suite;
-use crate::definition::{Shard, Status, Suite};
+use crate::definition::{DataSource, Shard, Status, Suite};
 use crate::exit_codes;
 use crate::fleet::{Array, Host, measure, submit};
 use crate::harness::exit_code_of;
@@ -120,6 +120,17 @@ impl Ssh {
         let of_file = planned.models.iter().find(|model| model.path.is_some());
         if let Some(model) = of_file {
             bail!("{}: only models of the folder `models` are copied; put its file into models/exported", model.name);
+        }
+        let is_elsewhere = |source: &Option<DataSource>| match source {
+            None | Some(DataSource::Synthetic) => false,
+            Some(DataSource::Recorded(path) | DataSource::Text(path)) => !path.starts_with("models"),
+            Some(DataSource::ImageFolder(settings)) => !settings.path.starts_with("models"),
+        };
+        let mut models = planned.models.iter();
+        if is_elsewhere(&planned.data_source)
+            || models.any(|model| model.weights.is_some() || is_elsewhere(&model.data_source))
+        {
+            bail!("samples (`--data-source`, `--text`) and `weights` are not copied to the machines: leave them out");
         }
         let (suite, first) = if self.resume { last_like(&paths, &shard)? } else { (planned, shard) };
         let plan = plan_of(&paths, &first);

@@ -100,6 +100,10 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
             bail!("a server has no cases to choose: leave {word:?} out");
         }
         refuse_effort(&arguments.effort)?;
+        // How the suite's own sessions serve says nothing of a server.
+        let (mut asked, own) = (asked, &arguments.terms);
+        (asked.instances, asked.callers, asked.max_batch) = (own.instances, own.callers, own.max_batch);
+        (asked.max_delay, asked.max_growth, asked.service_time) = (own.max_delay, own.max_growth, own.service_time);
         let run = load_url::load(&arguments.server, &paths, &arguments.selection, &asked, is_search)?;
         return finish(arguments, run, is_search, prices.as_ref(), &reports);
     }
@@ -114,6 +118,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let filter = selection.take_filter(&arguments.words[usize::from(is_search)..]);
     let request = Request { own_suite: own_suite.cloned(), ..Request::of(selection, &arguments.effort, Some(filter)) };
     let splits = asked.splits(arguments.effort.threads)?;
+    paths.check_writable()?;
     let _lock = harness::keep_others_out(&paths)?;
     // If it cannot be kept, as on a full disk, `finish` says so at the end.
     let keep = |run: &LoadRun| drop(write_load(&reports, run));

@@ -1,6 +1,6 @@
 //! The terms of a load test: flags, and the table `[load]` of a suite.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -127,6 +127,13 @@ impl FromStr for Instances {
     }
 }
 
+/// # Errors
+/// It is a pipe, which can be read once only.
+fn check_is_file(file: &Path) -> Result<()> {
+    ensure!(!file.exists() || file.is_file(), "{}: it is read several times: write it into a file", file.display());
+    Ok(())
+}
+
 fn percentile(text: &str) -> Result<f64> {
     let number: f64 = text.parse().context("not a number")?;
     ensure!((50.0..=99.99).contains(&number), "not from 50 to 99.99");
@@ -152,6 +159,9 @@ impl TermArguments {
             (suite.scenario, suite.rate, suite.concurrency, suite.trace) = (None, None, None, None);
         } else if own.rate.is_some() || own.trace.is_some() {
             (suite.scenario, suite.concurrency) = (None, None);
+        }
+        if matches!(own.scenario, Some(Scenario::Single | Scenario::Multi)) {
+            (suite.instances, suite.callers) = (None, None);
         }
         if own.trace.is_some() {
             (suite.rate, suite.lengths, suite.prompt_tokens, suite.output_tokens) = (None, None, None, None);
@@ -213,6 +223,10 @@ impl TermArguments {
         ensure!(is_server || self.rate.is_none() && !is_search, "only the server scenario has a rate");
         ensure!(!is_search || has_bound, "a search needs a bound, such as `--p99 20ms`");
         ensure!(is_search || self.searches.is_none(), "`--searches` is for a search: `inferbench load search`");
+        ensure!(
+            !self.soak || self.instances() != Instances::Auto,
+            "a soak test is one trial of each case: say the number of `--instances`"
+        );
         let trace = self.trace()?;
         ensure!(
             is_server && !is_search || trace.is_none(),
@@ -316,6 +330,7 @@ impl TermArguments {
 
     fn trace(&self) -> Result<Option<Arrivals>> {
         let Some(file) = &self.trace else { return Ok(None) };
+        check_is_file(file)?;
         let read = parse_trace(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
         ensure!(read.arrivals_ns.len() as f64 <= MOST_QUERIES, "{}: more than {MOST_QUERIES} requests", file.display());
         Ok(Some(read))
@@ -349,6 +364,7 @@ impl TermArguments {
             return Ok(Some(RequestLengths::Listed(lengths)));
         }
         if let Some(file) = &self.lengths {
+            check_is_file(file)?;
             let lengths = parse_lengths(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
             return Ok(Some(RequestLengths::Listed(lengths)));
         }

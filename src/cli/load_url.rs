@@ -180,6 +180,7 @@ mod with_client {
             (None, None, Some(case)) => Some(Reference::Model(case.split('/').next().unwrap_or(case).to_owned())),
             (None, None, None) => None,
         };
+        paths.check_writable()?;
         let lock = keep_others_out(paths)?;
         let server = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
         // It waits for the same lock if it has the same folder.
@@ -227,7 +228,9 @@ mod with_client {
             ("--service-time", terms.service_time.is_some()),
         ];
         match of_this_program.iter().find(|(_, is_given)| *is_given) {
-            Some((flag, _)) => bail!("a server has its own form of the model and its own sessions: leave {flag} out"),
+            Some((flag, _)) => {
+                bail!("a server has its own form of the model and its own sessions: leave {flag} and its variable out")
+            }
             None => Ok(()),
         }
     }

@@ -8,8 +8,10 @@ use clap::Args;
 use super::convert::Converted;
 use super::machines::fleet_of;
 use crate::decision::Prices;
+use crate::definition::Status;
 use crate::exit_codes;
 use crate::fleet::{Merged, find_parts, merge, publish};
+use crate::harness::exit_code_of;
 use crate::history::RESULTS;
 use crate::paths::Paths;
 use crate::report::fleet::Fleet;
@@ -20,8 +22,9 @@ use crate::run_data::Record;
 /// Put the parts of a suite that machines measured into one run
 #[derive(Args)]
 #[command(
-    after_help = "Parts with different files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \
-        are missing, and `--partial` is not given.\n\n\
+    after_help = "Parts with different files, settings or builds are refused, and the difference is named. If all of a part was \
+        measured again, its earlier runs are left out. Exit code 3: parts or cases are missing, and `--partial` is not given; otherwise \
+        it is that of `inferbench run`.\n\n\
         Examples:\n  inferbench merge target-reports/parts/small-1a2b3c4d-of-4\n  inferbench merge node1 node2 node3 --partial"
 )]
 pub struct Arguments {
@@ -34,17 +37,22 @@ pub struct Arguments {
     /// If two parts have measured the same case, take the later one
     #[arg(long)]
     newest: bool,
+    /// Exit with 0 even if a case failed; wrong outputs still give 1
+    #[arg(long)]
+    allow_failed: bool,
 }
 
 impl Arguments {
     /// To merge all that is in a folder, whatever is missing.
     pub fn of(folder: PathBuf) -> Self {
-        Arguments { folders: vec![folder], partial: true, newest: false }
+        Arguments { folders: vec![folder], partial: true, newest: false, allow_failed: false }
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
-    Ok(merge_parts(arguments)?.0)
+    let (code, records) = merge_parts(arguments)?;
+    let statuses: Vec<Status> = records.iter().map(|record| record.status).collect();
+    Ok(if code == exit_codes::OK { exit_code_of(&statuses, arguments.allow_failed) } else { code })
 }
 
 /// Merges the parts and shows the run. Returns the exit code and the records.

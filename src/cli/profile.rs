@@ -105,6 +105,7 @@ fn measured(arguments: &Arguments, paths: &Paths, keep: impl Fn(&Profile)) -> Re
     let mut selection = arguments.selection.clone();
     let filter = selection.take_filter(&arguments.words);
     let request = Request::of(selection, &arguments.effort, Some(filter));
+    paths.check_writable()?;
     let _lock = harness::keep_others_out(paths)?;
     harness::profile(paths, &request, arguments.cpu, keep)
 }

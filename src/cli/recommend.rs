@@ -119,7 +119,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         prices: arguments.prices()?,
         loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
-        programs: programs(&history),
         noise: noise_of(&passing, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };
@@ -178,12 +177,6 @@ impl Arguments {
         );
         Ok(prices)
     }
-}
-
-/// The executables of the runs whose manifests say them, by the runs' ids.
-fn programs(history: &History) -> BTreeMap<String, String> {
-    let manifests = history.runs().iter().filter_map(|run| run.manifest().ok().flatten());
-    manifests.filter_map(|manifest| Some((manifest.run_id, manifest.program?))).collect()
 }
 
 /// The records and metrics of the newest runs, or of all. A run that cannot be read is said and left out.
@@ -246,7 +239,9 @@ pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Ve
     let models: IndexSet<&str> = records.iter().map(|record| record.model.as_str()).collect();
     let noise = noise_of(records, paths);
     let limits = Limits { is_verified_only: true, ..Limits::default() };
-    let advice = |model: &str| advise(records, metrics, &Options { noise, limits, ..Options::new(model) });
+    let drifted = drifts(records);
+    let options = |model: &str| Options { noise, limits, drifted: drifted.clone(), ..Options::new(model) };
+    let advice = |model: &str| advise(records, metrics, &options(model));
     models.into_iter().filter_map(|model| advice(model).ok()).flatten().collect()
 }
 
@@ -465,10 +460,8 @@ mod tests {
         let begun = Manifest::begun("20260101T000000Z".into(), Timestamp::UNIX_EPOCH, suite, Vec::new());
         let (first, second) = (machine("h", 8_000_000_000), machine("i", 4_000_000_000));
         let parts = vec![part(1, first.clone()), part(2, second)];
-        let program = Some("1 bytes of 2".to_owned());
-        RunFolder::new(folder).write_manifest(&Manifest { machine: first, parts, program, ..begun }).unwrap();
+        RunFolder::new(folder).write_manifest(&Manifest { machine: first, parts, ..begun }).unwrap();
         let history = History::open(&[root.path().to_owned()]).unwrap();
-        assert_eq!(programs(&history), BTreeMap::from([("20260101T000000Z".to_owned(), "1 bytes of 2".to_owned())]));
         let memory = BTreeMap::from([("h".to_owned(), 8000.0), ("i".to_owned(), 4000.0)]);
         assert_eq!(memory_of_machines(&history), memory);
         let peaks = lessons(&Paths::find(), &history, &records).peaks;

@@ -58,6 +58,9 @@ pub struct Arguments {
     /// The id of the run, for a server that has started this process: it ends, with what it has, when the server ends
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
     run_id: Option<String>,
+    /// End, with what it has, when the process that has started this one ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
     /// Measure the speed of this machine before and after the cases, so that `report --machines` can say which machines are equal
     #[arg(long)]
     calibrate: bool,
@@ -67,7 +70,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    if arguments.run_id.is_some() {
+    if arguments.run_id.is_some() || arguments.with_parent {
         interrupt_with_parent();
     }
     harness::say_misspelled_variables();

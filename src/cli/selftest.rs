@@ -55,8 +55,12 @@ fn table(selftest: &Selftest, minutes: f64) -> String {
     let per_cent = |share: f64| format!("{:.1} %", 100.0 * share);
     let gate = gate.as_ref().map_or(no_gate(minutes).into(), |gate| {
         let found = gate.found.iter().map(|it| format!("{:.0} %: {:.0} %", 100.0 * it.slowdown, 100.0 * it.share));
+        let alarm = match gate.measured.filter(|measured| measured.is_change()) {
+            Some(measured) => format!("; the duel itself said {measured} of equal programs: do not trust duels here"),
+            None => String::new(),
+        };
         format!(
-            "{} false alarms, {} void, {} cleared, {} generations each; slow-downs found: {}",
+            "{} false alarms, {} void, {} cleared, {} generations each; slow-downs found: {}{alarm}",
             per_cent(gate.false_alarms),
             per_cent(gate.void),
             per_cent(gate.cleared),

@@ -229,6 +229,9 @@ impl Export {
                 write_whole(target, &bytes)?;
             }
             Some("duckdb") => crate::history::write_database(&runs.into_iter().cloned().collect::<Vec<_>>(), target)?,
+            Some(other @ ("json" | "parquet" | "tsv" | "xlsx" | "db")) if !target.is_dir() => {
+                bail!("{}: no .{other} is written: name a .csv file, a .duckdb file or a folder", target.display())
+            }
             _ => export_folders(&runs, target)?,
         }
         println!("{}", target.display());
@@ -275,12 +278,18 @@ struct Prune {
 fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
     let mut kept: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let is_kept = |run: &&Run| {
-        let machine = run.facts().ok().map(|facts| facts.host_id);
-        // A run that cannot be read, as one of a newer version, may still tell its machine.
-        let machine = machine.or_else(|| run.host_ids().ok()?.into_iter().next());
-        let of_machine = kept.entry(machine).or_default();
-        *of_machine += 1;
-        *of_machine <= count
+        // A merged run is of several machines. A run that cannot be read, as one of a newer version, may still tell its own.
+        let hosts: Vec<Option<String>> = match run.host_ids() {
+            Ok(hosts) if !hosts.is_empty() => hosts.into_iter().map(Some).collect(),
+            _ => vec![run.facts().ok().map(|facts| facts.host_id)],
+        };
+        let ranks = hosts.into_iter().map(|host| {
+            let of_machine = kept.entry(host).or_default();
+            *of_machine += 1;
+            *of_machine
+        });
+        // Counts the run for all of them.
+        ranks.min().is_some_and(|least| least <= count)
     };
     if count == 0 { Vec::new() } else { history.runs().iter().filter(is_kept).collect() }
 }
@@ -297,20 +306,27 @@ impl Prune {
         let runs: Vec<&Run> = chosen(history, &self.runs)?.into_iter().filter(is_removed).collect();
         let what = if self.dry_run { "would remove" } else { "removed" };
         let calls = if self.only_calls { " (the calls)" } else { "" };
+        let mut code = exit_codes::OK;
         for run in &runs {
-            match (self.dry_run, self.only_calls) {
-                (true, _) => {}
-                (false, true) => remove_calls(run)?,
-                (false, false) => remove(run)?,
+            let done = match (self.dry_run, self.only_calls) {
+                (true, _) => Ok(()),
+                (false, true) => remove_calls(run),
+                (false, false) => remove(run),
+            };
+            match done {
+                Ok(()) => println!("{what} {}{calls}", run.name()),
+                Err(why) => {
+                    eprintln!("inferbench: not removed: {}{calls}: {why:#}", run.name());
+                    code = exit_codes::USAGE;
+                }
             }
-            println!("{what} {}{calls}", run.name());
         }
         if runs.is_empty() {
             eprintln!("nothing to remove");
         } else if !self.dry_run {
             history.roots().iter().try_for_each(|root| write_index(root, paths))?;
         }
-        Ok(exit_codes::OK)
+        Ok(code)
     }
 }
 

@@ -36,7 +36,7 @@ const QUESTION: [&str; 7] = ["conditions", "groups", "shown", "since", "order", 
 pub struct Query {
     /// A query in DuckDB's SQL
     #[arg(
-        required_unless_present_any = ["conditions", "groups", "shown", "since", "order", "limit"],
+        required_unless_present_any = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"],
         conflicts_with_all = QUESTION
     )]
     sql: Option<String>,

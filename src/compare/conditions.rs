@@ -94,18 +94,19 @@ pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
 
 /// Returns true if both records are known to come from one build.
 pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
-    build(one).is_some_and(|own| build(other) == Some(own))
+    let is_of_one_program =
+        one.program.is_some() && one.program == other.program && one.artifact_sha256 == other.artifact_sha256;
+    is_of_one_program || build(one).is_some_and(|own| build(other) == Some(own))
 }
 
-/// A commit without changes, its compiler and its model file.
+/// A commit without changes or an executable, the compiler, and the model file.
 pub type Build<'a> = (&'a str, &'a str, Option<&'a str>);
 
-/// The build of a record. Returns `None` for a tree with changes, or without a commit, which may have had any code.
+/// The build of a record: a tree with changes, or without a commit, may have had any code, and only its executable tells. Returns
+/// `None` if that is unknown, as in older records.
 pub fn build(record: &Record) -> Option<Build<'_>> {
-    if record.git_dirty != Some(false) {
-        return None;
-    }
-    Some((record.git_commit.as_deref()?, &record.rustc_version, record.artifact_sha256.as_deref()))
+    let commit = record.git_commit.as_deref().filter(|_| record.git_dirty == Some(false));
+    Some((commit.or(record.program.as_deref())?, &record.rustc_version, record.artifact_sha256.as_deref()))
 }
 
 #[cfg(test)]
@@ -138,5 +139,11 @@ mod tests {
         assert!(is_repetition(&sized("1x8"), &sized("1x8")) && !is_repetition(&sized("1x8"), &sized("1x16")));
         assert!(others.iter().all(|other| !is_repetition(&one, other)));
         assert!(!is_repetition(&dirty, &dirty));
+        let of_program = |record: &Record| Record { program: Some("1 bytes of 2".into()), ..record.clone() };
+        let pruned = Record { artifact_sha256: Some("ab".into()), ..dirty.clone() };
+        assert!(is_repetition(&of_program(&dirty), &of_program(&run(2, "d"))));
+        assert!(
+            !is_repetition(&of_program(&dirty), &of_program(&pruned)) && !is_repetition(&of_program(&dirty), &dirty)
+        );
     }
 }

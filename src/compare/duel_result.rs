@@ -168,6 +168,7 @@ mod tests {
             is_small_change: false,
             is_within_layout: false,
             floor: 0.0,
+            layout: 0.0,
             mean_ratio: 1.0,
             is_mean_apart: false,
             generations: 12,

@@ -121,6 +121,9 @@ pub struct PairedChange {
     pub is_within_layout: bool,
     /// Changes up to this fraction are not believed.
     pub floor: f64,
+    /// Changes up to this fraction may come from the layout of the machine code alone. Absent in older duels.
+    #[serde(default)]
+    pub layout: f64,
     /// The candidate's mean over all slices, over the base's.
     pub mean_ratio: f64,
     /// The medians show no slow-down that would matter and the mean over all slices does: some slices or processes are slower.
@@ -153,8 +156,12 @@ impl PairedChange {
         }
         let RatioInterval { ratio, lower, upper, .. } = self.change.interval;
         let (change, half_width, tolerance) = (ratio.ln(), (upper / lower).ln() / 2.0, tolerance.ln_1p());
-        // A change beyond the tolerance is shown by excluding none, and a smaller one by excluding the tolerance.
-        let wanted = if change > tolerance { change } else { (tolerance - change).max(tolerance / 4.0) };
+        // A change beyond the tolerance is shown by excluding what the layout may do, and a smaller one by excluding the tolerance.
+        let slower = change - self.layout.ln_1p();
+        let wanted = if change > tolerance { slower } else { (tolerance - change).max(tolerance / 4.0) };
+        if wanted <= 0.0 {
+            return None;
+        }
         let likely = self.generations as f64 * (half_width / wanted).powi(2).max(1.0);
         // A duel of any number of minutes has no more generations than these.
         let most = MOST_GENERATIONS as f64;
@@ -203,6 +210,7 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
             is_small_change: finding.is_small_change,
             is_within_layout: finding.is_within_layout,
             floor,
+            layout: Limits::layout(it.is_same_build),
             mean_ratio: candidate.mean_ratio,
             is_mean_apart,
             generations: it.generations.len(),
@@ -338,6 +346,9 @@ mod tests {
         let longest = decide(&flat(&scattered(0.0)), TOLERANCE, true).unwrap();
         let longest = PairedChange { generations: MOST_GENERATIONS, ..longest };
         assert_eq!(longest.generations_needed(TOLERANCE), None);
+        let of_builds = decide(&flat(&scattered(0.03)), TOLERANCE, false).unwrap();
+        let (own, same) = (of_builds.generations_needed(TOLERANCE).unwrap(), needed(0.03).unwrap());
+        assert!(own > 1.5 * same, "{own} is to exclude the layout, and {same} none");
         let layout = decide(&flat(&[0.009; 12]), 0.005, false).unwrap();
         assert_eq!((layout.is_within_layout, layout.generations_needed(0.005)), (true, None));
     }

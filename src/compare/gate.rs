@@ -33,6 +33,9 @@ pub struct Gate {
     /// Fraction of them in which a slow-down beyond the tolerance was excluded, so that a gate opens.
     pub cleared: f64,
     pub found: Vec<Found>,
+    /// What the duel that was really measured says of the equal programs. Absent in older self-tests.
+    #[serde(default)]
+    pub measured: Option<Verdict>,
 }
 
 /// The fraction of the duels with a slow-down that ended in `slower`.
@@ -65,6 +68,7 @@ impl Gate {
         let is_slower = |change: &PairedChange| change.verdict == Verdict::Slower;
         Some(Gate {
             case,
+            measured: decide(measured).map(|change| change.verdict),
             generations: measured.len(),
             generations_per_duel: per_duel,
             duels: DUELS,
@@ -120,6 +124,12 @@ mod tests {
         assert!(quiet.found[1].share > 0.95 && noisy.found[1].share < 0.5, "{quiet:?} {noisy:?}");
         assert!(noisy.found[3].share > 0.9, "{noisy:?}");
         assert_eq!(Gate::out_of("m".into(), &equal(5, 0.01), 0.015), None);
+        assert!(!quiet.measured.unwrap().is_change());
+        // An arm that is always slower is seen under its own name only.
+        let mut biased = equal(60, 0.003);
+        biased.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[2] += 0.03);
+        let biased = Gate::out_of("m".into(), &biased, 0.015).unwrap();
+        assert_eq!((biased.measured, biased.false_alarms <= 0.02), (Some(Verdict::Slower), true));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::noise::{ASSUMED_DEVIATION, ENOUGH_FREEDOM};
 use crate::run_data::{LoadResult, Verdict};
 use crate::statistics::{StudentT, geometric_mean, mean, pooled_variance};
 
-/// A rate changes by more than the speed of the calls does: near the limit the wait grows with the utilisation, too. In an M/M/1 queue with a bound of ten
-/// times the service it is 1.85 times as much.
+/// A rate changes by more than the speed of the calls does: near the limit the wait grows with the utilisation, too. It is at least so many
+/// times as much, as in an M/M/1 queue with a bound of ten times the service.
 const RATE_OVER_SPEED: f64 = 2.0;
 /// The standard deviation of the logarithm of the rate that one search finds, if no load test has made several: that of an M/M/1 queue with trials of
 /// the usual length.
@@ -86,7 +86,7 @@ fn change(search: &LoadResult, base: &[LoadResult], new: &[LoadResult], toleranc
     }
     let of_side = |side: &Vec<Found>| -> Vec<f64> { side.iter().map(|test| mean(&test.log_rates)).collect() };
     let groups = sides.each_ref().map(of_side);
-    let reach = reach(&sides, &groups);
+    let reach = reach(&sides, &groups, rate_over_speed(search));
     let difference = mean(&groups[1]) - mean(&groups[0]);
     let (ratio, ratio_upper) = (difference.exp(), (difference + reach).exp());
     Some(RateChange {
@@ -112,8 +112,8 @@ fn change(search: &LoadResult, base: &[LoadResult], new: &[LoadResult], toleranc
 /// How far the difference of the sides' means may be from the truth, with the confidence on each side.
 ///
 /// With enough load tests this is Student's t with the pooled variance between them. Otherwise two parts add as squares: the speed of the
-/// machine, by an assumed deviation, and the searches, by Student's t with the pooled variance within load tests.
-fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2]) -> f64 {
+/// machine, by an assumed deviation that moves the rate `rate_over_speed` times as much, and the searches, by Student's t with the pooled variance within load tests.
+fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2], rate_over_speed: f64) -> f64 {
     let quantile = |freedom: f64| StudentT::new(freedom).two_sided_quantile(2.0 * CONFIDENCE - 1.0);
     let in_parts = |counts: [usize; 2]| counts.map(|count| 1.0 / count as f64).iter().sum::<f64>();
     let of_tests = in_parts(groups.each_ref().map(Vec::len));
@@ -127,8 +127,19 @@ fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2]) -> f64 {
         (_, 0.0) => quantile(f64::INFINITY).powi(2) * OF_A_SEARCH.powi(2),
         (variance, freedom) => quantile(freedom).powi(2) * variance,
     };
-    let speed = (quantile(f64::INFINITY) * RATE_OVER_SPEED * ASSUMED_DEVIATION).powi(2);
+    let speed = (quantile(f64::INFINITY) * rate_over_speed * ASSUMED_DEVIATION).powi(2);
     (speed * of_tests + within * of_searches).sqrt()
+}
+
+/// How much more a rate changes than the speed of the calls, by how near the bound is to the time of a call: for M/M/1, the bound over what
+/// it leaves beyond the slowest calls, and for calls of one length, about `1 + 1.5 s / (T - 2 s)`.
+fn rate_over_speed(search: &LoadResult) -> f64 {
+    const MOST: f64 = 14.0;
+    let Some(bound) = search.bound_ms.filter(|_| search.service_p50_ms > 0.0) else { return RATE_OVER_SPEED };
+    let over = |part: f64, spare: f64| if spare > 0.0 { part / spare } else { f64::INFINITY };
+    let of_scatter = over(bound, bound - search.service_p99_ms);
+    let of_constant = 1.0 + over(1.5 * search.service_p50_ms, bound - 2.0 * search.service_p50_ms);
+    RATE_OVER_SPEED.max(of_scatter).max(of_constant).min(MOST)
 }
 
 /// What each load test of the side has found for this search. Without a rate that passes, the lowest rate that failed stands for it, which is
@@ -308,6 +319,18 @@ mod tests {
             rate_changes(&base, &new, 0.05)[0].is_lower
         };
         (0..comparisons).filter(|number| is_lower(number)).count()
+    }
+
+    #[test]
+    fn a_bound_that_is_near_to_a_call_moves_the_rate_more() {
+        let of = |bound_ms, service_p50_ms, service_p99_ms| {
+            rate_over_speed(&LoadResult { bound_ms, service_p50_ms, service_p99_ms, ..LoadResult::default() })
+        };
+        // Calls of one length: 1 + 15 / 10 at three times as much.
+        assert_eq!([of(Some(30.0), 10.0, 10.0), of(Some(20.0), 10.0, 10.0)], [2.5, 14.0]);
+        // M/M/1 with a mean of 2: its p99 is 9.2.
+        assert_eq!([of(Some(20.0), 1.4, 9.2), of(None, 1.4, 9.2), of(Some(5.0), 0.0, 0.0)], [2.0; 3]);
+        assert!((of(Some(12.0), 1.4, 9.2) - 12.0 / 2.8).abs() < 1e-9);
     }
 
     #[test]

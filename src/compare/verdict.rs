@@ -156,7 +156,11 @@ fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Find
     Finding {
         verdict,
         is_small_change: is_sure && !verdict.is_change(),
-        is_within_layout: is_above_noise && excludes(0.0) && is_beyond(limits.tolerance) && !is_sure,
+        is_within_layout: is_above_noise
+            && excludes(0.0)
+            && is_beyond(limits.tolerance)
+            && !is_beyond(limits.layout)
+            && !is_sure,
     }
 }
 
@@ -243,7 +247,7 @@ mod tests {
         };
         assert_eq!(
             [found(1.005, Limits::layout(true)), found(1.005, Limits::layout(false))],
-            [(Verdict::Slower, false), (Verdict::CannotSay, true)]
+            [(Verdict::Slower, false), (Verdict::CannotSay, false)]
         );
         assert_eq!(found(1.011, Limits::layout(false)), (Verdict::Slower, false));
         assert_eq!(found(0.995, Limits::layout(false)), (Verdict::CannotSay, false), "not sure");

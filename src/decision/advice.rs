@@ -257,6 +257,11 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     };
     // The choice has not found it to be faster, among all rows.
     let is_open = |it: Verdict| it == Verdict::Faster && found.rows[first].is_baseline;
+    // A load test that was no search shows only that a case serves at least its rate.
+    let is_at_least = goal.is_of_rate()
+        && options.gain(goal, &row.record) > 1.0
+        && row.under_load.as_ref().is_some_and(|it| !it.is_highest);
+    let is_open = |it: Verdict| is_open(it) || it == Verdict::Slower && is_at_least;
     let verdict = tested.map(|(_, it)| if is_open(it) { Verdict::CannotSay } else { it });
     let runs = plural(found.spread.runs, "run", "runs");
     let floor = found.spread.floor_of(first, second).unwrap_or(found.spread.floor);
@@ -406,7 +411,7 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         }
     }
     let gain = |row: &Row| options.gain(options.goal, &row.record);
-    let is_untested = |row: &Row| row.is_acceptable() && row.under_load.is_none();
+    let is_untested = |row: &Row| row.is_acceptable() && row.under_load.as_ref().is_none_or(|it| !it.is_highest);
     if chosen.is_some_and(|index| gain(&rows[index]) > 1.0)
         && let Some((index, own)) = best(rows, options, is_untested)
     {

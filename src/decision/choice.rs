@@ -2,7 +2,9 @@
 
 use super::repeated::{Repeated, logarithms};
 use super::{Excluded, Goal, Measure, Options, Row};
-use crate::compare::{CaseRuns, Limits, Noise, RatioEstimate, RatioInterval, Verdict, estimate, floor, verdicts};
+use crate::compare::{
+    ASSUMED_DEVIATION, CaseRuns, Limits, Noise, RatioEstimate, RatioInterval, Verdict, estimate, floor, verdicts,
+};
 use crate::run_data::Record;
 
 /// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
@@ -21,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The noise is that of the rows' own runs if they are enough, or of a row's processes, and else what is known or assumed of
+    /// The noise of a row is that of its own runs if they are enough, or of its processes, and else what is known or assumed of
     /// the machine.
     pub fn of(cases: &[Repeated<'_>], options: &Options) -> Self {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
@@ -29,14 +31,21 @@ impl Spread {
         let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
         // One process of a run measures energy: how far the times of all of them differ says nothing of it.
         let is_of_processes = goal_of_times(options) != Goal::Energy;
-        let noise_of = |records: Vec<&Record>| {
+        let noise_of = |groups: &[Vec<f64>], records: Vec<&Record>| {
             let of_processes = Noise::of_processes(records).filter(|_| is_of_processes);
-            Noise::of_groups(&groups, of_processes.unwrap_or(options.noise))
+            Noise::of_groups(groups, of_processes.unwrap_or(options.noise))
         };
-        let noise = noise_of(chosen().flat_map(|case| case.timed()).collect());
+        let noise = noise_of(&groups, chosen().flat_map(|case| case.timed()).collect());
         let runs = chosen().map(|case| case.timed().len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
-        let of_case = |case: &Repeated<'_>| CaseRuns::new(&case.timed(), times(case, options), noise_of(case.timed()));
+        // A case's own runs say more of it than those of other backends, and few of them can only add to what is known.
+        let of_case = |case: &Repeated<'_>| {
+            let (timed, own) = (case.timed(), times(case, options));
+            let noise = noise_of(std::slice::from_ref(&own), timed.clone());
+            let is_by_load = options.gain(goal_of_times(options), &case.pooled(None)) > 1.0;
+            let noise = if is_by_load { with_load_test(noise, own.len()) } else { noise };
+            CaseRuns::new(&timed, own, noise)
+        };
         let times = cases.iter().map(|case| Some(of_case(case)).filter(CaseRuns::is_known)).collect();
         Spread { floor: floor(&equal, &equal, CONFIDENCE), runs, times }
     }
@@ -58,6 +67,14 @@ impl Spread {
         let limits = Limits { floor: floor(base, other, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
         Some((estimate(base, other, CONFIDENCE), limits))
     }
+}
+
+/// The noise of a case whose rate is that of a load test, which all its `runs` share: their number does not make it smaller.
+fn with_load_test(noise: Noise, runs: usize) -> Noise {
+    /// How much rates of identical code differ between load tests.
+    const OF_A_LOAD_TEST: f64 = 2.0 * ASSUMED_DEVIATION;
+    let deviation = noise.deviation.hypot(OF_A_LOAD_TEST * (runs as f64).sqrt());
+    Noise { deviation, freedom: None, ..noise }
 }
 
 /// The logarithms of the times of a case. What a load test shows is the same for all its runs, so that they scatter as they did.

@@ -39,7 +39,7 @@ pub use side_by_side::{BestCase, Per, best_schema, best_table, side_by_side};
 pub use under_load::UnderLoad;
 pub use variants_output::schema;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::{Result, bail, ensure};
 use schemars::JsonSchema;
@@ -66,8 +66,6 @@ pub struct Options {
     pub loads: Vec<LoadResult>,
     /// Runs in which a machine was slower than usual.
     pub drifted: Vec<Drift>,
-    /// What tells the executable of a run from others, by the run's id: runs of one executable are of one build, whatever their commits are.
-    pub programs: BTreeMap<String, String>,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
@@ -85,7 +83,6 @@ impl Options {
             prices: Prices::default(),
             loads: Vec::new(),
             drifted: Vec::new(),
-            programs: BTreeMap::new(),
             noise: Noise::assumed(),
         }
     }

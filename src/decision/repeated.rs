@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::drift::retain_usual;
 use super::{Options, own_memory};
-use crate::compare::{is_like, is_repetition};
+use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
 use crate::statistics::geometric_mean;
@@ -76,16 +76,7 @@ impl<'a> Repeated<'a> {
         group.dedup_by(|one, other| one.run_id == other.run_id);
         let newest = *group.last()?;
         let is_ok = |record: &Record| record.status == Status::Ok;
-        let program = options.programs.get(&newest.run_id);
-        // The commit is unknown outside of a repository.
-        let is_of_program = |record: &Record| {
-            program.is_some()
-                && options.programs.get(&record.run_id) == program
-                && record.artifact_sha256 == newest.artifact_sha256
-                && is_like(record, newest)
-        };
-        let is_repeated = |record: &Record| is_repetition(record, newest) || is_of_program(record);
-        group.retain(|record| is_ok(newest) && is_ok(record) && is_repeated(record));
+        group.retain(|record| is_ok(newest) && is_ok(record) && is_repetition(record, newest));
         if group.is_empty() && is_ok(newest) {
             group.push(newest);
         }

@@ -289,9 +289,10 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
     notes
 }
 
-/// What tells code apart: the commit, and the run of a tree with changes.
+/// What tells code apart: the commit, and of a tree with changes the executable, or the run.
 fn code(record: &Record) -> (Option<&str>, Option<&str>) {
-    (record.git_commit.as_deref(), (record.git_dirty != Some(false)).then_some(record.run_id.as_str()))
+    let own = record.program.as_ref().unwrap_or(&record.run_id);
+    (record.git_commit.as_deref(), (record.git_dirty != Some(false)).then_some(own.as_str()))
 }
 
 /// `0.63 (0.59 … 0.66)`.

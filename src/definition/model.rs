@@ -180,6 +180,11 @@ impl Tolerance {
     }
 }
 
+/// Whether pictures are given in this type.
+fn is_of_pictures(dtype: ElementType) -> bool {
+    matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16)
+}
+
 impl Model {
     /// A model of which nothing is known but what it takes and gives: a network of f32, as a whole.
     pub(crate) fn of_tensors(name: impl Into<String>, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Self {
@@ -282,6 +287,14 @@ impl Model {
         if self.inputs.iter().any(|input| input.shape.contains(&batch)) {
             return None;
         }
+        // The input of a recurrent network may have its steps first.
+        let is_state_of_one = |input: &TensorSpec| {
+            let is_zero = input.dtype.is_floating() && input.constant == Some(0.0);
+            is_zero && matches!(input.shape[..], [_, Dimension::Fixed(1), _])
+        };
+        if self.inputs.len() > 1 && self.inputs.iter().any(is_state_of_one) {
+            return Some(1);
+        }
         // Whole numbers may be pairs of a graph's nodes, which are no batch of two.
         let mut tables = self.inputs.iter().filter(|input| input.shape.len() > 1);
         let first = tables.clone().find(|input| input.dtype.is_floating()).or_else(|| tables.next());
@@ -300,13 +313,13 @@ impl Model {
         let [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)] = input.shape[..] else {
             return None;
         };
-        (input.dtype == ElementType::F32).then_some([height, width])
+        is_of_pictures(input.dtype).then_some([height, width])
     }
 
     /// Whether its only input is a picture, also one whose height and width are still open.
     pub(crate) fn may_take_pictures(&self) -> bool {
         let [input] = self.inputs.as_slice() else { return false };
-        matches!(input.shape[..], [_, Dimension::Fixed(3), _, _]) && input.dtype == ElementType::F32
+        matches!(input.shape[..], [_, Dimension::Fixed(3), _, _]) && is_of_pictures(input.dtype)
     }
 
     /// Whether there may be a reference for its outputs.

@@ -209,7 +209,11 @@ impl FromStr for TensorSpec {
                 Ok(size) => Dimension::Fixed(size),
                 Err(_) => Dimension::Symbol(text.to_owned()),
             };
-            let shape = shape.split(',').map(str::trim).filter(|text| !text.is_empty()).map(dimension).collect();
+            let shape: Vec<Dimension> =
+                shape.split(',').map(str::trim).filter(|text| !text.is_empty()).map(dimension).collect();
+            if shape.contains(&Dimension::Fixed(0)) {
+                return None;
+            }
             let mut spec = TensorSpec::new(name, dtype.parse().ok()?, shape);
             match values.split_at_checked(1) {
                 None => {}
@@ -238,7 +242,7 @@ mod tests {
         for text in ["x:f32[batch,3,height,640]", "a:0:i64[batch,128]<30522", "sr:i64[]=16000", "gain:f32[1]=0.5"] {
             assert_eq!(text.parse::<TensorSpec>().unwrap().to_string(), text);
         }
-        for wrong in ["x", "x:f32", "x:f33[1]", "f32[1,2]", "x:f32[1", "x:f32[1]>2", "x:i64[2]<many"] {
+        for wrong in ["x", "x:f32", "x:f33[1]", "f32[1,2]", "x:f32[1", "x:f32[1]>2", "x:i64[2]<many", "x:f32[0,3]"] {
             let error = wrong.parse::<TensorSpec>().unwrap_err().to_string();
             assert!(error.contains("as in `x:f32[batch,3,224,224]`"), "{error}");
         }

@@ -25,6 +25,8 @@ pub struct Merged {
     pub missing_parts: Vec<usize>,
     /// The cases of which there is no record.
     pub missing_cases: Vec<String>,
+    /// Earlier runs of parts that were measured again.
+    superseded: Parts,
 }
 
 /// A run of a part.
@@ -65,6 +67,7 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
         first.check_same(other)?;
     }
     let shard = first.shard.clone();
+    let superseded = take_superseded(&mut sources);
     let mut taken: IndexMap<(String, String), (usize, Record)> = IndexMap::new();
     for (place, source) in sources.iter().enumerate() {
         for record in source.run.records()? {
@@ -92,7 +95,19 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
             taken.insert(key, (place, record));
         }
     }
-    Merged::of(sources, taken.into_values().collect(), &shard)
+    Ok(Merged { superseded, ..Merged::of(sources, taken.into_values().collect(), &shard)? })
+}
+
+/// Takes out the runs of a part that were made before all of it was measured again: they are of an earlier measurement. `sources` has
+/// those of one part in their order in time.
+fn take_superseded(sources: &mut Vec<Source>) -> Parts {
+    let is_again = |place: usize| {
+        let index = sources[place].shard.index;
+        sources[place + 1..].iter().any(|later| later.shard.index == index && later.is_of_whole_part())
+    };
+    let mut again = (0..sources.len()).map(is_again).collect::<Vec<bool>>().into_iter();
+    let earlier = sources.extract_if(.., |_| again.next() == Some(true));
+    earlier.map(|Source { manifest, .. }| (manifest.run_id, manifest.machine.host_id)).collect()
 }
 
 impl Source {
@@ -105,13 +120,23 @@ impl Source {
         Ok(Source { run, manifest, shard })
     }
 
+    /// Whether the run came to its end, has all cases of the part, and does not go on with an earlier one.
+    fn is_of_whole_part(&self) -> bool {
+        let planned: BTreeSet<String> = self.manifest.cases.iter().map(|planned| planned.case.to_string()).collect();
+        let part = self.shard.index.checked_sub(1).and_then(|place| self.shard.parts.get(place));
+        let is_all = |cases: &[String]| !cases.is_empty() && cases.iter().all(|id| planned.contains(id));
+        self.manifest.is_complete() && part.is_some_and(|part| is_all(&part.cases))
+    }
+
     fn check_same(&self, other: &Self) -> Result<()> {
         let of = |source: &Source| format!("part {} ({})", source.shard.index, source.run.folder().display());
         if let Some(what) = self.shard.fingerprint.difference(&other.shard.fingerprint) {
             bail!("{} is not of the same measurement as {}: there, {what}", of(other), of(self));
         }
         ensure!(
-            self.shard.parts == other.shard.parts && self.shard.anchor == other.shard.anchor,
+            self.shard.planned == other.shard.planned
+                && self.shard.parts == other.shard.parts
+                && self.shard.anchor == other.shard.anchor,
             "{} and {} are of different divisions of the suite",
             of(self),
             of(other)
@@ -173,6 +198,7 @@ impl Merged {
             divided_models,
             missing_parts,
             missing_cases,
+            superseded: Parts::new(),
         })
     }
 }
@@ -230,8 +256,9 @@ pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
     let (imported, run) =
         new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)?;
     // The ids of merges of fewer parts begin with the time of another part: their rows would be in the history twice.
+    let known: Parts = own.union(&merged.superseded).cloned().collect();
     for (other, parts) in &others {
-        if other.folder() != run.folder() && parts.is_subset(&own) {
+        if other.folder() != run.folder() && parts.is_subset(&known) && !parts.is_disjoint(&own) {
             remove(other)?;
         }
     }

@@ -40,8 +40,13 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     let plan_file = format!("{}.toml", shard.name());
     let suite = format!("plan/{}/{plan_file}", shard.measurement());
     let mut files = vec![(executable, "inferbench".to_owned()), (plan.join(&plan_file), suite.clone())];
-    let folders = [("models", paths.models()?), (".native", paths.native()), (".prepared", paths.prepared())];
-    for (top, path) in folders.into_iter().filter(|(_, path)| path.exists()) {
+    let models = paths.models()?;
+    // Outside of a checkout, a user's own models are not among the program's.
+    let own = paths.users_models(&models).into_iter().filter(|folder| !folder.starts_with(&models));
+    let own = own.filter_map(|folder| Some((format!("models/{}", folder.file_name()?.to_str()?), folder)));
+    let folders = [("models", models.clone()), (".native", paths.native()), (".prepared", paths.prepared())];
+    let folders = folders.map(|(top, path)| (top.to_owned(), path)).into_iter().chain(own);
+    for (top, path) in folders.filter(|(_, path)| path.exists()) {
         for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name() {
             let entry = entry.with_context(|| format!("{name}: copying"))?;
             if entry.file_type().is_file() {
@@ -53,7 +58,7 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     host.copy(&files).with_context(|| format!("{name}: copying"))?;
 
     let run = format!(
-        "cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite {} --resume --noplot",
+        "cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite {} --resume --noplot --with-parent",
         shell_word(&suite)
     );
     let mut running = host.ssh(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -88,7 +93,7 @@ impl Host {
         let mut words = own.split_whitespace();
         let mut ssh = Command::new(words.next().unwrap_or("ssh"));
         // Nobody is there to type a password.
-        ssh.args(words).args(["-o", "BatchMode=yes", &self.name, command]).stdin(Stdio::null());
+        ssh.args(words).args(["-oBatchMode=yes", "-oServerAliveInterval=15", &self.name, command]).stdin(Stdio::null());
         ssh
     }
 

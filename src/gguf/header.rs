@@ -233,13 +233,14 @@ impl Header {
         found.map(|(_, name)| *name).or_else(|| Some(self.kinds().first()?.0.name())).unwrap_or_default()
     }
 
-    /// What its products are computed in on a CPU: the type of most of its elements, where that is no quantisation; products of
-    /// quantised weights are of integers of eight bits.
+    /// What its products are computed in on a CPU: integers of eight bits if a tensor is quantised, or else the type of most of its
+    /// elements.
     pub fn dtype(&self) -> Dtype {
-        match self.kinds().first() {
+        let kinds = self.kinds();
+        match kinds.first() {
+            _ if kinds.iter().any(|(kind, _)| !kind.is_plain()) => Dtype::I8,
             Some((ElementKind::F16, _)) => Dtype::F16,
             Some((ElementKind::BF16, _)) => Dtype::Bf16,
-            Some((kind, _)) if !kind.is_plain() => Dtype::I8,
             _ => Dtype::F32,
         }
     }
@@ -283,11 +284,14 @@ impl<'a> Bytes<'a> {
         Ok(())
     }
 
-    fn text(&mut self) -> Result<String> {
+    fn text_bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.u64()?;
         self.check_count(length, 1, "bytes in a text")?;
-        let text = self.take(usize::try_from(length)?)?;
-        Ok(String::from_utf8_lossy(text).into_owned())
+        self.take(usize::try_from(length)?)
+    }
+
+    fn text(&mut self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.text_bytes()?).into_owned())
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> Result<Value> {
@@ -310,6 +314,13 @@ impl<'a> Bytes<'a> {
                     Some(each) => {
                         self.check_count(length, each, "elements in a list")?;
                         self.take(usize::try_from(length * each)?)?;
+                    }
+                    // A vocabulary that nobody asks for is long.
+                    None if kind == 8 && !keeps => {
+                        self.check_count(length, 8, "elements in a list")?;
+                        for _ in 0..length {
+                            self.text_bytes()?;
+                        }
                     }
                     None => {
                         let least = bytes_of(kind).unwrap_or(if kind == 8 { 8 } else { 12 });

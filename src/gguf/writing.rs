@@ -40,10 +40,12 @@ enum Layout {
 }
 
 impl Architecture {
-    /// That of the `config.json` in a folder. Returns `None` if there is none, or one that is not written.
-    pub fn of_folder(folder: &Path) -> Option<Self> {
-        let config: Value = serde_json::from_slice(&fs_err::read(folder.join("config.json")).ok()?).ok()?;
-        Self::of_config(&config).ok()
+    /// That of the `config.json` in a folder.
+    ///
+    /// # Errors
+    /// There is none, or one that is not written.
+    pub fn of_folder(folder: &Path) -> Result<Self> {
+        Self::of_config(&serde_json::from_slice(&fs_err::read(folder.join("config.json"))?)?)
     }
 
     /// # Errors

@@ -8,8 +8,8 @@ use anyhow::{Error, Result, bail};
 use super::activation_ranges::measure_ranges;
 use super::protocol::{Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, of_case};
-use crate::catalogue::{Entry, Place, attempts, flags};
-use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
+use crate::catalogue::{Entry, Place, attempts, flags, inherit_inputs};
+use crate::definition::{Case, CaseFailure, Effort, Model, ORIGINAL, Origin, Status};
 use crate::fixture;
 use crate::onnx;
 use crate::paths::Paths;
@@ -18,8 +18,9 @@ use crate::selection::PlannedCase;
 /// Seconds that all attempts of a model may take.
 const PATIENCE: f64 = 300.0;
 
-/// Puts the sizes of references into the models of users that have one. A reference that cannot be read is the model's failure, unless the
-/// model is measured at several sizes, and the reference is for another one of them.
+/// Puts the sizes of references into the models of users that have one, and then those of an original into its variants.
+/// A reference that cannot be read is the model's failure, unless the model is measured at several sizes, and the reference is for another
+/// one of them.
 pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
     let sized = |entry: &Entry| {
         let model = entry.model.as_ref().ok().filter(|_| entry.place != Place::Zoo)?;
@@ -40,6 +41,24 @@ pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
                 *reference = None;
             }
             (Some(Err(why)), model) => *model = Err(CaseFailure::failed(format!("{why:#}"))),
+        }
+    }
+    let is_users =
+        |entry: &Entry, is_original: bool| entry.place != Place::Zoo && (entry.variant == ORIGINAL) == is_original;
+    let originals: Vec<Entry> = catalogue.iter().filter(|entry| is_users(entry, true)).cloned().collect();
+    for entry in catalogue.iter_mut().filter(|entry| is_users(entry, false)) {
+        let first = originals.iter().find(|first| (&first.name, &first.dims) == (&entry.name, &entry.dims));
+        if let (Ok(model), Some(Ok(first))) = (&mut entry.model, first.map(|first| &first.model)) {
+            let said = model.inputs.clone();
+            inherit_inputs(model, first);
+            // Tables of a suite have put their values in already.
+            if entry.place == Place::Suite {
+                let mut inputs = model.inputs.clone();
+                for (input, said) in inputs.iter_mut().zip(said) {
+                    (input.below, input.constant) = (said.below, said.constant);
+                }
+                *model = model.clone().with_inputs(inputs);
+            }
         }
     }
 }

@@ -119,8 +119,7 @@ pub fn note_found(rows: &mut [LoadResult]) {
 
 fn timeout_seconds(effort: &Effort, terms: &LoadTerms) -> f64 {
     // Without a rate, nobody knows how long so many queries take.
-    let of_queries =
-        if terms.rate.is_none() && !terms.is_search { SECONDS_OF_A_QUERY * terms.queries as f64 } else { 0.0 };
+    let of_queries = if terms.rate.is_none() { SECONDS_OF_A_QUERY * terms.queries as f64 } else { 0.0 };
     effort.timeout_seconds + of_queries + LENGTHS_OF_A_TIMEOUT * terms.least_seconds()
 }
 

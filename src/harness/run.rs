@@ -236,7 +236,7 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
     {
         bail!(
             "none of the models can take {}: recorded samples are for models of which the file has each input, as a tensor \
-             `input.<name>`, pictures for models whose only input is f32 [batch, 3, height, width] with fixed sizes, and texts for \
+             `input.<name>`, pictures for models whose only input is f32, f16 or bf16 [batch, 3, height, width] with fixed sizes, and texts for \
              models that take tokens",
             source.name()
         );

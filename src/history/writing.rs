@@ -100,7 +100,6 @@ impl NewRun {
         if !metrics.is_empty() {
             put(path, METRICS, |bytes| write_metrics(metrics, bytes))?;
         }
-        put(path, THROUGHPUT, |bytes| write_throughput(records, bytes))?;
         put(path, MANIFEST, |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
         put(path, DISTRIBUTIONS, |bytes| Ok(serde_json::to_writer(bytes, distributions)?))?;
         write_tables(path)?;
@@ -165,13 +164,13 @@ pub fn records_as_parquet(records: &[Record]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes for programs that read Parquet what a folder has besides the calls.
+/// Writes for other programs what a folder has besides the calls.
 fn write_tables(folder: &Path) -> Result<()> {
     for table in [Table::Results, Table::Runs, Table::Hardware, Table::Metrics] {
         let rows = Run::in_folder(folder).rows(table)?;
         put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
     }
-    Ok(())
+    put(folder, THROUGHPUT, |bytes| write_throughput(&Run::in_folder(folder).records()?, bytes))
 }
 
 pub(super) fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
@@ -288,7 +287,9 @@ fn keep_other_files(replaced: &Path, target: &Path) -> Result<()> {
     for entry in fs::read_dir(replaced)? {
         let entry = entry?;
         let name = entry.file_name();
-        if !OWN_FILES.iter().any(|own| name == *own) && !target.join(&name).exists() {
+        // What comes from a database or a CSV file has no quantiles.
+        let is_written = OWN_FILES.iter().any(|own| name == *own) && name != DISTRIBUTIONS;
+        if !is_written && !target.join(&name).exists() {
             fs::rename(entry.path(), target.join(&name))?;
         }
     }

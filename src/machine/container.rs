@@ -1,4 +1,4 @@
-//! The limits of the control group (version 2) that this process runs in: those of a container, as a rule.
+//! The limits of the control group that this process runs in: those of a container, as a rule.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,39 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// The tightest limits of the group and of those around it. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ContainerLimits {
-    /// `cpu.max`: processors' worth of time.
+    /// Processors' worth of time.
     pub processors: Option<f64>,
-    /// `memory.max`.
     pub memory_bytes: Option<u64>,
 }
 
 impl ContainerLimits {
-    /// `None` where no control group of version 2 can be read.
+    /// `None` where no control group can be read.
     pub fn read() -> Option<Self> {
-        Self::read_below(Path::new(GROUPS), &own_group()?)
+        let root = Path::new(GROUPS);
+        let of_version_2 = own_group().and_then(|own| Self::read_below(root, &own));
+        of_version_2.or_else(|| Self::of_version_1(root, &value("/proc/self/cgroup")?))
+    }
+
+    /// By the controllers of version 1, each of which has groups of its own. `text` has the group of this process in each.
+    fn of_version_1(root: &Path, text: &str) -> Option<Self> {
+        let around = |controller: &str| {
+            let own = text.lines().find_map(|line| {
+                let (controllers, own) = line.split_once(':')?.1.split_once(':')?;
+                controllers.split(',').any(|it| it == controller).then(|| own.trim_start_matches('/'))
+            });
+            own.map_or_else(Vec::new, |own| groups_around(&root.join(controller), own))
+        };
+        let number = |file: PathBuf| value(file)?.parse::<u64>().ok();
+        // No limit is nearly 2^63.
+        let memory = |group: PathBuf| number(group.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60);
+        // No quota is -1.
+        let quota = |group: PathBuf| {
+            Some(number(group.join("cpu.cfs_quota_us"))? as f64 / number(group.join("cpu.cfs_period_us"))? as f64)
+        };
+        root.join("memory").is_dir().then(|| ContainerLimits {
+            processors: around("cpu").into_iter().filter_map(quota).reduce(f64::min),
+            memory_bytes: around("memory").into_iter().filter_map(memory).min(),
+        })
     }
 
     fn read_below(root: &Path, own: &str) -> Option<Self> {
@@ -101,6 +124,28 @@ mod tests {
         write("a/b/memory.max", "1073741824\n");
         let expected = ContainerLimits { processors: Some(1.5), memory_bytes: Some(1 << 30) };
         assert_eq!(ContainerLimits::read_below(root, "a/b"), Some(expected));
+    }
+
+    #[test]
+    fn the_controllers_of_version_1_have_limits_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let text = "12:memory:/a/b\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n0::/\n";
+        assert_eq!(ContainerLimits::of_version_1(root.path(), text), None);
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write("cpu/cpu.cfs_quota_us", "-1\n");
+        write("cpu/cpu.cfs_period_us", "100000\n");
+        assert_eq!(ContainerLimits::of_version_1(root.path(), text), Some(ContainerLimits::default()));
+        write("memory/a/memory.limit_in_bytes", "2147483648\n");
+        write("memory/a/b/memory.limit_in_bytes", "4294967296\n");
+        write("cpu/a/cpu.cfs_quota_us", "150000\n");
+        write("cpu/a/cpu.cfs_period_us", "100000\n");
+        let expected = ContainerLimits { processors: Some(1.5), memory_bytes: Some(1 << 31) };
+        assert_eq!(ContainerLimits::of_version_1(root.path(), text), Some(expected));
     }
 
     #[cfg(target_os = "linux")]

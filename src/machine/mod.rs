@@ -85,7 +85,9 @@ impl Machine {
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = named(&cpuinfo, "flags");
-        let cpu_model = named(&cpuinfo, "model name");
+        // Linux has no name of an ARM processor.
+        let arm = || Some(format!("ARM {} {}", named(&cpuinfo, "CPU implementer")?, named(&cpuinfo, "CPU part")?));
+        let cpu_model = named(&cpuinfo, "model name").or_else(arm);
         let hypervisor = flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let limits = ContainerLimits::read().unwrap_or_default();
         let machine = Machine {

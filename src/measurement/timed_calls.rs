@@ -34,13 +34,15 @@ impl TimedSession {
     }
 
     /// The same with calls from host to host; `batches` are those that are bound.
-    pub fn from_host(session: Box<dyn Session>, batches: Vec<Vec<HostTensor>>) -> Self {
+    pub fn from_host(mut session: Box<dyn Session>, batches: Vec<Vec<HostTensor>>) -> Self {
+        session.allow_lead_in();
         let session = TimedSession::new(session, batches.len());
         TimedSession { begin: Begin::Host(batches), ..session }
     }
 
     /// The same with calls through a pipeline, whose batches are bound.
-    pub fn through(session: Box<dyn Session>, pipeline: Pipeline) -> Self {
+    pub fn through(mut session: Box<dyn Session>, pipeline: Pipeline) -> Self {
+        session.allow_lead_in();
         let session = TimedSession::new(session, pipeline.len());
         TimedSession { begin: Begin::Pipeline(pipeline), ..session }
     }

@@ -18,10 +18,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Calls at the least: every batch of the ring, and the allocator's reuse of what the first have left.
 const FEWEST_CALLS: u64 = 8;
 
-/// Makes some calls and notes in the case's row what they use. The first call has been made.
-pub fn watch(session: &mut TimedSession, row: &mut Record, budget_seconds: f64) -> Result<(), CaseFailure> {
+/// Makes some calls and notes in the case's row what they use. `loaded_bytes` is the resident set before the first call, which has been
+/// made.
+pub fn watch(
+    session: &mut TimedSession,
+    loaded_bytes: Option<u64>,
+    row: &mut Record,
+    budget_seconds: f64,
+) -> Result<(), CaseFailure> {
     let gpu = Gpu::open(&row.device).and_then(Result::ok);
-    watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds), row)?;
+    watch_memory(session, loaded_bytes, gpu, Duration::from_secs_f64(budget_seconds), row)?;
     energy::measure(session, row)
 }
 
@@ -29,13 +35,13 @@ pub fn watch(session: &mut TimedSession, row: &mut Record, budget_seconds: f64) 
 /// the case after others.
 fn watch_memory(
     session: &mut TimedSession,
+    loaded_bytes: Option<u64>,
     gpu: Option<Gpu>,
     at_most: Duration,
     row: &mut Record,
 ) -> Result<(), CaseFailure> {
     let loading_peak_bytes = memory::peak_bytes();
     let is_reset = memory::reset_peak().is_ok();
-    let loaded_bytes = memory::resident_bytes();
     let is_over = Arc::new(AtomicBool::new(false));
     let watcher = thread::spawn({
         let is_over = Arc::clone(&is_over);

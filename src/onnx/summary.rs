@@ -134,11 +134,20 @@ impl GraphProto {
     /// that is looked up.
     fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
         let indices = self.same_as(name, &["Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose"]);
-        let is_index = |node: &&NodeProto| node.inputs.get(1).is_some_and(|index| indices.contains(index.as_str()));
-        let lookups = self.nodes.iter().filter(|node| node.op_type == "Gather").filter(is_index);
-        let rows = |node: &NodeProto| {
-            let sizes = &self.table(&node.inputs[0])?.dims;
-            Some(sizes[place_of_axis(node.int("axis").unwrap_or(0), sizes.len())?].max(1) as u64)
+        let lookups = self.nodes.iter().flat_map(|node| {
+            // The places of tables and of the indices into each, and the attribute of the axis.
+            let (places, axis): (&[(usize, usize)], &str) = match node.op_type.as_str() {
+                "Gather" => (&[(0, 1)], "axis"),
+                "GatherBlockQuantized" => (&[(0, 1)], "gather_axis"),
+                "EmbedLayerNormalization" | "QEmbedLayerNormalization" => (&[(2, 0), (4, 1), (3, 8)], ""),
+                _ => (&[], ""),
+            };
+            places.iter().map(move |&(table, index)| (node, table, index, axis))
+        });
+        let rows = |(node, table, index, axis): (&NodeProto, usize, usize, &str)| {
+            node.inputs.get(index).filter(|index| indices.contains(index.as_str()))?;
+            let sizes = &self.table(node.inputs.get(table)?)?.dims;
+            Some(sizes[place_of_axis(node.int(axis).unwrap_or(0), sizes.len())?].max(1) as u64)
         };
         lookups.filter_map(rows).min()
     }
@@ -362,14 +371,15 @@ mod tests {
             op_type: op_type.into(),
             ..NodeProto::default()
         };
-        graph.inputs.extend(["ids", "attention_mask", "count", "columns"].map(integer));
+        graph.inputs.extend(["ids", "attention_mask", "count", "columns", "words"].map(integer));
+        graph.nodes.push(node("EmbedLayerNormalization", &["words", "", "w"], "embedded"));
         graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
         let columns = node("Gather", &["w", "columns"], "some");
         graph.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", -1)], ..columns });
         let summary = summarise(&graph).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
         // The table has 4 rows of 5 numbers.
-        assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None), (Some(5), None)]);
+        assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None), (Some(5), None), (Some(4), None)]);
     }
 
     #[test]

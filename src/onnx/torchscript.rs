@@ -33,7 +33,8 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<String>> {
     read().with_context(|| path.display().to_string())
 }
 
-/// The dtype that the archive computes in: i8 if its code calls quantised operators, and f32 otherwise.
+/// The dtype that the archive computes in: i8 if its code calls quantised operators, f16 or bf16 if all its weights
+/// are that, and f32 otherwise.
 pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     let read = || -> Result<Dtype> {
         let mut archive = open(path)?;
@@ -47,7 +48,14 @@ pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
                 return Ok(Dtype::I8);
             }
         }
-        Ok(Dtype::F32)
+        // The pickle of the weights names the types of their storages.
+        let pickle = read_entry(&mut archive, "/data.pkl")?;
+        let has = |storage: &[u8]| pickle.windows(storage.len()).any(|window| window == storage);
+        Ok(match [b"\nFloatStorage\n".as_slice(), b"\nHalfStorage\n", b"\nBFloat16Storage\n"].map(has) {
+            [false, true, false] => Dtype::F16,
+            [false, false, true] => Dtype::Bf16,
+            _ => Dtype::F32,
+        })
     };
     read().with_context(|| path.display().to_string())
 }

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// The folders that a process works with.
 #[derive(Clone, Debug)]
@@ -344,6 +344,8 @@ impl Paths {
                 std::fs::create_dir_all(&folder)?;
                 tempfile::tempfile_in(&folder).map(drop)
             };
+            let is_utf8 = folder.to_str().is_some();
+            ensure!(is_utf8, "{}: manifests cannot have this name; {named_by} names another folder", folder.display());
             let cannot = || format!("{} cannot be written; {named_by} names another folder", folder.display());
             try_it().with_context(cannot)?;
         }

@@ -5,7 +5,7 @@
 //! most they hold all that a profiled call takes longer. The least is taken off each execution: then the operators add up to a plain call by
 //! construction, which checks nothing. What is outside of operators has its bounds, too, and no share if they are far apart.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::modules::{Modules, ROOT, common, is_product};
 use super::positions::by_position;
@@ -43,7 +43,7 @@ fn with_modules(
     let (plain_us, profiled_us) = (of(&calls.plain_ns), of(&calls.profiled_ns));
     let overhead = Overhead::new(plain_us, profiled_us, &calls.operators);
     let cost_us = overhead.least_us;
-    let nodes: Vec<Option<usize>> = calls.operators.iter().map(|it| node_of(&it.typical, modules)).collect();
+    let nodes = nodes_of(&calls.operators, modules);
     let costs = costs_of(&calls.operators, &nodes, modules);
     let named = ProfileRow { run_id: run_id.to_owned(), case_id: case.to_string(), ..ProfileRow::default() };
     let mut rows = Vec::with_capacity(calls.operators.len() + 1);
@@ -108,10 +108,33 @@ fn with_modules(
     }
 }
 
+/// The nodes that operators compute, which are in the order of a call: its parts run one after the other, and a name that comes again is
+/// of the next one.
+fn nodes_of(operators: &[OperatorTimes], modules: &Modules) -> Vec<Option<usize>> {
+    let (mut from, mut seen) = (0, HashSet::new());
+    let mut nodes = Vec::with_capacity(operators.len());
+    for OperatorTimes { typical, .. } in operators {
+        let OperatorCall { node: name, operator: kind, .. } = typical;
+        let has_name = |next: &usize| modules.find(name, kind, *next).is_some_and(|place| place >= *next);
+        if let Some(next) = modules.next_part(from).filter(|next| seen.contains(&(name, kind)) && has_name(next)) {
+            (from, seen) = (next, HashSet::new());
+        }
+        let found = node_of(typical, modules, from);
+        if let Some(begin) = found.map(|place| modules.part_of(place)).filter(|begin| *begin > from) {
+            (from, seen) = (begin, HashSet::new());
+        }
+        if found.is_some() {
+            seen.insert((name, kind));
+        }
+        nodes.push(found);
+    }
+    nodes
+}
+
 /// The node that an operator computes: by its name, or else the product of the module that the runtime says.
-fn node_of(operator: &OperatorCall, modules: &Modules) -> Option<usize> {
+fn node_of(operator: &OperatorCall, modules: &Modules, from: usize) -> Option<usize> {
     let of_module = || modules.product_of(operator.module.as_deref().filter(|_| is_product(&operator.operator))?);
-    modules.find(&operator.node, &operator.operator).or_else(of_module)
+    modules.find(&operator.node, &operator.operator, from).or_else(of_module)
 }
 
 fn raw_us(operator: &OperatorTimes) -> f64 {
@@ -243,11 +266,37 @@ impl CaseProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::proto::{GraphProto, NodeProto};
+    use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 
     fn times(microseconds: &[f64]) -> Vec<OperatorTimes> {
         let one = |&us: &f64| OperatorTimes { mean_ns: us * 1e3, executions: 1.0, ..OperatorTimes::default() };
         microseconds.iter().map(one).collect()
+    }
+
+    #[test]
+    fn operators_of_the_second_part_are_not_taken_for_those_of_the_first() {
+        let part = |module: &str| {
+            let node = |place: usize| NodeProto {
+                name: format!("node_{place}"),
+                inputs: vec![format!("{module}.{place}.weight")],
+                ..NodeProto::new("MatMul", &[], &format!("out_{place}"))
+            };
+            let weight =
+                |place: usize| TensorProto { name: format!("{module}.{place}.weight"), ..TensorProto::default() };
+            let (nodes, initializers) = ((0..3).map(node).collect(), (0..3).map(weight).collect());
+            GraphProto { nodes, initializers, ..GraphProto::default() }
+        };
+        let mut modules = Modules::default();
+        modules.add(&part("encoder"), &[]);
+        modules.add(&part("decoder"), &[]);
+        let call = |name: &str| OperatorTimes {
+            typical: OperatorCall { node: name.into(), operator: "MatMul".into(), ..OperatorCall::default() },
+            ..OperatorTimes::default()
+        };
+        let calls = ["node_0", "node_1", "node_2", "node_0", "node_1", "node_2"].map(call);
+        let of = |places: &[OperatorTimes]| nodes_of(places, &modules).into_iter().flatten().collect::<Vec<usize>>();
+        assert_eq!(of(&calls), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(of(&calls[..3]), [0, 1, 2]);
     }
 
     #[test]

@@ -16,8 +16,10 @@ use crate::onnx::{Source, node_costs};
 pub struct Modules {
     /// By their places.
     pub nodes: Vec<Node>,
-    /// By the names of nodes and of their outputs.
-    places: HashMap<String, usize>,
+    /// By the names of nodes and of their outputs: one place in each part that has the name.
+    places: HashMap<String, Vec<usize>>,
+    /// Where the nodes of each part begin.
+    parts: Vec<usize>,
 }
 
 /// A node of the graph.
@@ -44,7 +46,8 @@ const FUSED: usize = 6;
 /// Whether an operator of a runtime or of a graph is a product.
 pub fn is_product(operator: &str) -> bool {
     let lower = operator.to_lowercase();
-    PRODUCTS.iter().any(|product| lower.contains(product))
+    // That has "linear" inside.
+    !lower.contains("quantizelinear") && PRODUCTS.iter().any(|product| lower.contains(product))
 }
 
 impl Modules {
@@ -68,6 +71,7 @@ impl Modules {
 
     pub(super) fn add(&mut self, graph: &GraphProto, costs: &[Cost]) {
         let first = self.nodes.len();
+        self.parts.push(first);
         let weights = || graph.initializers.iter().map(|tensor| tensor.name.as_str());
         let mut of_constants: HashMap<&str, String> =
             weights().filter_map(|weight| Some((weight, module_of_weight(weight)?))).collect();
@@ -103,7 +107,10 @@ impl Modules {
             let name = name.unwrap_or_else(|| format!("{}_{operators}", node.op_type));
             operators += usize::from(node.op_type != "Constant");
             for name in std::iter::once(&name).chain(&node.outputs).filter(|name| !name.is_empty()) {
-                self.places.entry(name.clone()).or_insert(index);
+                let known = self.places.entry(name.clone()).or_default();
+                if known.last().is_none_or(|place| *place < first) {
+                    known.push(index);
+                }
             }
             let (operator, cost) = (node.op_type.clone(), costs.get(place).copied());
             self.nodes.push(Node { operator, module, cost, producers });
@@ -111,9 +118,14 @@ impl Modules {
     }
 
     /// The place of the node that an operator of a runtime computes, by the name that the runtime has for it. For an operator
-    /// that computes several nodes it is that of their product.
-    pub fn find(&self, name: &str, operator: &str) -> Option<usize> {
-        let found = candidates(name).into_iter().find_map(|name| self.places.get(name).copied())?;
+    /// that computes several nodes it is that of their product. Parts may have equal names: it is in the first part from `from` on that
+    /// has the name, or else in the last one.
+    pub fn find(&self, name: &str, operator: &str, from: usize) -> Option<usize> {
+        let of_part = |name: &str| {
+            let places = self.places.get(name)?;
+            places.iter().find(|place| **place >= from).or(places.last()).copied()
+        };
+        let found = candidates(name).into_iter().find_map(of_part)?;
         if !is_product(operator) || is_product(&self.nodes[found].operator) {
             return Some(found);
         }
@@ -125,6 +137,16 @@ impl Modules {
             }
         }
         Some(found)
+    }
+
+    /// Where the part after that of a place begins.
+    pub fn next_part(&self, place: usize) -> Option<usize> {
+        self.parts.iter().copied().find(|begin| *begin > place)
+    }
+
+    /// Where the part of a place begins.
+    pub fn part_of(&self, place: usize) -> usize {
+        self.parts.iter().copied().filter(|begin| *begin <= place).max().unwrap_or(0)
     }
 
     /// The place of the product of a module, for a runtime that knows the module but not the node. Returns `None` if the module has none
@@ -193,7 +215,7 @@ mod tests {
     }
 
     fn module<'a>(modules: &'a Modules, name: &str, operator: &str) -> Option<&'a str> {
-        modules.nodes[modules.find(name, operator)?].module.as_deref()
+        modules.nodes[modules.find(name, operator, 0)?].module.as_deref()
     }
 
     #[test]
@@ -214,7 +236,7 @@ mod tests {
         assert_eq!((of("scores"), of("Softmax_p")), (Some("l.0.self"), Some("l.0.self")));
         assert_eq!((of("y"), of("z")), (Some("l.0.output.dense"), Some("l.0.output")));
         assert_eq!(of("elsewhere"), None);
-        assert_eq!(modules.product_of("l.0.self.query"), modules.find("q", "MatMul"));
+        assert_eq!(modules.product_of("l.0.self.query"), modules.find("q", "MatMul", 0));
         assert_eq!(modules.product_of("l.0"), None);
     }
 
@@ -227,7 +249,7 @@ mod tests {
         nodes.iter_mut().for_each(|node| node.name.clear());
         let mut modules = Modules::default();
         modules.add(&GraphProto { nodes, ..GraphProto::default() }, &[]);
-        let places = ["Conv_0", "Relu_1", "Conv_2", "Conv_3"].map(|name| modules.find(name, "?"));
+        let places = ["Conv_0", "Relu_1", "Conv_2", "Conv_3"].map(|name| modules.find(name, "?", 0));
         assert_eq!(places, [Some(0), Some(2), Some(3), None]);
     }
 

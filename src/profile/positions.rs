@@ -3,7 +3,7 @@
 use super::kind::Kind;
 use crate::run_data::{PositionRow, ProfileRow, ProfiledCalls};
 
-/// Parts of the names of modules of attention. Their projections are modules within them, and count as products.
+/// Ends of the names of modules of attention. Their projections are modules within them, and count as products.
 const ATTENTION: [&str; 2] = ["attn", "attention"];
 
 /// A row per position, the first after `cached` tokens. `operators` are the rows of the call's operators in the same order, and
@@ -28,8 +28,10 @@ pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usiz
 
 /// Whether the operator belongs to an attention module. Only the innermost module around it counts.
 fn is_in_attention(row: &ProfileRow) -> bool {
-    let innermost = row.module.as_deref().and_then(|module| module.rsplit('.').next()).unwrap_or_default();
-    ATTENTION.iter().any(|name| innermost.contains(name))
+    let innermost =
+        row.module.as_deref().and_then(|module| module.rsplit('.').next()).unwrap_or_default().to_lowercase();
+    // GPT-2's `c_attn` is a projection. llama.cpp calls the products of attention `kq` and `kqv`.
+    innermost != "c_attn" && ATTENTION.iter().any(|name| innermost.ends_with(name)) || row.node.starts_with("kq")
 }
 
 #[cfg(test)]

@@ -323,14 +323,18 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Fault> 
     let mut builder = Request::builder().method(call.method.clone());
     let mark = if call.path.contains('?') { '&' } else { '?' };
     let path = target.query.as_ref().map_or_else(|| call.path.clone(), |query| format!("{}{mark}{query}", call.path));
+    // An ingress chooses the service by a host that is said, whatever the address is.
+    let headers = || call.headers.iter().chain(&target.headers);
+    let own_host = headers().find(|(name, _)| *name == header::HOST).and_then(|(_, host)| host.to_str().ok());
+    let host = own_host.unwrap_or(&target.authority);
     builder = match target.is_http2 {
         true => {
             let scheme = if target.tls.is_some() { "https" } else { "http" };
-            builder.uri(format!("{scheme}://{}{path}", target.authority)).version(hyper::Version::HTTP_2)
+            builder.uri(format!("{scheme}://{host}{path}")).version(hyper::Version::HTTP_2)
         }
-        false => builder.uri(path).header(header::HOST, &target.authority),
+        false => builder.uri(path).header(header::HOST, host),
     };
-    for (name, value) in call.headers.iter().chain(&target.headers) {
+    for (name, value) in headers().filter(|(name, _)| *name != header::HOST) {
         builder = builder.header(name, value);
     }
     builder.body(Full::new(call.body.clone())).map_err(|error| Fault::new(Kind::ClientError, error.to_string()))

@@ -52,6 +52,8 @@ pub enum Kind {
     WrongValues,
     /// A stream ended without saying so.
     NoEnd,
+    /// The model has ended its answer at once.
+    Empty,
     /// The load test has ended before the answer was there.
     Interrupted,
 }

@@ -133,9 +133,12 @@ impl Target {
             .chain(self.query.as_deref())
             .flat_map(|text| [text].into_iter().chain(text.split([' ', '&', ';', ',']).map(value_of)));
         let is_secret = |part: &String| part.chars().count() >= LEAST && !["Bearer", "Basic"].contains(&part.as_str());
-        // A server repeats a query as it was sent, or as it has read it.
+        // A server repeats a query as it was sent, or as it has read it, and both as some write them in JSON.
         let read = |part: &str| unescaped(part.as_bytes());
-        let forms = |part: &str| [part.to_owned(), read(part), read(&part.replace('+', " "))];
+        let forms = |part: &str| {
+            let in_json = [part.replace('/', "\\/"), part.replace('+', "\\u002B")];
+            [part.to_owned(), read(part), read(&part.replace('+', " "))].into_iter().chain(in_json)
+        };
         let mut secrets: Vec<String> = parts.flat_map(forms).filter(is_secret).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();

@@ -381,8 +381,14 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
             for search in 0..terms.searches.max(1) {
                 terms.search = search;
                 let row = LoadResult { search, ..row.clone() };
-                let trials =
-                    Trials { instances, terms: &terms, row: row.clone(), meter: None, observer: Some(&noting) };
+                let trials = Trials {
+                    instances,
+                    terms: &terms,
+                    row: row.clone(),
+                    meter: None,
+                    observer: Some(&noting),
+                    usual_tokens: 1,
+                };
                 let failed = match trials.all() {
                     Ok(found) => {
                         let highest = found.results.iter().find(|row| row.is_highest);

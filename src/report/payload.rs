@@ -19,7 +19,7 @@ use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
 use crate::compare::Noise;
-use crate::definition::{BenchmarkId, Case, Dims, Status};
+use crate::definition::{Case, Dims, Status};
 use crate::load::DEFINITIONS;
 use crate::run_data::Record;
 
@@ -118,11 +118,11 @@ impl Payload {
             title: title(shown, known.fleet),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
-            cases: shown.cases.iter().zip(&entries).zip(titles).map(case).collect(),
+            cases: shown.cases.iter().zip(&entries).zip(titles.iter().cloned()).map(case).collect(),
             places: shown.cases.iter().map(|it| (it.record.host_id.clone(), it.record.case().to_string())).collect(),
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             note: if has_several_threads(&shown.cases) { OF_SEVERAL_THREADS } else { "" },
-            matrix: matrix(shown, &entries),
+            matrix: matrix(shown, &entries, &titles),
             rule: RULE,
             fleet: known.fleet.map(|known| fleet(known, shown)).unwrap_or_default(),
             definitions: DEFINITIONS.iter().map(|(term, meaning)| format!("{term}: {meaning}. ")).collect(),
@@ -252,11 +252,11 @@ fn put_size(row: &mut Value, case: &Case) {
 }
 
 /// The cases of each model on each configuration and machine, with the level, or the status if no case is right.
-fn matrix(shown: &Shown<'_>, entries: &[Entry<'_>]) -> Vec<Value> {
-    let mut members: IndexMap<(String, String, &str), Vec<usize>> = IndexMap::new();
-    for (index, case) in shown.cases.iter().enumerate() {
-        let BenchmarkId { group, function, .. } = case.record.case().benchmark_id();
-        members.entry((group, function, &case.record.host_id)).or_default().push(index);
+fn matrix(shown: &Shown<'_>, entries: &[Entry<'_>], titles: &[String]) -> Vec<Value> {
+    let mut members: IndexMap<(&str, String, &str), Vec<usize>> = IndexMap::new();
+    for (index, (case, title)) in shown.cases.iter().zip(titles).enumerate() {
+        let function = case.record.case().benchmark_id().function;
+        members.entry((title, function, &case.record.host_id)).or_default().push(index);
     }
     let cell = |cases: Vec<usize>| {
         let standing = Standing::of(&cases.iter().map(|index| entries[*index]).collect::<Vec<_>>());

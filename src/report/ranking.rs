@@ -54,18 +54,29 @@ pub fn best_on<'a, M: Eq + Hash + Clone>(
     ratios_to_best(&records.map(|record| (work(record), latency(record))).collect::<Vec<_>>())
 }
 
-/// For each record, the name of what is shown together with it: the group of its case, with the shapes of a sample if there are several of
-/// them in the group.
+/// For each record, the name of what is shown together with it: the group of its case, with the shapes of a sample, the number of new
+/// tokens and the timed samples if there are several of them in the group.
 pub fn titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
-    let titled = |record: &Record| (record.case().benchmark_id().group, Work::of(record).sample_shape());
-    let all: Vec<(String, Option<String>)> = records.map(titled).collect();
-    let mut shapes: HashMap<&str, HashSet<&str>> = HashMap::new();
-    for (group, shape) in &all {
-        shapes.entry(group).or_default().extend(shape.as_deref());
+    let titled = |record: &Record| {
+        let work = Work::of(record);
+        let told = [
+            work.sample_shape().map(|shape| format!("inputs {shape}")),
+            work.new_tokens.map(|count| format!("{count} new tokens")),
+            work.timed_samples,
+        ];
+        (record.case().benchmark_id().group, told)
+    };
+    let all: Vec<(String, [Option<String>; 3])> = records.map(titled).collect();
+    let mut known: HashMap<(&str, usize), HashSet<&str>> = HashMap::new();
+    for (group, told) in &all {
+        for (place, text) in told.iter().enumerate() {
+            known.entry((group, place)).or_default().extend(text.as_deref());
+        }
     }
-    let title = |(group, shape): &(String, Option<String>)| match shape {
-        Some(shape) if shapes[group.as_str()].len() > 1 => format!("{group} · inputs {shape}"),
-        _ => group.clone(),
+    let title = |(group, told): &(String, [Option<String>; 3])| {
+        let several = told.iter().enumerate().filter(|(place, _)| known[&(group.as_str(), *place)].len() > 1);
+        let several = several.filter_map(|(_, text)| text.as_deref());
+        several.fold(group.clone(), |title, text| format!("{title} · {text}"))
     };
     all.iter().map(title).collect()
 }
@@ -85,10 +96,13 @@ pub const DISTURBED_FROM: f64 = 0.1;
 
 /// What a reader has to know about the calls of these cases, a line for each kind of shortcoming that there is.
 pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
+    let has_hosts = rows.iter().any(|row| row.record.host_id != rows[0].record.host_id);
     let line = |what: &str, of: fn(&Record) -> Option<String>| {
         let case = |row: &Entry<'_>| {
             let function = row.record.case().benchmark_id().function;
-            Some(format!("{function} batch {} {}", row.record.batch_size, of(row.record)?))
+            let host_id = &row.record.host_id;
+            let host = if has_hosts { format!(" on {host_id}") } else { String::new() };
+            Some(format!("{function} batch {}{host} {}", row.record.batch_size, of(row.record)?))
         };
         let cases: Vec<String> = rows.iter().filter_map(case).collect();
         (!cases.is_empty()).then(|| format!("{what}: {}", cases.join(", ")))

@@ -128,7 +128,8 @@ fn table(rows: &[Entry<'_>], columns: &[String], has_hosts: bool) -> Table {
     }
     for record in rows.iter().map(|row| row.record).filter(|record| record.status != Status::Ok) {
         let id = record.case().benchmark_id();
-        table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, first_line(record)));
+        let host = if has_hosts { format!(" on {}", record.host_id) } else { String::new() };
+        table.footnote(format!("{}/{}{host}: {}: {}", id.function, id.value, record.status, first_line(record)));
     }
     notes_on_calls(rows).into_iter().for_each(|line| table.footnote(line));
     table

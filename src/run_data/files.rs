@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The beginning of the name of a file or folder that is being written.
-pub(crate) const HIDDEN: &str = ".partial-";
+pub(crate) const HIDDEN: &str = ".inferbench-partial-";
 
 /// Makes hidden files or folders with these permissions, as far as the process's mask leaves them.
 pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {

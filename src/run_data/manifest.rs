@@ -90,6 +90,7 @@ impl Manifest {
             host_id: self.machine.host_id.clone(),
             suite: self.suite_name.clone(),
             rustc_version: self.rustc_version.clone(),
+            program: self.program.clone(),
             ..Record::default()
         }
     }

@@ -31,7 +31,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 16 | 0.1.0 | `dims` |
 /// | 17 | 0.1.0 | `new_tokens` |
 /// | 18 | 0.1.0 | `gguf_scheme` |
-pub const SCHEMA_VERSION: u32 = 18;
+/// | 19 | 0.1.0 | `program` |
+pub const SCHEMA_VERSION: u32 = 19;
 
 /// One row: the result of a case in a run.
 ///
@@ -181,7 +182,7 @@ pub struct Record {
     // memory
     pub memory_mb: Option<f64>,
     pub memory_avg_mb: Option<f64>,
-    /// How far `memory_mb` is above the resident set with the model loaded, before the first call.
+    /// How far the peak of the calls is above the resident set with the model loaded, before the first call.
     pub memory_growth_mb: Option<f64>,
     /// Whose peak `memory_mb` is: `own-process-peak-rss`, or `shared-process-peak-rss` of the process that has measured
     /// this and other cases; `own-process-seen-rss` is the largest of looks every 2 ms, on systems that tell no peak.
@@ -258,6 +259,8 @@ pub struct Record {
     /// The native library that was loaded, or the program that has it.
     pub library_path: Option<String>,
     pub rustc_version: String,
+    /// The size of the executable that measured, and the time at which it was written: a later build has others.
+    pub program: Option<String>,
 }
 
 /// Why no more calls were made.

@@ -22,6 +22,8 @@ const MOST_THREADS: usize = 4096;
 const MOST_BATCH: usize = 65_536;
 /// Values of one list.
 const MOST_VALUES: usize = 64;
+/// The most combinations of the values of all lists.
+const MOST_CASES: usize = 10_000;
 
 /// What is measured: all combinations of the lists. An empty list leaves the choice to the suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +76,10 @@ impl Asked {
             if count > MOST_VALUES {
                 return Err(Failure::parameter(format!("{name}: at most {MOST_VALUES} values, not {count}")));
             }
+        }
+        let cases: usize = self.lists().iter().map(|(_, _, values)| values.len().max(1)).product();
+        if cases > MOST_CASES {
+            return Err(Failure::parameter(format!("at most {MOST_CASES} combinations of the lists, not {cases}")));
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         for name in self.variants.iter().chain(&self.backends) {

@@ -45,8 +45,8 @@ pub struct Chosen {
     pub backend: Option<&'static str>,
 }
 
-/// When the folders were changed last.
-type Stamp = Vec<Option<SystemTime>>;
+/// When the folders and files were changed last, and how large they are: a file grows after its folder has changed.
+type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 pub struct Models {
     folder: PathBuf,
@@ -65,12 +65,15 @@ impl Models {
         Ok(Models { folder, folders, read: Mutex::new(None) })
     }
 
-    /// The catalogue, which is read again when a file was added or removed.
+    /// The catalogue, which is read again when a file was added, changed or removed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
         // The folders, and those in them, which may each hold the files of a model.
-        let folders = self.folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(1).sort_by_file_name());
-        let folders = folders.filter_map(Result::ok).filter(|entry| entry.file_type().is_dir());
-        let stamp: Stamp = folders.map(|folder| folder.metadata().ok()?.modified().ok()).collect();
+        let files = self.folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(2).sort_by_file_name());
+        let stamp_of = |file: walkdir::DirEntry| {
+            let metadata = file.path().metadata().ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        let stamp: Stamp = files.filter_map(Result::ok).map(stamp_of).collect();
         let mut read = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((of, entries)) = &*read
             && *of == stamp

@@ -1,6 +1,6 @@
 //! Statistics of single calls.
 
-use super::autocorrelation::{autocorrelation, effective_count};
+use super::autocorrelation::{effective_count, repetition};
 use super::early_stopping::{most_over, queries_for};
 use super::moments::mean_and_deviation;
 use super::student::StudentT;
@@ -82,20 +82,19 @@ pub fn calls_for_bound(p: f64) -> usize {
     queries_for(p, 1, 1.0) as usize
 }
 
-/// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √((1 + r) / (1 - r))`.
+/// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √d`.
 ///
-/// The last factor allows for the autocorrelation `r` of successive calls, as of a first-order autoregressive series
-/// (Box, Jenkins & Reinsel 1994, "Time Series Analysis", section 2.1); negative ones count as 0. Returns `None` for fewer
-/// than three calls.
+/// The last factor allows for calls that depend on one another, of which `d` say as much as an independent one ([`repetition`]).
+/// Returns `None` for fewer than three calls.
 pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
     if calls.len() < 3 {
         return None;
     }
     let n = calls.len() as f64;
     let (mean, deviation) = mean_and_deviation(calls);
-    let r = autocorrelation(calls).unwrap_or(0.0).clamp(0.0, 0.99);
+    let values: Vec<f64> = calls.iter().map(|&call| call as f64).collect();
     let t = StudentT::new(n - 1.0).two_sided_quantile(MEAN_CONFIDENCE);
-    Some(t * deviation? / n.sqrt() * ((1.0 + r) / (1.0 - r)).sqrt() / mean)
+    Some(t * deviation? / n.sqrt() * repetition(&values).sqrt() / mean)
 }
 
 #[cfg(test)]

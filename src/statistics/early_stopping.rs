@@ -7,6 +7,7 @@
 
 use statrs::function::beta::beta_reg;
 
+use super::autocorrelation::block_excesses;
 use super::calls::{CONFIDENCE, nearest_rank};
 
 /// Blocks of successive queries, at least, whose counts say how much queries depend on one another.
@@ -57,10 +58,10 @@ fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
 /// are counted: the variance of the count over that of independent queries. It is at least 1. Returns `None` for fewer than 40 queries,
 /// which do not show it.
 ///
-/// The variance is that of the counts in blocks (batch means; Conway 1963, "Some tactical problems in digital simulation"). Blocks that
-/// are too short cut clusters in two, and long ones are few. So the largest estimate counts, over all lengths with at least twenty
-/// blocks, each estimate with its standard error, and over several thresholds: a queue that seldom empties shows this at its median,
-/// before a short trial has seen its worst waits. What changes more slowly than a twentieth of the series does not show.
+/// The variance is that of the counts in blocks ([`block_excesses`]). Blocks that are too short cut clusters in two, and long ones are few.
+/// So the largest estimate counts, over all lengths with at least twenty blocks, each estimate with its standard error, and over several
+/// thresholds: a queue that seldom empties shows this at its median, before a short trial has seen its worst waits. What changes more
+/// slowly than a twentieth of the series does not show.
 pub fn dependence(series: &[f64], p: f64) -> Option<f64> {
     if series.len() < FEWEST_FOR_DEPENDENCE {
         return None;
@@ -74,17 +75,9 @@ pub fn dependence(series: &[f64], p: f64) -> Option<f64> {
 
 /// The variance of the number of values above `threshold` over that of independent ones: the largest one over lengths of blocks.
 fn of_crossings(series: &[f64], threshold: f64) -> f64 {
-    let mut counts: Vec<f64> = series.iter().map(|value| f64::from(u8::from(*value > threshold))).collect();
-    let share = counts.iter().sum::<f64>() / series.len() as f64;
-    let (mut length, mut most) = (1.0, 1.0_f64);
-    while share > 0.0 && counts.len() / 2 >= FEWEST_BLOCKS {
-        counts = counts.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
-        length *= 2.0;
-        // The relative standard error of a variance with so many degrees of freedom.
-        let error = (2.0 / (counts.len() - 1) as f64).sqrt();
-        most = most.max(super::variance(&counts) / (length * share * (1.0 - share)) * (1.0 + error));
-    }
-    most
+    let over: Vec<f64> = series.iter().map(|value| f64::from(u8::from(*value > threshold))).collect();
+    let excesses = block_excesses(&over, FEWEST_BLOCKS).into_iter();
+    excesses.map(|(excess, error)| excess * (1.0 + error)).fold(1.0, f64::max)
 }
 
 #[cfg(test)]

@@ -51,8 +51,6 @@ def _entry(name: str, config: DepthAnythingConfig, source: str) -> Entry:
         original=lambda: published(build("eager")),
         exportable=exportable,
         init=_init,
-        # A map of the pixels is large.
-        recorded_samples=8 if size < 128 else 1,
     )
 
 

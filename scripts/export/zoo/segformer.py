@@ -27,8 +27,6 @@ def _entry(name: str, config: SegformerConfig, size: int, source: str) -> Entry:
         license="Apache-2.0",
         inputs=[Port("pixel_values", "f32", ["batch", 3, size, size])],
         outputs=[Port("logits", "f32", ["batch", config.num_labels, size // 4, size // 4])],
-        # A map of the pixels is large.
-        recorded_samples=8 if size < 128 else 1,
         original=lambda: build("eager"),
         exportable=lambda: build("eager"),
         init=_init,

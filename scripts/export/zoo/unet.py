@@ -52,8 +52,6 @@ def _entry(name: str, width: int, classes: int, size: int, source: str) -> Entry
         license="MIT OR Apache-2.0",
         inputs=[Port("input", "f32", ["batch", 3, size, size])],
         outputs=[Port("logits", "f32", ["batch", classes, size, size])],
-        # A map of the pixels is large.
-        recorded_samples=8 if size < 128 else 2,
         original=build,
         exportable=build,
         init=convolution_init,

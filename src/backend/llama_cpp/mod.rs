@@ -79,8 +79,11 @@ impl Backend for LlamaCpp {
             Origin::Packaged { .. } if model.generation.is_none() => {
                 unsupported("it runs GGUF files of language models only")
             }
-            Origin::Packaged { folder, .. } if model.inputs.len() != 1 || Architecture::of_folder(folder).is_none() => {
+            Origin::Packaged { .. } if model.inputs.len() != 1 => {
                 unsupported("its weights are not written as GGUF; those of llama, qwen2, qwen3 and gpt2 are")
+            }
+            Origin::Packaged { folder, .. } if let Err(why) = Architecture::of_folder(folder) => {
+                unsupported(&format!("its weights are not written as GGUF: {why:#}"))
             }
             Origin::Packaged { .. } if model.gguf_scheme().is_some() => Ok(()),
             Origin::Packaged { quantization: Some(_), .. } => unsupported("this variant is made from ONNX graphs"),

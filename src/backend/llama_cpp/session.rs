@@ -142,9 +142,13 @@ impl LlamaSession {
             )));
         }
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
-        let size = (sequences.max(before.0), length.max(before.1));
-        let (model, place) = (Arc::clone(&self.model), (self.placement.effective_device.as_str(), self.threads));
-        self.context = Some(Context::new(model, place, &self.settings, size, self.watch.clone())?);
+        let exact = (sequences.max(before.0), length.max(before.1));
+        // All timed prompts are read again into a larger cache, so that it grows seldom, if there is room.
+        let size = (exact.0, if length > before.1 { length.max(2 * before.1) } else { before.1 });
+        let place = (self.placement.effective_device.as_str(), self.threads);
+        let new = |size| Context::new(Arc::clone(&self.model), place, &self.settings, size, self.watch.clone());
+        let context = new(size).or_else(|why| if size == exact { Err(why) } else { new(exact) })?;
+        self.context = Some(context);
         self.take_over(&(0..MOST_SEQUENCES));
         self.restore()
     }
@@ -319,7 +323,7 @@ impl Session for LlamaSession {
         let sequences = self.sequences_beside(batch, is_timed);
         // The ring's batches are bound one after the other, and another one has room beside them.
         let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
-        let room = if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 1 };
+        let room = if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 0 };
         self.make_room(all, length + room)?;
         self.bound.push(Bound { prompts, sequences, is_timed, is_read: false, start: Vec::new(), now: None });
         self.restore()?;
@@ -340,7 +344,14 @@ impl Session for LlamaSession {
     }
 
     fn rewind(&mut self, binding: usize) {
-        self.bound[binding].now = None;
+        let (mut sequences, prompt) = (self.bound[binding].sequences.clone(), self.prompt_of(binding));
+        let has_moved = self.bound[binding].now.take().is_some();
+        let Some(context) = self.context.as_mut().filter(|_| has_moved) else { return };
+        // The memory of recurrent models cannot go back: the prompt is read again, outside of the timed call, which says why if it fails.
+        if sequences.any(|sequence| context.forget(sequence, prompt).is_err()) {
+            self.bound[binding].is_read = false;
+            let _ = self.read_prompt(binding);
+        }
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {

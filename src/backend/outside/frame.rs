@@ -13,8 +13,8 @@ use crate::definition::ElementType;
 use crate::fixture::HostTensor;
 
 const MAGIC: [u8; 4] = *b"IFB1";
-/// A header beyond this is none.
-const MOST_HEADER_BYTES: u32 = 64 << 20;
+/// A header beyond this is none. Profiles of long networks have their operators there.
+const MOST_HEADER_BYTES: u32 = 1 << 30;
 /// How much of a header that cannot be read is shown.
 const SHOWN_CHARACTERS: usize = 120;
 

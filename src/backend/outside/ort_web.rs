@@ -113,6 +113,10 @@ fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProc
 }
 
 impl Backend for OrtWeb {
+    fn library_path(&self, _: &str) -> Option<PathBuf> {
+        Some(browser().ok()?.executable)
+    }
+
     fn devices(&self) -> Vec<DeviceReport> {
         let found = browser().map(|own| own.executable.display().to_string()).map_err(CaseFailure::unavailable);
         DEVICES.map(|device| DeviceReport::probed(device, found.clone())).into()

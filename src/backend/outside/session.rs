@@ -37,6 +37,10 @@ pub(super) struct OutsideSession {
     call_ns: Option<u64>,
     /// Each call is recorded, so that none may be added.
     is_profiled: bool,
+    /// Whether calls may be added before one from host to host: who waits for an answer would wait for them, too.
+    leads: bool,
+    /// The first call of all, without what was compiled in it.
+    first: Option<Duration>,
     loaded: Loaded,
     progress: Progress,
 }
@@ -62,6 +66,8 @@ impl OutsideSession {
             made: Vec::new(),
             call_ns: None,
             is_profiled: false,
+            leads: false,
+            first: None,
             loaded,
             progress,
         })
@@ -173,18 +179,15 @@ fn check_together(name: &str, progress: &Progress) -> Result<(), CaseFailure> {
     }
 }
 
-/// Calls before a first timed turn, after `made` calls of its row. Those of a turn that begins no row end with the calls of its row until then.
-fn lead_in(first: Turn, made: usize, row: usize, together: usize, call_ns: Option<u64>) -> Vec<Turn> {
+/// Calls before a first timed turn. Those of a turn in the middle of a row are of another binding, whose row begins anew afterwards.
+fn lead_in(first: Turn, bindings: usize, row: usize, together: usize, call_ns: Option<u64>) -> Vec<Turn> {
     let Some(call) = call_ns.map(Duration::from_nanos).filter(|call| *call < LONG) else { return Vec::new() };
-    if row > 1 && together > 1 {
+    if row > 1 && together > 1 || !first.is_first && bindings < 2 {
         return Vec::new();
     }
-    let enough = LEAD.as_nanos().div_ceil(call.as_nanos().max(1)) as usize;
-    let calls = match first.is_first {
-        true => enough.next_multiple_of(together),
-        false => enough.saturating_sub(made).next_multiple_of(row * together) + made,
-    };
-    (0..calls).map(|call| Turn { is_first: call % row == 0, ..first }).collect()
+    let calls = (LEAD.as_nanos().div_ceil(call.as_nanos().max(1)) as usize).next_multiple_of(together);
+    let binding = if first.is_first { first.binding } else { (first.binding + 1) % bindings };
+    (0..calls).map(|call| Turn { binding, is_first: call % row == 0 }).collect()
 }
 
 /// The times of single calls, of times that are each of so many; the last one is of those that are left.
@@ -223,17 +226,25 @@ impl Session for OutsideSession {
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
+        let compiled_before = self.compilation().unwrap_or_default();
         let turn = self.taken(Turn { binding, is_first: false });
-        self.timed(&[turn]).map(drop)
+        let ns = self.timed(&[turn])?.first().copied().unwrap_or_default();
+        let compiled = self.compilation().unwrap_or_default().saturating_sub(compiled_before);
+        self.first.get_or_insert(Duration::from_nanos(ns).saturating_sub(compiled));
+        Ok(())
     }
 
     fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
         let first = turns.next()?;
         let together = self.progress.together.unwrap_or(1).max(1) as usize;
-        let made = self.made[first.binding];
-        let mut all = lead_in(first, made, self.calls_in_a_row, together, self.call_ns.filter(|_| !self.is_profiled));
+        let first = self.taken(first);
+        let call_ns = self.call_ns.filter(|_| !self.is_profiled);
+        let mut all = lead_in(first, self.made.len(), self.calls_in_a_row, together, call_ns);
+        if let Some(lead) = all.first().filter(|lead| lead.binding != first.binding) {
+            self.made[lead.binding] = 0;
+        }
         let untimed = all.len();
-        all.push(self.taken(first));
+        all.push(first);
         all.extend(turns.map(|turn| self.taken(turn)));
         let times = self.timed(&all).map(|mut times| times.split_off(untimed));
         self.call_ns =
@@ -264,9 +275,12 @@ impl Session for OutsideSession {
         if let Continuation::Given { text, .. } = continuation {
             named.push(("text".to_owned(), text.clone()));
         }
-        let ask = json!({ "verb": "follow", "tokens": continuation.count() });
+        let ends = if let Continuation::Likeliest { ends, .. } = continuation { ends } else { &[] };
+        let ask = json!({ "verb": "follow", "tokens": continuation.count(), "ends": ends });
         let logits = self.ask(&ask, &named)?;
-        if logits.len() != continuation.count() {
+        // With tokens that end a text, there may be fewer.
+        let least = if ends.is_empty() { continuation.count() } else { 1 };
+        if !(least..=continuation.count()).contains(&logits.len()) {
             let (name, found, tokens) = (self.process.name(), logits.len(), continuation.count());
             return Err(CaseFailure::failed(format!(
                 "an answer of {name} to `follow` has {found} tensors for {tokens} tokens"
@@ -274,6 +288,10 @@ impl Session for OutsideSession {
         }
         let mut logits = logits.into_iter();
         followed(continuation, |_| Ok(logits.next().map(|(_, logits)| logits)))
+    }
+
+    fn allow_lead_in(&mut self) {
+        self.leads = true;
     }
 
     fn call_from_host(
@@ -284,7 +302,8 @@ impl Session for OutsideSession {
         check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
         // So many calls of the binding come before, which nobody times.
-        let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
+        let call_ns = self.call_ns.filter(|_| self.leads);
+        let before = lead_in(Turn { binding, is_first: true }, 1, 1, 1, call_ns).len();
         let ask = json!({ "verb": "call", "binding": binding, "before": before });
         let begin = Instant::now();
         let (called, outputs) = self.process.ask::<Called>(&ask, &named)?;
@@ -317,7 +336,7 @@ impl Session for OutsideSession {
     }
 
     fn first_call(&self) -> Option<Duration> {
-        self.progress.first_ms.map(milliseconds)
+        self.progress.first_ms.map(milliseconds).or(self.first)
     }
 
     fn placement(&self) -> Placement {
@@ -373,16 +392,24 @@ mod tests {
 
     #[test]
     fn calls_before_the_timed_ones_leave_a_row_where_it_is() {
-        let lead = |is_first, made, row, together, call_ns| {
-            let turns = lead_in(Turn { binding: 2, is_first }, made, row, together, call_ns);
-            turns.iter().map(|turn| turn.is_first).collect::<Vec<_>>()
+        let lead = |is_first, bindings, row, together, call_ns| {
+            let turns = lead_in(Turn { binding: 2, is_first }, bindings, row, together, call_ns);
+            turns.iter().map(|turn| (turn.binding, turn.is_first)).collect::<Vec<_>>()
         };
-        assert_eq!(lead(false, 2, 3, 1, Some(400_000)), [true, false]);
-        assert_eq!(lead(false, 1, 3, 1, Some(400_000)), [true, false, false, true]);
-        assert_eq!(lead(true, 2, 3, 1, Some(400_000)), [true, false]);
-        assert_eq!(lead(true, 0, 1, 4, Some(100_000)).len(), 8);
-        let is_none = [lead(true, 0, 1, 1, None), lead(true, 0, 1, 1, Some(5_000_000)), lead(true, 0, 3, 2, Some(1))];
-        assert!(is_none.iter().all(Vec::is_empty));
+        assert_eq!(lead(true, 4, 3, 1, Some(150_000)), [(2, true), (2, false), (2, false), (2, true)]);
+        // In the middle of a row, those of another binding.
+        assert_eq!(lead(false, 4, 3, 1, Some(400_000)), [(3, true), (3, false)]);
+        assert_eq!(lead(false, 3, 128, 1, Some(400_000)), [(0, true), (0, false)]);
+        assert_eq!(lead(true, 4, 1, 4, Some(100_000)).len(), 8);
+        let none = [
+            (true, 4, 1, 1, None),
+            (true, 4, 1, 1, Some(5_000_000)),
+            (true, 4, 3, 2, Some(1)),
+            (false, 1, 3, 1, Some(1)),
+        ];
+        assert!(
+            none.into_iter().all(|(is_first, of, row, together, ns)| lead(is_first, of, row, together, ns).is_empty())
+        );
     }
 
     /// The digits' network on batches of one.

@@ -51,7 +51,7 @@ impl Figure {
     pub fn resampled(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
         let mut found = Self::resampled_without_limit(name, better, samples, figure)?;
         let value = found.value;
-        if found.interval.is_some_and(|(lower, upper)| lower == upper) && (value == 0.0 || value == 1.0) {
+        if found.interval.is_none_or(|(lower, upper)| lower == upper) && (value == 0.0 || value == 1.0) {
             found.interval = proportion_interval((value * samples as f64) as u64, samples as u64, CONFIDENCE);
         }
         Some(found)

@@ -10,7 +10,7 @@ mod tokens;
 
 pub use figure::Figure;
 
-use self::figure::{part, ratio};
+use self::figure::ratio;
 use crate::run_data::{Better, CHANGE, Evaluation, FRACTION, Judged, Scores};
 
 /// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
@@ -29,8 +29,8 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
 /// The mean of scores, and how much larger they are than the original's on average, over the samples of which both are known. Nobody
 /// knows which values are better.
 fn of_scores((metric, unit): (&str, &str), own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
-    let figure = |scores: &[Option<f64>], is_change: bool| {
-        let parts: Vec<(f64, f64)> = scores.iter().copied().map(part).collect();
+    let figure = |scores: Vec<f64>, is_change: bool| {
+        let parts: Vec<(f64, f64)> = scores.into_iter().map(|score| (score, 1.0)).collect();
         let mean = |drawn: &[u32]| ratio(&parts, drawn);
         // The intervals of proportions are for these alone.
         let figure = match (is_change, unit == FRACTION) {
@@ -42,14 +42,13 @@ fn of_scores((metric, unit): (&str, &str), own: &[Option<f64>], original: Option
             }
             (false, false) => Figure::resampled_without_limit(metric, Better::Higher, parts.len(), &mean),
         };
-        figure.map(|figure| Figure { samples: scores.iter().flatten().count(), better: None, ..figure })
+        figure.map(|figure| Figure { better: None, ..figure })
     };
     let change = original.filter(|original| original.of_samples.len() == own.len()).and_then(|original| {
         let pairs = own.iter().zip(&original.of_samples);
-        let differences: Vec<Option<f64>> = pairs.map(|(own, original)| Some((*own)? - (*original)?)).collect();
-        figure(&differences, true)
+        figure(pairs.filter_map(|(own, original)| Some((*own)? - (*original)?)).collect(), true)
     });
-    figure(own, false).into_iter().chain(change).collect()
+    figure(own.iter().flatten().copied().collect(), false).into_iter().chain(change).collect()
 }
 
 /// The figures of a model's kind.

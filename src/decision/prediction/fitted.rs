@@ -165,6 +165,8 @@ pub enum LeftOut {
     Batch,
     /// Its machine, with all its numbers of threads: its peaks are all that is known of it.
     Machine,
+    /// Its machine and its family.
+    MachineAndFamily,
 }
 
 impl LeftOut {
@@ -181,6 +183,7 @@ impl LeftOut {
             LeftOut::Sizes => is_of_another_family && 4.0 * per_node(other) <= per_node(left_out),
             LeftOut::Batch => other != left_out,
             LeftOut::Machine => other.site.host_id != left_out.site.host_id,
+            LeftOut::MachineAndFamily => is_of_another_family && other.site.host_id != left_out.site.host_id,
         }
     }
 
@@ -195,7 +198,8 @@ impl LeftOut {
         }
         let said = Fitted::near(&own.subject, &seen, quantity, peaks)?.anchored(&own.subject, &own.site, &anchors);
         let like: Vec<&Example> = rows.own.iter().copied().filter(is_seen).collect();
-        let unit = if self == LeftOut::Machine { &own.site.host_id } else { &own.subject.family };
+        let is_of_machine = matches!(self, LeftOut::Machine | LeftOut::MachineAndFamily);
+        let unit = if is_of_machine { &own.site.host_id } else { &own.subject.family };
         Some(Miss {
             family: own.subject.family.clone(),
             unit: unit.clone(),

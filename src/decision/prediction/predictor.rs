@@ -98,7 +98,8 @@ pub struct Predictor<'a> {
     misses: RefCell<BTreeMap<Known, Misses>>,
 }
 
-type Known = (Runtime, Site, Basis, Quantity);
+/// And whether the family was measured.
+type Known = (Runtime, Site, Basis, Quantity, bool);
 
 /// The misses of what was left out, those of larger rows that were predicted from smaller ones, and the power by which intervals are wider.
 type Misses = (Vec<Miss>, Vec<Miss>, f64);
@@ -256,11 +257,13 @@ impl<'a> Predictor<'a> {
         let peaks = &self.lessons.peaks;
         let fitted = Fitted::near(subject, &rows.all, quantity, peaks)?;
         let value = fitted.anchored(subject, site, anchors);
+        let is_known = rows.all.iter().any(|row| row.subject.family == subject.family);
         let of_basis = || {
             let left_out = match basis {
                 Basis::OtherBatches => LeftOut::Batch,
                 // The rows of several machines show what a machine that is left out is predicted like.
-                Basis::OtherMachines => LeftOut::Machine,
+                Basis::OtherMachines if is_known => LeftOut::Machine,
+                Basis::OtherMachines => LeftOut::MachineAndFamily,
                 Basis::OtherModels | Basis::Measured => LeftOut::Family,
             };
             let misses = |left_out: LeftOut| left_out.misses(rows, quantity, peaks);
@@ -268,12 +271,12 @@ impl<'a> Predictor<'a> {
             let power = if own.is_empty() && basis == Basis::OtherMachines { WIDER } else { 1.0 };
             (if own.is_empty() { misses(LeftOut::Family) } else { own }, of_sizes, power)
         };
-        let key = (subject.runtime.clone(), site.clone(), basis, quantity);
+        let key = (subject.runtime.clone(), site.clone(), basis, quantity, is_known);
         let (mut misses, of_sizes, mut power) = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
         let is_of_others = matches!(basis, Basis::OtherModels | Basis::OtherMachines);
         if is_of_others && quantity == Quantity::Time && !subject.is_packaged {
             let of_others: Vec<Miss> = misses.iter().filter(|miss| !miss.is_packaged).cloned().collect();
-            let units: BTreeSet<&String> = of_others.iter().map(|miss| &miss.unit).collect();
+            let units: BTreeSet<&String> = of_others.iter().map(|miss| &miss.family).collect();
             if units.len() < LEAST_UNITS {
                 power *= WIDER_FOR_OTHERS;
             } else {

@@ -55,10 +55,12 @@ fn only_runs_of_the_newest_program_count() {
 fn runs_of_one_executable_count_together_without_a_commit() {
     let row = |month, ms| in_run(month, measured("int8", "ort", 3.0, ms, SAME));
     let runs = |of_programs: [&str; 3], third: Record| {
-        let table = with(vec![in_run(1, original()), row(1, 1.0), row(2, 2.0), third], |options| {
-            let named = (1..4).zip(of_programs).filter(|(_, program)| !program.is_empty());
-            options.programs = named.map(|(month, program)| (format!("run{month}"), program.to_owned())).collect();
-        });
+        let of_program = |(record, program): (Record, &str)| Record {
+            program: (!program.is_empty()).then(|| program.to_owned()),
+            ..record
+        };
+        let rows = [row(1, 1.0), row(2, 2.0), third].into_iter().zip(of_programs).map(of_program);
+        let table = table_of([in_run(1, original())].into_iter().chain(rows).collect());
         table.rows.into_iter().find(|row| row.record.variant == "int8").unwrap().run_ids
     };
     assert_eq!(runs(["a", "a", "a"], row(3, 4.0)), ["run1", "run2", "run3"]);

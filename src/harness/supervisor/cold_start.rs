@@ -11,7 +11,7 @@ use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 
 use super::{Interrupted, Supervisor, is_interrupted};
 use crate::definition::{Case, CaseFailure};
-use crate::harness::protocol::{Job, WorkItem};
+use crate::harness::protocol::{Job, Purpose, WorkItem};
 use crate::measurement::unwinding;
 use crate::run_data::{Event, Mode, Outcome, Outcomes, Record};
 use crate::statistics::median;
@@ -30,6 +30,9 @@ impl Supervisor {
             .configure_from_args()
             .output_directory(&self.job.criterion_root);
         for item in self.groups.iter().flatten() {
+            if !self.is_right(item)? {
+                continue;
+            }
             let start = Instant::now();
             self.job.folder.append(&Event::Started { id: item.id() })?;
             let mut starts = Vec::new();
@@ -49,6 +52,20 @@ impl Supervisor {
             criterion.final_summary();
         }
         Ok(())
+    }
+
+    /// Whether the case runs as it is asked for, seen in a process of its own: a cold start looks at times alone.
+    fn is_right(&self, item: &WorkItem) -> Result<bool> {
+        let job = Job { purpose: Purpose::Verify, ..self.job.clone() };
+        let is_open = |outcomes: &Outcomes, id: &str| !outcomes.finished.contains_key(id);
+        self.work_through(std::slice::from_ref(item), &job, "verify", is_open, |item, ended| {
+            let failure = ended.failure();
+            eprintln!("  {}: {failure}", item.case);
+            let mut outcome = Outcome { seconds: ended.seconds_in_case, ..Outcome::new(item.row.clone()) };
+            outcome.row.fail(failure);
+            Event::Finished(Box::new(outcome))
+        })?;
+        Ok(self.job.folder.read_outcomes()?.row(&item.id()).is_some_and(|row| row.status.is_measured()))
     }
 
     fn cold_start_samples(&self) -> usize {

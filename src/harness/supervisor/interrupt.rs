@@ -4,7 +4,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
@@ -14,19 +14,29 @@ use crate::machine::processes::is_ended_by_ctrl_c;
 /// How much later than a worker this process may notice an interrupt.
 const NOTICE: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// From so long after the first request to stop on, another one ends the process at once.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The user has asked to stop.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Whether the user has asked to stop. From the first call on, Ctrl-C and SIGTERM no longer end the process by themselves.
+/// Whether the user has asked to stop. From the first call on, Ctrl-C and SIGTERM no longer end the process by themselves, unless they
+/// come again after a while.
 pub fn is_interrupted() -> bool {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     static HANDLER: OnceLock<()> = OnceLock::new();
     HANDLER.get_or_init(|| {
         // Fails only if another handler is set, which this package does not do.
-        let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst));
+        let _ = ctrlc::set_handler(|| {
+            static FIRST: OnceLock<Instant> = OnceLock::new();
+            // Who asks again does not want to wait for the end of a large file.
+            if FIRST.get_or_init(Instant::now).elapsed() > PATIENCE {
+                std::process::exit(exit_codes::INTERRUPTED.into());
+            }
+            INTERRUPTED.store(true, Ordering::SeqCst);
+        });
     });
     INTERRUPTED.load(Ordering::SeqCst)
 }

@@ -3,7 +3,7 @@
 use super::answers::add_transcripts;
 use super::vocabulary::Vocabulary;
 use crate::backend::{Continuation, NextTokens, Session};
-use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, SEQUENCE, TensorSpec};
+use crate::definition::{CaseFailure, DataSource, Judge, Model, TensorSpec};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData, seeded_text};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Judged, ReadText};
@@ -63,14 +63,13 @@ impl Following {
         WorkItem { case, model, .. }: &WorkItem,
         samples: &Samples,
     ) -> Result<Self, CaseFailure> {
-        if let Samples::Recorded { inputs, .. } = samples {
-            check_prompts(model, inputs, case.sequence_length)?;
-        }
+        let is_as_long = samples.check_length(model, case.sequence_length);
+        is_as_long.map_err(|why| CaseFailure::unsupported(format!("{why:#}")))?;
         let labels = samples.longest_text();
         let steps = session.calls_in_a_row().max(1);
         let tokens = match (model.judged_by(), labels) {
             (Judge::Text, 0) => steps.min(MOST_SEEDED_TOKENS),
-            (Judge::Text, labels) => labels.min(MOST_TOKENS),
+            (Judge::Text, labels) => labels.min(MOST_TOKENS).min(positions_left(model, case.sequence_length)),
             // Of what is no speech there may be no end.
             (_, 0) => steps.min(MOST_UNKNOWN),
             // Speech ends by itself, or where there are no positions any more.
@@ -157,24 +156,6 @@ fn vocabulary_of(model: &Model) -> u64 {
     let logits = outputs.filter(|output| output.name == "logits").filter_map(|output| output.shape.last()?.fixed());
     let inputs = model.inputs.iter().filter_map(|input: &TensorSpec| input.below);
     logits.map(|size| size as u64).chain(inputs).filter(|size| *size > 1).min().unwrap_or(2)
-}
-
-/// # Errors
-/// The recorded prompts are not as long as those of the case, for which the session was loaded.
-fn check_prompts(model: &Model, inputs: &[HostTensor], sequence: Option<usize>) -> Result<(), CaseFailure> {
-    for (spec, input) in model.inputs.iter().zip(inputs) {
-        for (dimension, &size) in spec.shape.iter().zip(&input.shape).skip(1) {
-            let is_sequence = *dimension == Dimension::Symbol(SEQUENCE.into());
-            if let Some(length) = sequence.filter(|length| is_sequence && *length != size) {
-                return Err(CaseFailure::unsupported(format!(
-                    "`input.{}` of the samples has rows of {size} tokens, and those of the case have {length}: `--seq-lens {size}` \
-                     measures the length of the samples",
-                    spec.name
-                )));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub struct LoadedCase {
     /// Absent if the outputs were not looked at.
     pub expectation: Option<Expectation>,
     load_ms: Option<f64>,
+    /// The resident set before the first call.
+    pub loaded_bytes: Option<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -99,7 +101,7 @@ impl<'a> Worker<'a> {
         if is_first && let Some(trace) = backend::find(&case.backend)?.trace(&request, &ring[0])? {
             traced_dtype = note_trace(&trace, item, &mut outcome.row)?;
         }
-        let mut session = self.start(item, &request, &ring, outcome)?;
+        let (mut session, loaded_bytes) = self.start(item, &request, &ring, outcome)?;
         let mut expectation = None;
         if is_first {
             let placement = session.placement();
@@ -122,7 +124,7 @@ impl<'a> Worker<'a> {
             }
             (Boundary::Pipeline, None) => return Err(CaseFailure::failed("a pipeline needs samples")),
         };
-        Ok(LoadedCase { case: case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
+        Ok(LoadedCase { case: case.clone(), session, expectation, load_ms: outcome.row.load_time_ms, loaded_bytes })
     }
 
     /// The batches of a case.
@@ -163,14 +165,15 @@ impl<'a> Worker<'a> {
         Ok(self.references.get(&key).cloned())
     }
 
-    /// Loads the session or takes up the kept one, binds the inputs and makes the first call.
+    /// Loads the session or takes up the kept one, binds the inputs and makes the first call. Returns it with the resident set before
+    /// that call.
     fn start(
         &mut self,
         item: &WorkItem,
         request: &LoadRequest<'_>,
         ring: &[Vec<HostTensor>],
         outcome: &mut Outcome,
-    ) -> Result<Box<dyn Session>, CaseFailure> {
+    ) -> Result<(Box<dyn Session>, Option<u64>), CaseFailure> {
         let case = &item.case;
         let entry = backend::registry::entry(&case.backend)?;
         let backend = entry.backend()?;
@@ -209,6 +212,7 @@ impl<'a> Worker<'a> {
         }
         outcome.row.new_tokens = (case.phase == Phase::Decode).then(|| session.calls_in_a_row());
         let compiled_before = session.compilation().unwrap_or_default();
+        let loaded_bytes = memory::resident_bytes();
         let start = Instant::now();
         session.run(0)?;
         session.sync()?;
@@ -221,7 +225,7 @@ impl<'a> Worker<'a> {
         let own = compilation.map(|all| milliseconds(all.saturating_sub(of_others)));
         outcome.row.compilation_time_ms = own.or(outcome.row.compilation_time_ms);
         outcome.row.trace_time_ms = session.placement().tracing.map(milliseconds);
-        Ok(session)
+        Ok((session, loaded_bytes))
     }
 
     /// Keeps the session for the next case, if it serves other sizes too.

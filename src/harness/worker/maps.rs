@@ -122,17 +122,17 @@ pub struct MaskLabels {
 impl MaskLabels {
     pub fn add(&mut self, batch: &[Sample]) {
         for label in batch.iter().filter_map(map_of).map(HostTensor::to_f64) {
-            self.has_class |= label.contains(&1.0);
+            self.has_class |= label.iter().any(|&class| class > 0.0 && class != 255.0);
             self.has_ignored |= label.contains(&255.0);
         }
     }
 
     /// # Errors
-    /// The masks are of one class and have 255 and no 1: many files have 255 for the pixels of the class, and none of them would count.
+    /// The masks have 255 and no other class than 0: many files have 255 for the pixels of the class, and none of them would count.
     pub fn check(&self, judged: Option<&Judged>) -> Result<(), CaseFailure> {
-        let is_of_one_class = matches!(judged, Some(Judged::Masks { form: MaskForm::Above(_), pixels: Some(_) }));
-        if is_of_one_class && self.has_ignored && !self.has_class {
-            let why = "the masks have 255 and no 1: pixels of 255 do not count, so write 1 for the pixels of the class";
+        let has_labels = matches!(judged, Some(Judged::Masks { pixels: Some(_), .. }));
+        if has_labels && self.has_ignored && !self.has_class {
+            let why = "the masks have 255 and no class above 0: pixels of 255 do not count, so write 1 for the pixels of the class";
             return Err(CaseFailure::unsupported(why));
         }
         Ok(())
@@ -160,6 +160,14 @@ fn beside_mask(
     label: &[f64],
     map: &HostTensor,
 ) -> Result<Vec<ClassPixels>, CaseFailure> {
+    if let (MaskForm::Scores(_), &[_, height, width, _]) = (form, output.shape.as_slice())
+        && size(map) == [height, width]
+        && size(output) != size(map)
+    {
+        let shape = &output.shape;
+        let why = format!("the scores {shape:?} have their classes last, and are read as [n, classes, height, width]");
+        return Err(CaseFailure::unsupported(why));
+    }
     let right = || label.iter().map(|&number| MaskForm::class_of_label(number));
     let most = right().flatten().max();
     if let (Some(most), MaskForm::Scores(classes)) = (most, form)
@@ -256,6 +264,18 @@ mod tests {
     }
 
     #[test]
+    fn masks_with_255_and_no_class_are_refused() {
+        let is_refused = |numbers: &[f32]| {
+            let mut labels = MaskLabels::default();
+            labels.add(&[labelled(&[1, 1, 3], numbers)]);
+            let judged = |form| Judged::Masks { form, pixels: Some(Vec::new()) };
+            [MaskForm::Above(0.5), MaskForm::Scores(2)].map(|form| labels.check(Some(&judged(form))).is_err())
+        };
+        assert_eq!(is_refused(&[0.0, 255.0, 255.0]), [true; 2]);
+        assert_eq!([is_refused(&[0.0, 255.0, 7.0]), is_refused(&[0.0; 3])], [[false; 2]; 2]);
+    }
+
+    #[test]
     fn answers_are_counted_beside_labels_of_their_own_size() {
         let mut masks = None;
         // Two classes and two pixels, in a mask of twice the size.
@@ -268,6 +288,10 @@ mod tests {
         let other = labelled(&[1, 1, 2], &[0.0, 2.0]);
         let refused = add(&mut masks, Judge::Segmentation, "logits", &scores, &[other]).unwrap_err();
         assert!(refused.message.contains("has the class 2, and the model has 2"), "{}", refused.message);
+        let last = output(&[1, 2, 3, 4], &[0.0; 24]);
+        let mask = labelled(&[1, 2, 3], &[0.0; 6]);
+        let refused = add(&mut None, Judge::Segmentation, "logits", &last, &[mask]).unwrap_err();
+        assert!(refused.message.contains("have their classes last"), "{}", refused.message);
 
         let mut depths = None;
         let sample = labelled(&[1, 1, 4], &[2.0, 2.0, 0.0, 4.0]);

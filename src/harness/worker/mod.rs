@@ -131,7 +131,8 @@ impl Worker<'_> {
         let begin = Instant::now();
         let (mut loaded, mut row) = self.start_cold(item).with_context(|| item.id())?;
         if watch {
-            let watched = unwinding(|| measurement::watch(&mut loaded.session, &mut row, budget_seconds));
+            let loaded_bytes = loaded.loaded_bytes;
+            let watched = unwinding(|| measurement::watch(&mut loaded.session, loaded_bytes, &mut row, budget_seconds));
             watched.with_context(|| item.id())?;
             let watch_seconds = Some(begin.elapsed().as_secs_f64());
             self.job.folder.append(&Event::Observed { row: Box::new(row), watch_seconds })?;

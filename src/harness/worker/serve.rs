@@ -41,10 +41,11 @@ impl Worker<'_> {
         let energy_kind =
             meter.as_ref().map_or_else(|reason| format!("none: {reason:#}"), |meter| meter.kind.to_owned());
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
-        let Record { input_shape, library_version, artifact_sha256, .. } = outcome.row;
+        let Record { input_shape, library_version, artifact_sha256, new_tokens, .. } = outcome.row;
+        let usual_tokens = new_tokens.unwrap_or(1).max(1);
         let row = LoadResult { energy_kind: Some(energy_kind), input_shape, library_version, artifact_sha256, ..row };
         let mut answer = with_instances(terms.served_at_once(), batching, open, |instances| {
-            Trials { instances, terms, row, meter: meter.ok(), observer: None }.all()
+            Trials { instances, terms, row, meter: meter.ok(), observer: None, usual_tokens }.all()
         })?;
         let memory_mb = memory::peak_bytes().map(memory::megabytes);
         answer.results.iter_mut().for_each(|result| result.memory_mb = memory_mb);

@@ -73,7 +73,14 @@ pub fn open(
     let (model, lengths) = (model.clone(), lengths.clone());
     let mut server =
         TokenServer { session, model, lengths, seed: terms.seed, usual, prompts: HashMap::new(), draws: None };
-    let prompts: BTreeSet<usize> = (0..WARM_UP_REQUESTS).map(|number| server.lengths(number)[0]).collect();
+    let known = match &server.lengths {
+        RequestLengths::Listed(all) => {
+            all.iter().try_for_each(|&[prompt, tokens]| server.check_fit(prompt, tokens))?;
+            all.len()
+        }
+        RequestLengths::Drawn { .. } => WARM_UP_REQUESTS,
+    };
+    let prompts: BTreeSet<usize> = (0..known).map(|number| server.lengths(number)[0]).collect();
     if let Some(why) = fixed.filter(|_| prompts.iter().any(|&asked| asked != prompt)) {
         return Err(CaseFailure::unsupported(format!("{why}: `--prompt-tokens {prompt}`")));
     }
@@ -113,7 +120,8 @@ impl TokenServer {
     /// Answers requests of the lengths of prompts that will come. A session that compiles for each length does so here, or is refused.
     fn warm_up(&mut self, prompts: &BTreeSet<usize>, requests: usize) -> Result<(), CaseFailure> {
         let mut compiled = None;
-        for (place, &prompt) in prompts.iter().enumerate() {
+        // The longest once, so that no room has to be made for it later.
+        for (place, &prompt) in prompts.last().into_iter().chain(prompts).enumerate() {
             let before = self.session.compilation();
             // The second token is the first that is decoded, but there may be room for one only.
             let room = self.most_positions().map_or(2, |most| most.saturating_sub(self.positions(prompt)));
@@ -138,13 +146,18 @@ impl TokenServer {
         })
     }
 
-    fn answer(&mut self, prompt: usize, tokens: usize) -> Result<Answer, CaseFailure> {
-        if let Some(most) = self.most_positions().filter(|most| self.positions(prompt) + tokens > *most) {
-            return Err(CaseFailure::unsupported(format!(
+    fn check_fit(&self, prompt: usize, tokens: usize) -> Result<(), CaseFailure> {
+        match self.most_positions().filter(|most| self.positions(prompt) + tokens > *most) {
+            Some(most) => Err(CaseFailure::unsupported(format!(
                 "a prompt of {prompt} tokens and {tokens} after it do not fit into the {most} positions of {}",
                 self.model.name
-            )));
+            ))),
+            None => Ok(()),
         }
+    }
+
+    fn answer(&mut self, prompt: usize, tokens: usize) -> Result<Answer, CaseFailure> {
+        self.check_fit(prompt, tokens)?;
         let inputs = match self.prompts.entry(prompt) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {

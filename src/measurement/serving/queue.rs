@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Batching, Expected, Hope, Stream, gaps, nanoseconds, resident};
+use super::{Answer, Batching, Expected, Hope, MOST_BY_TIME, Stream, gaps, nanoseconds, resident};
 use crate::definition::CaseFailure;
 use crate::load::{Served, Trial};
 
@@ -207,12 +207,15 @@ impl Queue {
             }
             state.finished.push((request.number, served));
         }
-        let State { refill, waiting, is_hopeless, .. } = &mut *state;
+        let State { refill, waiting, is_hopeless, is_cut, .. } = &mut *state;
         if let Some(refill) = refill.as_mut().filter(|_| !*is_hopeless) {
             // A user may have looked at the answer, and waited because a server asked for it, which no request is to blame for.
             let now = Instant::now();
             for &Waiting { begin, .. } in requests {
-                if refill.next < refill.least || now < refill.until {
+                let is_wanted = refill.next < refill.least || now < refill.until;
+                let has_room = refill.next < MOST_BY_TIME;
+                *is_cut |= is_wanted && !has_room;
+                if is_wanted && has_room {
                     waiting.push_back(Waiting { number: refill.next, begin, due: now, since: now });
                     refill.next += 1;
                 }

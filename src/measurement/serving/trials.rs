@@ -6,7 +6,7 @@ use super::{Expected, Hope, Instances, MOST_BY_TIME, Stream, Users, Watch};
 use crate::definition::{CaseFailure, Status};
 use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::EnergyMeter;
-use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
+use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict, with_note};
 use crate::statistics::most_over;
 
 /// How long a session is timed alone, for an idea of how fast it is.
@@ -35,6 +35,8 @@ pub struct Trials<'a> {
     pub meter: Option<EnergyMeter>,
     /// Of sessions that note more than times: those that ask a server.
     pub observer: Option<&'a dyn Observer>,
+    /// The tokens of an answer whose length nobody has said.
+    pub usual_tokens: usize,
 }
 
 /// Follows trials whose answers come from elsewhere.
@@ -89,7 +91,13 @@ impl Trials<'_> {
             None => row,
         };
         match figures(self.row.clone(), trial, terms, samples) {
-            Some((row, windows)) => Ok((noted(row), windows)),
+            Some((mut row, windows)) => {
+                if trial.is_cut && self.observer.is_none() {
+                    let why = format!("ended after {MOST_BY_TIME} requests, the most that are kept");
+                    row.message = with_note(row.message.take(), why);
+                }
+                Ok((noted(row), windows))
+            }
             None if self.observer.is_some() && !trial.served.is_empty() => {
                 let unanswered = LoadResult {
                     status: Status::Failed,
@@ -126,7 +134,8 @@ impl Trials<'_> {
                 (requests as usize).min(MOST_BY_TIME)
             }
         };
-        let tokens = |number| self.terms.lengths.as_ref().map_or(0, |it| load::lengths_of(it, seed, number, [1, 1])[1]);
+        let usual = [1, self.usual_tokens];
+        let tokens = |number| self.terms.lengths.as_ref().map_or(0, |it| load::lengths_of(it, seed, number, usual)[1]);
         Ok(Expected { requests, tokens: (0..requests).map(tokens).sum() })
     }
 

@@ -226,8 +226,8 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             Source::Processes => "noise from the processes of each row".into(),
             Source::Selftest => "noise from `inferbench selftest`, which has a model of its own".into(),
             Source::Assumed => format!(
-                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, four runs of one commit without \
-                 changes, or `inferbench selftest` make it known",
+                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, or four runs of one commit \
+                 without changes or of one executable make it known",
                 short_percent(ASSUMED_DEVIATION)
             ),
         };

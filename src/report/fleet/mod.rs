@@ -176,8 +176,16 @@ impl Fleet {
 
     /// Whether most cases were measured on several machines. Otherwise a suite was divided among them.
     pub fn has_same_cases(&self) -> bool {
-        let measured: usize = self.machines.iter().map(|machine| machine.measured).sum();
-        measured >= 2 * self.cases.len() || self.machines.len() == 1
+        // A case that failed on a machine was asked for there, too.
+        let asked = |cell: &FleetCell| match cell.machines {
+            0 => usize::from(cell.status.is_some()),
+            measured => measured + cell.failed,
+        };
+        let is_measured = |case: &&FleetCase| case.cells.iter().any(|cell| cell.machines > 0);
+        let measured: Vec<&FleetCase> = self.cases.iter().filter(is_measured).collect();
+        let is_shared = |case: &&&FleetCase| case.cells.iter().map(asked).sum::<usize>() > 1;
+        let shared = measured.iter().filter(is_shared).count();
+        2 * shared > measured.len() || measured.is_empty() || self.machines.len() == 1
     }
 
     /// The time of the slowest machine over that of the fastest one, of the anchor case or the matrix multiplication, if all machines are

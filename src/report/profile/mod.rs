@@ -62,13 +62,19 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
             format!("### {id}\n\n{summary}\n\n{heading}\n\n{}", tables(case, options, print))
         }),
         (Form::Table | Form::Markdown, Some(difference)) => {
-            format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
+            let words = words::of_difference(difference);
+            let line = |line: &str| match form {
+                Form::Markdown => escape(line) + "  \n",
+                _ => terminal(line) + "\n",
+            };
+            let lines: String = words.lines().map(line).collect();
+            format!("{lines}\n{}", print(&difference_table(difference, options)))
         }
         (Form::Json, None) => super::json(profile),
         (Form::Json, Some(difference)) => super::json(difference),
         (Form::Csv, None) => super::separated(profile.cases.iter().flat_map(|case| &case.rows))?,
         (Form::Csv, Some(difference)) => super::separated(difference.rows.iter())?,
-        (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
+        (Form::Folded, _) => profile.cases.iter().map(|case| folded(case, is_twice(profile, case))).collect(),
         (Form::Stacks, _) => {
             let has_stacks = profile.cases.iter().any(|case| case.stacks.is_some());
             ensure!(has_stacks, "the profile has no stacks of threads; `--cpu` samples them");
@@ -76,6 +82,11 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         }
         (Form::Trace, _) => trace(&profile.cases),
     })
+}
+
+/// Whether the profile has the case of several runs.
+fn is_twice(profile: &Profile, case: &CaseProfile) -> bool {
+    profile.cases.iter().filter(|other| other.case_id == case.case_id).count() > 1
 }
 
 /// The JSON Schema of a profile.

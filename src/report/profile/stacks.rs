@@ -3,12 +3,15 @@
 
 use crate::run_data::{CaseProfile, CpuStack, CpuStacks, ProfileRow};
 
-/// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost.
-pub fn folded(case: &CaseProfile) -> String {
+/// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost. `is_twice`: the
+/// case is there of several runs, whose ids come first.
+pub fn folded(case: &CaseProfile, is_twice: bool) -> String {
     let line = |row: &ProfileRow| {
         let modules = row.module.iter().flat_map(|module| module.split('.'));
-        let frames = [case.case_id.as_str()]
+        let run = is_twice.then_some(row.run_id.as_str());
+        let frames = run
             .into_iter()
+            .chain([case.case_id.as_str()])
             .chain(modules)
             .chain([row.operator.as_str()])
             .chain(row.kernel.as_deref());

@@ -2,7 +2,7 @@
 
 use super::groups::grouped;
 use crate::profile::Difference;
-use crate::report::numbers::{megabytes, microseconds, percent, rounded, three_digits};
+use crate::report::numbers::{megabytes, microseconds, percent, rounded, three_digits, three_digits_of_any};
 use crate::report::table::{Column, Table};
 use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 
@@ -102,7 +102,7 @@ fn share(case: &CaseProfile, row: &ProfileRow) -> String {
 
 /// `12`, or `2.5` of operators that only some calls execute.
 fn count(executions: f64) -> String {
-    if executions.fract() == 0.0 { format!("{executions}") } else { format!("{executions:.1}") }
+    if executions.fract() == 0.0 { format!("{executions}") } else { three_digits_of_any(executions) }
 }
 
 /// The difference of two cases by module and kind of operator, the largest first.

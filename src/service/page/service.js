@@ -114,7 +114,13 @@ async function showResult(id) {
   if (followed !== id || items.length === 0) return;
   for (const record of items) showCase({ ...record, id: record.case_id, state: "finished" });
   const frame = make("iframe", { src: `/api/v1/runs/${encodeURIComponent(id)}/report`, title: `Charts of run ${id}` });
-  frame.addEventListener("load", () => { frame.dataset.loaded = "yes"; });
+  let attempts = 5;
+  // A refusal is JSON: while another run is measured, the history is read once per second.
+  frame.addEventListener("load", () => {
+    const isRefused = frame.contentDocument?.contentType === "application/json";
+    if (isRefused && --attempts > 0) setTimeout(() => frame.contentWindow?.location.reload(), 1100);
+    else frame.dataset.loaded = "yes";
+  });
   byId("report").replaceChildren(frame);
 }
 

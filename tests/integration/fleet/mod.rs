@@ -148,6 +148,15 @@ fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
         refused.saying(&[whole.name(), "was merged of more parts than these"]);
     }
     assert_eq!(only_run(&workplace).records().unwrap().len(), 3);
+    // Parts that are all measured again are another run, with none of the first rows.
+    for (part, host_id) in [("1-of-3", "aaaa1111"), ("2-of-3", "bbbb2222"), ("3-of-3", "cccc3333")] {
+        measure(part, host_id);
+    }
+    workplace.inferbench(&["merge", &folder.display().to_string()]).finish().with_code(0);
+    let history = History::open(&[workplace.path("target-reports")]).unwrap();
+    let runs: Vec<_> = history.runs().iter().map(|run| run.records().unwrap()).collect();
+    assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+    assert!(runs[0].iter().all(|first| runs[1].iter().all(|again| first.latency_p50_ms != again.latency_p50_ms)));
 }
 
 /// Makes the machine of a part's run as fast as these figures say.

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{Device, Error, Module, Result, Tensor, bail};
 use candle_nn::ops::rms_norm;
-use memmap2::Mmap;
 
 use crate::backend::candle::tensor::add_bias;
 use crate::backend::recorder::Recorder;
@@ -18,7 +18,7 @@ use crate::run_data::OperatorCall;
 /// The tensors of a file.
 pub struct Weights<'a> {
     pub header: &'a Header,
-    map: Mmap,
+    file: fs_err::File,
     pub device: &'a Device,
     is_exact: bool,
     tape: Option<Recorder>,
@@ -34,11 +34,8 @@ impl<'a> Weights<'a> {
         is_exact: bool,
         tape: Option<Recorder>,
     ) -> anyhow::Result<Self> {
-        let handle = fs_err::File::open(file)?;
-        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, like any other reader
-        // of weights.
-        let map = unsafe { Mmap::map(handle.file()) }?;
-        Ok(Weights { header, map, device, is_exact, tape, used: RefCell::default() })
+        let file = fs_err::File::open(file)?;
+        Ok(Weights { header, file, device, is_exact, tape, used: RefCell::default() })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -56,9 +53,12 @@ impl<'a> Weights<'a> {
         let Some(kind) = ggml_dtype(tensor.kind) else {
             bail!("tensor {name:?} is of type {}, which is not supported by candle", tensor.kind.name())
         };
-        let (begin, bytes) = (tensor.begin as usize, tensor.bytes as usize);
         let shape = tensor.sizes.iter().rev().map(|&size| size as usize).collect();
-        qtensor_from_ggml(kind, &self.map[begin..begin + bytes], shape, self.device)
+        // The pages of a map would count as memory of this process beside the copy.
+        let (mut bytes, mut file) = (vec![0; tensor.bytes as usize], &self.file);
+        file.seek(SeekFrom::Start(tensor.begin))?;
+        file.read_exact(&mut bytes)?;
+        qtensor_from_ggml(kind, &bytes, shape, self.device)
     }
 
     pub fn product(&self, name: &str) -> Result<QMatMul> {

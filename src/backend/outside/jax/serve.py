@@ -37,7 +37,7 @@ class Jax(Worker):
 
     def progress(self, session):
         compiler = session.compiler
-        return {"trace_ms": compiler.trace_ms, "compile_ms": compiler.compile_ms, "computed_dtype": compiler.computed_dtype}
+        return {"trace_ms": compiler.trace_ms, "compile_ms": compiler.compile_ms, "computed_dtype": compiler.computed_dtype, "first_ms": session.first_ms}
 
     def profiler(self, session):
         return Profiler(session)

@@ -74,6 +74,7 @@ class Session:
         for graph in self.graphs.values():
             graph.weights = None
         self.bound, self.executables = {}, {}
+        self.first_ms = None
 
     def put(self, tensors):
         return {name: jax.device_put(tensor, self.device) for name, tensor in tensors.items()}
@@ -211,7 +212,9 @@ class Generation(Session):
             # An executable for each length is compiled by a row of calls.
             for _ in range(1 if self.is_padded else self.steps):
                 bound["executables"].append(self.step_of(bound["now"], *bound["start"][1:]))
+                begin = time.perf_counter_ns()
                 self.call(binding)
+                self.first_ms = (time.perf_counter_ns() - begin) / 1e6 if self.first_ms is None else self.first_ms
             self.rewind(binding)
 
     def start(self, given, made, prefill, steps):
@@ -284,8 +287,8 @@ class Generation(Session):
         tokens = np.concatenate([np.asarray(tokens) for _, tokens in calls], axis=1)
         return [("tokens", tokens), ("logits", wide(calls[-1][0]))]
 
-    def follow(self, tensors, count):
-        """The logits before each of `count` tokens after a prompt: those of a text, or the likeliest."""
+    def follow(self, tensors, count, ends):
+        """The logits before each of `count` tokens after a prompt: those of a text, or the likeliest until each row has one of `ends`."""
         tensors = dict(tensors)
         text = tensors.pop("text", None)
         given, made = self.given(tensors)
@@ -293,7 +296,11 @@ class Generation(Session):
         logits = [prefill(self.weights, given)[0]]
         state, fixed, changing, room = self.start(given, made, prefill, count)
         state = self.copied(state)
+        has_ended = False
         for number in range(count - 1):
+            has_ended = has_ended | np.isin(np.asarray(state["tokens"])[:, 0], ends)
+            if text is None and has_ended.all():
+                break
             if text is not None:
                 state["tokens"] = jnp.asarray(text[:, number : number + 1])
             step = self.step_of(state, fixed, changing, room)

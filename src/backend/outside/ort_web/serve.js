@@ -84,14 +84,14 @@ async function answer(request, tensors) {
   if (verb === "bind") await session.bind(request.binding, tensors);
   else if (verb === "run") [fields, results] = await timed(tensors.turns.data);
   else if (verb === "outputs") results = await session.outputs(request.binding);
-  else if (verb === "follow") results = await session.follow(tensors, request.tokens);
+  else if (verb === "follow") results = await session.follow(tensors, request.tokens, request.ends);
   else if (request.is_on) session.profiler = await Profiler.begin(session);
   else {
     const { profiler } = session;
     session.profiler = undefined;
     fields = { calls: await profiler.end() };
   }
-  return [{ ...fields, compile_ms: session.compileMs }, results];
+  return [{ ...fields, compile_ms: session.compileMs, first_ms: session.firstMs }, results];
 }
 
 function messageOf(why) {

@@ -251,7 +251,11 @@ class Generation extends Session {
       bound.start = await this.start(given, made);
       // A session for each length is made by a row of calls.
       const shapes = JSON.stringify(Object.values(prefill).map(({ shape }) => shape));
-      for (let step = 0; this.device.isFixed && shapes !== this.shapes && step < this.plan.steps; step += 1) await this.call(binding);
+      for (let step = 0; this.device.isFixed && shapes !== this.shapes && step < this.plan.steps; step += 1) {
+        const [begin, compiled] = [performance.now(), this.compileMs];
+        await this.call(binding);
+        this.firstMs ??= performance.now() - begin - (this.compileMs - compiled);
+      }
       this.shapes = shapes;
       this.rewind(binding);
     }
@@ -294,12 +298,15 @@ class Generation extends Session {
     return [["tokens", { dtype: "i64", shape: [rows, steps.length], data }], ["logits", logits]];
   }
 
-  /// The logits before each of `count` tokens after a prompt: those of a text, or the likeliest.
-  async follow({ text, ...tensors }, count) {
+  /// The logits before each of `count` tokens after a prompt: those of a text, or the likeliest until each row has one of `ends`.
+  async follow({ text, ...tensors }, count, ends) {
     const { prefill, made } = await this.given(tensors);
     const state = await this.start(await this.placed(prefill), made);
     const all = [["logits", state.logits]];
+    const hasEnded = new Set();
     while (all.length < count) {
+      state.tokens.data.forEach((token, row) => { if (ends.includes(Number(token))) hasEnded.add(row); });
+      if (!text && hasEnded.size === state.tokens.data.length) break;
       if (text) {
         const [rows, length] = text.shape;
         const data = BigInt64Array.from({ length: rows }, (_, row) => text.data[row * length + all.length - 1]);

@@ -85,7 +85,7 @@ def answer(worker, session, request, tensors):
     elif verb == "outputs":
         results = session.outputs(request["binding"])
     elif verb == "follow":
-        results = session.follow(tensors, request["tokens"])
+        results = session.follow(tensors, request["tokens"], request["ends"])
     return session, worker.progress(session), results
 
 

@@ -186,36 +186,14 @@ def exported(path):
     for tensor in program.state_dict.values():
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise Refused("unsupported", f"{shown} has weights in {DTYPES.get(tensor.dtype, tensor.dtype)}: export the module in f32")
-    if operator := dropping(program):
+    if operator := exported_program.dropping(program):
         raise Refused("unsupported", f"{shown} drops values by chance ({operator}), as a module in training mode does: export it after `.eval()`")
-    if operator := of_batch(program):
+    if operator := exported_program.of_batch(program):
         raise Refused("unsupported", f"{shown} computes with the statistics of the batch ({operator}), as a module in training mode does: export it after `.eval()`")
     notes = [TRUSTED] if IS_TRUSTED else notes
     with torch.inference_mode(False):
         module = program.module()
     return Loaded(module, path, zip(names, values, shapes), by_name, notes, can_change_dtype=False)
-
-
-def arguments_of(program):
-    """The schema of each operator of a program, with its arguments by name."""
-    for node in program.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        names = [argument.name for argument in schema.arguments] if schema else []
-        yield schema, {**dict(zip(names, node.args)), **node.kwargs}
-
-
-def of_batch(program):
-    """The first operator of a program that normalises by the batch in place of its own statistics; None if there is none."""
-    norms = ((schema.name, given) for schema, given in arguments_of(program) if schema and "batch_norm" in schema.name)
-    return next((name for name, given in norms if given.get("training") is True and given.get("running_mean") is not None), None)
-
-
-def dropping(program):
-    """The first operator of a program that drops values by chance; None if there is none."""
-    for schema, given in arguments_of(program):
-        if given.get("dropout_p") or given.get("train") is True and (given.get("p") or given.get("dropout")):
-            return schema.name
-    return None
 
 
 def package(path):

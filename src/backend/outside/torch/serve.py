@@ -14,6 +14,16 @@ from sessions import open_session
 KIND = os.environ["TORCH_WORKER_DEVICE"]
 
 
+def full_precision():
+    """A user's file may have allowed less, and Inductor's own kernels heed no variable of NVIDIA's."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    if hasattr(torch.backends.cudnn, "conv"):
+        own = torch.backends
+        for it in (own, own.cudnn, own.cudnn.conv, own.cudnn.rnn, own.mkldnn, own.mkldnn.conv, own.mkldnn.rnn):
+            it.fp32_precision = "ieee"
+
+
 class Torch(Worker):
     def describe(self):
         return {
@@ -29,6 +39,8 @@ class Torch(Worker):
         session = open_session(request)
         # A user's file may have set others.
         torch.set_num_threads(request["threads"])
+        if request["dtype"] == "f32":
+            full_precision()
         return session, {
             "device": request["device"],
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,

@@ -475,13 +475,17 @@ class Generation(Session):
         tokens = np.concatenate([array(tokens) for _, tokens, _ in calls], axis=1)
         return [("tokens", tokens), ("logits", array(calls[-1][0]))]
 
-    def follow(self, tensors, count):
+    def follow(self, tensors, count, ends):
         tensors = dict(tensors)
         text = tensors.pop("text", None)
         prompt = self.prompt(*self.inputs(tensors))
         logits, token, cache = self.step(prompt.prefill, self.cache(prompt, count))
-        found = [logits]
+        found, has_ended = [logits], False
         for number in range(count - 1):
+            if text is None and ends:
+                has_ended = has_ended | torch.isin(token[:, 0], torch.tensor(ends, device=token.device))
+                if has_ended.all():
+                    break
             token = self.put(text[:, number : number + 1].copy()) if text is not None else token
             logits, token, cache = self.step({**prompt.decode, self.entry.tokens: token}, cache)
             found.append(logits)

@@ -160,6 +160,8 @@ fn rows_miss_together_with_their_family_or_with_their_machine() {
     };
     assert_eq!(units(LeftOut::Family.misses(&rows, Quantity::Time, &lessons.peaks)), 10);
     assert_eq!(units(LeftOut::Machine.misses(&rows, Quantity::Time, &lessons.peaks)), 2);
+    let of_both = LeftOut::MachineAndFamily.misses(&rows, Quantity::Time, &lessons.peaks);
+    assert_eq!((of_both.len(), units(of_both)), (20, 2));
 }
 
 #[test]

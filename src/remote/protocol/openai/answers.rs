@@ -211,7 +211,8 @@ impl AnswerReader for Stream {
             return Err(Fault::new(Kind::NoEnd, "the stream ended without `[DONE]` or a reason"));
         }
         if self.tokens.is_empty() {
-            return Err(Fault::new(Kind::WrongShape, "the stream has no content"));
+            let kind = if self.has_finished { Kind::Empty } else { Kind::WrongShape };
+            return Err(Fault::new(kind, "the stream has no content"));
         }
         let (counted, by) = counted(self.usage, self.counted.as_ref())?;
         Ok(Checked {
@@ -269,7 +270,9 @@ pub fn check_answer(body: &[u8], texts: &mut Option<Counted>) -> Result<Checked,
     }
     check_reasons(&answer.choices)?;
     if !answer.choices.iter().any(Choice::has_content) {
-        return Err(Fault::new(Kind::WrongShape, "the answer has no content"));
+        let has_finished = answer.choices.iter().any(|choice| choice.finish_reason.is_some());
+        let kind = if has_finished { Kind::Empty } else { Kind::WrongShape };
+        return Err(Fault::new(kind, "the answer has no content"));
     }
     if let Some(texts) = texts {
         texts.answer.extend(answer.choices.iter().flat_map(Choice::texts));
@@ -339,7 +342,8 @@ mod tests {
         let call = event(r#"{"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}"#);
         let end = event(r#"{"delta":{"content":"","tool_calls":[]},"finish_reason":"stop"}"#);
         assert_eq!(read(&[&role, &token, &call, &end]).unwrap().tokens.len(), 2);
-        assert_eq!(read(&[&role, &end]).unwrap_err(), Kind::WrongShape);
+        assert_eq!(read(&[&role, &end]).unwrap_err(), Kind::Empty);
+        assert_eq!(read(&[&role, "data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
         let whole = br#"{"choices":[{"message":{"content":"","tool_calls":[]}}]}"#;
         assert_eq!(check_answer(whole, &mut None).unwrap_err().kind, Kind::WrongShape);
     }

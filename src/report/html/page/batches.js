@@ -90,7 +90,7 @@ function bars(chart, points, width) {
     y: { domain: names, label: null, tickSize: 0, tickFormat: shortened },
     color: colourScale,
     marks: [
-      Plot.barX(points, { x: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
+      Plot.barX(points, { x1: 0, x2: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
       Plot.ruleY(points.filter(hasWhisker), {
         x1: at("low"), x2: at("high"), y: seriesOf, stroke: "currentColor", strokeOpacity: 0.65,
       }),

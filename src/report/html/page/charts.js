@@ -148,7 +148,8 @@ const together = () => payload.fleet.compatibility.map(({ model, configuration, 
   // Where nothing ran, the cell has the colour of the reason if there is only one.
   const statuses = [...new Set(indices.map((index) => cases[index].status))];
   const kind = levels[0][0] === "none" && statuses.length === 1 && statuses[0] !== "ok" ? statuses[0] : levels[0][0];
-  return { cases: indices, kind, text, row: model, column: configuration, reason: text };
+  const reasons = [...new Set(indices.filter((index) => cases[index].status !== "ok").map((index) => reason(cases[index])))];
+  return { cases: indices, kind, text, row: model, column: configuration, reason: [text, ...reasons].join("\n") };
 });
 
 const cells = isTogether ? together() : payload.matrix.map((cell) => {

@@ -48,8 +48,8 @@ function matrixSection() {
     more.hidden = showsAll || found.length <= MOST_ROWS;
   };
   const copyButton = csvButton(() => ({
-    columns: ["case", ...places().map((place) => fleet.columns[place].name)],
-    rows: rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]))]),
+    columns: [`case · ${quantity.name}${quantity.name === "p50" ? " (ms)" : ""}`, ...places().map((place) => fleet.columns[place].name)],
+    rows: rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]) ?? row.cells[place].status)]),
   }));
   const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
   const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";

@@ -28,6 +28,8 @@ function treeOf(shown) {
       node.rows.push({ side, row });
     }
   });
+  // What is hidden stays an empty part of the whole call.
+  if (hasHidden) root.us = shown.map((one) => one.plain_us);
   fold(root);
   measure(root);
   place(root, 0, 0);

@@ -21,13 +21,15 @@ pub struct Config {
 struct RopeParameters {
     rope_type: String,
     rope_theta: f64,
+    #[serde(flatten)]
+    scaling: Map<String, Value>,
 }
 
 impl Config {
     /// candle's own type. It looks for the rotation's base where transformers no longer writes it, and Llama's takes another
     /// one in silence, so the base is put there.
     fn into_candle<C: DeserializeOwned>(mut self) -> Result<C> {
-        let RopeParameters { rope_type, rope_theta } = self.rope_parameters;
+        let RopeParameters { rope_type, rope_theta, .. } = self.rope_parameters;
         if rope_type != "default" {
             candle_core::bail!("rotary embeddings of type {rope_type:?} are not supported");
         }
@@ -36,8 +38,18 @@ impl Config {
     }
 }
 
+/// The scaling of the rotation in Llama 3.1 and later ones.
+const LLAMA3: &str = "llama3";
+
 /// transformers' `LlamaForCausalLM`.
-pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
+pub fn load_llama(mut config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
+    // candle reads this scaling where transformers had it before.
+    if config.rope_parameters.rope_type == LLAMA3 {
+        let mut scaling = std::mem::take(&mut config.rope_parameters.scaling);
+        scaling.insert("rope_type".into(), LLAMA3.into());
+        config.others.insert("rope_scaling".into(), scaling.into());
+        config.rope_parameters.rope_type = "default".into();
+    }
     let activation = config.others.get("hidden_act").unwrap_or(&Value::Null);
     if activation != "silu" {
         candle_core::bail!("the activation {activation} is not supported by candle's llama");
@@ -91,6 +103,10 @@ mod tests {
         let scaled = config(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#).unwrap();
         assert!(scaled.into_candle::<llama::LlamaConfig>().unwrap_err().to_string().contains("not supported"));
         assert!(config("{}").is_err());
+        let load = |rope: &str| load_llama(config(rope).unwrap(), VarBuilder::zeros(DType::F32, &Device::Cpu)).is_ok();
+        let llama3 = r#"{"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 16}"#;
+        assert!(load(llama3) && !load(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#));
     }
 
     #[test]
