@@ -20,7 +20,7 @@ from published import Published
 
 SEED = 1
 MOST_RECORDED = 100 << 10
-"""Bytes of an output in the reference, unless one sample has more."""
+"""Bytes of an output in the reference, unless one sample has more. All outputs have as many samples."""
 Feed = dict[str, np.ndarray]
 
 
@@ -59,9 +59,10 @@ def export(
     _load(original, weights)
     expected = [check.eager(original, feed) for feed in inputs]
     reference = dict(recorded)
+    count = max(1, min(MOST_RECORDED // value[0].nbytes for outputs in expected for value in outputs))
     for length, outputs in zip(entry.sequence_lengths or [None], expected):
         suffix = f".seq{length}" if length else ""
-        kept = [_recorded(value) for value in outputs]
+        kept = [_recorded(value[:count]) for value in outputs]
         reference |= {f"output.{port.name}{suffix}": value for port, value in zip(entry.outputs, kept)}
 
     # Not before the outputs: how a module is built can change how all others compute from then on.
@@ -102,12 +103,10 @@ def export(
 
 
 def _recorded(value: np.ndarray) -> np.ndarray:
-    """As many samples as `MOST_RECORDED` allows. A map that is larger loses 6 of its 23 bits, at most 4e-6 of each value: it packs better."""
-    sample = value[0].nbytes
-    kept = value[: max(1, MOST_RECORDED // sample)]
-    if sample <= MOST_RECORDED or value.dtype != np.float32:
-        return kept
-    return ((kept.view(np.uint32) + np.uint32(32)) & ~np.uint32(63)).view(np.float32)
+    """A map that is larger than `MOST_RECORDED` loses 6 of its 23 bits, at most 4e-6 of each value: it packs better."""
+    if value[0].nbytes <= MOST_RECORDED or value.dtype != np.float32:
+        return value
+    return ((value.view(np.uint32) + np.uint32(32)) & ~np.uint32(63)).view(np.float32)
 
 
 def _load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:

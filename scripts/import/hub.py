@@ -14,8 +14,8 @@ import text_masks
 import torch
 from entry import Entry, Generative, Port
 from published import Published
-from zoo import bert
 from source import Refused, say
+from zoo import bert
 
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # A second copy of the weights, and forms for other runtimes.

@@ -31,6 +31,8 @@ def convert(path: Path, architecture: str, name: str, output: Path) -> None:
             f"there is no architecture {architecture!r}: there are those of torchvision, such as resnet18, and the packaged "
             f"ones: {', '.join(name for name, entry in ENTRIES.items() if isinstance(entry, Entry))}"
         )
+    # For training only.
+    weights = {n: value for n, value in weights.items() if not n.startswith("aux_classifier.")}
     model = _of_torchvision(architecture, weights)
     state = {n: value for n, value in model.state_dict().items() if not n.endswith("num_batches_tracked")}
     packaged.check_weights({n: list(value.shape) for n, value in state.items()}, weights)

@@ -130,10 +130,16 @@ pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
 fn table_of_positions(folder: &Path) -> Option<usize> {
     #[derive(Deserialize)]
     struct Config {
-        #[serde(alias = "max_target_positions")]
+        model_type: Option<String>,
         n_positions: Option<usize>,
+        max_target_positions: Option<usize>,
     }
-    serde_json::from_slice::<Config>(&fs_err::read(folder.join("config.json")).ok()?).ok()?.n_positions
+    let config: Config = serde_json::from_slice(&fs_err::read(folder.join("config.json")).ok()?).ok()?;
+    match config.model_type.as_deref() {
+        Some("gpt2") => config.n_positions,
+        Some("whisper") => config.max_target_positions,
+        _ => None,
+    }
 }
 
 fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {

@@ -160,6 +160,10 @@ pub(super) fn with_batch_of_states(inputs: Vec<TensorSpec>) -> Vec<TensorSpec> {
 pub(super) fn with_usual_values(mut input: TensorSpec, is_only: bool) -> TensorSpec {
     let name = input.name.to_lowercase();
     let is_named = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    // A series of speeds is no setting.
+    let is_one =
+        |size: &Dimension| *size == Dimension::Fixed(1) || matches!(size, Dimension::Symbol(name) if name == BATCH);
+    let is_number = input.shape.iter().all(is_one);
     let is_single = input.shape.iter().all(|dimension| *dimension == Dimension::Fixed(1));
     if input.constant.is_some() || input.below.is_some() || input.dtype == ElementType::Bool {
         return input;
@@ -169,7 +173,10 @@ pub(super) fn with_usual_values(mut input: TensorSpec, is_only: bool) -> TensorS
     } else if input.dtype.is_floating() && is_named(&["thresh"]) {
         Some(0.5)
     } else if input.dtype.is_floating()
-        && (is_single || is_named(&["mask", "speed", "temperature", "factor"]) || has_word(&input.name, &["scale"]))
+        && (is_single
+            || is_named(&["mask"])
+            || is_number && is_named(&["speed", "temperature", "factor"])
+            || has_word(&input.name, &["scale"]))
     {
         Some(1.0)
     } else if !is_only && is_state(&input) {

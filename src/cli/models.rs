@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Listing, without};
 use crate::backend;
-use crate::definition::{Case, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
+use crate::definition::{Case, Dtype, Model, ORIGINAL, Origin, Phase, Sizes, TensorSpec};
 use crate::exit_codes;
 use crate::fixture::{self, Reads};
 use crate::harness::{Plan, make_plan};
@@ -115,7 +115,10 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype, Reads::Graphs).ok();
     match &model.origin {
         Origin::Gguf { file } => Some(fixture::Artifacts::default().size_bytes([file.as_path()])),
-        Origin::Files { onnx, torchscript, .. } if model.generation.is_none() => {
+        Origin::Files { onnx, torchscript, quantization, .. }
+            if model.generation.is_none()
+                && (onnx.is_none() || quantization.is_none() && model.dtype != Dtype::F16) =>
+        {
             let file = onnx.as_deref().or(torchscript.as_deref())?;
             let is_weights = |path: &PathBuf| path.extension().is_some_and(|it| it == "safetensors" || it == "bin");
             // The weights of a folder of a model hub are beside its settings.
@@ -136,9 +139,18 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
                 let graphs = artifacts.parts.iter().filter_map(|part| part.onnx.as_deref());
                 Some(artifacts.size_bytes(graphs.chain(artifacts.gguf.as_deref())))
             }
-            bytes if model.dtype == Dtype::F32 => Some(bytes),
+            bytes if model.dtype == Dtype::F32 && model.blocks().is_none() && model.gguf_scheme().is_none() => {
+                Some(bytes)
+            }
             // Without the f32 weights that it is made from.
-            bytes => Some(bytes - to_make(Dtype::F32)?.min(bytes)),
+            bytes => {
+                let mut own = Model { variant: ORIGINAL.into(), ..model.clone() };
+                if let Origin::Packaged { quantization, .. } | Origin::Files { quantization, .. } = &mut own.origin {
+                    *quantization = None;
+                }
+                let of_own = fixture::bytes_to_prepare(&own, &paths.prepared(), Dtype::F32, Reads::Graphs).ok()?;
+                Some(bytes - of_own.min(bytes))
+            }
         },
     }
 }

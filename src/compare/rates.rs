@@ -135,9 +135,14 @@ fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2], rate_over_speed: f64) 
 /// it leaves beyond the slowest calls, and for calls of one length, about `1 + 1.5 s / (T - 2 s)`.
 fn rate_over_speed(search: &LoadResult) -> f64 {
     const MOST: f64 = 14.0;
-    let Some(bound) = search.bound_ms.filter(|_| search.service_p50_ms > 0.0) else { return RATE_OVER_SPEED };
+    // What a server's own queue does is in the times of its answers.
+    let is_known = search.service_p50_ms > 0.0 && search.url.is_none();
+    let Some(bound) = search.bound_ms.filter(|_| is_known) else { return RATE_OVER_SPEED };
+    // The service at the percentile of the bound, by an exponential tail through its median and its p99.
+    let tail = (((1.0 - search.percentile) / 0.5).ln() / (0.01_f64 / 0.5).ln()).max(0.0);
+    let slowest = search.service_p50_ms + tail * (search.service_p99_ms - search.service_p50_ms);
     let over = |part: f64, spare: f64| if spare > 0.0 { part / spare } else { f64::INFINITY };
-    let of_scatter = over(bound, bound - search.service_p99_ms);
+    let of_scatter = over(bound, bound - slowest);
     let of_constant = 1.0 + over(1.5 * search.service_p50_ms, bound - 2.0 * search.service_p50_ms);
     RATE_OVER_SPEED.max(of_scatter).max(of_constant).min(MOST)
 }
@@ -323,9 +328,18 @@ mod tests {
 
     #[test]
     fn a_bound_that_is_near_to_a_call_moves_the_rate_more() {
-        let of = |bound_ms, service_p50_ms, service_p99_ms| {
-            rate_over_speed(&LoadResult { bound_ms, service_p50_ms, service_p99_ms, ..LoadResult::default() })
+        let of = |bound_ms, service_p50_ms, service_p99_ms| LoadResult {
+            bound_ms,
+            service_p50_ms,
+            service_p99_ms,
+            percentile: 0.99,
+            ..LoadResult::default()
         };
+        let server = LoadResult { url: Some("http://host".into()), ..of(Some(20.0), 10.0, 19.0) };
+        let median = LoadResult { percentile: 0.5, ..of(Some(20.0), 1.4, 19.0) };
+        assert_eq!([rate_over_speed(&server), rate_over_speed(&median)], [2.0; 2]);
+        let of =
+            |bound_ms, service_p50_ms, service_p99_ms| rate_over_speed(&of(bound_ms, service_p50_ms, service_p99_ms));
         // Calls of one length: 1 + 15 / 10 at three times as much.
         assert_eq!([of(Some(30.0), 10.0, 10.0), of(Some(20.0), 10.0, 10.0)], [2.5, 14.0]);
         // M/M/1 with a mean of 2: its p99 is 9.2.

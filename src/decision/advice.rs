@@ -411,14 +411,16 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         }
     }
     let gain = |row: &Row| options.gain(options.goal, &row.record);
-    let is_untested = |row: &Row| row.is_acceptable() && row.under_load.as_ref().is_none_or(|it| !it.is_highest);
+    let is_untested = |row: &Row| {
+        row.is_acceptable() && !row.is_recommended && row.under_load.as_ref().is_none_or(|it| !it.is_highest)
+    };
     if chosen.is_some_and(|index| gain(&rows[index]) > 1.0)
         && let Some((index, own)) = best(rows, options, is_untested)
     {
         let (name, own) = (names.name(&rows[index]), shown(own, options));
-        lines.push(format!(
-            "a load test (`inferbench load search`) of {name}, which has {own} by calls one after the other"
-        ));
+        let how =
+            if gain(&rows[index]) > 1.0 { "in a load test that was no search" } else { "by calls one after the other" };
+        lines.push(format!("a load test (`inferbench load search`) of {name}, which has {own} {how}"));
     }
     let is_unverified = |row: &Row| limit(row) == Some("verified") && row.quality.is_acceptable();
     if let Some((own, row)) = better(&is_unverified) {

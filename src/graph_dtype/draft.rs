@@ -146,20 +146,29 @@ impl<'a> Draft<'a> {
                 tensor.name
             );
         }
-        // It is not known which values a graph inside a node uses.
-        let has_subgraph = self.nodes.iter().any(NodeProto::has_subgraph);
         let mut used: HashSet<String> = outputs.iter().map(|output| output.name.clone()).collect();
+        // It is not known which values a graph inside a node uses that cannot be read.
+        let mut keeps_all = false;
+        let attributes = self.nodes.iter().flat_map(|node| &node.attributes);
+        for bytes in attributes.flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
+            let Ok(inner) = GraphProto::decode(bytes.clone()) else {
+                keeps_all = true;
+                continue;
+            };
+            used.extend(inner.outputs.iter().map(|output| output.name.clone()));
+            used.extend(inner.flat().nodes.into_iter().flat_map(|node| node.inputs));
+        }
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.reverse();
         nodes.retain(|node| {
             // Weights that were converted in another order are not transposed any more.
-            let is_needed = has_subgraph || node.op_type != "Transpose";
+            let is_needed = keeps_all || !matches!(node.op_type.as_str(), "Transpose" | "Identity");
             let is_needed = is_needed || node.outputs.iter().any(|name| used.contains(name));
             used.extend(node.inputs.iter().filter(|_| is_needed).cloned());
             is_needed
         });
         nodes.reverse();
-        for tensor in graph.initializers.iter().filter(|tensor| has_subgraph || used.contains(&tensor.name)) {
+        for tensor in graph.initializers.iter().filter(|tensor| keeps_all || used.contains(&tensor.name)) {
             self.keep(tensor)?;
         }
         let Draft { source, initializers, .. } = self;
@@ -217,7 +226,37 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
     };
     let attribute = |name: &str| node.int(name).and_then(|number| i32::try_from(number).ok());
     let of_tensor = || node.attribute("value").and_then(|attribute| attribute.t.as_ref()).map(|value| value.data_type);
+    if !node.is_standard() {
+        match (node.op_type.as_str(), place) {
+            // Labels, which are integers or texts.
+            ("LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier", 0) => return element::INT64,
+            (
+                "FeatureVectorizer"
+                | "LinearClassifier"
+                | "LinearRegressor"
+                | "Normalizer"
+                | "OneHotEncoder"
+                | "SVMClassifier"
+                | "SVMRegressor"
+                | "Scaler"
+                | "TreeEnsembleClassifier"
+                | "TreeEnsembleRegressor",
+                _,
+            ) => return element::FLOAT,
+            ("EmbedLayerNormalization", 1) => return element::INT32,
+            ("EmbedLayerNormalization", _) => return of_input(2),
+            _ => {}
+        }
+    }
     match (node.op_type.as_str(), place) {
+        ("If" | "Loop" | "Scan", _) => {
+            let graph = node.attributes.iter().find_map(|attribute| GraphProto::decode(attribute.g.clone()?).ok());
+            // A loop's first output says whether it goes on.
+            let place = place + usize::from(node.op_type == "Loop");
+            let said =
+                graph.and_then(|graph| Some(graph.outputs.get(place)?.r#type.as_ref()?.tensor.as_ref()?.element));
+            said.filter(|element| *element != 0).unwrap_or(element::FLOAT)
+        }
         ("Cast", _) => attribute("to").unwrap_or(element::FLOAT),
         ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) => element::INT64,
         ("TopK" | "MaxPool", 1) | ("Unique", 1..) => element::INT64,

@@ -20,6 +20,7 @@ mod quantised;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,8 +28,8 @@ pub use blocks::{Share, dequantise};
 pub use calibration::{Calibration, write_with_ranged_values};
 use draft::Draft;
 
-use crate::definition::{Blocks, Dtype};
-use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, element};
+use crate::definition::{Blocks, CaseFailure, Dtype};
+use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
 use crate::onnx::{OLDEST_OPSET, Source};
 
 /// The form that a graph of f32 is converted to.
@@ -69,7 +70,8 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
 /// # Errors
 /// As [`convert`], but for the data.
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
-    rewrite(source, form, None)
+    // What is refused before there are weights has no such form.
+    rewrite(source, form, None).map_err(|why| CaseFailure::unsupported(format!("{why:#}")).into())
 }
 
 fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> {
@@ -108,6 +110,28 @@ fn make_constants_initializers(graph: &mut GraphProto) {
         }
     }
     graph.nodes = kept;
+    name_weights_once(graph);
+}
+
+/// What `Identity` makes of an initializer is that initializer: exporters write equal ones once.
+fn name_weights_once(graph: &mut GraphProto) {
+    let mut own: HashMap<String, String> =
+        graph.initializers.iter().map(|tensor| (tensor.name.clone(), tensor.name.clone())).collect();
+    let outputs: HashSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+    // Graphs inside of nodes may use the name.
+    let has_subgraph = graph.nodes.iter().any(NodeProto::has_subgraph);
+    graph.nodes.retain_mut(|node| {
+        for input in &mut node.inputs {
+            if let Some(name) = own.get(input) {
+                input.clone_from(name);
+            }
+        }
+        let ([input], [output]) = (node.inputs.as_slice(), node.outputs.as_slice()) else { return true };
+        let is_identity = node.op_type == "Identity" && node.is_standard();
+        let Some(name) = own.get(input).filter(|_| is_identity).cloned() else { return true };
+        own.insert(output.clone(), name);
+        has_subgraph || outputs.contains(output.as_str())
+    });
 }
 
 fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {

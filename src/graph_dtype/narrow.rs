@@ -10,11 +10,32 @@ use super::precision::{Precision, precisions};
 use crate::definition::Dtype;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
+/// Operators that compute nothing.
+const MOVING: [&str; 13] = [
+    "Cast",
+    "Concat",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Shape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
 /// Writes the graph in `dtype`, which is f16 or bf16, and returns the bytes of its initializers.
 pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
     let graph = &draft.source.graph;
     check(graph)?;
     let precisions = precisions(&draft, dtype);
+    let computes = |(node, precision): (&NodeProto, &Precision)| {
+        *precision == Precision::Narrow && !MOVING.contains(&node.op_type.as_str())
+    };
+    ensure!(graph.nodes.iter().zip(&precisions).any(computes), "none of its operators computes in {dtype}");
     let inputs = || graph.own_inputs().map(|input| input.name.as_str());
     let mut rewriter = Rewriter {
         dtype,

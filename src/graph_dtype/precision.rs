@@ -14,6 +14,9 @@ use crate::onnx::proto::{NodeProto, TensorProto};
 /// Constants with more elements than this are weights, and not numbers of a formula.
 const FORMULA: u64 = 1024;
 
+/// Operators whose constants are weights, however few they are.
+const WEIGHTED: [&str; 6] = ["Conv", "ConvTranspose", "Gemm", "GRU", "LSTM", "RNN"];
+
 /// How a node computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Precision {
@@ -46,9 +49,10 @@ pub(super) fn precisions(draft: &Draft<'_>, dtype: Dtype) -> Vec<Precision> {
     let mut made: Vec<Made> = Vec::new();
     for node in &graph.nodes {
         let inputs = || node.inputs.iter().filter(is_float).map(String::as_str);
-        let looks_up = node.op_type.starts_with("Gather") && inputs().any(|name| draft.places.contains_key(name));
+        let has_weights = node.op_type.starts_with("Gather") || WEIGHTED.contains(&node.op_type.as_str());
+        let has_weights = has_weights && inputs().any(|name| draft.places.contains_key(name));
         let of_inputs = inputs().map(|name| values.get(name).copied().unwrap_or(Made::Activation));
-        let of_node = if looks_up { Made::Activation } else { made_from(&of_inputs.collect::<Vec<_>>()) };
+        let of_node = if has_weights { Made::Activation } else { made_from(&of_inputs.collect::<Vec<_>>()) };
         values.extend(node.outputs.iter().map(|name| (name.as_str(), of_node)));
         made.push(of_node);
     }

@@ -23,7 +23,8 @@ pub(super) struct Products<'a> {
     pub draft: Draft<'a>,
     /// For a value that is an initializer transposed: that initializer.
     transposed: HashMap<&'a str, usize>,
-    written: Vec<(Quantised, Written)>,
+    /// With their scales.
+    written: Vec<(Quantised, Vec<f32>, Written)>,
 }
 
 /// The names of a weight's integers, their scales and, if they are asked for, their zero points; and of the integers and
@@ -94,7 +95,7 @@ impl<'a> Products<'a> {
     /// Writes the weight of a product, once. `scale_dims` is the shape of the scales, one per channel.
     pub fn write(&mut self, product: &Product, scale_dims: &[i64], has_zero_points: bool) -> Result<Written> {
         let Product { weight, channels, .. } = *product;
-        if let Some((_, names)) = self.written.iter().find(|(known, _)| *known == weight) {
+        if let Some((.., names)) = self.written.iter().find(|(known, ..)| *known == weight) {
             return Ok(names.clone());
         }
         let draft = &mut self.draft;
@@ -104,13 +105,25 @@ impl<'a> Products<'a> {
         };
         let original = &draft.source.graph.initializers[weight.source].name;
         let integers = numbers.integers.iter().map(|number| number.cast_unsigned()).collect();
-        let mut names = vec![
-            draft.add(original, "i8", &product.weight_dims, element::INT8, integers)?,
-            draft.add(original, "i8.scale", scale_dims, element::FLOAT, little_endian(&numbers.scales))?,
-        ];
-        if has_zero_points {
-            names.push(draft.add(original, "i8.zero", &[channels], element::INT8, vec![0; numbers.scales.len()])?);
-        }
+        // The bias depends on the scale of the activation, and the weight does not.
+        let alone = |of: Quantised| Quantised { bias: None, ..of };
+        let is_same = |(known, scales, _): &&(Quantised, Vec<f32>, Written)| {
+            alone(*known) == alone(weight) && *scales == numbers.scales
+        };
+        let names = match self.written.iter().find(is_same) {
+            Some((.., known)) => known.weight.clone(),
+            None => {
+                let mut names = vec![
+                    draft.add(original, "i8", &product.weight_dims, element::INT8, integers)?,
+                    draft.add(original, "i8.scale", scale_dims, element::FLOAT, little_endian(&numbers.scales))?,
+                ];
+                if has_zero_points {
+                    let zeros = vec![0; numbers.scales.len()];
+                    names.push(draft.add(original, "i8.zero", &[channels], element::INT8, zeros)?);
+                }
+                names
+            }
+        };
         let mut bias = Vec::new();
         if weight.bias.is_some() {
             let name = product.bias.clone().unwrap_or_else(|| format!("{original}.bias"));
@@ -121,7 +134,7 @@ impl<'a> Products<'a> {
             ];
         }
         let names = Written { weight: names, bias };
-        self.written.push((weight, names.clone()));
+        self.written.push((weight, numbers.scales, names.clone()));
         Ok(names)
     }
 

@@ -182,7 +182,7 @@ fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -
     if let Some(set) = reference.set(place) {
         return Ok(set.outputs.clone());
     }
-    let rows = sample_indices(place, sizes.batch);
+    let rows = reference.again(&sample_indices(place, sizes.batch));
     let of_name = |name: String| {
         let output = reference.output(Phase::Forward, &name, sizes.sequence);
         let output = output.with_context(|| format!("the reference has no output {name:?}"))?;

@@ -84,7 +84,7 @@ pub fn calls_for_bound(p: f64) -> usize {
 
 /// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √d`.
 ///
-/// The last factor allows for calls that depend on one another, of which `d` say as much as an independent one ([`repetition`]).
+/// The last factor allows for calls that depend on one another, of which `d` say as much as an independent one (`repetition`).
 /// Returns `None` for fewer than three calls.
 pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
     if calls.len() < 3 {

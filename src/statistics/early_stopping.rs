@@ -58,7 +58,7 @@ fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
 /// are counted: the variance of the count over that of independent queries. It is at least 1. Returns `None` for fewer than 40 queries,
 /// which do not show it.
 ///
-/// The variance is that of the counts in blocks ([`block_excesses`]). Blocks that are too short cut clusters in two, and long ones are few.
+/// The variance is that of the counts in blocks (`block_excesses`). Blocks that are too short cut clusters in two, and long ones are few.
 /// So the largest estimate counts, over all lengths with at least twenty blocks, each estimate with its standard error, and over several
 /// thresholds: a queue that seldom empties shows this at its median, before a short trial has seen its worst waits. What changes more
 /// slowly than a twentieth of the series does not show.

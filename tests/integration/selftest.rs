@@ -49,7 +49,8 @@ fn a_selftest_leaves_runs_and_measurements_alone() {
     let left = std::fs::read_dir(workplace.path("target/inferbench")).unwrap().flatten();
     let mut names: Vec<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    assert_eq!(names, ["lock", "selftest.json"]);
+    let of_machine = format!("lock-{}", Machine::read().host_id);
+    assert_eq!(names, ["lock", of_machine.as_str(), "selftest.json"]);
     assert!(workplace.inferbench(&["report"]).finish().with_code(2).stderr.contains("no results in"));
 }
 

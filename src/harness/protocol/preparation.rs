@@ -11,7 +11,7 @@ use crate::selection::PlannedCase;
 
 /// The artifacts of a run, each prepared once. As long as this is not dropped, no other process replaces them.
 #[derive(Debug, Default)]
-pub struct Preparations(BTreeMap<PreparedKey, Result<Held, String>>);
+pub struct Preparations(BTreeMap<PreparedKey, Result<Held, CaseFailure>>);
 
 /// Prepared artifacts are the same for all cases with the same folder, variant and dtype, with a reference or without one, for backends that
 /// load the same files.
@@ -26,8 +26,9 @@ impl Preparations {
         let (case, model) = (planned.case.clone(), planned.model.clone()?);
         let reads = backend::find(&case.backend)?.reads();
         let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype, model.has_reference(), reads);
-        let prepare = || prepare_model(&model, paths, case.dtype, reads).map_err(|error| format!("{error:#}"));
-        let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
+        let failure = |why: anyhow::Error| why.downcast().unwrap_or_else(|why| CaseFailure::failed(format!("{why:#}")));
+        let prepare = || prepare_model(&model, paths, case.dtype, reads).map_err(failure);
+        let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(Clone::clone)?;
         Ok(WorkItem::new(case, model, held.artifacts.clone()))
     }
 }

@@ -32,6 +32,7 @@ impl Verification<'_> {
             Phase::Forward | Phase::Encoder => return Ok(None),
         }
         let samples = fixture::sample_indices(binding, batch_size);
+        let samples = self.reference.map_or_else(|| samples.clone(), |reference| reference.again(&samples));
         let length = self.case.sequence_length;
         let first_of_reference = self.reference.and_then(|reference| reference.output(Phase::Prefill, "token", length));
         let first_of_other = first.map(|first| TensorData::I64(first.to_vec()));
