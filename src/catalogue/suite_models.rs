@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
-use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, names_of, read_files};
+use super::inherited::inherit_inputs;
+use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, names_of, read_files};
 use crate::definition::{
     BATCH, CaseFailure, Dims, Model, ORIGINAL, Origin, SEQUENCE, Suite, SuiteModel, TensorSpec, check_component,
     usable_name, with_dimensions,

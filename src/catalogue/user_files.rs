@@ -15,8 +15,8 @@ use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
 use crate::definition::{
-    BATCH, CaseFailure, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan, SuiteModel,
-    TensorSpec, Tolerance, check_component, with_dimensions,
+    CaseFailure, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan, SuiteModel, TensorSpec,
+    Tolerance, check_component, with_dimensions,
 };
 use crate::onnx;
 use crate::paths::is_trusted;
@@ -341,51 +341,6 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
     Ok(unknown)
 }
 
-/// Gives the inputs of another form of a model the sizes and values of the first one's, by their names or else place by place, where its
-/// own file leaves sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
-pub fn inherit_inputs(model: &mut Model, first: &Model) {
-    let is_open = |input: &TensorSpec| {
-        let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
-        input.shape.iter().any(is_symbol)
-    };
-    if model.inputs.len() == first.inputs.len() && model.inputs.iter().any(is_open) {
-        let size = |(own, first): (&Dimension, &Dimension)| own.fixed().map_or_else(|| first.clone(), Dimension::Fixed);
-        let input = |(own, first): (&TensorSpec, &TensorSpec)| {
-            // An archive says neither types nor shapes.
-            let dtype = if own.has_any_shape() { first.dtype } else { own.dtype };
-            let shape = match own.shape.len() == first.shape.len() {
-                true => own.shape.iter().zip(&first.shape).map(size).collect(),
-                false => first.shape.clone(),
-            };
-            TensorSpec { name: own.name.clone(), dtype, shape, ..first.clone() }
-        };
-        // Another exporter may write the same inputs in another order.
-        let named = |own: &TensorSpec| first.inputs.iter().find(|input| input.name == own.name);
-        let by_name: Option<Vec<&TensorSpec>> = model.inputs.iter().map(named).collect();
-        let firsts = by_name.unwrap_or_else(|| first.inputs.iter().collect());
-        let inputs = model.inputs.iter().zip(firsts).map(input).collect();
-        *model = model.clone().with_inputs(inputs);
-    }
-    // Forms are compared by the same values, also where a file hides the table that an input looks up.
-    let mut inputs = model.inputs.clone();
-    for input in &mut inputs {
-        if let Some(first) = first.inputs.iter().find(|it| it.name == input.name && it.dtype == input.dtype) {
-            // One of them may have fewer rows.
-            input.below = input.below.zip(first.below).map(|(own, first)| own.min(first)).or(first.below);
-            input.constant = first.constant;
-        }
-    }
-    *model = model.clone().with_inputs(inputs);
-    model.judge = model.judge.or(first.judge);
-    model.tolerance = model.tolerance.or(&first.tolerance);
-    if model.family == model.name {
-        model.family.clone_from(&first.family);
-    }
-    if model.modality == "unknown" {
-        model.modality.clone_from(&first.modality);
-    }
-}
-
 /// The inputs of a TorchScript archive, which has their names and not their shapes.
 fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
     let input = |name: String| {
@@ -470,21 +425,6 @@ mod tests {
     }
 
     #[test]
-    fn another_form_has_the_sizes_and_the_judge_of_the_first() {
-        let spec = |text: &str| Model::of_tensors("net", vec![text.parse().unwrap()], Vec::new());
-        let mut first = spec("x:f32[batch,3,640,640]");
-        (first.judge, first.family, first.modality) = (Some(Judge::Segmentation), "unet".into(), "image".into());
-        let mut other =
-            Model { family: "net".into(), modality: "unknown".into(), ..spec("x:f32[batch,3,height,width]") };
-        inherit_inputs(&mut other, &first);
-        assert_eq!(other.inputs[0].to_string(), "x:f32[batch,3,640,640]");
-        assert_eq!((other.judge, other.family.as_str(), other.modality.as_str()), (first.judge, "unet", "image"));
-        let mut own = Model { judge: Some(Judge::Depth), family: "mine".into(), ..other };
-        inherit_inputs(&mut own, &first);
-        assert_eq!((own.judge, own.family.as_str()), (Some(Judge::Depth), "mine"));
-    }
-
-    #[test]
     fn an_input_that_is_said_whole_has_random_numbers_and_a_mask_stays_one() {
         let [state, mask] = ["state:f32[batch,8]=0", "mask:i64[batch,n]=1"].map(|text| text.parse().unwrap());
         let mut model = Model::of_tensors("net", vec![state, mask], Vec::new());
@@ -492,29 +432,5 @@ mod tests {
         apply_table(&mut model, &SuiteModel { inputs, ..SuiteModel::default() }).unwrap();
         let texts: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["state:f32[batch,8]", "mask:i64[batch,16]=1"]);
-    }
-
-    #[test]
-    fn another_form_keeps_the_types_and_sizes_that_its_own_file_says() {
-        let model = |inputs: &[&str]| {
-            let inputs = inputs.iter().map(|text| text.parse().unwrap()).collect();
-            Model::of_tensors("net", inputs, Vec::new())
-        };
-        let first = model(&["x:f32[batch,3,48,w]", "ids:i64[batch,n]<30522"]);
-        let inherited = |inputs: &[&str]| {
-            let mut other = model(inputs);
-            inherit_inputs(&mut other, &first);
-            other.inputs.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        let narrower = inherited(&["x:f16[batch,3,h,w]", "tokens:i32[1,n]"]);
-        assert_eq!(narrower, ["x:f16[batch,3,48,w]", "tokens:i32[1,n]<30522"]);
-        let unknown = inherited(&["x:f32[...]", "y:f32[...]"]);
-        assert_eq!(unknown, ["x:f32[batch,3,48,w]", "y:i64[batch,n]<30522"]);
-        assert_eq!(
-            inherited(&["ids:i64[batch,n]", "x:f16[batch,3,h,w]"]),
-            ["ids:i64[batch,n]<30522", "x:f16[batch,3,48,w]"]
-        );
-        let whole = ["x:f16[batch,3,8,8]", "ids:i64[batch,5]"];
-        assert_eq!(inherited(&whole), ["x:f16[batch,3,8,8]", "ids:i64[batch,5]<30522"]);
     }
 }

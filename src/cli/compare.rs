@@ -106,10 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let compared = &base.run_ids() | &candidate.run_ids();
     let earlier = EarlierRuns::read(&runs, &compared);
     // The self-test's model is another one, and its calls are short: it can only add to what is assumed.
-    let known = |host_id: &str| {
-        let (found, assumed) = (known_noise(&paths.selftest(), host_id), Noise::assumed());
-        if found.deviation > assumed.deviation { found } else { assumed }
-    };
+    let known = |host_id: &str| Noise::assumed().or_larger(known_noise(&paths.selftest(), host_id));
     let found = compare(&base, &candidate, &earlier, &known, options);
     let searches: Vec<&LoadRun> = loads.iter().filter(|load| load.results.iter().any(|row| row.is_of_search)).collect();
     // The newest first. Without a search, nobody needs them.

@@ -231,7 +231,7 @@ pub fn read_prices(path: &Path) -> Result<Prices> {
 pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
     let known = hosts.into_iter().map(|host_id| known_noise(&paths.selftest(), host_id));
-    known.fold(Noise::assumed(), |most, noise| if noise.deviation > most.deviation { noise } else { most })
+    known.fold(Noise::assumed(), Noise::or_larger)
 }
 
 /// What to recommend of each model of these records for the latency, in the order of the records.

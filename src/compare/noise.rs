@@ -70,6 +70,11 @@ impl Noise {
         Noise { deviation: ASSUMED_DEVIATION, freedom: None, runs: 0, source: Source::Assumed, usual_step: 0.0 }
     }
 
+    /// The one with the larger deviation; this one if they are equal.
+    pub fn or_larger(self, other: Self) -> Self {
+        if other.deviation > self.deviation { other } else { self }
+    }
+
     /// The noise that a self-test of so many processes has found.
     pub fn of_selftest(deviation: f64, processes: usize) -> Self {
         let freedom = Some(processes.saturating_sub(1).max(1) as f64);

@@ -180,7 +180,7 @@ impl Tolerance {
     }
 }
 
-/// Whether pictures are given in this type.
+/// Returns true if an input of this type can take pictures.
 fn is_of_pictures(dtype: ElementType) -> bool {
     matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16)
 }

@@ -70,7 +70,7 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
 /// # Errors
 /// As [`convert`], but for the data.
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
-    // What is refused before there are weights has no such form.
+    // A graph that is refused here, where its weights are not read, has no such form.
     rewrite(source, form, None).map_err(|why| CaseFailure::unsupported(format!("{why:#}")).into())
 }
 

@@ -18,7 +18,7 @@ pub struct Modules {
     pub nodes: Vec<Node>,
     /// By the names of nodes and of their outputs: one place in each part that has the name.
     places: HashMap<String, Vec<usize>>,
-    /// Where the nodes of each part begin.
+    /// The place of the first node of each part.
     parts: Vec<usize>,
 }
 
@@ -139,12 +139,12 @@ impl Modules {
         Some(found)
     }
 
-    /// Where the part after that of a place begins.
+    /// The place of the first node of the next part, after the part that this place is in.
     pub fn next_part(&self, place: usize) -> Option<usize> {
         self.parts.iter().copied().find(|begin| *begin > place)
     }
 
-    /// Where the part of a place begins.
+    /// The place of the first node of the part that this place is in.
     pub fn part_of(&self, place: usize) -> usize {
         self.parts.iter().copied().filter(|begin| *begin <= place).max().unwrap_or(0)
     }

@@ -84,7 +84,7 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
     })
 }
 
-/// Whether the profile has the case of several runs.
+/// Returns true if several runs in the profile have this case.
 fn is_twice(profile: &Profile, case: &CaseProfile) -> bool {
     profile.cases.iter().filter(|other| other.case_id == case.case_id).count() > 1
 }
