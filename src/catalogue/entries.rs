@@ -98,7 +98,12 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
             let name_of_folder = || usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
             // Beside the files of a graph, others may be forms of it.
             let is_own = |file: &PathBuf| file.with_extension("toml") == child.join(MODEL_TOML);
-            let is_one_model = || child.join("weights.toml").is_file() || files_below(&child).iter().all(is_own);
+            let is_form = |file: &PathBuf| {
+                file.parent() == Some(&child) && split_stem(&file_stem(file)).0 == file_stem(Path::new(MODEL_TOML))
+            };
+            let is_other_form = |file: &PathBuf| is_form(file) && !is_own(file);
+            let is_one_model =
+                || child.join("weights.toml").is_file() || !files_below(&child).iter().any(is_other_form);
             let found = if child.join(MODEL_TOML).is_file() && is_one_model() {
                 vec![(name_of_folder(), ORIGINAL.to_owned(), child.join(MODEL_TOML))]
             } else if child.is_dir() && !files_below(&child).is_empty() {

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::load::{NO_SEARCH, exit_code_of_comparison};
+use super::load::{NO_SEARCH, exit_code_of_comparison, say_lost_searches};
 use super::write_or_print;
 use crate::compare::{EarlierRuns, Noise, Options, Side, compare, lost_searches, rate_changes};
 use crate::definition::Case;
@@ -29,7 +29,7 @@ use crate::selftest::known_noise;
         run, on its machine and at its revision, are compared with the run.\n\n\
         Exit codes: 0 a slow-down beyond the tolerance is excluded for every case, 1 a regression (of time, memory, size, accuracy, status \
         or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, or every case is refused, 4 a case is open: cannot-say, or refused. \
-        Between load tests, a rate that is certainly lower is a regression, and a search that found a rate only in the base is open.\n\n\
+        Between load tests, a rate that is certainly lower is a regression, and a search that was broken off, and found a rate in the base, is open.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare main new --format junit --output compare.xml\n  \
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
         let sides = chosen([base, candidate], &arguments.options);
         let changes = rate_changes(&sides[0], &sides[1], arguments.options.tolerance);
-        if changes.is_empty() {
+        if changes.is_empty() && lost_searches(&sides[0], &sides[1]).is_empty() {
             eprintln!("inferbench: {NO_SEARCH}");
             return Ok(exit_codes::NOTHING_MEASURED);
         }
@@ -115,7 +115,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         false => runs.runs().iter().filter_map(|run| run.facts().ok()).collect(),
     };
     let sides = chosen([&base, &candidate].map(|side| loads_of(side, &searches, &facts)), options);
-    let found = found.with_rates(rate_changes(&sides[0], &sides[1], options.tolerance));
+    let is_open = say_lost_searches(&sides) && !options.undecided_is_allowed;
+    let found = found.with_rates(rate_changes(&sides[0], &sides[1], options.tolerance), is_open);
     let text = match arguments.format {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),

@@ -121,11 +121,7 @@ impl Ssh {
         if let Some(model) = of_file {
             bail!("{}: only models of the folder `models` are copied; put its file into models/exported", model.name);
         }
-        let is_elsewhere = |source: &Option<DataSource>| match source {
-            None | Some(DataSource::Synthetic) => false,
-            Some(DataSource::Recorded(path) | DataSource::Text(path)) => !path.starts_with("models"),
-            Some(DataSource::ImageFolder(settings)) => !settings.path.starts_with("models"),
-        };
+        let is_elsewhere = |source: &Option<DataSource>| !matches!(source, None | Some(DataSource::Synthetic));
         let mut models = planned.models.iter();
         if is_elsewhere(&planned.data_source)
             || models.any(|model| model.weights.is_some() || is_elsewhere(&model.data_source))

@@ -33,7 +33,7 @@ const LENGTH: &str =
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
         Exit codes: 1 a bound is not kept, requests had no answer, outputs are wrong, or the highest rate is certainly lower than that of the base, \
-        3 nothing could be put under load, 4 the load generator fell behind schedule, or a search found a rate only in the base, \
+        3 nothing could be put under load, 4 the load generator fell behind schedule, or broke off a search that found a rate in the base, \
         5 a case failed.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
@@ -189,7 +189,7 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
             let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
             let sides = [rows(base), rows(new)];
             let found = rate_changes(&sides[0], &sides[1], arguments.tolerance);
-            if found.is_empty() {
+            if found.is_empty() && lost_searches(&sides[0], &sides[1]).is_empty() {
                 eprintln!("inferbench: {NO_SEARCH}");
                 return Ok(exit_codes::NOTHING_MEASURED);
             }
@@ -204,20 +204,25 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
 /// Why two load tests are not compared.
 pub(super) const NO_SEARCH: &str = "the two load tests have no search of a case in common that found a rate on both sides; only the rates of searches are compared";
 
-/// Says which searches of the base the other side lacks, and what two load tests end with.
+/// Says which searches of the base the other side has broken off, and what two load tests end with.
 pub(super) fn exit_code_of_comparison(sides: &[Vec<LoadResult>; 2], found: &[RateChange]) -> u8 {
+    let has_lost = say_lost_searches(sides);
+    match () {
+        () if found.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
+        () if has_lost => exit_codes::UNSTABLE,
+        () => exit_codes::OK,
+    }
+}
+
+/// Returns true if there are some.
+pub(super) fn say_lost_searches(sides: &[Vec<LoadResult>; 2]) -> bool {
     let lost = lost_searches(&sides[0], &sides[1]);
-    for row in &lost {
-        let LoadResult { case_id, instances, threads, .. } = row;
+    for LoadResult { case_id, instances, threads, .. } in &lost {
         eprintln!(
             "inferbench: {case_id} on {instances} × {threads} threads is open: only the base's search found a rate"
         );
     }
-    match () {
-        () if found.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
-        () if !lost.is_empty() => exit_codes::UNSTABLE,
-        () => exit_codes::OK,
-    }
+    !lost.is_empty()
 }
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {

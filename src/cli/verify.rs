@@ -21,7 +21,7 @@ pub struct Arguments {
     #[command(flatten)]
     selection: Selection,
     /// Do not end with 5 if cases failed or took too long
-    #[arg(long)]
+    #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::BoolishValueParser::new())]
     allow_failed: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,

@@ -381,4 +381,46 @@ mod tests {
         let of_samples = |source: Option<&str>| Record { data_source: source.map(str::to_owned), ..empty_record() };
         assert_eq!(found(of_samples(Some("said")), of_samples(None)), [("evaluated", Effect::Notice)]);
     }
+
+    #[test]
+    fn a_better_metric_is_an_improvement_and_what_is_not_certain_is_no_change() {
+        let record = |run: &str| Record { run_id: run.into(), ..empty_record() };
+        let (base, candidate) = (record("a"), record("b"));
+        let metric = |run_id: &str, name: &str, value, half: f64| Metric {
+            run_id: run_id.into(),
+            case_id: base.case_id.clone(),
+            metric: name.into(),
+            value,
+            lower: Some(0.5 - half),
+            upper: Some(0.5 + half),
+            better: Some(Better::Higher),
+            ..Metric::default()
+        };
+        let effects = |before: Metric, after: &[Metric]| {
+            let found = metric_changes([&[&base], &[&candidate]], [&[before], after]);
+            found.into_iter().map(|change| change.effect).collect::<Vec<_>>()
+        };
+        let own = |half| metric("a", "mine", 0.5, half);
+        assert_eq!(effects(own(0.1), &[metric("b", "mine", 0.7, 0.1)]), [Effect::Improvement]);
+        assert_eq!(effects(own(0.0), &[metric("b", "mine", 0.3, 0.1)]), []);
+        let change = || metric("a", "mine_change", 0.5, 0.1);
+        assert_eq!(effects(change(), &[metric("b", "mine_change", 0.3, 0.1)]), []);
+        let compared = Metric { compared_with: Some("x".into()), ..own(0.1) };
+        for lost in [change(), compared, Metric { better: None, ..own(0.1) }] {
+            assert_eq!(effects(lost, &[]), []);
+        }
+    }
+
+    #[test]
+    fn exactly_what_is_allowed_is_a_notice_and_a_failure_is_told_once() {
+        let with = |accuracy| Record { accuracy: Some(accuracy), ..empty_record() };
+        for (before, after) in [(0.9, 0.895), (0.895, 0.9)] {
+            assert_eq!(found(with(before), with(after)), [("accuracy", Effect::Notice)]);
+        }
+        let verified = Record { verified: Some(true), ..with_status(Status::Ok) };
+        assert_eq!(found(verified, with_status(Status::Failed)), [("status", Effect::Regression)]);
+        for (after, effect) in [(Status::Ok, Effect::Improvement), (Status::WrongOutput, Effect::Regression)] {
+            assert_eq!(found(with_status(Status::Unavailable), with_status(after)), [("status", effect)]);
+        }
+    }
 }

@@ -151,7 +151,7 @@ impl PairedChange {
     pub fn generations_needed(&self, tolerance: f64) -> Option<f64> {
         /// The change is no better known than its interval.
         const SAFETY: f64 = 1.5;
-        if self.verdict != Verdict::CannotSay || self.is_null_changed || self.is_mean_apart || self.is_within_layout {
+        if self.verdict != Verdict::CannotSay || self.is_null_changed || self.is_mean_apart {
             return None;
         }
         let RatioInterval { ratio, lower, upper, .. } = self.change.interval;
@@ -377,5 +377,26 @@ mod tests {
         generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.003);
         let decided = decide(&generations, TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::Slower, false));
+    }
+
+    #[test]
+    fn a_null_control_that_is_faster_leaves_nothing_to_say_either() {
+        let mut generations = flat(&[0.2; 12]);
+        generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = -0.05);
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
+        assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::CannotSay, true));
+    }
+
+    #[test]
+    fn a_change_is_settled_at_the_strictest_step_and_only_scatter_needs_more_generations() {
+        let slower = decide(&flat(&[0.05; 12]), TOLERANCE, true).unwrap();
+        let change = PairedChange { change: RatioEstimate { p_value: 0.004, ..slower.change }, ..slower };
+        assert_eq!([1, 2, 3].map(|comparisons| change.is_settled(comparisons)), [true, true, false]);
+        let scattered: Vec<f64> = (-6..6).map(|n| 0.012 * (f64::from(n) + 0.5)).collect();
+        let open = decide(&flat(&scattered), TOLERANCE, true).unwrap();
+        assert!(open.generations_needed(TOLERANCE).is_some());
+        let null = PairedChange { is_null_changed: true, ..open.clone() };
+        let mean = PairedChange { is_mean_apart: true, ..open };
+        assert_eq!([null, mean].map(|it| it.generations_needed(TOLERANCE)), [None, None]);
     }
 }

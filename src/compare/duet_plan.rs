@@ -404,4 +404,19 @@ mod tests {
         assert_eq!(length.to_string().parse(), Ok(length));
         assert!("1000".parse::<SliceLength>().is_err() && "1 2 x".parse::<SliceLength>().is_err());
     }
+
+    #[test]
+    fn a_pilot_of_two_slices_tells_both_components_and_short_duels_have_fewer_slices() {
+        let row = |ratio: f64| vec![0.0, ratio, ratio];
+        let generation = |middle: f64| Generation { rows: vec![row(middle + 0.01), row(middle - 0.01)] };
+        let found = Components::of(&[generation(0.1), generation(-0.1)]).unwrap();
+        let within = 1.4826 * 0.01 * 2.0_f64.sqrt();
+        assert_near(found.within, within);
+        assert_near(found.between, (0.02 - within.powi(2) / 2.0).sqrt());
+        let plan = |between, seconds| {
+            let plan = Components { within: 0.01, between }.plan(Costs { start: 0.5, row: 0.06 }, seconds, SLICE, true);
+            (plan.slices, plan.generations)
+        };
+        assert_eq!([plan(0.003, 10.0), plan(0.03, 60.0)], [(5, 12), (3, 88)]);
+    }
 }

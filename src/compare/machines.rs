@@ -237,4 +237,12 @@ mod tests {
         assert!((spread(all.iter()).unwrap() - 1.5).abs() < 1e-12);
         assert_eq!(spread(all[..1].iter()), None);
     }
+
+    #[test]
+    fn one_machine_among_many_has_to_differ_more_surely_than_one_of_two() {
+        let of = |number: usize, ms: f64| machine(&number.to_string(), "k", [ms; 2], Noise::assumed());
+        assert_eq!(named(&[of(0, 1.0), of(1, 1.15)]), ["1 slower"]);
+        let many: Vec<Tested> = (0..11).map(|number| of(number, if number == 0 { 1.15 } else { 1.0 })).collect();
+        assert!(named(&many).is_empty());
+    }
 }

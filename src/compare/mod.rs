@@ -234,11 +234,12 @@ impl SideSummary {
 }
 
 impl Comparison {
-    /// The same with the rates of load tests: a lower one is a regression.
+    /// The same with the rates of load tests: a lower one is a regression. `is_open` says whether a search was broken off.
     #[must_use]
-    pub fn with_rates(self, rates: Vec<RateChange>) -> Self {
+    pub fn with_rates(self, rates: Vec<RateChange>, is_open: bool) -> Self {
         let conclusion = match self.conclusion {
             _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
+            Conclusion::Well | Conclusion::NothingToCompare if is_open => Conclusion::CannotSay,
             Conclusion::NothingToCompare if !rates.is_empty() && self.is_left_out => Conclusion::CannotSay,
             Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
             known => known,
@@ -344,6 +345,8 @@ pub fn compare(
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
             // A case that fails in one way or in another has nothing to compare.
             has_pair |= changes.iter().any(|change| change.effect != Effect::Notice);
+            // Its times are not compared: no slow-down is excluded.
+            has_unread |= worst_status(&pair.candidate) == Status::Suspicious && worst_status(&pair.base).is_measured();
             cases.push(ComparedCase { allowed_differences, ..case(changes) });
             continue;
         }
@@ -363,6 +366,7 @@ pub fn compare(
         if latency.is_none() {
             notes.push(format!("{id}: not compared: a measurement has no time"));
             has_unread = true;
+            unread.push(id.clone());
         }
         has_pair |= latency.is_some() || !changes.is_empty();
         let records = [&pair.base, &pair.candidate].map(|side| side.iter().copied().cloned().collect());
@@ -386,13 +390,8 @@ pub fn compare(
             latency.is_small_change = finding.is_small_change && !is_by_load && !is_open;
         }
     }
-    if !of_mean.is_empty() {
-        let cases = of_mean.join(", ");
-        notes.push(format!("{BY_MEAN}, so that there is no verdict: {cases}"));
-    }
-    if !disturbed.is_empty() {
-        let cases = disturbed.join(", ");
-        notes.push(format!("{BY_LOAD}, so that there is no verdict: {cases}"));
+    for (why, cases) in [(BY_MEAN, of_mean), (BY_LOAD, disturbed)].into_iter().filter(|(_, cases)| !cases.is_empty()) {
+        notes.push(format!("{why}, so that there is no verdict: {}", cases.join(", ")));
     }
     let is_left_out = has_unread || !refused.is_empty();
     let conclusion = conclude(&cases, has_pair, is_left_out, options.undecided_is_allowed);

@@ -337,4 +337,15 @@ mod tests {
         assert!(noisy.deviation > 0.29 && noisy.source == Source::Selftest && noisy.freedom == Some(2.0));
         assert_eq!(Noise::of_groups(&[vec![0.0; 4]], assumed).source, Source::Runs);
     }
+
+    #[test]
+    fn the_larger_noise_counts_and_a_build_with_one_run_says_nothing() {
+        let (assumed, quiet, noisy) = (Noise::assumed(), Noise::of_selftest(0.01, 8), Noise::of_selftest(0.1, 8));
+        assert_eq!([assumed.or_larger(quiet), assumed.or_larger(noisy)], [assumed, noisy]);
+        let group = vec![0.03, -0.03, 0.03, -0.03];
+        let alone = Noise::of_groups(std::slice::from_ref(&group), assumed);
+        assert_eq!(Noise::of_groups(&[vec![vec![0.0]; 10], vec![group]].concat(), assumed), alone);
+        let drawn = winsorised(&[vec![-0.02, -0.01, 0.0, 0.0, 0.01, 0.02, 1.0]]);
+        assert!((drawn[0][6] - REACH * DEVIATION_OVER_MAD * 0.01).abs() < 1e-9, "{drawn:?}");
+    }
 }

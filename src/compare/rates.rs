@@ -373,4 +373,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_late_trial_that_was_refused_says_nothing_and_both_searches_count() {
+        let base = side(0, &[100.0]);
+        let late = LoadResult { verdict: Some(Verdict::Invalid), ..search("2", None) };
+        assert_eq!(rate_changes(&base, std::slice::from_ref(&late), 0.05), []);
+        assert_eq!(lost_searches(&base, &[late]), [&base[0]]);
+        let twice = [0, 1].map(|number| LoadResult { search: number, ..search("2", Some(50.0)) });
+        assert_eq!(rate_changes(&base, &twice, 0.05)[0].new_rate.map(f64::round), Some(50.0));
+    }
 }

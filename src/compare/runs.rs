@@ -261,4 +261,14 @@ mod tests {
         record.autocorrelation = Some(0.6);
         assert!((Within::of_record(&record).unwrap().log_error - 0.02).abs() < 1e-4);
     }
+
+    #[test]
+    fn several_runs_a_side_narrow_unequal_noise_and_the_usual_step() {
+        let (base, candidate) = (runs(&[0.0; 2], noise(0.02, 1e9)), runs(&[0.0; 4], noise(0.04, 1e9)));
+        let error = (0.0004_f64 / 2.0 + 0.0016 / 4.0).sqrt();
+        assert_near(estimate(&base, &candidate, 0.95).interval.upper.ln(), 1.959_96 * error);
+        let stepping = Noise { usual_step: 0.2, ..noise(0.001, 9.0) };
+        let found = floor(&runs(&[0.0; 2], stepping), &runs(&[0.0; 4], stepping), 0.99);
+        assert_near(found, (0.2 * 0.375_f64.sqrt()).exp() - 1.0);
+    }
 }

@@ -208,7 +208,9 @@ fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Boundary, TimedOn};
+    use crate::compare::tests::simulation::empty_record;
+    use crate::compare::{Conclusion, EarlierRuns, Noise, Options, Value, compare};
+    use crate::definition::{Boundary, Status, TimedOn};
     use crate::run_data::ManifestCase;
 
     #[test]
@@ -234,5 +236,54 @@ mod tests {
         let side = Side { manifests: vec![Manifest { cases, ..Manifest::default() }], ..Side::default() };
         let asked = [compute, end_to_end, on_samples].map(|case| side.was_asked_for(&case, "quick"));
         assert_eq!(asked, [true, false, false]);
+    }
+
+    #[test]
+    fn what_a_run_did_not_reach_is_open_and_what_nobody_asked_for_is_not() {
+        let record = |run_id: &str, backend: &str, status| Record {
+            run_id: run_id.into(),
+            backend: backend.into(),
+            status,
+            latency_p50_ms: (status == Status::Ok).then_some(1.0),
+            ..empty_record()
+        };
+        let base = Side::of_records("a", vec![record("1", "ort", Status::Timeout), record("1", "other", Status::Ok)]);
+        let found = |is_interrupted, missing_is_allowed| {
+            let cases = vec![ManifestCase::new(Case::new("m", "ort", 1), "onnx")];
+            let manifests = vec![Manifest { is_interrupted, cases, ..Manifest::default() }];
+            let candidate = Side { manifests, ..Side::of_records("b", vec![record("2", "ort", Status::Ok)]) };
+            let options = Options { missing_is_allowed, ..Options::default() };
+            let earlier = EarlierRuns::of(std::iter::empty());
+            let found = compare(&base, &candidate, &earlier, &|_| Noise::assumed(), &options);
+            (found.conclusion, found.cases[1].changes[0].candidate.clone())
+        };
+        let text = |text: &str| Value::Text(text.into());
+        let interrupted = text("not measured before the run was interrupted");
+        assert_eq!(found(true, false), (Conclusion::CannotSay, interrupted));
+        assert_eq!(found(true, true).0, Conclusion::Well);
+        assert_eq!(found(false, false), (Conclusion::Well, text("not asked for")));
+    }
+
+    #[test]
+    fn what_a_machine_was_set_to_otherwise_is_said() {
+        let side = |machine| Side { manifests: vec![Manifest { machine, ..Manifest::default() }], ..Side::default() };
+        let set = |governor: &str, turbo, logical_processors, variables: &[&str]| Machine {
+            governor: Some(governor.into()),
+            turbo: Some(turbo),
+            logical_processors,
+            variables: Some(variables.iter().map(|it| (*it).to_owned()).collect()),
+            ..Machine::default()
+        };
+        let said = |other| other_settings(&side(set("performance", true, 8, &[])), &side(other));
+        let slow = Machine { container_processors: Some(2.0), ..set("powersave", false, 4, &["A=1"]) };
+        let parts = [
+            "governor was not the same: performance and powersave",
+            "turbo was not the same: on and off",
+            "number of processors was not the same: 8 and 4",
+            "limit of processors was not the same: none and 2",
+            "variables was not the same: none and A=1",
+        ];
+        assert_eq!(said(slow), parts.map(|part| format!("the machine's {part}")));
+        assert!(said(set("performance", true, 8, &[])).is_empty() && said(Machine::default()).is_empty());
     }
 }

@@ -156,11 +156,7 @@ fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Find
     Finding {
         verdict,
         is_small_change: is_sure && !verdict.is_change(),
-        is_within_layout: is_above_noise
-            && excludes(0.0)
-            && is_beyond(limits.tolerance)
-            && !is_beyond(limits.layout)
-            && !is_sure,
+        is_within_layout: is_above_noise && excludes(0.0) && is_beyond(limits.tolerance) && !is_beyond(limits.layout),
     }
 }
 

@@ -30,19 +30,20 @@ impl Spread {
         let chosen = || measured().filter(|case| options.may_choose(case.newest));
         let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
         // One process of a run measures energy: how far the times of all of them differ says nothing of it.
-        let is_of_processes = goal_of_times(options) != Goal::Energy;
+        let goal = goal_of_times(options);
+        let is_of_processes = goal != Goal::Energy;
         let noise_of = |groups: &[Vec<f64>], records: Vec<&Record>| {
             let of_processes = Noise::of_processes(records).filter(|_| is_of_processes);
             Noise::of_groups(groups, of_processes.unwrap_or(options.noise))
         };
-        let noise = noise_of(&groups, chosen().flat_map(|case| case.timed()).collect());
-        let runs = chosen().map(|case| case.timed().len()).min().unwrap_or(1);
+        let noise = noise_of(&groups, chosen().flat_map(|case| case.counted(goal)).collect());
+        let runs = chosen().map(|case| case.counted(goal).len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
         // A case's own runs say more of it than those of other backends, and few of them can only add to what is known.
         let of_case = |case: &Repeated<'_>| {
-            let (timed, own) = (case.timed(), times(case, options));
+            let (timed, own) = (case.counted(goal), times(case, options));
             let noise = noise_of(std::slice::from_ref(&own), timed.clone());
-            let is_by_load = options.gain(goal_of_times(options), &case.pooled(None)) > 1.0;
+            let is_by_load = options.gain(goal, &case.pooled(None)) > 1.0;
             let noise = if is_by_load { with_load_test(noise, own.len()) } else { noise };
             CaseRuns::new(&timed, own, noise)
         };
@@ -81,7 +82,7 @@ fn with_load_test(noise: Noise, runs: usize) -> Noise {
 fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
     let goal = goal_of_times(options);
     let gain = options.gain(goal, &case.pooled(None)).ln();
-    let times = logarithms(&case.timed(), |record| goal.quantity(record, &options.prices));
+    let times = logarithms(&case.counted(goal), |record| goal.quantity(record, &options.prices));
     times.into_iter().map(|time| time - gain).collect()
 }
 

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::drift::retain_usual;
-use super::{Options, own_memory};
+use super::{Goal, Options, own_memory};
 use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
@@ -103,18 +103,20 @@ impl<'a> Repeated<'a> {
         };
         if self.like.len() > 1 {
             let timed = self.timed();
-            let mean = |column: fn(&Record) -> Option<f64>| {
-                let logarithms = logarithms(&timed, column);
+            let mean_of = |rows: &[&Record], column: fn(&Record) -> Option<f64>| {
+                let logarithms = logarithms(rows, column);
                 (!logarithms.is_empty()).then(|| geometric_mean(&logarithms))
             };
+            let mean = |column| mean_of(&timed, column);
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
             record.latency_p99_ms = mean(|record| record.latency_p99_ms);
-            // The runs that have no bound are those whose calls scatter most.
-            let is_bounded = timed.iter().all(|record| record.latency_p99_upper_ms.is_some());
-            record.latency_p99_upper_ms = mean(|record| record.latency_p99_upper_ms).filter(|_| is_bounded);
+            // Of a run without a bound, it is known that it is not below its p99.
+            let is_bounded = timed.iter().any(|record| record.latency_p99_upper_ms.is_some());
+            let bound = mean(|record| record.latency_p99_upper_ms.or(record.latency_p99_ms));
+            record.latency_p99_upper_ms = bound.filter(|_| is_bounded);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
-            record.energy_j_per_sample = mean(|record| record.energy_j_per_sample);
+            record.energy_j_per_sample = mean_of(&self.like, |record| record.energy_j_per_sample);
             // A peak is reached by one of them, and counts if the process was its own.
             let own = self.like.iter().filter(|other| own_memory(other).is_some()).copied();
             if let Some(most) = own.max_by(|one, other| one.memory_mb.partial_cmp(&other.memory_mb).unwrap_or(Equal)) {
@@ -129,6 +131,11 @@ impl<'a> Repeated<'a> {
         let several: Vec<&Record> =
             self.like.iter().copied().filter(|it| it.latency_p50_interval_lower_ms.is_some()).collect();
         if several.is_empty() { self.like.clone() } else { several }
+    }
+
+    /// The measurements that count for a goal: each run measures the energy once, whatever the number of its processes.
+    pub fn counted(&self, goal: Goal) -> Vec<&'a Record> {
+        if goal == Goal::Energy { self.like.clone() } else { self.timed() }
     }
 
     pub fn run_ids(&self) -> Vec<String> {

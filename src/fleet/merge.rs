@@ -67,7 +67,7 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
         first.check_same(other)?;
     }
     let shard = first.shard.clone();
-    let superseded = take_superseded(&mut sources);
+    let superseded = take_superseded(&mut sources)?;
     let mut taken: IndexMap<(String, String), (usize, Record)> = IndexMap::new();
     for (place, source) in sources.iter().enumerate() {
         for record in source.run.records()? {
@@ -98,16 +98,24 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
     Ok(Merged { superseded, ..Merged::of(sources, taken.into_values().collect(), &shard)? })
 }
 
-/// Takes out the runs of a part that were made before all of it was measured again: they are of an earlier measurement. `sources` has
-/// those of one part in their order in time.
-fn take_superseded(sources: &mut Vec<Source>) -> Parts {
+/// Takes out the runs of a part that were made before all of it was measured again: they are of an earlier measurement. A later run in
+/// which something failed that was measured before replaces nothing. `sources` has those of one part in their order in time.
+fn take_superseded(sources: &mut Vec<Source>) -> Result<Parts> {
+    let right = |source: &Source| -> Result<BTreeSet<String>> {
+        let rows = source.run.records()?.into_iter().filter(|record| record.status == Status::Ok);
+        Ok(rows.map(|record| record.case_id).collect())
+    };
+    let right = sources.iter().map(right).collect::<Result<Vec<_>>>()?;
     let is_again = |place: usize| {
         let index = sources[place].shard.index;
-        sources[place + 1..].iter().any(|later| later.shard.index == index && later.is_of_whole_part())
+        let replaces = |(later, source): (usize, &Source)| {
+            source.shard.index == index && source.is_of_whole_part() && right[place].is_subset(&right[later])
+        };
+        sources.iter().enumerate().skip(place + 1).any(replaces)
     };
     let mut again = (0..sources.len()).map(is_again).collect::<Vec<bool>>().into_iter();
     let earlier = sources.extract_if(.., |_| again.next() == Some(true));
-    earlier.map(|Source { manifest, .. }| (manifest.run_id, manifest.machine.host_id)).collect()
+    Ok(earlier.map(|Source { manifest, .. }| (manifest.run_id, manifest.machine.host_id)).collect())
 }
 
 impl Source {

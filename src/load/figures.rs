@@ -23,7 +23,10 @@ pub fn figures(
 ) -> Option<(LoadResult, Vec<LoadWindow>)> {
     let served = &trial.served;
     let first_begin = served.iter().map(|request| request.scheduled_ns).min()?;
-    let last_end = served.iter().filter(|request| request.is_answered()).map(|request| request.ended_ns).max()?;
+    served.iter().find(|request| request.is_answered())?;
+    // What the server was busy with or refused counts, and what still waited for a session does not.
+    let was_begun = |it: &&Served| it.is_answered() || !it.is_open && it.started_ns < it.ended_ns;
+    let last_end = served.iter().filter(was_begun).map(|request| request.ended_ns).max()?;
     let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
     let (queries, p) = (served.len(), terms.percentile);
     let answered: Vec<&Served> = served.iter().filter(|request| request.is_answered()).collect();
@@ -450,7 +453,7 @@ mod tests {
         let trial = Trial { served: [vec![request; 4], vec![without]].concat(), ..Trial::default() };
         let terms = LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) };
         let result = judged(&trial, &terms, 1);
-        assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 1.0, 1));
+        assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
         assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no answer"));
     }
 }

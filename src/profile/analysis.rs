@@ -108,22 +108,28 @@ fn with_modules(
     }
 }
 
-/// The nodes that operators compute, which are in the order of a call: its parts run one after the other, and a name that comes again is
-/// of the next one.
+/// The nodes that operators compute, which are in the order of a call: its parts run one after the other, and a name that comes again, far
+/// before the furthest node so far, is of the next one. Several operators in a row may compute one node.
 fn nodes_of(operators: &[OperatorTimes], modules: &Modules) -> Vec<Option<usize>> {
-    let (mut from, mut seen) = (0, HashSet::new());
+    let (mut from, mut furthest, mut seen) = (0, 0_usize, HashSet::new());
     let mut nodes = Vec::with_capacity(operators.len());
     for OperatorTimes { typical, .. } in operators {
         let OperatorCall { node: name, operator: kind, .. } = typical;
         let has_name = |next: &usize| modules.find(name, kind, *next).is_some_and(|place| place >= *next);
-        if let Some(next) = modules.next_part(from).filter(|next| seen.contains(&(name, kind)) && has_name(next)) {
-            (from, seen) = (next, HashSet::new());
+        let goes_back = || {
+            let place = modules.find(name, kind, from);
+            place.is_some_and(|place| 2 * place.saturating_sub(from) < furthest.saturating_sub(from))
+        };
+        let is_repeated = seen.contains(&(name, kind)) && goes_back();
+        if let Some(next) = modules.next_part(from).filter(|next| is_repeated && has_name(next)) {
+            (from, furthest, seen) = (next, next, HashSet::new());
         }
         let found = node_of(typical, modules, from);
         if let Some(begin) = found.map(|place| modules.part_of(place)).filter(|begin| *begin > from) {
-            (from, seen) = (begin, HashSet::new());
+            (from, furthest, seen) = (begin, begin, HashSet::new());
         }
-        if found.is_some() {
+        if let Some(place) = found {
+            furthest = furthest.max(place);
             seen.insert((name, kind));
         }
         nodes.push(found);

@@ -300,7 +300,11 @@ impl Suite {
     /// A file of a flag cannot be a model, or the numbers are out of their ranges.
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite> {
         if !selection.path.is_empty() || !selection.files.is_empty() {
-            self.models = [models_of_files(&selection.path)?, models_of_paths(&selection.files)?].concat();
+            // A folder has models of its own, and no variants of another file.
+            let (folders, files): (Vec<_>, Vec<_>) =
+                selection.path.iter().cloned().partition(|word| path_of(word).is_dir());
+            let alone = [folders, selection.files.clone()].concat();
+            self.models = [models_of_files(&files)?, models_of_paths(&alone)?].concat();
             say_hashed_names(&self.models);
             self.include_found = false;
         }

@@ -57,6 +57,12 @@ impl Devices {
                 }
                 Err(error) => eprintln!("inferbench: the devices are not known, and are looked for again: {error:#}"),
             }
+            // Jobs need not wait: a case on a device that is not there says so.
+            self.0.send_if_modified(|known| {
+                let is_first = known.is_none();
+                known.get_or_insert_default();
+                is_first
+            });
             sleep(ASK_AGAIN_AFTER).await;
         }
     }

@@ -127,8 +127,12 @@ impl Models {
     /// # Errors
     /// A file of the model is a link that leads out of the folder of models.
     fn check_place(&self, entry: &Entry) -> Result<(), Failure> {
-        let folder = self.folder.canonicalize().map_err(anyhow::Error::from)?;
-        let is_outside = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !file.starts_with(&folder));
+        // Outside of a checkout, users' own models are not among the program's.
+        let elsewhere = self.folders.iter().filter(|folder| !folder.starts_with(&self.folder));
+        let allowed = elsewhere.chain([&self.folder]).filter_map(|folder| folder.canonicalize().ok());
+        let allowed: Vec<PathBuf> = allowed.collect();
+        let is_inside = |file: PathBuf| allowed.iter().any(|folder| file.starts_with(folder));
+        let is_outside = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !is_inside(file));
         match files(entry).any(is_outside) {
             true => Err(Failure::not_found(format!(
                 "{}: its file is a link that leads out of the folder of models",

@@ -86,7 +86,10 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     for (number, group) in groups.iter().enumerate() {
         let first = group[0];
         let is_first = !groups[..number].iter().any(|other| is_like(other[0], first));
-        let is_meant = |it: &&Example| is_like(it, first) && lessons.peaks.contains_key(&it.site);
+        // Nothing is predicted for other devices of a machine that has no measurement.
+        let is_meant = |it: &&Example| {
+            is_like(it, first) && lessons.peaks.contains_key(&it.site) && it.subject.runtime.device == "cpu"
+        };
         let rows: Vec<&Example> = lessons.examples.iter().filter(is_meant).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
             let [misses, of_sizes] = [LeftOut::Machine, LeftOut::Sizes].map(|it| by_phase(&rows, lessons, it));
@@ -238,5 +241,27 @@ mod tests {
         let of_sizes = of([&families[..], &[miss("z", "e", 9.0, 1.0)]].concat());
         let coverage = |of_sizes: &ByPhase| errors_of(LeftOut::Machine, &misses, of_sizes).coverage;
         assert_eq!([coverage(&ByPhase::new()), coverage(&of_sizes)], [1.0, 0.8]);
+    }
+
+    #[test]
+    fn the_figures_of_errors_are_those_of_rows_that_were_not_seen() {
+        let mut rows = ["a", "b", "c", "d", "e"].map(|family| miss(family, "h", 0.1, 0.0)).to_vec();
+        rows.push(miss("f", "h", 0.5, 0.0));
+        let found = errors_of(LeftOut::Family, &ByPhase::from([(Phase::Forward, rows)]), &ByPhase::new());
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+        near(found.coverage, 5.0 / 6.0);
+        near(found.within_quarter, 5.0 / 6.0);
+        near(found.worst_factor, 0.5_f64.exp());
+        near(found.median_error, 1.0 - (-0.1_f64).exp());
+        near(found.mean_error, (5.0 * (1.0 - (-0.1_f64).exp()) + 1.0 - (-0.5_f64).exp()) / 6.0);
+    }
+
+    #[test]
+    fn intervals_grow_as_larger_rows_show_and_no_row_counts_twice() {
+        let misses = [("a", 0.1, 0.0), ("b", 0.1, 0.0), ("c", 0.1, 0.0), ("d", 0.9, 2.0)];
+        let misses = misses.map(|(unit, logarithm, beyond)| miss(unit, "h", logarithm, beyond));
+        let of_sizes = ["a", "b", "c", "d"].map(|unit| miss(unit, "h", 1.7, 2.0));
+        let widths = Widths::of(&misses, &of_sizes).unwrap();
+        assert!((widths.half(0.0) - 0.1).abs() < 1e-9 && (widths.half(2.0) - 0.9).abs() < 1e-9, "{widths:?}");
     }
 }

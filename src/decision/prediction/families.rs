@@ -26,7 +26,7 @@ pub fn join_near_copies(examples: &mut [Example]) {
     }
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for (place, one) in networks.iter().enumerate() {
-        for other in networks[..place].iter().filter(|other| other.family != one.family && is_near_copy(one, other)) {
+        for other in networks[..place].iter().filter(|other| is_near_copy(one, other)) {
             let [own, others] = [one, *other].map(|it| name_of(&names, &it.family));
             if own != others {
                 names.insert(own.clone().max(others.clone()), own.min(others));

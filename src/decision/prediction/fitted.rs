@@ -217,8 +217,6 @@ pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
     let of_any_batch = |it: &Subject| it.work.clone().of_any_batch();
     other.subject.batch_size != subject.batch_size
         && other.site == *site
-        && other.subject.runtime == subject.runtime
-        && other.subject.work.model_sha256 == subject.work.model_sha256
         && of_any_batch(&other.subject).is_surely_same(&of_any_batch(subject))
 }
 

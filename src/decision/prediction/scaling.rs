@@ -47,5 +47,6 @@ mod tests {
             "{growing}"
         );
         assert_eq!(in_words(&[(1, 1.0)]), None);
+        assert!(in_words(&[(2, 3.0), (8, 12.0)]).unwrap().ends_with("2.00 times as long on average"));
     }
 }

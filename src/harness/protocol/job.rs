@@ -23,8 +23,10 @@ pub enum Purpose {
     MeasureUnverified,
     /// Measure once more what another process has verified and measured.
     MeasureAgain,
-    /// Compare the outputs only.
+    /// Compare the outputs only, in other batches, too.
     Verify,
+    /// Compare the outputs as a measurement does.
+    Confirm,
     /// Note memory and energy over some calls, and the answers to the model's samples: watching would disturb the measurement.
     Observe,
     /// Load and make the first call, in a fresh process for each time.
@@ -46,7 +48,12 @@ impl Purpose {
     pub fn is_first_process(self) -> bool {
         matches!(
             self,
-            Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify | Purpose::Profile | Purpose::Serve
+            Purpose::Measure
+                | Purpose::MeasureUnverified
+                | Purpose::Verify
+                | Purpose::Confirm
+                | Purpose::Profile
+                | Purpose::Serve
         )
     }
 }

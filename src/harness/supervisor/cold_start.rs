@@ -56,7 +56,7 @@ impl Supervisor {
 
     /// Whether the case runs as it is asked for, seen in a process of its own: a cold start looks at times alone.
     fn is_right(&self, item: &WorkItem) -> Result<bool> {
-        let job = Job { purpose: Purpose::Verify, ..self.job.clone() };
+        let job = Job { purpose: Purpose::Confirm, ..self.job.clone() };
         let is_open = |outcomes: &Outcomes, id: &str| !outcomes.finished.contains_key(id);
         self.work_through(std::slice::from_ref(item), &job, "verify", is_open, |item, ended| {
             let failure = ended.failure();

@@ -124,7 +124,7 @@ impl Supervisor {
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(STARTED_FOR, path).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
         // Only Criterion has something to say there; libraries of devices print to it too.
-        if self.is_silent || matches!(job.purpose, Purpose::Verify | Purpose::Serve) {
+        if self.is_silent || matches!(job.purpose, Purpose::Verify | Purpose::Confirm | Purpose::Serve) {
             command.stdout(Stdio::null());
         } else {
             command.stdout(Stdio::piped());

@@ -115,6 +115,7 @@ pub fn add(
 /// Which numbers the masks of all samples have.
 #[derive(Default)]
 pub struct MaskLabels {
+    has_one: bool,
     has_class: bool,
     has_ignored: bool,
 }
@@ -122,16 +123,22 @@ pub struct MaskLabels {
 impl MaskLabels {
     pub fn add(&mut self, batch: &[Sample]) {
         for label in batch.iter().filter_map(map_of).map(HostTensor::to_f64) {
+            self.has_one |= label.contains(&1.0);
             self.has_class |= label.iter().any(|&class| class > 0.0 && class != 255.0);
             self.has_ignored |= label.contains(&255.0);
         }
     }
 
     /// # Errors
-    /// The masks have 255 and no other class than 0: many files have 255 for the pixels of the class, and none of them would count.
+    /// The masks have 255 and no other class than 0: many files have 255 for the pixels of the class, and none of them would count. Grey
+    /// pixels at edges are no class where there is only one.
     pub fn check(&self, judged: Option<&Judged>) -> Result<(), CaseFailure> {
-        let has_labels = matches!(judged, Some(Judged::Masks { pixels: Some(_), .. }));
-        if has_labels && self.has_ignored && !self.has_class {
+        let is_known = match judged {
+            Some(Judged::Masks { form: MaskForm::Above(_), pixels: Some(_) }) => self.has_one,
+            Some(Judged::Masks { pixels: Some(_), .. }) => self.has_class,
+            _ => return Ok(()),
+        };
+        if self.has_ignored && !is_known {
             let why = "the masks have 255 and no class above 0: pixels of 255 do not count, so write 1 for the pixels of the class";
             return Err(CaseFailure::unsupported(why));
         }
@@ -272,7 +279,9 @@ mod tests {
             [MaskForm::Above(0.5), MaskForm::Scores(2)].map(|form| labels.check(Some(&judged(form))).is_err())
         };
         assert_eq!(is_refused(&[0.0, 255.0, 255.0]), [true; 2]);
-        assert_eq!([is_refused(&[0.0, 255.0, 7.0]), is_refused(&[0.0; 3])], [[false; 2]; 2]);
+        // Grey pixels at the edge of the one class, or the seventh class of several.
+        assert_eq!(is_refused(&[0.0, 255.0, 7.0]), [true, false]);
+        assert_eq!([is_refused(&[0.0, 255.0, 1.0]), is_refused(&[0.0; 3])], [[false; 2]; 2]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn do_job(path: &Path) -> Result<()> {
     let mut worker = Worker::new(&job);
     let mut items = job.work.iter().enumerate();
     match job.purpose {
-        Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
+        Purpose::Verify | Purpose::Confirm => items.try_for_each(|(index, item)| worker.verify(index, item)),
         Purpose::MeasureAgain => worker.measure_all_again(),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),

@@ -44,9 +44,10 @@ pub fn checks(comparison: &Comparison, columns: &[String]) -> Checks {
         case_id: id.clone(),
         latency_ms: None,
         outcome: Outcome::Undecided,
-        message: "its measurement cannot be read".into(),
+        message: "its measurement cannot be read, or has no time".into(),
     };
-    let cases = comparison.cases.iter().map(of_case).chain(comparison.refused.iter().map(of_pair));
+    let is_read = |case: &&ComparedCase| !comparison.unread.contains(&case.id);
+    let cases = comparison.cases.iter().filter(is_read).map(of_case).chain(comparison.refused.iter().map(of_pair));
     let cases = cases.chain(comparison.unread.iter().map(of_unread));
     let title = format!("compare {} {}", comparison.base.name, comparison.candidate.name);
     let checks = cases.chain(comparison.rates.iter().map(check_of_rate)).collect();

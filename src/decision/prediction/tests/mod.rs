@@ -1,6 +1,7 @@
 //! What a history teaches: rows of different work stay apart, peaks are raised by what was shown twice, near-copies are one family.
 
 mod coverage_simulation;
+mod figures;
 
 use std::collections::BTreeMap;
 

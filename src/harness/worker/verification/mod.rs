@@ -139,6 +139,7 @@ impl Verification<'_> {
         checked.map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         self.verify_other_batch(session, &outputs[0], &expectation)?;
         self.verify_others(session, &expectation)?;
+        self.verify_dependence(session, ring, &outputs[0])?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
             let note = format!("some tokens differ from those of {whose}, where two are almost equally likely");
@@ -212,6 +213,28 @@ impl Verification<'_> {
         own.compare(&session.outputs(0)?, &own.bindings[0]).map_err(|why| {
             wrong(format!("the outputs of the same inputs change from call to call, by chance or by a state: {why:#}"))
         })
+    }
+
+    /// Computes another sample where the reference has only one, so that all batches of the ring are the same: a runtime that keeps its
+    /// first inputs would be right about it.
+    fn verify_dependence(
+        &self,
+        session: &mut dyn Session,
+        ring: &[Vec<HostTensor>],
+        outputs: &[HostTensor],
+    ) -> Result<(), CaseFailure> {
+        let has_seeded_rows = self.reference.is_some_and(|reference| reference.count() == 0);
+        let is_one_sample = ring.len() > 1 && ring.iter().all(|inputs| *inputs == ring[0]);
+        if self.case.phase != Phase::Forward || !has_seeded_rows || !is_one_sample {
+            return Ok(());
+        }
+        let inputs = fixture::batch_of(self.request.model, None, &vec![1; self.case.batch_size], self.case.sizes())?;
+        let binding = session.bind(&inputs)?;
+        let others = session.outputs(binding)?;
+        if inputs != ring[0] && others == outputs && outputs.iter().any(|output| !output.is_integer()) {
+            return Err(wrong("the outputs of different inputs are the same".to_owned()));
+        }
+        Ok(())
     }
 
     /// Compares what the reference has beyond the batches of the ring, when the purpose is to verify.
