@@ -1,5 +1,7 @@
 """Attention with a cache, and norms, written over the modules of transformers with operators that every backend has."""
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 from torch.nn import functional

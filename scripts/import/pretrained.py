@@ -1,5 +1,7 @@
 """A model of transformers in a folder as a model hub has it: config.json with safetensors or pytorch_model.bin."""
 
+from __future__ import annotations
+
 import pickle
 from pathlib import Path
 
@@ -33,7 +35,8 @@ def load(model_class, config, folder: Path, attention: str | None) -> tuple[torc
 
     `attention` is the implementation of transformers; `None` for the one that it takes itself.
     """
-    options = {"dtype": torch.float32, "attn_implementation": attention, "local_files_only": True, "trust_remote_code": False}
+    dtype = "dtype" if tuple(map(int, transformers.__version__.split(".")[:2])) >= (4, 56) else "torch_dtype"
+    options = {dtype: torch.float32, "attn_implementation": attention, "local_files_only": True, "trust_remote_code": False}
     reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
     try:
         model, said = model_class.from_pretrained(folder, config=config, **options, **reports)
@@ -63,5 +66,8 @@ def ports_of(model_class, config) -> tuple[list[Port], str]:
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         return [Port("pixel_values", "f32", ["batch", getattr(config, "num_channels", 3), height, width])], "image"
     if name == "input_values" and not config.is_encoder_decoder:
-        return [Port("input_values", "f32", ["batch", 16000])], "audio"
+        # Samples of sound, or frames of a spectrogram.
+        is_spectrogram = hasattr(config, "max_length") and hasattr(config, "num_mel_bins")
+        sizes = [config.max_length, config.num_mel_bins] if is_spectrogram else [16000]
+        return [Port("input_values", "f32", ["batch", *sizes])], "audio"
     raise Refused(f"which inputs {model_class.__name__} takes is not known: export it to ONNX, and import or run that file")

@@ -94,4 +94,4 @@ def read(path: Path) -> dict:
     # DataParallel and the like put it before every name.
     tensors = {n.removeprefix("module."): value for n, value in tensors.items()}
     kept = {n: value for n, value in tensors.items() if not n.endswith("num_batches_tracked")}
-    return {n: value.to(torch.float32).contiguous().numpy() for n, value in kept.items()}
+    return {n: value.detach().to(torch.float32).contiguous().numpy() for n, value in kept.items()}

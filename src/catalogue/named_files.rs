@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 use walkdir::WalkDir;
@@ -40,7 +40,8 @@ pub(super) fn stem(path: &Path) -> String {
 /// The files of models in and below a folder, by name.
 pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let files = WalkDir::new(folder).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
-    files.filter(|file| is_graph(file) || is_gguf(file) || is_weights_with_toml(file)).collect()
+    let is_model = |file: &PathBuf| is_graph(file) || is_gguf(file) || is_weights_with_toml(file);
+    files.filter(|file| is_model(file) && file.is_file()).collect()
 }
 
 /// A model of each file, and of each one in and below a folder. A name may stand before a file, or before a folder with one model:
@@ -83,6 +84,9 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             check_model_file(&path)?;
             files.push((name, standing_for(path)));
         }
+    }
+    if let Some((_, file)) = files.iter().find(|(_, file)| file.to_str().is_none()) {
+        bail!("{}: the name is not UTF-8: give the file another one", file.display());
     }
     let mut models: IndexMap<(String, String), SuiteModel> = IndexMap::new();
     for (place, (said, path)) in files.iter().enumerate() {

@@ -234,6 +234,9 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     ensure!(sidecar.generation.is_some() || sidecar.phases.is_empty(), "[[phases]] needs a table [generation]");
     let has_zero = |input: &TensorSpec| input.shape.contains(&Dimension::Fixed(0));
     ensure!(!inputs.iter().any(has_zero), "the sizes of an input are numbers from 1 on");
+    let is_endless = |input: &TensorSpec| input.constant.is_some_and(|number| !number.is_finite());
+    ensure!(!inputs.iter().any(is_endless), "the constant of an input is a finite number");
+    sidecar.tolerance.iter().try_for_each(Tolerance::check)?;
     let reference = reference_of(graph, &inputs, &outputs);
     let model = Model {
         variant: variant.into(),

@@ -174,6 +174,14 @@ impl Tolerance {
         all
     }
 
+    /// # Errors
+    /// One is negative, infinite or no number.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let is_right = |tolerance: &f64| tolerance.is_finite() && *tolerance >= 0.0;
+        anyhow::ensure!(self.0.values().all(is_right), "a tolerance is a number from 0 on");
+        Ok(())
+    }
+
     /// The tolerance of `dtype`, if the description gives one.
     pub fn of(&self, dtype: Dtype) -> Option<f64> {
         self.0.get(&dtype).copied()

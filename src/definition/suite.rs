@@ -88,14 +88,14 @@ impl TokenTests {
     /// # Errors
     /// A number is out of its range, or depths are of nothing.
     fn check(&self) -> Result<()> {
-        let range = 1..=MOST_TOKENS;
+        let range = 1..=LARGEST_SIZE;
         ensure!(
             self.pp.iter().chain(&self.tg).all(|count| range.contains(count)),
-            "`pp` and `tg` are numbers of tokens from 1 to {MOST_TOKENS}"
+            "`pp` and `tg` are numbers of tokens from 1 to {LARGEST_SIZE}"
         );
         ensure!(
-            self.depth.iter().all(|depth| *depth <= MOST_TOKENS),
-            "`depth` is the number of tokens before those of `tg`, from 0 to {MOST_TOKENS}"
+            self.depth.iter().all(|depth| *depth <= LARGEST_SIZE),
+            "`depth` is the number of tokens before those of `tg`, from 0 to {LARGEST_SIZE}"
         );
         ensure!(
             self.depth.is_empty() || self.tg.is_some(),
@@ -135,7 +135,7 @@ impl TokenTests {
 }
 
 /// The most tokens of a test.
-const MOST_TOKENS: usize = 1 << 24;
+const LARGEST_SIZE: usize = 1 << 24;
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -385,7 +385,10 @@ impl Suite {
             );
         }
         for sizes in std::iter::once(&self.batch_sizes).chain(&self.seq_lens).chain(of_models) {
-            ensure!(!sizes.is_empty() && !sizes.contains(&0), "batch sizes and sequence lengths are numbers from 1");
+            ensure!(
+                !sizes.is_empty() && sizes.iter().all(|size| (1..=LARGEST_SIZE).contains(size)),
+                "batch sizes and sequence lengths are numbers from 1 to {LARGEST_SIZE}"
+            );
         }
         self.devices.iter().try_for_each(|device| parse_device(device).map(drop))?;
         self.tokens.check()?;

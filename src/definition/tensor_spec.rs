@@ -217,7 +217,9 @@ impl FromStr for TensorSpec {
             let mut spec = TensorSpec::new(name, dtype.parse().ok()?, shape);
             match values.split_at_checked(1) {
                 None => {}
-                Some(("=", constant)) => spec.constant = Some(constant.parse().ok()?),
+                Some(("=", constant)) => {
+                    spec.constant = Some(constant.parse().ok().filter(|number: &f64| number.is_finite())?)
+                }
                 Some(("<", below)) => spec.below = Some(below.parse().ok()?),
                 Some(_) => return None,
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use super::plan::Request;
@@ -124,7 +124,7 @@ fn is_cost_known(case: &Case) -> bool {
 /// There is none, or it was to do something else; the message says what differs.
 pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let folder = RunFolder::find(runs, None)?;
-    let last = folder.read_manifest()?;
+    let last = folder.read_manifest().context("the last run cannot be resumed; a new one needs no `--resume`")?;
     check_same(&last, planned)?;
     let can_run_now =
         last.cases.iter().zip(&planned.cases).any(|(before, now)| before.failure.is_some() && now.failure.is_none());
@@ -167,7 +167,10 @@ pub fn resumed_part(
 
 fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
     let Some(what) = difference(stopped, planned) else { return Ok(()) };
-    bail!("run {}, the last one, had other {what}: it cannot be resumed by this command", stopped.run_id)
+    bail!(
+        "run {}, the last one, had other {what}: it cannot be resumed by this command; repeat its own, or leave out `--resume`",
+        stopped.run_id
+    )
 }
 
 /// What two runs have not in common, if they are not of the same.

@@ -100,10 +100,16 @@ impl History {
     /// # Errors
     /// Those of [`History::find`], and there is no such run.
     pub fn get(&self, name: &str) -> Result<Run> {
-        let is_load = || self.roots.iter().any(|root| root.join(LOADS).join(name).is_dir());
-        let none = || match is_load() {
-            true => format!("{name} is a load test and no run: `inferbench load {name}` shows it"),
-            false => format!("no run {name:?} in {}, and no file or folder of that name", self.places()),
+        let is_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
+        let is_load = || is_name && self.roots.iter().any(|root| root.join(LOADS).join(name).is_dir());
+        let none = || match () {
+            () if is_load() => format!("{name} is a load test and no run: `inferbench load {name}` shows it"),
+            () if Path::new(name).exists() => {
+                format!(
+                    "{name} is no run: `--history {name}` reads the runs in a folder, and a file of records ends with .csv or .parquet"
+                )
+            }
+            () => format!("no run {name:?} in {}, and no file or folder of that name", self.places()),
         };
         self.find(name)?.with_context(none)
     }

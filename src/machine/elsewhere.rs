@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use sysinfo::{CpuRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, Product, System};
 
 use super::Machine;
+use super::processes::own_processes;
 
 /// Digits of a UUID that differ from each other: fewer of them are a maker's placeholder, such as only zeros.
 const LEAST_DIGITS: usize = 10;
@@ -44,15 +45,15 @@ pub fn available_bytes() -> Option<u64> {
     known(system.available_memory())
 }
 
-/// The resident set of this process now, in bytes.
+/// The resident sets of this process and its external workers now, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     static SYSTEM: OnceLock<Option<Mutex<System>>> = OnceLock::new();
     let system = SYSTEM.get_or_init(|| System::new().ok().map(Mutex::new)).as_ref()?;
     let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = Pid::from_u32(std::process::id());
+    let own: Vec<Pid> = own_processes().into_iter().map(Pid::from_u32).collect();
     let memory = ProcessRefreshKind::nothing().with_memory();
-    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), false, memory);
-    known(system.process(own)?.memory())
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&own), true, memory);
+    known(own.iter().filter_map(|id| system.process(*id)).map(sysinfo::Process::memory).sum())
 }
 
 /// A figure that is not known is 0 in sysinfo.

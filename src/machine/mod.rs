@@ -28,7 +28,7 @@ pub use processors::{
     thread_affinities, thread_times,
 };
 pub use throttling::throttled;
-pub use waiting::{Waiter, sharpen_timers, thread_time, wait_until, wake_promptly};
+pub use waiting::{Waiter, rest, sharpen_timers, thread_time, wait_until, wake_promptly};
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use super::kernel_files::value;
+use super::processor_time::own_ticks;
 
 /// The part of a wait that is spun, at most. A sleep ends about 15 µs late, and rarely more than 60; a longer spin would take the
 /// processor from the threads that compute.
@@ -14,6 +15,24 @@ const SPUN: Duration = Duration::from_micros(60);
 /// Returns at this moment, or at once if it is over.
 pub fn wait_until(moment: Instant) {
     Waiter::default().wait_until(moment);
+}
+
+/// Waits until the threads of this process and its external workers compute no more, a second at most: those of some runtimes look for
+/// work for a while after a call.
+pub fn rest() {
+    const AT_MOST: Duration = Duration::from_secs(1);
+    // Several ticks of the clock of processor time.
+    const LOOK: Duration = Duration::from_millis(60);
+    let begin = Instant::now();
+    let mut before = own_ticks();
+    while begin.elapsed() < AT_MOST {
+        thread::sleep(LOOK);
+        let now = own_ticks();
+        if now.zip(before).is_none_or(|(now, before)| now <= before + 1) {
+            break;
+        }
+        before = now;
+    }
 }
 
 /// A thread that waits often: it learns how late its sleeps end, and spins no longer than three of four need. What is later than any spin,

@@ -11,7 +11,7 @@ use anyhow::bail;
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::{CaseFailure, device_type};
-use crate::machine::PackageEnergy;
+use crate::machine::{PackageEnergy, rest};
 use crate::run_data::Record;
 
 const WINDOW: Duration = Duration::from_secs(1);
@@ -79,6 +79,7 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
     let found = session.session().placement().device_type;
     let measured = match EnergyMeter::of(&row.device, found.as_deref().or(device_type(&row.device))) {
         Ok(meter) => {
+            rest();
             let idle = watts_over(&meter, || {
                 thread::sleep(WINDOW);
                 Ok(Vec::new())

@@ -1,8 +1,7 @@
 //! Calls of a case with and without a profiler, by turns, so that both meet the same machine.
 
 use std::collections::HashMap;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use indexmap::IndexMap;
@@ -11,6 +10,7 @@ use super::call_times::nanoseconds;
 use super::timed_calls::TimedSession;
 use crate::backend::{ProfiledSession, Turn};
 use crate::definition::CaseFailure;
+use crate::machine::rest;
 use crate::run_data::{OperatorCall, OperatorTimes, ProfiledCalls, RecordedCall};
 use crate::statistics::{mean, median};
 
@@ -21,8 +21,6 @@ const MOST_CALLS: usize = 200;
 const PATIENCE_SECONDS: f64 = 4.0;
 /// Calls of a session before it is the other's turn.
 const LEAST_TURN: usize = 8;
-/// The threads of a session look for work for a while after a call, and would take processors from the other session.
-const PAUSE: Duration = Duration::from_millis(30);
 /// Calls that come before, for the profiled session's own warm-up.
 const WARM_UP_CALLS: usize = 5;
 
@@ -46,10 +44,12 @@ pub fn profile(
     let begin = Instant::now();
     let rows = LEAST_TURN.div_ceil(row);
     for turn in 0.. {
-        thread::sleep(PAUSE);
+        // The threads of a session look for work for a while after a call, and would take processors from the other session.
+        rest();
         plain.begin_row();
         plain_ns.extend(plain.call((rows * row) as u64)?);
-        thread::sleep(PAUSE);
+        // The threads of a session look for work for a while after a call, and would take processors from the other session.
+        rest();
         for round in turn * rows..(turn + 1) * rows {
             profiled_ns.extend(row_of_calls(profiled, round % ring, row)?);
         }

@@ -7,7 +7,7 @@
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fs_err::OpenOptions;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -31,6 +31,7 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
 /// replaced. What cannot be replaced, such as a device or a pipe, is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
+        ensure!(!path.is_dir(), "it is a folder");
         if path.is_symlink() && path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             // The file that the link leads to is not there yet.
             return write_whole(&path.parent().unwrap_or(Path::new("")).join(path.read_link()?), bytes);

@@ -55,6 +55,7 @@ pub fn plan(
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     // Why models have no samples to time, and whether one has.
     let (mut without_samples, mut has_samples) = (None, false);
+    let mut makes_tokens = false;
     for Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths } in chosen {
         let devices = product(backends, &suite.devices);
         let devices: Vec<_> =
@@ -95,6 +96,7 @@ pub fn plan(
                 (model, _) => (sequence_lengths.clone(), model.clone()),
             };
             let with_tests = entry.model.as_ref().is_ok_and(|own| own.generation.is_some() && own.has_sequence());
+            makes_tokens |= with_tests || entry.model.is_err();
             let with_tests = with_tests && timed_on == TimedOn::Seeded && !suite.tokens.is_empty();
             let (model, lengths_and_phases) = match with_tests {
                 true => (model.map(|own| with_new_tokens(own, suite.tokens.tg)), suite.tokens.cases()),
@@ -136,6 +138,10 @@ pub fn plan(
         bail!("samples are to be timed: {why}");
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
+    ensure!(
+        makes_tokens || suite.tokens.is_empty(),
+        "`--pp`, `--tg` and `--depth` are for language models, and there is none"
+    );
     check_sizes(suite, &cases)?;
     Ok(cases)
 }

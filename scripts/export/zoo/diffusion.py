@@ -159,7 +159,10 @@ class ConditionedUNet(nn.Module):
 
     def forward(self, sample: torch.Tensor, timestep: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         angles = timestep.to(torch.float32) * self.frequencies
-        time = self.time_embedding.linear_1(torch.cat([angles.cos(), angles.sin()], 1))
+        time = torch.cat([angles.cos(), angles.sin()], 1)
+        if time.dtype != sample.dtype:
+            time = time.to(sample.dtype)
+        time = self.time_embedding.linear_1(time)
         time = self.time_embedding.linear_2(functional.silu(time))
         x = self.conv_in(sample)
         skipped = [x]

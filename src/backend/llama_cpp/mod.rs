@@ -96,7 +96,9 @@ impl Backend for LlamaCpp {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        Ok(Box::new(open(request)?))
+        let mut session = open(request)?;
+        session.reserve(request.sizes.batch)?;
+        Ok(Box::new(session))
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {

@@ -122,6 +122,16 @@ impl LlamaSession {
         LlamaSession { watch: Some(Rc::new(Watch::new(recorder))), ..self }
     }
 
+    /// Makes room for a batch of the request, which is a part of loading it.
+    pub fn reserve(&mut self, batch: usize) -> Result<(), CaseFailure> {
+        self.make_room(batch, self.lengths.prompt + self.room())
+    }
+
+    /// Positions after a prompt.
+    fn room(&self) -> usize {
+        if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 0 }
+    }
+
     /// Makes room for so many sequences of so many positions. The timed batches are read again into a new cache.
     fn make_room(&mut self, sequences: usize, length: usize) -> Result<(), CaseFailure> {
         let has_room = |context: &Context| context.sequences >= sequences && context.length >= length;
@@ -323,8 +333,7 @@ impl Session for LlamaSession {
         let sequences = self.sequences_beside(batch, is_timed);
         // The ring's batches are bound one after the other, and another one has room beside them.
         let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
-        let room = if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 0 };
-        self.make_room(all, length + room)?;
+        self.make_room(all, length + self.room())?;
         self.bound.push(Bound { prompts, sequences, is_timed, is_read: false, start: Vec::new(), now: None });
         self.restore()?;
         Ok(self.bound.len() - 1)

@@ -85,6 +85,7 @@ impl OpenVinoRuntime {
             effective_dtype: Some(self.dtype).filter(|dtype| *dtype != Dtype::I8),
             providers: self.device.clone(),
             threads: (self.device == "CPU").then_some(self.threads / self.streams),
+            executor: (self.device != "CPU").then(|| format!("{} inputs and outputs copied in each call", self.device)),
             ..Placement::default()
         }
     }

@@ -61,7 +61,14 @@ fn read_build_number(path: &Path) -> anyhow::Result<String> {
     // The crate does not look for missing functions: it panics.
     // SAFETY: loading OpenVINO runs no code but its initialisers, and the function is not called through the symbol.
     unsafe {
+        #[cfg(not(windows))]
         let library = libloading::Library::new(path).map_err(broken)?;
+        // What it depends on lies beside it. Once it is loaded, the crate finds it whole.
+        #[cfg(windows)]
+        let library = {
+            use libloading::os::windows::{LOAD_WITH_ALTERED_SEARCH_PATH, Library};
+            std::mem::ManuallyDrop::new(Library::load_with_flags(path, LOAD_WITH_ALTERED_SEARCH_PATH).map_err(broken)?)
+        };
         library.get::<unsafe extern "C" fn()>(b"ov_get_openvino_version").map_err(broken)?;
     }
     // It also refuses releases whose numbers of element types are others than the crate's.

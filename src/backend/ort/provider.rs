@@ -109,12 +109,13 @@ impl Located {
     /// The provider's own library, if it is a plugin. `None` also if it can be in one environment only, which does not have it.
     fn plugin_library(&self) -> Option<PathBuf> {
         let plugin = self.plugin.as_ref()?;
-        let (_, file) = plugin.split_once('/')?;
+        let (folder_of_setup, stem) = plugin.split_once('/')?;
+        let file = libloading::library_filename(stem);
         let in_environment = |environment: &PythonEnvironment| {
             let folder = environment.package(self.plugin_package())?;
-            Some(folder.join(file)).filter(|file| file.is_file())
+            Some(folder.join(&file)).filter(|file| file.is_file())
         };
-        let of_setup = || Some(Paths::find().native().join(plugin));
+        let of_setup = || Some(Paths::find().native().join(folder_of_setup).join(&file));
         let key = format!("ort plugin {}", self.device);
         let search = Search { key: &key, variable: None, environment: self.place };
         search.find(in_environment, of_setup).map(|installed| installed.path)
@@ -249,7 +250,11 @@ impl Located {
                 })
             }
             "rocm" => there(ep::MIGraphX::default().with_device_id(index)),
-            "mps" => there(ep::CoreML::default()),
+            // As a neural network, CoreML's default, it computes f32 in f16; and the Neural Engine is no GPU.
+            "mps" => {
+                let provider = ep::CoreML::default().with_model_format(ep::coreml::ModelFormat::MLProgram);
+                there(provider.with_compute_units(ep::coreml::ComputeUnits::CPUAndGPU))
+            }
             "openvino" => {
                 let properties = serde_json::json!({ "CPU": {
                     "INFERENCE_PRECISION_HINT": "f32",
@@ -278,9 +283,17 @@ impl Located {
             ort::memory::DeviceType::NPU => "npu",
             _ => return None,
         };
+        // Dawn chooses its adapter by itself, whatever devices ONNX Runtime lists.
+        let is_of_dawn = self.device == "webgpu" && cfg!(target_os = "linux");
+        let device_type = match (is_of_dawn, has_gpu()) {
+            (false, _) => device_type,
+            (true, true) => "gpu",
+            (true, false) => "cpu",
+        };
         let vendor = hardware.vendor().unwrap_or_default();
         let words = match (self.device.as_str(), device_type) {
-            ("webgpu", "cpu") => format!("on a software driver ({vendor} CPU)"),
+            ("webgpu", "cpu") => "on a software driver (CPU)".to_owned(),
+            ("webgpu", _) if is_of_dawn => "on a GPU that Dawn chose".to_owned(),
             ("qnn", "cpu") => format!("on Qualcomm's emulator ({vendor} CPU)"),
             _ => format!("on a {} of {vendor}", device_type.to_uppercase()),
         };
@@ -291,6 +304,14 @@ impl Located {
         let is_own = |device: &Device| device.ep().is_ok_and(|name| name == self.name);
         Ok(self.environment()?.devices().find(is_own))
     }
+}
+
+/// Whether Linux has a GPU that renders. A display of a server's board or of a virtual machine does not.
+pub(super) fn has_gpu() -> bool {
+    let renders = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("renderD"))
+    };
+    Path::new("/dev/nvidia0").exists() || std::fs::read_dir("/dev/dri").into_iter().flatten().any(renders)
 }
 
 /// The variable with the path of QNN's options.

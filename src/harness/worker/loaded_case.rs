@@ -12,7 +12,7 @@ use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Trace};
 use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, Sizes, Status, TimedOn};
 use crate::fixture::{self, HostTensor, Reference, TimedSamples};
-use crate::harness::protocol::{Job, WorkItem};
+use crate::harness::protocol::{Job, Purpose, WorkItem};
 use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
 use crate::run_data::{Outcome, Record, with_note};
 use crate::statistics::median;
@@ -146,7 +146,10 @@ impl<'a> Worker<'a> {
             Some(samples) => (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<anyhow::Result<_>>()?,
             None => {
                 let inputs = |index| fixture::batch(model, reference.as_deref(), index, case.sizes());
-                (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?
+                // Others would only add to the memory that is noted.
+                let is_unlike_any_other = matches!(self.job.purpose, Purpose::Observe | Purpose::Load);
+                let batches = if is_unlike_any_other { 1 } else { fixture::RING };
+                (0..batches).map(inputs).collect::<anyhow::Result<_>>()?
             }
         };
         let sizes = samples.as_ref().map_or(case.sizes(), |samples| samples.sizes(case.sizes()));

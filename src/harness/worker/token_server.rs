@@ -16,7 +16,7 @@ use crate::run_data::{LoadTerms, RequestLengths, TokenLength};
 /// Lengths of prompts for which a session may compile before it serves.
 const MOST_COMPILED: usize = 32;
 /// Requests from whose lengths the warm-up takes its own.
-const WARM_UP_REQUESTS: usize = 1000;
+const WARM_UP_REQUESTS: usize = 10_000;
 /// Requests that warm up, if no length needs one of its own.
 const LEAST_WARM_UP: usize = 3;
 
@@ -181,6 +181,13 @@ impl TokenServer {
 impl Serve for TokenServer {
     fn serve(&mut self, first: usize, _: usize) -> Result<Answer, CaseFailure> {
         let [prompt, tokens] = self.lengths(first);
-        self.answer(prompt, tokens)
+        let before = self.session.compilation();
+        let answer = self.answer(prompt, tokens)?;
+        if self.session.compilation() > before {
+            return Err(CaseFailure::unsupported(format!(
+                "the backend compiled in the middle of the test, for a prompt of {prompt} tokens: take fewer lengths"
+            )));
+        }
+        Ok(answer)
     }
 }

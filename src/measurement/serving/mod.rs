@@ -376,17 +376,17 @@ mod tests {
     impl Serve for Leaking {
         fn serve(&mut self, _: usize, _: usize) -> Result<Answer, CaseFailure> {
             thread::sleep(Duration::from_millis(1));
-            self.0.push(vec![1; 200_000]);
+            self.0.push(vec![1; 400_000]);
             Ok(Answer::default())
         }
     }
 
     #[test]
     fn a_trial_ends_when_its_memory_grows_beyond_the_limit() {
-        let least_time = Duration::from_secs(4);
+        let least_time = Duration::from_secs(2);
         let stream = Stream { samples: 1, least_queries: 1, least_time, expected: Expected::default() };
         let users = Users { users: 2, least_requests: 1, least_time, expected: Expected::default() };
-        let schedule: Vec<u64> = (0..2000).map(|number| number * 2_000_000).collect();
+        let schedule: Vec<u64> = (0..1000).map(|number| number * 2_000_000).collect();
         // Other tests of this process take memory and give it back, but not so much for so long.
         let watch = |most_growth| Watch { length: least_time, most_growth };
         let ended_early = |trial: &dyn Fn(&Instances<'_>) -> Result<Trial, CaseFailure>, most_growth| {
@@ -398,7 +398,7 @@ mod tests {
         assert!(ended_early(&|it| it.stream(stream), Some(20_000.0)));
         assert!(ended_early(&|it| it.concurrent(users), Some(20_000.0)));
         assert!(ended_early(&|it| it.server(&schedule, 0, None), Some(20_000.0)));
-        let short = Stream { least_time: Duration::from_millis(1500), ..stream };
+        let short = Stream { least_time: Duration::from_millis(750), ..stream };
         assert!(!ended_early(&|it| it.stream(short), None));
     }
 

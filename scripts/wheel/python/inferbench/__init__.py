@@ -92,7 +92,7 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
     try:
         output = process.stdout.read()
         process.wait()
-    except KeyboardInterrupt:
+    except BaseException:
         process.send_signal(2) if os.name == "posix" else process.terminate()
         # It may show much of what it has measured until then.
         process.stdout.read()

@@ -98,7 +98,7 @@ class Graph:
 
     def _array(self, tensor):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            return numpy_helper.to_array(tensor)
+            return numpy_helper.to_array(tensor).astype(dtype_of(tensor.data_type), copy=False)
         place = {entry.key: entry.value for entry in tensor.external_data}
         file = place["location"]
         if Path(file).is_absolute() or ".." in Path(file).parts:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from frames import Refused
 
@@ -56,6 +56,9 @@ def known(value):
 
 
 def dtype_of(number):
+    # Before 1.19, onnx takes bf16 for f32.
+    if number == TensorProto.BFLOAT16:
+        return np.dtype(jnp.bfloat16)
     return np.dtype(helper.tensor_dtype_to_np_dtype(number))
 
 

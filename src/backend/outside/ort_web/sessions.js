@@ -301,7 +301,9 @@ class Generation extends Session {
   /// The logits before each of `count` tokens after a prompt: those of a text, or the likeliest until each row has one of `ends`.
   async follow({ text, ...tensors }, count, ends) {
     const { prefill, made } = await this.given(tensors);
-    const state = await this.start(await this.placed(prefill), made);
+    const given = await this.placed(prefill);
+    const state = await this.start(given, made);
+    const first = Object.values(state.values);
     const all = [["logits", state.logits]];
     const hasEnded = new Set();
     while (all.length < count) {
@@ -315,6 +317,8 @@ class Generation extends Session {
       await this.step(state);
       all.push(["logits", state.logits]);
     }
+    // On a device, nothing else gives them back.
+    new Set([...Object.values(given), ...first, ...Object.values(state.values)]).forEach((value) => value.dispose());
     return all;
   }
 }

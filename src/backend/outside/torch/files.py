@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import sys
+import sysconfig
 import traceback
 import zipfile
 
@@ -88,7 +89,7 @@ def text_of(name, example, shape):
     if example.is_floating_point() or isinstance(example, FakeTensor) or example.numel() == 0:
         return text
     low, high = int(example.min()), int(example.max())
-    if low == high and low != 0:
+    if low == high and (low != 0 or example.dtype == torch.bool):
         return f"{text}={low}"
     return text if example.dtype == torch.bool else f"{text}<{max(high, 1) + 1}"
 
@@ -304,7 +305,10 @@ def own_imports(path):
         return []
     folder = os.path.dirname(OWN[0]) + os.sep
     found = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    return sorted({file for file in found if file.startswith(folder) and file != OWN[0] and "site-packages" not in file})
+    packages = re.compile("[/\\\\](site|dist)-packages[/\\\\]")
+    library = tuple(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib"))
+    is_own = lambda file: not packages.search(file) and not os.path.realpath(file).startswith(library)
+    return sorted({file for file in found if file.startswith(folder) and file != OWN[0] and is_own(file)})
 
 
 def place_of(why):

@@ -112,7 +112,8 @@ def scripts_refusals():
     try:
         yield
     except ImportError as why:
-        raise Refused("unavailable", f"the model's module needs a package that this Python lacks: {why}") from why
+        needed = "transformers 5 or later" if "core_model_loading" in str(why) else "a package that this Python lacks"
+        raise Refused("unavailable", f"the model's module needs {needed}: {why}") from why
     except Exception as why:
         if type(why).__module__ == "source":
             raise Refused("failed", str(why)) from why

@@ -42,8 +42,11 @@ class Profiler:
         self.is_on_cpu = kind == "CPU"
         self.session, self.hooks, self.open = session, [], []
         self.call = session.call
+        # One whose parts are watched computes in another way.
+        layers = [it for it in session.root().modules() if isinstance(it, torch.nn.TransformerEncoderLayer)]
+        fused = {part for layer in layers for part in layer.modules()}
         for name, module in session.root().named_modules():
-            if not isinstance(module, torch.jit.ScriptModule) and MODE == "eager":
+            if not isinstance(module, torch.jit.ScriptModule) and MODE == "eager" and module not in fused:
                 self.hooks += [
                     module.register_forward_pre_hook(lambda *_, name=name: self.enter(name)),
                     module.register_forward_hook(lambda *_: self.leave(), always_call=True),
@@ -106,18 +109,29 @@ class Profiler:
         return f"{kernel.name} {shapes}" if shapes else kernel.name
 
     def cost(self, event):
-        """The operations that the profiler counts for a product, and the bytes of its operands and its result."""
-        # Of sums and products of elements it counts the first operand, which does not say how large the result is.
-        counted = [it for it in within(event) if it.flops and it.name not in ("aten::add", "aten::mul")]
-        product = max(counted, key=lambda it: it.flops, default=None)
-        shapes = [shape for shape in product.input_shapes if shape] if product else []
-        if len(shapes) < 2:
-            return {}
-        # Without a bias before them; of each element of the result, the operations are two for each element of this product.
-        one, other = shapes[1:3] if product.name in ("aten::addmm", "aten::baddbmm") and len(shapes) > 2 else shapes[:2]
-        inner = math.prod(other[1:]) if "conv" in product.name else one[-1]
-        elements = sum(map(math.prod, shapes)) + product.flops // (2 * max(inner, 1))
-        return {"flops": int(product.flops), "bytes": int(elements * self.session.dtype.itemsize)}
+        """The operations that the profiler counts for the products, and the bytes of their operands and results."""
+        flops = elements = 0
+        for product in counted(event):
+            shapes = [shape for shape in product.input_shapes if shape]
+            if len(shapes) < 2:
+                return {}
+            # Without a bias before them; of each element of the result, the operations are two for each element of this product.
+            one, other = shapes[1:3] if product.name in ("aten::addmm", "aten::baddbmm") and len(shapes) > 2 else shapes[:2]
+            inner = math.prod(other[1:]) if "conv" in product.name else one[-1]
+            flops += product.flops
+            elements += sum(map(math.prod, shapes)) + product.flops // (2 * max(inner, 1))
+        dtype = self.session.autocast or self.session.dtype
+        return {"flops": int(flops), "bytes": int(elements * dtype.itemsize)} if flops else {}
+
+
+def counted(event):
+    """The outermost of the operators in it whose operations the profiler counts."""
+    # Of sums and products of elements it counts the first operand, which does not say how large the result is.
+    if event.flops and event.name not in ("aten::add", "aten::mul"):
+        yield event
+    else:
+        for child in event.cpu_children:
+            yield from counted(child)
 
 
 def outermost(event, module):

@@ -40,7 +40,7 @@ class Session:
         self.bound, self.notes = {}, []
         self.asked_dtype, self.proof, self.is_of_file = request["dtype"], None, False
         # What is known to compute in the type; the layers that were quantised here, of which each has a product.
-        self.computed_dtype, self.layers = "f32" if request["dtype"] == "f32" else None, None
+        self.computed_dtype, self.quantized = "f32" if request["dtype"] == "f32" else None, None
         self.first_ms = None
 
     def placed(self, module):
@@ -68,7 +68,7 @@ class Session:
             module = module.to(memory_format=torch.channels_last)
         self.attention(module)
         if self.asked_dtype == "i8" and not is_archive(module):
-            self.layers, note = quantized(module)
+            self.quantized, note = quantized(module)
             self.notes.append(note)
         return module
 
@@ -79,7 +79,10 @@ class Session:
             raise Refused("unsupported", "the setting sdpa is for models of transformers")
         for model in models:
             if "sdpa" in SETTINGS:
-                model.set_attn_implementation("sdpa")
+                try:
+                    model.set_attn_implementation("sdpa")
+                except ValueError as why:
+                    raise Refused("unsupported", str(why).split(". ")[0]) from why
             self.notes.append(f"transformers with attention {model.config._attn_implementation}")
 
     def first(self, binding):
@@ -95,7 +98,12 @@ class Session:
         self.mode.check()
         if self.proof is not None or (self.asked_dtype == "f32" and not self.is_of_file):
             return
+        called = set()
+        layers = self.quantized if self.quantized and MODE == "eager" else []
+        hooks = [layer.register_forward_pre_hook(lambda layer, _: called.add(layer)) for layer in layers]
         found, compiled = products(call), self.mode.products()
+        for hook in hooks:
+            hook.remove()
         if self.asked_dtype == "f32":
             # A user's module may have other types inside: its own autocast, or layers that it has quantised.
             kinds = list(dict.fromkeys([*found, *compiled])) or ["f32"]
@@ -112,9 +120,9 @@ class Session:
             given = f"{in_graphs} of {len(compiled)} are given {self.asked_dtype}"
             said.append(f"it does not tell the types of {plural(unseen, 'product')}; in Inductor's graphs, {given}")
         self.proof = "; ".join(said) if total or unseen else f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
-        if self.layers is not None:
-            # Products of activations with each other stay as they are.
-            is_shown = max(count, in_graphs) >= self.layers
+        if self.quantized is not None:
+            # Products of activations with each other stay as they are, and a phase may call a part of the layers.
+            is_shown = max(count, in_graphs) >= (len(called) or len(self.quantized))
         else:
             is_shown = bool(total or unseen) and count == total and (not unseen or in_graphs == len(compiled))
         self.computed_dtype = self.asked_dtype if is_shown else None
@@ -187,7 +195,7 @@ def frequencies(module):
 
 
 def quantized(module):
-    """Quantises the weights of linear layers, and their inputs in each call; returns the number of layers, and by what it was done."""
+    """Quantises the weights of linear layers, and their inputs in each call; returns these layers, and by what it was done."""
     try:
         import torchao
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -198,10 +206,10 @@ def quantized(module):
         raise Refused("unsupported", "torchao quantises linear layers, and the module has none")
     quantize_(module, Int8DynamicActivationInt8WeightConfig())
     # It leaves out some, such as the last layer of an attention by torch.nn.MultiheadAttention.
-    layers = sum(type(it.weight) not in (torch.Tensor, torch.nn.Parameter) for it in linear)
+    layers = [it for it in linear if type(it.weight) not in (torch.Tensor, torch.nn.Parameter)]
     if not layers:
         raise Refused("unsupported", "torchao has quantised none of the module's linear layers")
-    return layers, f"torchao {torchao.__version__}: {plural(layers, 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
+    return layers, f"torchao {torchao.__version__}: {plural(len(layers), 'linear layer')} with int8 weights, and inputs in int8 by a scale per row and call"
 
 
 def is_archive(module):
@@ -423,6 +431,8 @@ class Generation(Session):
             for _ in range(self.steps() - 1 if MODE == "compile" else 0):
                 self.call(binding)
             self.of_steps = self.mode.compilations() - self.before
+            # The model may have no position for another step.
+            self.rewind(binding)
             self.prove(lambda: self.call(binding))
             self.rewind(binding)
         else:
