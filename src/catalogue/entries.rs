@@ -102,8 +102,8 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
                 file.parent() == Some(&child) && split_stem(&file_stem(file)).0 == file_stem(Path::new(MODEL_TOML))
             };
             let is_other_form = |file: &PathBuf| is_form(file) && !is_own(file);
-            let is_one_model =
-                || child.join("weights.toml").is_file() || !files_below(&child).iter().any(is_other_form);
+            let has_one_form = |files: &[PathBuf]| files.iter().any(is_own) && !files.iter().any(is_other_form);
+            let is_one_model = || child.join("weights.toml").is_file() || has_one_form(&files_below(&child));
             let found = if child.join(MODEL_TOML).is_file() && is_one_model() {
                 vec![(name_of_folder(), ORIGINAL.to_owned(), child.join(MODEL_TOML))]
             } else if child.is_dir() && !files_below(&child).is_empty() {

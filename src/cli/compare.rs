@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::load::{NO_SEARCH, exit_code_of_comparison, say_lost_searches};
+use super::load::{NO_SEARCH, exit_code_of_comparison};
 use super::write_or_print;
 use crate::compare::{EarlierRuns, Noise, Options, Side, compare, lost_searches, rate_changes};
 use crate::definition::Case;
@@ -115,8 +115,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         false => runs.runs().iter().filter_map(|run| run.facts().ok()).collect(),
     };
     let sides = chosen([&base, &candidate].map(|side| loads_of(side, &searches, &facts)), options);
-    let is_open = say_lost_searches(&sides) && !options.undecided_is_allowed;
-    let found = found.with_rates(rate_changes(&sides[0], &sides[1], options.tolerance), is_open);
+    let found = found.with_rates(&sides, options.undecided_is_allowed);
     let text = match arguments.format {
         AnyFormat::Text(format) => comparison::render(&found, format, &arguments.columns),
         AnyFormat::Checks(format) => comparison::checks(&found, &arguments.columns).render(format),

@@ -9,7 +9,7 @@ use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
 use super::{OF_TIMED_CALLS, without, write_or_print};
-use crate::compare::{RateChange, lost_searches, rate_changes};
+use crate::compare::{RateChange, lost_in_words, lost_searches, rate_changes};
 use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
@@ -206,23 +206,13 @@ pub(super) const NO_SEARCH: &str = "the two load tests have no search of a case 
 
 /// Says which searches of the base the other side has broken off, and what two load tests end with.
 pub(super) fn exit_code_of_comparison(sides: &[Vec<LoadResult>; 2], found: &[RateChange]) -> u8 {
-    let has_lost = say_lost_searches(sides);
+    let lost = lost_searches(&sides[0], &sides[1]);
+    lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
     match () {
         () if found.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
-        () if has_lost => exit_codes::UNSTABLE,
+        () if !lost.is_empty() => exit_codes::UNSTABLE,
         () => exit_codes::OK,
     }
-}
-
-/// Returns true if there are some.
-pub(super) fn say_lost_searches(sides: &[Vec<LoadResult>; 2]) -> bool {
-    let lost = lost_searches(&sides[0], &sides[1]);
-    for LoadResult { case_id, instances, threads, .. } in &lost {
-        eprintln!(
-            "inferbench: {case_id} on {instances} × {threads} threads is open: only the base's search found a rate"
-        );
-    }
-    !lost.is_empty()
 }
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {

@@ -49,7 +49,7 @@ pub use filter::{CaseFilter, measured_backend};
 pub use gate::{Found, Gate};
 pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
-pub use rates::{RateChange, lost_searches, rate_changes};
+pub use rates::{RateChange, lost_in_words, lost_searches, rate_changes};
 pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
@@ -59,7 +59,7 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
-use crate::run_data::Record;
+use crate::run_data::{LoadResult, Record};
 use crate::selection::values::{confidence, fraction_below_one};
 use crate::statistics::{geometric_mean, mean, median};
 use changes::{changes, metric_changes, worst_status};
@@ -111,6 +111,9 @@ pub struct Comparison {
     pub cases: Vec<ComparedCase>,
     /// The highest rates of the sides' load tests.
     pub rates: Vec<RateChange>,
+    /// The searches that found a rate in the base, and that the candidate has broken off.
+    #[serde(skip)]
+    pub(crate) lost: Vec<LoadResult>,
     /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
     /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
@@ -234,19 +237,6 @@ impl SideSummary {
 }
 
 impl Comparison {
-    /// The same with the rates of load tests: a lower one is a regression. `is_open` says whether a search was broken off.
-    #[must_use]
-    pub fn with_rates(self, rates: Vec<RateChange>, is_open: bool) -> Self {
-        let conclusion = match self.conclusion {
-            _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
-            Conclusion::Well | Conclusion::NothingToCompare if is_open => Conclusion::CannotSay,
-            Conclusion::NothingToCompare if !rates.is_empty() && self.is_left_out => Conclusion::CannotSay,
-            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
-            known => known,
-        };
-        Comparison { conclusion, exit_code: conclusion as u8, rates, ..self }
-    }
-
     /// The cases that are slower in the candidate.
     pub fn slower(&self) -> impl Iterator<Item = &ComparedCase> {
         self.cases.iter().filter(|case| case.verdict() == Some(Verdict::Slower))
@@ -405,6 +395,7 @@ pub fn compare(
         exit_code: conclusion as u8,
         cases,
         rates: Vec::new(),
+        lost: Vec::new(),
         refused,
         disturbed_runs,
         notes,

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::noise::{ASSUMED_DEVIATION, ENOUGH_FREEDOM};
+use super::{Comparison, Conclusion};
 use crate::run_data::{LoadResult, Verdict};
 use crate::statistics::{StudentT, geometric_mean, mean, pooled_variance};
 
@@ -66,6 +67,30 @@ pub fn rate_changes(base: &[LoadResult], new: &[LoadResult], tolerance: f64) -> 
 pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a LoadResult> {
     let is_made = |search: &LoadResult| new.iter().any(|row| is_same_search(row, search));
     searches(base).into_iter().filter(|search| is_made(search) && found(new, search).is_empty()).collect()
+}
+
+/// What is said of a lost search.
+pub fn lost_in_words(LoadResult { case_id, instances, threads, .. }: &LoadResult) -> String {
+    format!("{case_id} on {instances} × {threads} threads is open: only the base's search found a rate")
+}
+
+impl Comparison {
+    /// The same with the load tests of its sides: a lower rate is a regression, and a lost search is open unless that `is_allowed`.
+    #[must_use]
+    pub fn with_rates(mut self, [base, candidate]: &[Vec<LoadResult>; 2], is_allowed: bool) -> Self {
+        let rates = rate_changes(base, candidate, self.tolerance);
+        self.lost = lost_searches(base, candidate).into_iter().cloned().collect();
+        self.notes.extend(self.lost.iter().map(lost_in_words));
+        let is_open = !self.lost.is_empty() && !is_allowed;
+        let conclusion = match self.conclusion {
+            _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
+            Conclusion::Well | Conclusion::NothingToCompare if is_open => Conclusion::CannotSay,
+            Conclusion::NothingToCompare if !rates.is_empty() && self.is_left_out => Conclusion::CannotSay,
+            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
+            known => known,
+        };
+        Comparison { conclusion, exit_code: conclusion as u8, rates, ..self }
+    }
 }
 
 /// A row of each search that found a rate.
@@ -184,13 +209,13 @@ fn is_same_search(one: &LoadResult, other: &LoadResult) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::load::{Begin, Draws, SEEDS, poisson, search as search_rate};
     use crate::run_data::ServiceTime;
     use crate::statistics::{most_over, uniform};
 
-    fn search(run_id: &str, highest: Option<f64>) -> LoadResult {
+    pub fn search(run_id: &str, highest: Option<f64>) -> LoadResult {
         LoadResult {
             run_id: run_id.into(),
             case_id: "m/ort-cpu-f32/1".into(),

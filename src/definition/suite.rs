@@ -88,14 +88,14 @@ impl TokenTests {
     /// # Errors
     /// A number is out of its range, or depths are of nothing.
     fn check(&self) -> Result<()> {
-        let range = 1..=LARGEST_SIZE;
+        let range = 1..=MOST_TOKENS;
         ensure!(
             self.pp.iter().chain(&self.tg).all(|count| range.contains(count)),
-            "`pp` and `tg` are numbers of tokens from 1 to {LARGEST_SIZE}"
+            "`pp` and `tg` are numbers of tokens from 1 to {MOST_TOKENS}"
         );
         ensure!(
-            self.depth.iter().all(|depth| *depth <= LARGEST_SIZE),
-            "`depth` is the number of tokens before those of `tg`, from 0 to {LARGEST_SIZE}"
+            self.depth.iter().all(|depth| *depth <= MOST_TOKENS),
+            "`depth` is the number of tokens before those of `tg`, from 0 to {MOST_TOKENS}"
         );
         ensure!(
             self.depth.is_empty() || self.tg.is_some(),
@@ -135,7 +135,9 @@ impl TokenTests {
 }
 
 /// The most tokens of a test.
-const LARGEST_SIZE: usize = 1 << 24;
+const MOST_TOKENS: usize = 1 << 24;
+/// Beyond it, products of sizes would not fit.
+const LARGEST_SIZE: usize = 1 << 32;
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -138,10 +138,8 @@ pub fn plan(
         bail!("samples are to be timed: {why}");
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
-    ensure!(
-        makes_tokens || suite.tokens.is_empty(),
-        "`--pp`, `--tg` and `--depth` are for language models, and there is none"
-    );
+    let are_said = !selection.pp.is_empty() || selection.tg.is_some();
+    ensure!(makes_tokens || !are_said, "`--pp`, `--tg` and `--depth` are for language models, and there is none");
     check_sizes(suite, &cases)?;
     Ok(cases)
 }

@@ -84,7 +84,9 @@ impl Devices {
 impl Found {
     /// Whether a backend has a device here.
     pub fn has(&self, backend: &str, device: &str) -> bool {
+        // While none is known, the case itself says what is missing.
         device == AUTO
+            || self.devices.is_empty()
             || self.of(backend).any(|it| it.available && (it.device == device || it.device == device_kind(device)))
     }
 

@@ -102,7 +102,7 @@ fn a_large_product_comes_near_the_roofline() {
     let percents = |attempt: usize| {
         // Peaks of this moment: those that all tests share may be of one with more or less beside.
         let peaks = workplace.path(&format!("peaks-{attempt}.json"));
-        let mut run = workplace.inferbench(&["run", "--noplot", "--iterations", "100"]);
+        let mut run = workplace.inferbench(&["run", "--noplot", "--benchmark-only", "--iterations", "40"]);
         run.env("INFERBENCH_PEAKS", peaks).finish().with_code(0);
         [1, 2].map(|batch| {
             let record = workplace.record(&format!("product/ort-cpu-f32/{batch}"));

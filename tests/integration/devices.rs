@@ -144,10 +144,10 @@ fn only_a_worker_that_uses_libtorch_has_it_in_its_memory() {
         let log = workplace.path("log.txt");
         // As many calls as fit into two seconds: the process is to be there when it is looked at.
         let run = workplace.inferbench(&["run", "--noplot", "--iterations", "1000000", "--budget", "2"]);
-        let mut running = { run }.start(&log);
+        let running = { run }.start(&log);
         wait_for("the samples", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
         let maps = fs::read_to_string(format!("/proc/{}/maps", running.child())).unwrap();
-        running.wait();
+        running.kill();
         assert_eq!(maps.contains("libtorch_cpu.so"), backend == "tch", "{backend}");
     }
 }

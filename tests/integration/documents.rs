@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::Parser;
 use inferbench::catalogue::read_suite;
@@ -64,6 +65,18 @@ fn invocations(blocks: &[String]) -> Vec<Invocation> {
     written.split('\u{1d}').filter(|line| !line.is_empty()).map(parse).collect()
 }
 
+/// The documents, each with its commands.
+fn commands() -> &'static [(PathBuf, Vec<Invocation>)] {
+    static COMMANDS: OnceLock<Vec<(PathBuf, Vec<Invocation>)>> = OnceLock::new();
+    COMMANDS.get_or_init(|| {
+        let of = |document: PathBuf| {
+            let found = invocations(&blocks(&document, "console"));
+            (document, found)
+        };
+        all().into_iter().map(of).collect()
+    })
+}
+
 /// What `cargo bench -- --help` prints.
 fn help_of_bench() -> String {
     Workplace::new(&[], &[], &[]).bench(&["--help"]).finish().with_code(0).stdout
@@ -71,6 +84,10 @@ fn help_of_bench() -> String {
 
 /// Checks a command line of inferbench without running it: `--help` at its end stops it after the parser.
 fn check_inferbench(arguments: &[String]) {
+    static CHECKED: Mutex<BTreeSet<Vec<String>>> = Mutex::new(BTreeSet::new());
+    if !CHECKED.lock().unwrap_or_else(PoisonError::into_inner).insert(arguments.to_vec()) {
+        return;
+    }
     // The Python environments that the documents name.
     let folder = tempfile::tempdir().unwrap();
     for environment in ["old", "new"] {
@@ -101,8 +118,8 @@ fn check_cargo(arguments: &[String]) {
 fn every_command_of_the_documents_is_accepted() {
     let help = help_of_bench();
     let mut checked = 0;
-    for document in all() {
-        for invocation in invocations(&blocks(&document, "console")) {
+    for (document, invocations) in commands() {
+        for invocation in invocations {
             for name in invocation.variables.iter().filter_map(|variable| variable.split('=').next()) {
                 assert!(help.contains(name), "{}: {invocation:?}", document.display());
             }
@@ -178,11 +195,11 @@ fn needed(arguments: &[String], variables: &[String]) -> BTreeSet<String> {
 #[test]
 fn every_command_of_the_documents_runs_with_the_build_that_they_name() {
     let bench = features_of_scripts_bench();
-    for document in all() {
+    for (document, invocations) in commands() {
         // `inferbench` is what was built last: each command of cargo builds the executable anew.
         let mut built = bench.clone();
-        for invocation in invocations(&blocks(&document, "console")) {
-            let Invocation { program, variables, arguments } = &invocation;
+        for invocation in invocations {
+            let Invocation { program, variables, arguments } = invocation;
             let needed = match program.as_str() {
                 "inferbench" => needed(arguments, variables),
                 "cargo" => {

@@ -4,17 +4,19 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use inferbench::definition::Status;
 
-use crate::support::{Run, Running, Workplace, data_folder, signal, wait_for};
+use crate::support::{Run, Running, Workplace, data_folder, is_alive, signal, wait_for};
 
 const CASE: &str = "vit-small/candle-cpu-f32/1";
 /// Judging them takes a minute and more.
-const MANY: usize = 50_000;
+const MANY: usize = 20_000;
 
 /// Judging them takes some seconds.
-const SOME: usize = 2_000;
+const SOME: usize = 600;
 
 /// A model of pictures, and a folder of one picture under so many names.
 fn workplace(pictures: usize) -> Workplace {
@@ -36,9 +38,9 @@ fn run(workplace: &Workplace, more: &[&str]) -> Command {
 }
 
 /// Starts a run, and waits until it evaluates answers.
-fn start_to_evaluation(workplace: &Workplace) -> Running {
+fn start_to_evaluation(workplace: &Workplace, more: &[&str]) -> Running {
     let log = workplace.path("log.txt");
-    let running = run(workplace, &[]).start(&log);
+    let running = run(workplace, more).start(&log);
     let is_evaluating = || fs::read_to_string(&log).unwrap().contains(" samples of image-folder ").then_some(());
     wait_for("the evaluation of samples", is_evaluating);
     running
@@ -47,7 +49,7 @@ fn start_to_evaluation(workplace: &Workplace) -> Running {
 #[test]
 fn a_process_that_is_killed_while_it_evaluates_has_measured() {
     let workplace = workplace(MANY);
-    let mut running = start_to_evaluation(&workplace);
+    let mut running = start_to_evaluation(&workplace, &[]);
     signal("KILL", &running.child().to_string());
     assert_eq!(running.wait().code(), Some(0));
     let record = workplace.record(CASE);
@@ -62,7 +64,7 @@ fn a_process_that_is_killed_while_it_evaluates_has_measured() {
 #[test]
 fn a_run_that_is_stopped_while_it_evaluates_keeps_the_measurement_and_is_resumed() {
     let workplace = workplace(SOME);
-    let mut running = start_to_evaluation(&workplace);
+    let mut running = start_to_evaluation(&workplace, &[]);
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
     workplace.inferbench(&["convert"]).finish().with_code(0);
@@ -81,9 +83,16 @@ fn a_run_that_is_stopped_while_it_evaluates_keeps_the_measurement_and_is_resumed
 
 #[test]
 fn the_limit_for_a_case_is_none_for_an_evaluation_that_goes_on() {
-    let workplace = workplace(4_000);
-    // Twice the pause between two signs of life. The evaluation takes twice as long in the build of scripts/test.
-    let finished = run(&workplace, &["--timeout", "20"]).finish().with_code(0);
+    let workplace = workplace(MANY);
+    // Longer than the pause between two signs of life, which is ten seconds.
+    let mut running = start_to_evaluation(&workplace, &["--timeout", "13"]);
+    let evaluating = running.child();
+    sleep(Duration::from_secs(15));
+    assert!(is_alive(evaluating), "{}", fs::read_to_string(workplace.path("log.txt")).unwrap());
+    // It comes to its end, since the other pictures cannot be read.
+    fs::rename(workplace.path("pictures/class7"), workplace.path("gone")).unwrap();
+    assert_eq!(running.wait().code(), Some(0));
     let record = workplace.record(CASE);
-    assert_eq!(record.accuracy_samples, Some(4_000), "{}", finished.stderr);
+    assert!(record.accuracy_samples.is_some_and(|samples| (1..MANY as u64).contains(&samples)), "{record:?}");
+    assert!(record.message.as_ref().unwrap().contains(" samples could not be read"), "{record:?}");
 }

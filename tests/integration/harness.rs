@@ -163,16 +163,6 @@ fn runs_for_a_profiler_and_test_runs_keep_nothing() {
 }
 
 #[test]
-fn plots_are_drawn_unless_they_are_declined() {
-    let workplace = digits();
-    workplace.bench(&["--noplot"]).finish().with_code(0);
-    assert_eq!(workplace.measured(), [DIGITS]);
-    assert!(files_below(&workplace.criterion(), "svg").is_empty());
-    workplace.bench(&PLOT).finish().with_code(0);
-    assert!(!files_below(&workplace.criterion().join(DIGITS), "svg").is_empty());
-}
-
-#[test]
 fn each_backend_has_a_process_and_the_groups_page_shows_them_all() {
     let workplace = Workplace::new(&["digits"], &["candle", "null"], &[1, 8]);
     workplace.bench(&PLOT).finish().with_code(0);
@@ -197,10 +187,13 @@ fn each_backend_has_a_process_and_the_groups_page_shows_them_all() {
 }
 
 #[test]
-fn a_filtered_run_leaves_the_other_cases_on_the_groups_page() {
+fn plots_are_drawn_unless_they_are_declined_and_a_filtered_run_leaves_the_other_cases_on_the_groups_page() {
     let workplace = Workplace::new(&["digits"], &["candle", "null"], &[1]);
     workplace.bench(&["--noplot"]).finish().with_code(0);
+    assert_eq!(workplace.measured(), [DIGITS, "digits/null-cpu-f32/1"]);
+    assert!(files_below(&workplace.criterion(), "svg").is_empty());
     workplace.bench(&PLOT).arg("candle").finish().with_code(0);
+    assert!(!files_below(&workplace.criterion().join(DIGITS), "svg").is_empty());
     let page = fs::read_to_string(workplace.criterion().join("digits/report/index.html")).unwrap();
     assert!(page.contains("candle-cpu-f32/1") && page.contains("null-cpu-f32/1"), "{page}");
 }

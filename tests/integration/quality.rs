@@ -128,8 +128,6 @@ fn two_files_are_compared_in_one_command() {
 
     let dtype = workplace.inferbench(&["run", "--noplot", "--path", files, "--dtype", "f32"]).finish().with_code(0);
     assert!(dtype.stderr.contains("its file computes in i8"), "{}", dtype.stderr);
-    let nowhere = workplace.inferbench(&["run", "--path", "nowhere.onnx"]).finish().with_code(2);
-    assert!(nowhere.stderr.contains("there is no file nowhere.onnx"), "{}", nowhere.stderr);
     let taken = workplace.inferbench(&["run", "--path", "digits=.prepared/digits/model.onnx"]).finish().with_code(2);
     assert!(taken.stderr.contains("has the name of another model"), "{}", taken.stderr);
 }
@@ -139,14 +137,14 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
     if !has_onnxruntime() {
         return;
     }
-    let workplace = Workplace::new(&["resnet50"], &["ort"], &[4]);
+    let workplace = Workplace::new(&["vit-small"], &["ort"], &[4]);
     copy_folder(&data_folder().join("pictures"), &workplace.path("pictures"));
     let run = |source: &str| {
         workplace
-            .inferbench(&["run", "--noplot", "--model", "resnet50", "--iterations", "10", "--data-source", source])
+            .inferbench(&["run", "--noplot", "--model", "vit-small", "--iterations", "10", "--data-source", source])
             .finish()
     };
-    // Three folders are no thousand classes.
+    // Three folders are no hundred classes.
     let refused = run("image-folder:pictures").with_code(2);
     assert!(refused.stderr.contains("classes"), "{}", refused.stderr);
     let of_no_model = workplace
@@ -157,12 +155,12 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
     let nowhere = run("image-folder:nowhere").with_code(2);
     assert!(nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
 
-    let classes: Vec<String> = (0..1000).map(|place| format!("class{place}")).collect();
+    let classes: Vec<String> = (0..100).map(|place| format!("class{place}")).collect();
     let classes =
         classes.join("\n").replace("class7\n", "rings\n").replace("class8\n", "bars\n").replace("class9\n", "waves\n");
     workplace.write("pictures/classes.txt", classes);
     run("image-folder:pictures").with_code(0);
-    let record = workplace.record("resnet50/ort-cpu-f32/4");
+    let record = workplace.record("vit-small/ort-cpu-f32/4");
     assert_eq!(record.data_source.as_deref(), Some("image-folder pictures"));
     let (samples, message) = (record.accuracy_samples.unwrap(), record.message.clone().unwrap_or_default());
     assert!(record.status == Status::Ok && record.accuracy.is_some() && record.accuracy_top5.is_some());

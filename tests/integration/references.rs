@@ -59,15 +59,6 @@ fn is_right(workplace: &Workplace, arguments: &[&str]) {
 }
 
 #[test]
-fn without_a_reference_one_backend_is_unverified() {
-    let workplace = workplace();
-    let alone = record(&workplace, &[], 0);
-    assert_eq!((alone.status, alone.verified, alone.verified_by), (Status::Ok, None, None));
-    let report = workplace.inferbench(&["report"]).finish().with_code(0);
-    assert!(report.stdout.contains("unverified"), "{}", report.stdout);
-}
-
-#[test]
 fn the_folders_of_onnx_decide_right_and_wrong() {
     let workplace = workplace();
     let x = [1.0, -2.0, 0.5, 3.0, 0.0, -1.0];

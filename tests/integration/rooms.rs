@@ -18,9 +18,9 @@ const LEVELS: [&[&str]; 9] = [
     &["cli"],
 ];
 
-/// The code of a file without its tests and comments.
+/// The code of a file without its tests and comments. Imports may come after tests that lie in a file of their own.
 fn code(text: &str) -> String {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 

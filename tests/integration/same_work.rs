@@ -72,7 +72,12 @@ fn another_size_is_not_compared_and_a_changed_file_is_named() {
     let line = format!("net/candle-cpu-f32/1: compared, and changed: artifact: {before} ↔ {after}");
     assert!(named.contains(&line) && !named.contains("refused"), "{named}");
     // The mean of two files says nothing.
+    let third = measured(&workplace, 2048);
     let both = format!("{},{}", large.run_id, again.run_id);
-    let mixed = workplace.inferbench(&["compare", &both, &again.run_id]).finish().stdout;
-    assert!(!mixed.contains("faster") && !mixed.contains("same"), "{mixed}");
+    let mixed = workplace.inferbench(&["compare", &both, &third.run_id]).finish().with_code(3).stdout;
+    let is_refused = |one: &str, other: &str| {
+        mixed.contains(&format!("net/candle-cpu-f32/1: refused: artifact: {one} and {other} ↔ {after}"))
+    };
+    assert!(is_refused(&before, &after) || is_refused(&after, &before), "{mixed}");
+    assert!(mixed.contains("nothing to compare: 1 case refused"), "{mixed}");
 }

@@ -331,8 +331,9 @@ impl Session for LlamaSession {
         let (batch, length) = (prompts.len(), prompts[0].len());
         let is_timed = !self.is_compared;
         let sequences = self.sequences_beside(batch, is_timed);
-        // The ring's batches are bound one after the other, and another one has room beside them.
-        let all = if self.phase == Phase::Decode { (RING * batch).max(sequences.end) } else { sequences.end };
+        // The ring's batches are bound one after the other, and another one has room beside them. One alone takes no more.
+        let is_ring = self.phase == Phase::Decode && !self.bound.is_empty();
+        let all = if is_ring { (RING * batch).max(sequences.end) } else { sequences.end };
         self.make_room(all, length + self.room())?;
         self.bound.push(Bound { prompts, sequences, is_timed, is_read: false, start: Vec::new(), now: None });
         self.restore()?;

@@ -21,7 +21,7 @@ use ort::value::Tensor;
 use tempfile::TempDir;
 
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
-use self::provider::{Located, PROVIDERS, has_gpu, provider_of};
+use self::provider::{Located, PROVIDERS, SOFTWARE_DRIVER, chosen_driver, has_gpu, provider_of};
 use self::tape::{OrtTape, RunLog, folder_of};
 use crate::backend::artifact::{Format, check_graphs, dequantised, names, parts_of};
 use crate::backend::cuda::cuda_environment;
@@ -212,9 +212,8 @@ fn executor(provider: Located, is_bound: bool) -> Option<String> {
 /// Allows a software driver, and chooses Chromium's if there is no GPU: other software drivers are too old.
 fn webgpu_environment() -> Vec<(&'static str, OsString)> {
     let mut variables = vec![("ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER", "1".into())];
-    let is_chosen = std::env::var_os("VK_DRIVER_FILES").or_else(|| std::env::var_os("VK_ICD_FILENAMES")).is_some();
-    let software = Path::new("/usr/lib/chromium/vk_swiftshader_icd.json");
-    if !is_chosen && !has_gpu() && software.is_file() {
+    let software = Path::new(SOFTWARE_DRIVER);
+    if chosen_driver().is_none() && !has_gpu() && software.is_file() {
         variables.push(("VK_DRIVER_FILES", software.into()));
     }
     variables

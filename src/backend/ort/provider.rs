@@ -285,10 +285,11 @@ impl Located {
         };
         // Dawn chooses its adapter by itself, whatever devices ONNX Runtime lists.
         let is_of_dawn = self.device == "webgpu" && cfg!(target_os = "linux");
-        let device_type = match (is_of_dawn, has_gpu()) {
+        let is_software = chosen_driver().is_some_and(|driver| driver == SOFTWARE_DRIVER) || !has_gpu();
+        let device_type = match (is_of_dawn, is_software) {
             (false, _) => device_type,
-            (true, true) => "gpu",
-            (true, false) => "cpu",
+            (true, false) => "gpu",
+            (true, true) => "cpu",
         };
         let vendor = hardware.vendor().unwrap_or_default();
         let words = match (self.device.as_str(), device_type) {
@@ -306,12 +307,20 @@ impl Located {
     }
 }
 
+/// Chromium's driver of Vulkan, which computes on the CPU.
+pub(super) const SOFTWARE_DRIVER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+/// The driver of Vulkan that was chosen by a variable.
+pub(super) fn chosen_driver() -> Option<std::ffi::OsString> {
+    std::env::var_os("VK_DRIVER_FILES").or_else(|| std::env::var_os("VK_ICD_FILENAMES"))
+}
+
 /// Whether Linux has a GPU that renders. A display of a server's board or of a virtual machine does not.
 pub(super) fn has_gpu() -> bool {
     let renders = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("renderD"))
     };
-    Path::new("/dev/nvidia0").exists() || std::fs::read_dir("/dev/dri").into_iter().flatten().any(renders)
+    std::fs::read_dir("/dev/dri").into_iter().flatten().any(renders)
 }
 
 /// The variable with the path of QNN's options.

@@ -3,9 +3,10 @@
 use clap::{Args as _, FromArgMatches as _};
 
 use super::simulation::empty_record;
-use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, RateChange, Side, Source, Verdict, compare};
+use crate::compare::rates::tests::search;
+use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, Side, Source, Verdict, compare};
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::run_data::{LoadResult, Record, Verdict as LoadVerdict};
 
 /// A run of the case with this status and time.
 fn run(name: &str, status: Status, ms: f64) -> Record {
@@ -13,25 +14,11 @@ fn run(name: &str, status: Status, ms: f64) -> Record {
     Record { run_id: name.into(), status, latency_p50_ms, ..empty_record() }
 }
 
-fn same_rate() -> RateChange {
-    RateChange {
-        case_id: "m/ort-cpu-f32/1".into(),
-        instances: 1,
-        threads: 1,
-        callers: None,
-        percentile: 99.0,
-        bound_ms: Some(20.0),
-        ttft_bound_ms: None,
-        tpot_bound_ms: None,
-        base_rate: 100.0,
-        new_rate: Some(100.0),
-        base_tests: 1,
-        new_tests: 1,
-        ratio: 1.0,
-        ratio_lower: 0.9,
-        ratio_upper: 1.1,
-        is_lower: false,
-    }
+/// The load tests of two sides with a search, whose new trial has this verdict.
+fn searches(verdict: LoadVerdict) -> [Vec<LoadResult>; 2] {
+    let found = (verdict != LoadVerdict::Invalid).then_some(100.0);
+    let new = LoadResult { verdict: Some(verdict), ..search("2", found) };
+    [vec![search("1", Some(100.0))], vec![new]]
 }
 
 fn compared(base: &Side, candidate: &Side) -> Comparison {
@@ -112,7 +99,7 @@ fn what_cannot_be_read_is_not_compared() {
     assert_eq!((found.conclusion, found.cases.len()), (Conclusion::NothingToCompare, 0));
     assert!(found.notes[0].contains("cannot be read"), "{:?}", found.notes);
     // Nor is it well because a rate under load is.
-    assert_eq!(found.with_rates(vec![same_rate()], false).conclusion, Conclusion::CannotSay);
+    assert_eq!(found.with_rates(&searches(LoadVerdict::Passed), false).conclusion, Conclusion::CannotSay);
 }
 
 #[test]
@@ -148,9 +135,14 @@ fn rates_are_something_to_compare_and_broken_searches_leave_a_comparison_open() 
         };
         compared(&side(0), &side(1))
     });
-    assert_eq!(none.clone().with_rates(vec![same_rate()], false).conclusion, Conclusion::Well);
-    assert_eq!(none.clone().with_rates(vec![], false).conclusion, Conclusion::NothingToCompare);
-    assert_eq!([none, well].map(|it| it.with_rates(vec![], true).conclusion), [Conclusion::CannotSay; 2]);
+    assert_eq!(none.clone().with_rates(&searches(LoadVerdict::Passed), false).conclusion, Conclusion::Well);
+    assert_eq!(none.clone().with_rates(&[vec![], vec![]], false).conclusion, Conclusion::NothingToCompare);
+    let lost =
+        |is_allowed: bool| [&none, &well].map(|it| it.clone().with_rates(&searches(LoadVerdict::Invalid), is_allowed));
+    assert_eq!(lost(false).map(|it| it.conclusion), [Conclusion::CannotSay; 2]);
+    assert_eq!(lost(true).map(|it| it.conclusion), [Conclusion::NothingToCompare, Conclusion::Well]);
+    let said = "m/ort-cpu-f32/1 on 0 × 0 threads is open: only the base's search found a rate";
+    assert!(lost(true)[1].notes.iter().any(|note| note == said), "{:?}", lost(true)[1].notes);
 }
 
 #[test]

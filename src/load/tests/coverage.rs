@@ -34,18 +34,28 @@ fn latencies((_, service, sessions, most_batch): Queue, rate: f64, queries: usiz
     trial.served.iter().map(|request| request.latency_ns()).collect()
 }
 
-/// The percentile of a long trial, in milliseconds.
-fn truth(queue: Queue, rate: f64, p: f64, parts: u64) -> f64 {
+const UTILISATIONS: [f64; 3] = [0.3, 0.6, 0.8];
+
+/// What [`truth`] is for each queue at each of these utilisations, of two parts.
+const TRUTHS: [[f64; 3]; 5] = [
+    [13.149108, 22.865802, 46.166315],
+    [5.777821, 11.045857, 22.411023],
+    [9.202199, 9.914997, 13.804254],
+    [17.587935, 20.287845, 27.409161],
+    [21.177573, 56.222311, 119.12443],
+];
+
+/// The 99th percentile of so many long trials, in milliseconds.
+fn truth(queue: Queue, utilisation: f64, parts: u64) -> f64 {
+    let rate = rate(queue, utilisation);
     let long = (0..parts).flat_map(|seed| latencies(queue, rate, 500_000, 1 << 40 | seed).split_off(20_000));
-    SortedCalls::new(long.collect()).unwrap().percentile(p) as f64 / 1e6
+    SortedCalls::new(long.collect()).unwrap().percentile(0.99) as f64 / 1e6
 }
 
-/// Of so many trials, those that pass, and those that LoadGen's rule accepts, with a bound of this many times the percentile.
-fn passing(queue: Queue, utilisation: f64, queries: usize, trials: u64, times: f64) -> (usize, usize) {
-    let parts = if trials > 150 { 12 } else { 2 };
+/// Of so many trials, those that pass, and those that LoadGen's rule accepts.
+fn passing(queue: Queue, utilisation: f64, queries: usize, trials: u64, bound_ms: f64) -> (usize, usize) {
     let (_, service, sessions, most_batch) = queue;
     let rate = rate(queue, utilisation);
-    let bound_ms = times * truth(queue, rate, 0.99, parts);
     let terms = LoadTerms { rate: Some(rate), bound_ms: Some(bound_ms), instances: sessions, ..LoadTerms::default() };
     let (mut passed, mut accepted) = (0, 0);
     for seed in 1..=trials {
@@ -64,15 +74,25 @@ fn passing(queue: Queue, utilisation: f64, queries: usize, trials: u64, times: f
 /// LoadGen's rule accepts up to 60 % of these trials.
 #[test]
 fn at_most_one_in_a_hundred_passes_at_the_limit() {
-    for queue in QUEUES {
-        for (utilisation, queries) in [(0.3, 4000), (0.6, 4000), (0.8, 4000)] {
-            let (passed, accepted) = passing(queue, utilisation, queries, 150, 1.0);
+    for (queue, truths) in QUEUES.into_iter().zip(TRUTHS) {
+        for (utilisation, limit_ms) in UTILISATIONS.into_iter().zip(truths) {
+            let (passed, accepted) = passing(queue, utilisation, 4000, 150, limit_ms);
             // Of 150 trials that each pass with 1 %, more than six do so once in 1,500 times.
             assert!(passed <= 6, "{} at {utilisation}: {passed} passed, {accepted} by LoadGen's rule", queue.0);
         }
     }
-    let (passed, _) = passing(QUEUES[0], 0.3, 4000, 50, 2.0);
+    let (passed, _) = passing(QUEUES[0], UTILISATIONS[0], 4000, 50, 2.0 * TRUTHS[0][0]);
     assert!(passed >= 45, "{passed} of 50 passed with a bound of twice the percentile");
+}
+
+#[test]
+#[ignore = "it takes half a minute, and is for who changes a queue: it prints the constant"]
+fn print_the_percentiles_of_long_trials() {
+    let found = QUEUES.map(|queue| UTILISATIONS.map(|utilisation| truth(queue, utilisation, 2)));
+    println!("{found:?}");
+    for (found, known) in found.iter().flatten().zip(TRUTHS.iter().flatten()) {
+        assert!((found / known - 1.0).abs() < 1e-6, "{found} instead of {known}");
+    }
 }
 
 #[test]
@@ -83,9 +103,10 @@ fn print_how_often_trials_pass() {
     println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     for queue in QUEUES {
         for utilisation in [0.3, 0.5, 0.7, 0.8, 0.9] {
+            let limit_ms = truth(queue, utilisation, 12);
             for queries in [1307, 5000, 20_000] {
-                let (passed, accepted) = passing(queue, utilisation, queries, TRIALS, 1.0);
-                let (above, _) = passing(queue, utilisation, queries, TRIALS / 5, 1.5);
+                let (passed, accepted) = passing(queue, utilisation, queries, TRIALS, limit_ms);
+                let (above, _) = passing(queue, utilisation, queries, TRIALS / 5, 1.5 * limit_ms);
                 let percent = |count: usize, of: u64| format!("{:.1} %", 100.0 * count as f64 / of as f64);
                 println!(
                     "| {} | {:.0} % | {queries} | {} | {} | {} |",

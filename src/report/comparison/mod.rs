@@ -12,7 +12,7 @@ use self::wording::{footnotes, headline, lines, measure_again, outcome, refusal,
 use super::Format;
 use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::escape::markdown as escape;
-use super::load::{check_of_rate, rates};
+use super::load::{check_of_lost, check_of_rate, rates};
 use super::numbers::plural;
 use super::table::wrapped;
 use crate::compare::{ComparedCase, Comparison, RefusedPair};
@@ -46,11 +46,13 @@ pub fn checks(comparison: &Comparison, columns: &[String]) -> Checks {
         outcome: Outcome::Undecided,
         message: "its measurement cannot be read, or has no time".into(),
     };
-    let is_read = |case: &&ComparedCase| !comparison.unread.contains(&case.id);
+    let is_regression = |id: &&String| comparison.cases.iter().any(|case| case.id == **id && case.is_regression());
+    let is_read = |case: &&ComparedCase| case.is_regression() || !comparison.unread.contains(&case.id);
     let cases = comparison.cases.iter().filter(is_read).map(of_case).chain(comparison.refused.iter().map(of_pair));
-    let cases = cases.chain(comparison.unread.iter().map(of_unread));
+    let cases = cases.chain(comparison.unread.iter().filter(|id| !is_regression(id)).map(of_unread));
     let title = format!("compare {} {}", comparison.base.name, comparison.candidate.name);
-    let checks = cases.chain(comparison.rates.iter().map(check_of_rate)).collect();
+    let rates = comparison.rates.iter().map(check_of_rate).chain(comparison.lost.iter().map(check_of_lost));
+    let checks = cases.chain(rates).collect();
     // The comment has a heading of its own.
     let details = markdown(comparison, columns).lines().skip(1).map(|line| line.to_owned() + "\n").collect();
     Checks { suites: vec![CheckSuite { name: title.clone(), checks }], title, verdict: headline(comparison), details }
@@ -242,6 +244,7 @@ mod tests {
             }],
             disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
+            lost: Vec::new(),
             unread: Vec::new(),
             is_left_out: true,
         }

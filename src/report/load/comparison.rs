@@ -33,6 +33,13 @@ pub fn check_of_rate(change: &RateChange) -> Check {
     Check { case_id: change.case_id.clone(), latency_ms: None, outcome, message }
 }
 
+/// A search that found a rate only in the base, for continuous integration.
+pub fn check_of_lost(row: &LoadResult) -> Check {
+    let sessions = split(row.instances, row.threads, row.callers);
+    let message = format!("highest rate of {sessions}: only the base's search found one");
+    Check { case_id: row.case_id.clone(), latency_ms: None, outcome: Outcome::Undecided, message }
+}
+
 /// The rates of two load tests for continuous integration. `lost` are searches that found a rate only in the base.
 pub fn checks_of_rates(title: &str, changes: &[RateChange], lost: &[&LoadResult]) -> Checks {
     let verdict = match lower_rates(changes) {
@@ -40,16 +47,7 @@ pub fn checks_of_rates(title: &str, changes: &[RateChange], lost: &[&LoadResult]
         None if lost.is_empty() => "no regression".to_owned(),
         None => format!("undecided: {}", plural(lost.len(), "lost search", "lost searches")),
     };
-    let of_lost = |row: &&LoadResult| Check {
-        case_id: row.case_id.clone(),
-        latency_ms: None,
-        outcome: Outcome::Undecided,
-        message: format!(
-            "highest rate of {}: only the base's search found one",
-            split(row.instances, row.threads, row.callers)
-        ),
-    };
-    let checks = changes.iter().map(check_of_rate).chain(lost.iter().map(of_lost)).collect();
+    let checks = changes.iter().map(check_of_rate).chain(lost.iter().copied().map(check_of_lost)).collect();
     let suite = CheckSuite { name: title.to_owned(), checks };
     Checks { title: title.to_owned(), verdict, suites: vec![suite], details: rates(changes).markdown() }
 }

@@ -19,7 +19,7 @@ use crate::run_data::{LoadResult, LoadRun, Verdict};
 use server::sentences_of_server;
 use windows::{changes, sentence_of_changes};
 
-pub use comparison::{check_of_rate, checks_of_rates, lower_rates, rates, render_comparison};
+pub use comparison::{check_of_lost, check_of_rate, checks_of_rates, lower_rates, rates, render_comparison};
 
 /// A form in which a load test is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

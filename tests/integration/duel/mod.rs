@@ -242,7 +242,9 @@ fn a_slow_down_of_some_processes_is_not_called_the_same() {
     stand_in(&workplace, "moody", "echo >> moods; [ $(($(wc -l < moods) % 3)) = 0 ] && median=120000");
     let mut moody = workplace.inferbench(&["duel", "./base", "./moody", "--generations", "30", "--format", "json"]);
     let moody = moody.finish();
-    assert_ne!(verdict(&moody), "same", "{}", moody.stdout);
+    let found = verdict(&moody);
+    assert!(json(&moody)["cases"][0]["loss"].is_null(), "{}", moody.stdout);
+    assert!(!["same", "none"].contains(&found.as_str()), "{}", moody.stdout);
 }
 
 #[test]

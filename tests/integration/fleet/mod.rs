@@ -26,6 +26,12 @@ fn measure(workplace: &Workplace, part: &str) {
     workplace.inferbench(&["run", "--suite", &format!("parts/{part}.toml"), "--noplot"]).finish().with_code(0);
 }
 
+/// Measures a part as if this were another machine.
+fn measure_on(workplace: &Workplace, host_id: &str, part: &str) {
+    let mut command = workplace.inferbench(&["run", "--suite", &format!("parts/{part}.toml"), "--noplot"]);
+    command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
+}
+
 /// The folder of all parts that were measured.
 fn parts(workplace: &Workplace) -> PathBuf {
     let mut folders = fs::read_dir(workplace.path("target-reports/parts")).unwrap();
@@ -84,11 +90,8 @@ fn what_several_machines_have_measured_is_kept_by_machine() {
     let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
     let anchor = "digits/candle-cpu-f32/1";
     divide(&workplace, "2", &["--anchor", anchor]);
-    for (part, host_id) in [("1-of-2", "aaaa1111"), ("2-of-2", "bbbb2222")] {
-        let suite = format!("parts/{part}.toml");
-        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
-        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
-    }
+    measure_on(&workplace, "aaaa1111", "1-of-2");
+    measure_on(&workplace, "bbbb2222", "2-of-2");
     let folder = parts(&workplace).display().to_string();
     workplace.inferbench(&["merge", &folder]).finish().with_code(0);
     let run = only_run(&workplace);
@@ -121,13 +124,8 @@ fn what_several_machines_have_measured_is_kept_by_machine() {
 fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
     let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
     divide(&workplace, "3", &[]);
-    let measure = |part: &str, host_id: &str| {
-        let suite = format!("parts/{part}.toml");
-        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
-        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
-    };
-    measure("2-of-3", "bbbb2222");
-    measure("3-of-3", "cccc3333");
+    measure_on(&workplace, "bbbb2222", "2-of-3");
+    measure_on(&workplace, "cccc3333", "3-of-3");
     let folder = parts(&workplace);
     let merge = |folder: &Path, cases: usize| -> HistoryRun {
         workplace.inferbench(&["merge", &folder.display().to_string(), "--partial"]).finish().with_code(0);
@@ -138,7 +136,7 @@ fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
     // The second one begins with the time of a part that was not there, and the third with the rows of another machine.
     merge(&folder.join("3-of-3"), 1);
     merge(&folder, 2);
-    measure("1-of-3", "aaaa1111");
+    measure_on(&workplace, "aaaa1111", "1-of-3");
     let whole = merge(&folder, 3);
     assert!(whole.records().unwrap().iter().all(|record| record.run_id == whole.name()), "{}", whole.name());
     // Fewer parts take the place of nothing, whether or not the id would be the same.
@@ -148,11 +146,19 @@ fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
         refused.saying(&[whole.name(), "was merged of more parts than these"]);
     }
     assert_eq!(only_run(&workplace).records().unwrap().len(), 3);
-    // Parts that are all measured again are another run, with none of the first rows.
-    for (part, host_id) in [("1-of-3", "aaaa1111"), ("2-of-3", "bbbb2222"), ("3-of-3", "cccc3333")] {
-        measure(part, host_id);
+}
+
+#[test]
+#[ignore = "it takes minutes; `scripts/test --all` runs it"]
+fn parts_that_are_all_measured_again_are_another_run_with_none_of_the_first_rows() {
+    let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
+    divide(&workplace, "3", &[]);
+    for _ in 0..2 {
+        for (host_id, part) in [("aaaa1111", "1-of-3"), ("bbbb2222", "2-of-3"), ("cccc3333", "3-of-3")] {
+            measure_on(&workplace, host_id, part);
+        }
+        workplace.inferbench(&["merge", &parts(&workplace).display().to_string()]).finish().with_code(0);
     }
-    workplace.inferbench(&["merge", &folder.display().to_string()]).finish().with_code(0);
     let history = History::open(&[workplace.path("target-reports")]).unwrap();
     let runs: Vec<_> = history.runs().iter().map(|run| run.records().unwrap()).collect();
     assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
@@ -183,11 +189,8 @@ fn the_backends_of_one_model_on_equal_machines_are_ranked_together_and_on_others
     let own = ["shard", "--count", "2", "--anchor", anchor];
     workplace.inferbench(&own).finish().with_code(2).saying(&["2 parts of 1 model", "`--equal-machines`"]);
     divide(&workplace, "2", &["--anchor", anchor, "--equal-machines"]);
-    for (part, host_id) in [("1-of-2", "aaaa1111"), ("2-of-2", "bbbb2222")] {
-        let suite = format!("parts/{part}.toml");
-        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
-        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
-    }
+    measure_on(&workplace, "aaaa1111", "1-of-2");
+    measure_on(&workplace, "bbbb2222", "2-of-2");
     let folder = parts(&workplace);
     let runs = find_parts(std::slice::from_ref(&folder)).unwrap();
     let hosts_of = |backend: &str| {

@@ -175,7 +175,9 @@ fn waits_for_a_session_are_those_of_theory() {
             found.push(ratio(found.len()));
         }
         let is_shown = found.last().is_some_and(is_right);
-        assert!(is_shown || found.contains(&None), "{service_time}: {found:?} of what is expected");
+        // Of two trials on a quiet machine one would be right.
+        let quiet = found.iter().flatten().count();
+        assert!(is_shown || quiet < 2, "{service_time}: {found:?} of what is expected");
         if !is_shown {
             left_out(format_args!("waits for a session of {service_time}, since the machine was too busy"));
         }
@@ -235,7 +237,7 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
     let Some(highest) = rows.iter().find(|row| row.is_highest) else {
         // Not even the generator was in time.
         run.with_code(4);
-        eprintln!("the machine was too busy: {rows:?}");
+        left_out("the highest rate of a search, since the machine was too busy");
         return;
     };
     assert!(is_narrow(highest), "one search of three comes to 2 %: {highest:?}");

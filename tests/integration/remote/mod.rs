@@ -73,7 +73,7 @@ fn a_server_of_protocol_v2_is_put_under_load_in_every_scenario() {
 fn the_highest_rate_of_a_server_is_searched_for() {
     let server = Server::with_service(Some((ServiceTime::Constant(0.004), 1)));
     let arguments =
-        ["--percentile", "90", "--bound", "40ms", "--searches", "1", "--duration", "0.5s", "--connections", "32"];
+        ["--percentile", "90", "--bound", "40ms", "--searches", "1", "--duration", "0.2s", "--connections", "32"];
     let search = || {
         let fixed = ["load", "search", "--format", "json", "--url", &server.url];
         let finished = workplace().inferbench(&[&fixed, &arguments[..]].concat()).finish();

@@ -255,9 +255,9 @@ fn a_file_is_found_by_its_name_and_its_extension_chooses_the_backend() {
     let server = Server::start(&workplace, &[]);
     // A file that comes while the server runs.
     workplace.add_model("scaled.pt", "models/exported/best_model.pt");
-    workplace.add_model("product.onnx", "models/exported/product.onnx");
+    workplace.add_model("two_inputs.onnx", "models/exported/two_inputs.onnx");
     if has_onnxruntime() {
-        for file in ["tenn_eeg.onnx", "product.onnx"] {
+        for file in ["tenn_eeg.onnx", "two_inputs.onnx"] {
             let answer = server.get(&format!("/api/v1/benchmark/{file}?device=cpu&iterations=20&threads=1")).json();
             assert_eq!(
                 (&answer["framework"], &answer["status"]),

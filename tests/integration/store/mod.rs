@@ -267,7 +267,7 @@ fn a_killed_import_leaves_whole_runs() {
     workplace.inferbench(&["store", "import", "--history", "whole"]).finish().with_code(0);
     let whole = content(&workplace.path("whole"));
     let log = workplace.path("log");
-    for milliseconds in (0..).step_by(25) {
+    for milliseconds in (0..).step_by(60) {
         let mut importing = import(&workplace, &[]).start(&log);
         thread::sleep(Duration::from_millis(milliseconds));
         importing.kill();

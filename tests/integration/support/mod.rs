@@ -3,6 +3,7 @@
 pub mod browser;
 pub mod chromium;
 pub mod documents;
+pub mod peaks;
 pub mod synthetic;
 
 use std::collections::BTreeSet;
@@ -28,7 +29,13 @@ use tempfile::TempDir;
 /// A copy of the small packaged models, a suite, and room for Criterion's tree and the reports.
 pub struct Workplace {
     folder: TempDir,
+    /// The variables of those of `OF_SLOW_BACKENDS` that its suite does not have.
+    hidden: Vec<&'static str>,
 }
+
+/// Backends that start a browser or Pythons where devices are listed, by how their names begin, and the variables that say where these are.
+const OF_SLOW_BACKENDS: [(&str, &str); 3] =
+    [("ort-web", "INFERBENCH_BROWSER"), ("jax", "INFERBENCH_JAX_PYTHON"), ("torch", "INFERBENCH_TORCH_PYTHON")];
 
 /// The packaged models that every workplace has.
 const SMALLEST: [&str; 2] = ["digits", "tenn_eeg"];
@@ -50,7 +57,10 @@ impl Workplace {
     /// The suite measures 20 calls of each of these cases, and of the models that a test adds; on one thread, since
     /// other tests run beside.
     pub fn new(models: &[&str], backends: &[&str], batch_sizes: &[usize]) -> Self {
-        let workplace = Workplace { folder: tempfile::tempdir().unwrap() };
+        let is_hidden = |beginning| !backends.is_empty() && !backends.iter().any(|name| name.starts_with(beginning));
+        let hidden = OF_SLOW_BACKENDS.iter().filter(|(beginning, _)| is_hidden(*beginning));
+        let hidden = hidden.map(|(_, variable)| *variable).collect();
+        let workplace = Workplace { folder: tempfile::tempdir().unwrap(), hidden };
         for model in SMALLEST.iter().chain(models.iter().filter(|model| !SMALLEST.contains(model))) {
             copy_folder(&checkout().join("models/zoo").join(model), &workplace.path("models/zoo").join(model));
         }
@@ -172,8 +182,8 @@ impl Workplace {
             .env("INFERBENCH_ROOT", self.folder.path())
             // What is installed on this machine is no matter of the tests.
             .env("INFERBENCH_ENVIRONMENT", "none")
-            // Measured once for all tests.
-            .env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"))
+            .envs(self.hidden.iter().map(|variable| (variable, "/nowhere")))
+            .env("INFERBENCH_PEAKS", peaks::file())
             // Tables and messages as in a terminal that is wide enough for them.
             .env("COLUMNS", "1000")
             .env("CRITERION_HOME", self.criterion());
@@ -326,9 +336,14 @@ pub fn has_onnxruntime() -> bool {
 
 /// Whether ONNX Runtime has what it needs for a device here; says so where a test is therefore left out.
 pub fn has_device(device: &str) -> bool {
-    let devices =
-        Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["devices", "--format", "json"]).output().unwrap();
-    let listed: Value = serde_json::from_slice(&devices.stdout).unwrap();
+    static LISTED: OnceLock<Value> = OnceLock::new();
+    let listed = LISTED.get_or_init(|| {
+        let mut devices = Command::new(env!("CARGO_BIN_EXE_inferbench"));
+        devices
+            .args(["devices", "--format", "json"])
+            .envs(OF_SLOW_BACKENDS.map(|(_, variable)| (variable, "/nowhere")));
+        serde_json::from_slice(&devices.output().unwrap().stdout).unwrap()
+    });
     let found =
         listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "ort" && it["device"] == device);
     let is_there = found.is_some_and(|found| found["available"] == true);

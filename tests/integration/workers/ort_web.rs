@@ -21,7 +21,10 @@ fn nothing_is_left(workplace: &Workplace) {
 }
 
 fn workplace(model: &str, batch_sizes: &[usize]) -> Workplace {
-    let workplace = Workplace::new(&[model], &["ort-web"], batch_sizes);
+    with_folder(without_samples(Workplace::new(&[model], &["ort-web"], batch_sizes)))
+}
+
+fn with_folder(workplace: Workplace) -> Workplace {
     fs::create_dir(workplace.path("tmp")).unwrap();
     workplace
 }
@@ -56,12 +59,13 @@ fn webassembly_and_webnn_are_right_and_say_what_they_are() {
     if !has_browser() {
         return;
     }
-    let workplace = workplace("digits", &[2]);
+    let workplace = with_folder(Workplace::new(&["digits"], &["ort-web"], &[2]));
     run(&workplace, &["--device", "wasm,webnn"]).finish().with_code(0);
     for (device, provider, threads) in [("wasm", "WebAssembly", Some(1)), ("webnn", "WebNNExecutionProvider", None)] {
         let record = workplace.record(&format!("digits/ort-web-{device}-f32/2"));
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{device}: {:?}", record.message);
         assert!(record.max_rel_error.unwrap() < 1e-5, "{device}");
+        assert!(record.accuracy.unwrap() > 0.9, "{device}");
         assert_eq!(
             (record.effective_device.as_deref(), record.device_type.as_deref(), record.providers.as_deref()),
             (Some(device), Some("cpu"), Some(provider))
