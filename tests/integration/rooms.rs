@@ -20,7 +20,9 @@ const LEVELS: [&[&str]; 9] = [
 
 /// The code of a file without its tests and comments. Imports may come after tests that lie in a file of their own.
 fn code(text: &str) -> String {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let are_tests = |part: &&str| part.lines().next().is_some_and(|line| line.ends_with("mod tests {"));
+    let code: Vec<&str> = text.split("#[cfg(test)]\n").take_while(|part| !are_tests(part)).collect();
+    let code = code.concat();
     code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
