@@ -141,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         fs_err::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     }
     write_whole(file, text.as_bytes())?;
-    // What has just been written may be the output itself.
+    // A page that was written to the standard output would end with this line.
     if own_path.is_some() && !file.starts_with("/dev") && !file.starts_with("/proc") {
         println!("{}", file.display());
     }

@@ -69,7 +69,7 @@ pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a 
     searches(base).into_iter().filter(|search| is_made(search) && found(new, search).is_empty()).collect()
 }
 
-/// What is said of a lost search.
+/// A sentence that names the case of a lost search.
 pub fn lost_in_words(LoadResult { case_id, instances, threads, .. }: &LoadResult) -> String {
     format!("{case_id} on {instances} × {threads} threads is open: only the base's search found a rate")
 }
