@@ -110,7 +110,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
     Manifest { criterion_root: root.join("criterion"), ..begun }
 }
 
-/// One write for all: `append` syncs each line to the disk, as a run must.
+/// Writes all outcomes at once: `append` would sync each line to the disk, as a run must.
 fn write_outcomes(run: &RunFolder, manifest: &Manifest) {
     let mut lines = String::new();
     for planned in &manifest.cases {

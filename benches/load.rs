@@ -1,5 +1,5 @@
-//! Cold starts: from a model's file to its first output, a fresh process each. `cargo bench --bench load -- --help` says
-//! more.
+//! Cold starts: from a model's file to its first output, each in a fresh process. `cargo bench --bench load -- --help`
+//! says more.
 
 fn main() -> std::process::ExitCode {
     inferbench::harness::load_main()

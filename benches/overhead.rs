@@ -1,7 +1,8 @@
 //! The harness's own cost: a call of the null backend, and the two clock reads that it consists of.
 //!
-//! `cargo bench --bench overhead` prints both figures and their ratio; the aim is 1.2 or less. The two are measured in
-//! turn, many times, and the ratio is the median of the pairs, so that a change of the processor's speed hits both.
+//! `cargo bench --bench overhead` prints both figures and their ratio; the aim is 1.2 or less. The two are measured
+//! alternately, many times, and the ratio is the median of the pairs' ratios, so that a change of the processor's speed
+//! affects both.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! The history with ten million calls and with ten thousand runs: how long they take to write, to list and to query.
 //!
-//! `cargo bench --features duckdb --bench store` prints seconds, those of percentiles beside those of pandas over the same
-//! files. pandas is looked for in `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas and
-//! pyarrow), then in `python3`. The histories take about 400 MB in the target folder and are removed afterwards. `-- --quick` makes them small.
+//! `cargo bench --features duckdb --bench store` prints seconds; for percentiles, also those of pandas over the same
+//! files. pandas is looked for in `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas
+//! and pyarrow), then in `python3`. The histories take about 400 MB in the target folder and are removed afterwards.
+//! `-- --quick` makes them small.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ fn many_runs(root: &Path, runs: usize) -> Result<()> {
     )
 }
 
-/// Around a millisecond, with a long tail; other values in every run.
+/// Around a millisecond, with a long tail; the values differ in every run.
 fn samples(run: usize, case: usize) -> Vec<Vec<u64>> {
     let mut state = (run * CASES + case + 1) as u64;
     let mut call = || {

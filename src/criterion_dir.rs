@@ -1,4 +1,5 @@
-//! Criterion's files, and the latency log that the harness puts beside them: found, read, and checked to belong together.
+//! Criterion's files, and the latency log that the harness puts beside them: found, read, and checked to belong
+//! together.
 //!
 //! Criterion 0.8 keeps a benchmark in `<root>/<group>/<function>/<value>/<baseline>/` as `benchmark.json`,
 //! `sample.json`, `estimates.json` and `tukey.json`; `<baseline>` is `new` for the last run. The format is not public:
@@ -69,7 +70,7 @@ pub const LATENCY_LOG: &str = "latencies.json";
 /// Every measured call, by sample.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyLog {
-    /// The run that measured it; tells a stale entry from one of the run.
+    /// The run that measured it, which tells whether the entry is stale.
     pub run_id: String,
     /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
     #[serde(default)]
@@ -94,7 +95,7 @@ pub struct MeasuredEntry {
     pub disturbed: Option<Vec<bool>>,
 }
 
-/// Why what `--quick` leaves is not read.
+/// Why the files of `--quick` are refused.
 pub const QUICK: &str = "quick: `--quick` makes up a sample; measure without it";
 const FOREIGN: &str = "foreign: it was not measured by inferbench";
 
@@ -109,7 +110,8 @@ pub fn find_baselines(root: &Path) -> Vec<String> {
 /// Reads one entry.
 ///
 /// # Errors
-/// It is of another program or of `--quick`, its files are of different measurements, or one of them cannot be read.
+/// The entry is another program's or was made by `--quick`, its files belong to different measurements, or one of them
+/// cannot be read.
 pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
     let benchmark: BenchmarkJson = read_json(folder, "benchmark.json")?;
     let is_own = benchmark.function_id.is_some() && benchmark.value_str.is_some();
@@ -130,7 +132,7 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
     })
 }
 
-/// Reads only the estimates of an entry, which need not be of this harness.
+/// Reads only the estimates of an entry, which may be of another program.
 pub fn read_estimates(folder: &Path) -> Result<Estimates> {
     read_json(folder, "estimates.json")
 }
@@ -146,7 +148,7 @@ fn has_same_sums(sample: &SampleJson, log: &LatencyLog) -> bool {
     counts.eq(sample.iters.iter().copied()) && sums.eq(sample.times.iter().copied())
 }
 
-/// Criterion's mean is that of the samples' times per call; only rounding may differ.
+/// Criterion's mean is the mean of the samples' times per call; only rounding may differ.
 fn has_same_mean(sample: &SampleJson, estimates: &Estimates) -> bool {
     let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
         / sample.times.len() as f64;

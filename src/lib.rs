@@ -1,7 +1,7 @@
 //! Machine-learning inference benchmarks with Criterion.
 //!
-//! As a program, `inferbench` measures files of models and packaged models; the [`guide`] has the chapters. As a development
-//! dependency, it measures the engines, models and code of your own crate: [`Harness`] is where to begin.
+//! As a program, `inferbench` measures files of models and packaged models; the [`guide`] has the chapters. As a
+//! development dependency, it measures the engines, models and code of your own crate: [`Harness`] is where to begin.
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -16,22 +16,22 @@
 //! ```
 //!
 //! - [`Harness`]: what `cargo bench` measures.
-//! - [`Backend`] and [`Session`]: an engine of your own. What they are given and give: [`LoadRequest`], [`Tensor`], [`Model`],
-//!   [`CaseFailure`].
+//! - [`Backend`] and [`Session`]: an engine of your own. Their inputs and outputs: [`LoadRequest`], [`Tensor`],
+//!   [`Model`], [`CaseFailure`].
 //! - [`SuiteModel`]: a model with more than a name or a file.
-//! - [`Record`] and [`History`]: what came of it.
+//! - [`Record`] and [`History`]: the results.
 //!
 //! # For contributors
 //!
-//! `RUSTDOCFLAGS='--cfg rooms' cargo doc` shows the rooms of the source. A run flows from the left to the right; nothing imports from
-//! its right:
+//! `RUSTDOCFLAGS='--cfg rooms' cargo doc` shows the rooms of the source. A run flows from the left to the right;
+//! nothing imports from its right:
 //!
 //! ```text
 //! definition ─▶ onnx ─▶ catalogue ─▶ selection ─┐
 //!                └─▶ graph_dtype ─▶ fixture ─▶ backend ─▶ measurement ─▶ harness ─▶ run_data and Criterion's files
 //! ```
 //!
-//! `run_data` lies below both those who make runs and those who read them, who never import the harness:
+//! `run_data` lies below the rooms that make runs and those that read them; the latter never import the harness:
 //!
 //! ```text
 //! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ decision ─▶ cli
@@ -41,12 +41,12 @@
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
-//! `remote` puts servers under load that already run, by the same trials.
+//! `remote` runs the same trials against servers that run already.
 //!
-//! `fleet` puts the parts of a suite together that many machines have measured, and starts them by Slurm or ssh.
+//! `fleet` merges the parts of a suite that many machines have measured, and starts them by Slurm or ssh.
 //!
-//! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
-//! itself costs and how much processes differ on this machine.
+//! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the
+//! harness itself costs and how much processes differ on this machine.
 
 #![cfg_attr(not(rooms), deny(missing_docs))]
 #![cfg_attr(not(has_tests), allow(dead_code, unused_imports))]
@@ -56,8 +56,9 @@ mod printing;
 
 pub mod guide;
 
-// The rooms are what the executables, benches and tests of this package use. They are no part of the library's interface: the published
-// package, which has no tests, keeps them to itself, and the documentation leaves them out unless it is made with `--cfg rooms`.
+// The executables, benches and tests of this package use the rooms, which are not part of the library's interface. The
+// published package, which has no tests, keeps them private, and the documentation leaves them out unless it is made
+// with `--cfg rooms`.
 #[cfg_attr(not(rooms), doc(hidden))]
 #[path = ""]
 mod rooms {

@@ -1,5 +1,5 @@
-//! `print!`, `println!` and `eprintln!` of this crate, which go on where those of the standard library panic: a reader of the output that
-//! has gone away (`| head`) must not end a run. Panics of libraries that are turned into errors are not printed.
+//! `print!`, `println!` and `eprintln!` of this crate. They go on where those of the standard library panic: a closed
+//! pipe (`| head`) must not end a run. Panics of libraries that are turned into errors are not printed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -29,7 +29,8 @@ macro_rules! eprintln {
 /// True once a write to standard output has failed, for example because the disk is full. A closed pipe does not count.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Reports the first failed write, unless its reason is that nobody reads. The command goes on, so that its other results are not lost.
+/// Reports the first failed write, unless the pipe is closed. The command goes on, so that its other results are not
+/// lost.
 pub(crate) fn without_reader(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != std::io::ErrorKind::BrokenPipe
@@ -39,7 +40,7 @@ pub(crate) fn without_reader(written: std::io::Result<()>) {
     }
 }
 
-/// Writes what standard output still holds back. Returns whether no write has failed.
+/// Flushes standard output. Returns whether no write has failed.
 pub(crate) fn is_printed() -> bool {
     without_reader(std::io::Write::flush(&mut std::io::stdout()));
     !HAS_FAILED.load(Ordering::Relaxed)
@@ -50,10 +51,10 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code of a library that may panic. A panic is the error, and is not reported on standard error.
+/// Runs code of a library that may panic. A panic becomes the error, and is not reported on standard error.
 ///
 /// # Errors
-/// The code panicked, with this.
+/// The code panicked; the error is the panic's payload.
 pub(crate) fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

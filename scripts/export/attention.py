@@ -20,7 +20,7 @@ def merge_heads(states: torch.Tensor) -> torch.Tensor:
 
 
 def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None = None):
-    """The queries are scaled already. Groups of heads that share keys are put one behind the other as positions."""
+    """Attention with scaled queries. Heads that share keys become one head, with their positions concatenated."""
     batch, heads, positions, _ = queries.shape
     groups = heads // keys.shape[1]
     if groups > 1:
@@ -49,7 +49,7 @@ def cache_ports(kind: str, layers: int, heads: int, length: int | str, size: int
 
 
 def decoder_ports(tokens: str, vocabulary: int, positions: int, past: list[Port]) -> list[Port]:
-    """What a part that makes tokens is given; positions are below `positions`."""
+    """The inputs of a part that generates tokens; positions are below `positions`."""
     return [
         Port(tokens, "i64", ["batch", "tokens"], below=vocabulary),
         Port("position_ids", "i64", [1, "positions"], below=positions),

@@ -1,7 +1,7 @@
-"""Measures between which numbers the values of a graph lie.
+"""Measures the ranges of the values in a graph.
 
-Static quantisation rounds an activation to 256 steps between its smallest and largest value, so these are measured
-once, by ONNX Runtime, on samples that no reference is made of.
+Static quantisation rounds an activation to 256 steps between its smallest and largest value. ONNX Runtime measures
+these once, on samples that are not in a reference.
 """
 
 import tomllib
@@ -18,12 +18,12 @@ from layout import Layout
 
 FIRST, SAMPLES = package.SAMPLES, 32
 _BATCH = 4
-# Operators of which eight-bit integers can come out where they went in.
+# Operators that can turn eight-bit integers into eight-bit integers.
 _SAME = ("BatchNormalization", "Relu", "Clip", "MaxPool", "Pad", "Reshape", "Transpose", "Flatten")
 
 
 def measured_values(graph: onnx.GraphProto) -> list[str]:
-    """The activations of products with constant weights, and what is computed from convolutions in integers alone."""
+    """The inputs of products with constant weights, and the values after convolutions that can stay integers."""
     constant = {tensor.name for tensor in graph.initializer}
     constant |= {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in constant}
     activations, integers = [], []
@@ -81,7 +81,7 @@ def write(entry: Entry) -> None:
 
 def _number(value: float) -> str:
     text = f"{value:#.6g}"
-    # TOML wants a digit after the point, which six digits before it leave no room for.
+    # With six digits before the point, none is left after it, but TOML needs one.
     return text + "0" if text.endswith(".") else text
 
 

@@ -1,7 +1,7 @@
 """Runs the written files as a backend would and compares them with PyTorch.
 
-The ONNX graph is read from disk beside a weights file; the TorchScript archive is loaded and given its weights by name.
-Those that are quantised have their weights inside.
+The ONNX graph is read from disk beside a weights file; the TorchScript archive is loaded and its weights are set by
+name. Quantised files have their weights inside.
 """
 
 import io
@@ -16,31 +16,31 @@ import torch
 from torch import nn
 
 BATCHES = (1, 2, 8)
-# From inputs, by name and in the order of the graph, to its outputs.
+# Computes the graph's outputs from its inputs, which have names and are in the graph's order.
 Runner = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest finite number. Equal infinities do not differ, nor does what is no number in both."""
+    """The largest difference divided by the largest finite number. Equal infinities do not differ, nor do two NaNs."""
     assert actual.shape == expected.shape, f"a shape of {actual.shape} and not {expected.shape}"
     actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0)) or 1.0
     is_other = (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
     error = float(np.abs(actual[is_other] - expected[is_other]).max(initial=0)) / scale
-    # `max` would leave out what is no number.
+    # `max` would ignore NaN.
     return math.inf if math.isnan(error) else error
 
 
 def eager(model: nn.Module, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What PyTorch gives."""
+    """PyTorch's outputs."""
     with torch.no_grad():
         output = model(*(torch.from_numpy(value) for value in feed.values()))
-    # A view, such as a diagonal, would be stored with the memory that it skips.
+    # A view, such as a diagonal, would be stored with all the memory that it spans.
     return [value.contiguous().numpy() for value in (output if isinstance(output, tuple) else (output,))]
 
 
 def onnx_runner(graph: Path | bytes) -> Runner:
-    """ONNX Runtime; `graph` lies beside its weights, or has them inside."""
+    """Runs a graph on ONNX Runtime. The weights lie beside `graph` or in it."""
     model = graph if isinstance(graph, bytes) else str(graph)
     onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()
@@ -50,7 +50,7 @@ def onnx_runner(graph: Path | bytes) -> Runner:
 
 
 def torchscript_runner(archive: bytes, weights: dict[str, np.ndarray]) -> Runner:
-    """The archive, whose parameters must be exactly `weights`."""
+    """Runs an archive, whose parameters must be exactly `weights`."""
     module = torch.jit.load(io.BytesIO(archive))
     parameters = dict(module.named_parameters())
     assert parameters.keys() == weights.keys(), parameters.keys() ^ weights.keys()
@@ -60,7 +60,7 @@ def torchscript_runner(archive: bytes, weights: dict[str, np.ndarray]) -> Runner
 
 
 def largest_error(run: Runner, inputs: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> float:
-    """Every batch size over every set of inputs; a batch is the first samples of its set."""
+    """The largest error over all batch sizes and sets of inputs. A batch is the first samples of its set."""
     worst = 0.0
     for feed, outputs in zip(inputs, expected):
         for batch in BATCHES:

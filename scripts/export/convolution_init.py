@@ -1,7 +1,7 @@
 """Initialisation of the weights of a convolutional network from their names and shapes.
 
-Deviations are by fan-in, so that activations keep their size. Running statistics differ from 0 and 1, so that a backend
-which ignores them gives wrong results.
+Deviations follow the fan-in, so that activations keep their size. Running statistics differ from 0 and 1, so that a
+backend that ignores them gives wrong results.
 """
 
 from transformer_init import fan_in

@@ -45,7 +45,7 @@ def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict, varia
 
 
 def _variant(table: dict) -> str:
-    # A tolerance is a number already, as it is to be written.
+    # A tolerance is a string that is already a TOML number.
     lines = (f"{key} = {value if key == 'tolerance' else _value(value)}\n" for key, value in table.items())
     return "\n[[variants]]\n" + "".join(lines)
 

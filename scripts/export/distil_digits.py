@@ -8,7 +8,7 @@ import train_digits
 
 EPOCHS = 200
 TEMPERATURE = 4.0
-# Of the soft outputs in the loss; the labels have the rest.
+# The weight of the soft outputs in the loss; the labels have the rest.
 SOFT = 0.7
 
 
@@ -18,7 +18,7 @@ def distil(student: nn.Module, original: nn.Module) -> None:
             soft = functional.log_softmax(original(pictures) / TEMPERATURE, dim=1)
         own = functional.log_softmax(logits / TEMPERATURE, dim=1)
         distance = functional.kl_div(own, soft, reduction="batchmean", log_target=True)
-        # Gradients of the soft part are smaller by the square of the temperature.
+        # The temperature makes the gradients of the soft part smaller by its square.
         return SOFT * TEMPERATURE**2 * distance + (1 - SOFT) * functional.cross_entropy(logits, labels)
 
     train_digits.start(student)

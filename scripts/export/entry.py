@@ -1,4 +1,4 @@
-"""What a model of the zoo must say about itself to be exported."""
+"""The descriptions from which models of the zoo are exported."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
-    # Whoever only runs modules does not have it.
+    # A process that only runs modules need not have this package.
     import onnx
 
 
-# Of the inputs of a reference.
+# Samples of a reference.
 SAMPLES = 8
 
 
@@ -23,9 +23,9 @@ SAMPLES = 8
 class Port:
     """An input or output of a model or of a part; a string in `shape` is a symbolic dimension.
 
-    The first dimension of a model's own is always the batch. The dimension "sequence" is the length of a text or a
-    sound. An integer input is uniform in [0, `below`), or `constant` throughout. `open_sizes` names dimensions that the
-    graph leaves open, by their places: there is no reference for other sizes than those of `shape`.
+    In a model, the first dimension is always the batch. The dimension "sequence" is the length of a text or of audio.
+    An integer input is uniform in [0, `below`), or `constant` throughout. `open_sizes` names further dimensions that
+    are dynamic in the graph, by their index; the reference has only the sizes of `shape`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Port:
 class TrainedVariant:
     """A network with graphs and weights of its own, made from the trained original.
 
-    `build` gives the network, and `train(network, original)` its weights. `made` says how, for readers.
+    `build` creates the network, and `train(network, original)` sets its weights. `made` describes this for readers.
     """
 
     name: str
@@ -55,10 +55,10 @@ class TrainedVariant:
 
 @dataclass(frozen=True)
 class QuantizedVariant:
-    """The trained original with weights and arithmetic of 8 bits, in a file of one runtime.
+    """The trained original with weights and arithmetic of 8 bits, in a file for one runtime.
 
-    `quantize(original, graph)` gives the file from the network or from its ONNX graph with weights inside; `runtime`
-    is "onnx" or "torchscript". `made` says how, for readers.
+    `quantize(original, graph)` makes the file from the network or from its ONNX graph with weights inside; `runtime`
+    is "onnx" or "torchscript". `made` describes this for readers.
     """
 
     name: str
@@ -72,11 +72,11 @@ class Entry:
     """One model.
 
     `original` builds the module as its library defines it: the reference. `exportable` builds the module that is
-    traced: same state-dict names, same results, written with operators that every backend has. The two are the same
-    function where nothing had to be rewritten. `init` gives a tensor's initialisation from its state-dict name and
-    shape, `None` where the weights are trained. `sequence_lengths` are the lengths for which there is a reference;
-    empty where no input has the dimension "sequence". `variants` are those of a trained model; `quantized` gives others
-    the variants in i8, and a calibration.
+    traced. It has the same state-dict names and results, and uses only operators that every backend has. If nothing had
+    to be rewritten, both are the same function. `init` returns a tensor's initialisation from its state-dict name and
+    shape; it is `None` for trained weights. The reference has texts or audio of `sequence_lengths`, which is empty if
+    no input has the dimension "sequence". `variants` are those of a trained model. A seeded model that is `quantized`
+    has a calibration and variants in i8.
     """
 
     name: str
@@ -97,12 +97,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """One graph of a generative model: `call(model, *inputs)` gives its outputs.
+    """One graph of a generative model: `call(model, *inputs)` returns its outputs.
 
-    An input takes the value of its name: an input of the model, or an output of a part before it. `present.X` becomes
-    `past.X` of the next step, which is empty at the start; `position_ids` and `attention_bias` are made for the call.
-    Dimensions beside "batch" and "sequence": "tokens" of the call, "image" features before them, "positions" and
-    "queries" for all of these, "past" ones in the cache and "keys" for those and the new ones.
+    An input is the value of that name: an input of the model, or an output of an earlier part. `present.X` becomes
+    `past.X` of the next step, which is empty at the start; `position_ids` and `attention_bias` are made for each call.
+    Besides "batch" and "sequence", the dimensions are: "tokens" of the call; "image", the features before them;
+    "positions" and "queries", both of these together; "past", those in the cache; and "keys", the cached and new ones.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What transformers' own model is given: arguments of the first call, and of those that take one token each."""
+    """The arguments of transformers' own model: of the first call, and of the calls that take one token each."""
 
     prefill: dict
     decode: dict = field(default_factory=dict)
@@ -123,15 +123,15 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generative:
-    """A model that makes tokens from a prompt, one after the other, each the likeliest.
+    """A model that generates tokens from a prompt; each token is the likeliest one.
 
-    `build` makes the module as transformers defines it, which is the reference, by way of `prompt(model, *inputs)`;
-    the parts are written over its submodules. The last of `parts` gives the logits of the last position and is the
-    only one that decoding runs. `encoded` are outputs of the others that are compared. `tokens` is the input that
-    takes the prompt's tokens and then each new one. The value of an input `once` is empty after the first call;
-    `prefix_positions` are those before the prompt. `idle` begins the names of weights that inference does not touch;
-    `prefixes` are replaced in the names that the library would save, where the published ones are older. Without `init`,
-    the weights are those that `build` gives.
+    `build` creates the module as transformers defines it. Called with the arguments of `prompt(model, *inputs)`, it is
+    the reference, and the parts use its submodules. The last of `parts` returns the logits of the last position; decode
+    steps run only this part. `encoded` are outputs of the other parts that are compared. `tokens` is the input for the
+    prompt's tokens and then for each new one. The inputs in `once` are empty after the first call. The prompt starts
+    after `prefix_positions`. `idle` are prefixes of the names of weights that inference does not use. `prefixes` are
+    replaced in the names that the library would save, if the published names are older. Without `init`, the weights are
+    those of the built module.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Greedy generation: by transformers' own model with its own cache, and by the parts of an exported one."""
+"""Greedy generation, by transformers' own model with its own cache, and by the parts of an exported model."""
 
 from dataclasses import dataclass
 
@@ -17,19 +17,20 @@ STEPS = 16
 @dataclass(frozen=True)
 class Generated:
     encoded: list[np.ndarray]
-    """What the phase `encoder` gives."""
+    """The outputs of the phase `encoder`."""
     token: np.ndarray
     """The first token, [batch]."""
     logits: np.ndarray
-    """Those of the first token, [batch, vocabulary]."""
+    """The logits of the first token, [batch, vocabulary]."""
     tokens: np.ndarray
     """The tokens that the steps chose, [batch, STEPS]."""
     last_logits: np.ndarray
-    """Those of the last step."""
+    """The logits of the last step."""
 
 
 def reference(entry: Generative, model: PreTrainedModel, inputs: dict[str, np.ndarray]) -> tuple[Generated, float]:
-    """Also the smallest lead of a chosen token over the second, relative to the largest logit."""
+    """Generates with transformers. Also returns the smallest lead of a chosen token over the second, relative to the
+    largest logit."""
     with torch.no_grad():
         prompt = entry.prompt(model, *(torch.from_numpy(value) for value in inputs.values()))
         output = model(**prompt.prefill, use_cache=True)
@@ -45,7 +46,7 @@ def reference(entry: Generative, model: PreTrainedModel, inputs: dict[str, np.nd
 
 
 def by_parts(entry: Generative, run: dict[str, check.Runner], inputs: dict[str, np.ndarray]) -> Generated:
-    """`run` has a runner for each part."""
+    """Generates with the parts; `run` has a runner for each."""
     *_, decoder = entry.parts
     batch, tokens = inputs[entry.tokens].shape
     position = entry.prefix_positions + tokens
@@ -65,7 +66,7 @@ def by_parts(entry: Generative, run: dict[str, check.Runner], inputs: dict[str, 
 
 
 def error(actual: Generated, expected: Generated) -> float:
-    """The tokens must be the same; the largest error of the rest."""
+    """The largest error of the encoder's outputs and the logits. The tokens must be the same."""
     batch = len(actual.token)
     assert np.array_equal(actual.token, expected.token[:batch]), "first token"
     assert np.array_equal(actual.tokens, expected.tokens[:batch]), "tokens"
@@ -83,7 +84,8 @@ def _generated(encoded: list[np.ndarray], logits: list[np.ndarray]) -> Generated
 
 
 def _places(start: int, count: int) -> dict[str, np.ndarray]:
-    """Positions of a call's tokens, and what each sees: those before it, and all of the cache."""
+    """The positions of a call's tokens, and their attention bias: each token sees the cache, itself and the tokens
+    before it."""
     positions = np.arange(start, start + count)[None]
     keys = np.arange(count)
     seen = keys[None, :] <= keys[:, None]
@@ -92,7 +94,7 @@ def _places(start: int, count: int) -> dict[str, np.ndarray]:
 
 
 def _call(part: Part, run, values: dict[str, np.ndarray], batch: int) -> dict[str, np.ndarray]:
-    """What has no value yet, such as the cache at the start, is empty."""
+    """The outputs of a part. An input without a value yet, such as the cache at the start, is empty."""
     feed = {}
     for port in part.inputs:
         empty = [batch, *(0 if isinstance(size, str) else size for size in port.shape[1:])]

@@ -1,4 +1,4 @@
-"""Exports a generative model: a graph and an archive for each part, over one weights file."""
+"""Exports a generative model: a graph and an archive for each part, which share one weights file."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ from entry import Generative, Part, Port
 from layout import Layout
 from published import Published
 
-# Smallest lead of a chosen token over the second, relative to the largest logit: far beyond what rounding can turn.
+# Smallest lead of a chosen token over the second, relative to the largest logit. Rounding errors are far smaller.
 LEAD = 1e-4
-# Smallest part of a sample's tokens that differ.
+# Smallest fraction of a sample's tokens that are distinct.
 VARIETY = 0.2
-# The reference has at most so many logits of a row: of a larger vocabulary every n-th.
+# Most logits per row in the reference; of a larger vocabulary, it has every n-th logit.
 LOGITS = 1024
-# Sizes of what a part is traced with, first, and of what the trace is tried with. None has the same twice.
+# Sizes of the inputs with which a part is traced (the first) and the trace is checked. No set has the same size twice.
 _EXAMPLES = (
     {"batch": 2, "tokens": 3, "past": 5, "image": 4, "sequence": 7},
     {"batch": 3, "tokens": 6, "past": 0, "image": 2, "sequence": 9},
@@ -34,11 +34,11 @@ _EXAMPLES = (
 @dataclass(frozen=True)
 class Exported:
     files: dict[str, str | bytes]
-    """Those of models/zoo/NAME."""
+    """The files of models/zoo/NAME."""
     layout: Layout
     weights: dict[str, np.ndarray]
     row: dict
-    """Of the table."""
+    """The model's row of the table."""
 
 
 def export(entry: Generative) -> dict:
@@ -49,7 +49,8 @@ def export(entry: Generative) -> dict:
 
 
 def export_files(entry: Generative, extra: dict | None = None) -> Exported:
-    """The weights are seeded, or those of the built model where the entry has no `init`; `extra` are keys of model.toml."""
+    """Exports a model with seeded weights, or with those of the built model if the entry has no `init`. `extra` are
+    keys of model.toml."""
     model = entry.build().eval()
     published = Published(model, None, prefixes=entry.prefixes)
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -116,7 +117,7 @@ def export_files(entry: Generative, extra: dict | None = None) -> Exported:
 
 
 def _load(published: Published, weights: dict[str, np.ndarray]) -> None:
-    """Without a copy: the weights of the largest fill a quarter of a small machine."""
+    """Sets the weights without a copy, because the largest model's fill a quarter of a small machine's memory."""
     for name, parameter in published.named_parameters():
         parameter.requires_grad_(False)
         parameter.data = torch.from_numpy(weights[name])
@@ -136,7 +137,7 @@ def _outputs(entry: Generative, generated: generation.Generated, length: int | N
 
 
 def _variety(generated: generation.Generated) -> float:
-    """Different tokens over all tokens, of the sample with the fewest; 0 if two samples are the same."""
+    """The fraction of tokens that are distinct, for the sample with the fewest; 0 if two samples are the same."""
     rows = np.concatenate([generated.token[:, None], generated.tokens], 1)
     if len(np.unique(rows, axis=0)) < len(rows):
         return 0.0
@@ -144,7 +145,7 @@ def _variety(generated: generation.Generated) -> float:
 
 
 def _error(entry: Generative, runners: dict[str, check.Runner], inputs, expected) -> float:
-    """The largest error over all batch sizes and inputs; the tokens must be those of the reference."""
+    """The largest error over all batch sizes and inputs. The tokens must be those of the reference."""
     return max(
         generation.error(
             generation.by_parts(entry, runners, {name: value[:batch] for name, value in feed.items()}), generated

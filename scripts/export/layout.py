@@ -8,7 +8,7 @@ of names and shapes alone:
                    number for which the JSON fits and 8 + N is a multiple of 4096
     tensors        little-endian f32, contiguous, in the listed order, nothing between
 
-The general safetensors writers sort tensors and pad to 8 bytes, which is why this is written by hand.
+The usual safetensors writers sort tensors and pad to 8 bytes, so this one is written by hand.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A network with its weights as files: graph, archive, plan of the weights and reference, checked against PyTorch."""
+"""Exports a network to files: graph, archive, list of weights, and reference. All are checked against PyTorch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from published import Published
 
 SEED = 1
 MOST_RECORDED = 100 << 10
-"""Bytes of an output in the reference, unless one sample has more. All outputs have as many samples."""
+"""Most bytes of an output in the reference, unless one sample has more. All outputs have the same number of samples."""
 Feed = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Network:
     files: dict[str, str | bytes]
-    """Those of models/zoo/NAME but for model.toml."""
+    """The files of models/zoo/NAME except model.toml."""
     layout: Layout
     graph: onnx.ModelProto
     parameters: int
     tolerance: str
     row: dict
-    """Of the table."""
+    """The network's row of the table."""
 
 
 def layout_of(original: nn.Module) -> Layout:
@@ -49,10 +49,10 @@ def export(
     inputs: list[Feed],
     recorded: Feed,
 ) -> Network:
-    """`original`, in eval mode, gives the outputs that what `exportable` builds must give too, which is traced.
+    """Traces the module that `exportable` builds, which must have the outputs of `original` in eval mode.
 
-    The first of `inputs` are those of the reference, the first for each of the entry's lengths where it has some.
-    `recorded` is what the reference holds beside the outputs.
+    The reference has the first of `inputs`, or, if the entry has lengths, the first one per length. It also contains
+    `recorded`.
     """
     layout = layout_of(original)
     parameters = sum(parameter.numel() for parameter in original.parameters() if parameter.requires_grad)
@@ -65,7 +65,7 @@ def export(
         kept = [_recorded(value[:count]) for value in outputs]
         reference |= {f"output.{port.name}{suffix}": value for port, value in zip(entry.outputs, kept)}
 
-    # Not before the outputs: how a module is built can change how all others compute from then on.
+    # Building a module can change how all others compute, so the outputs of the original come first.
     model = exportable().eval()
     _load(model, weights)
     for feed, outputs in zip(inputs, expected):
@@ -103,7 +103,8 @@ def export(
 
 
 def _recorded(value: np.ndarray) -> np.ndarray:
-    """A map that is larger than `MOST_RECORDED` loses 6 of its 23 bits, at most 4e-6 of each value: it packs better."""
+    """Drops 6 of the 23 mantissa bits if a sample is larger than `MOST_RECORDED`, so that it packs better. The error is
+    at most 4e-6."""
     if value[0].nbytes <= MOST_RECORDED or value.dtype != np.float32:
         return value
     return ((value.view(np.uint32) + np.uint32(32)) & ~np.uint32(63)).view(np.float32)

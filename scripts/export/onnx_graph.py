@@ -1,8 +1,8 @@
 """An ONNX graph whose weights lie in `weights.safetensors`.
 
-Weights are kept under their state-dict names, as the state dict has them: nothing is folded into them, transposed or
-merged. Everything else is made small: arithmetic on constants is done here, names of intermediate values are short and
-nothing depends on the machine on which it was made.
+Weights keep their state-dict names and values: nothing is folded into them, transposed or merged. The rest of the graph
+is made small: arithmetic on constants is done here, and names of intermediate values are short. Nothing depends on the
+machine that made the graph.
 """
 
 import io
@@ -35,9 +35,9 @@ def export(
     example: tuple[torch.Tensor, ...],
     others: list[tuple[torch.Tensor, ...]],
 ) -> onnx.ModelProto:
-    """`model` is in eval mode, with its buffers turned into parameters; `weights` is a file of its weights.
+    """Exports `model`, which is in eval mode, with its buffers turned into parameters. `weights` is its file of weights.
 
-    `others` are inputs of other batch sizes and lengths than `example`.
+    `others` are inputs with other batch sizes and lengths than `example`.
     """
     buffer = io.BytesIO()
     with warnings.catch_warnings():
@@ -49,10 +49,10 @@ def export(
             dynamo=False,
             opset_version=OPSET,
             do_constant_folding=False,
-            # Weights stay in their file, however large, and those of equal value stay apart.
+            # All weights stay in their file, and equal ones are not merged.
             export_params=False,
             keep_initializers_as_inputs=True,
-            # Any other mode folds batch norm into convolutions.
+            # Any other mode folds batch norms into convolutions.
             training=torch.onnx.TrainingMode.PRESERVE,
             input_names=[port.name for port in inputs],
             output_names=[port.name for port in outputs],
@@ -89,7 +89,7 @@ def with_weights(proto: onnx.ModelProto, weights: dict[str, np.ndarray]) -> onnx
 def tidy(
     proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port], producer: tuple[str, str]
 ) -> None:
-    """Makes the graph small, with nothing in it that depends on where and how it was made."""
+    """Makes the graph small and independent of the machine that made it."""
     _shorten_names(proto.graph)
     _strip(proto, name, inputs, outputs, producer)
 
@@ -101,9 +101,9 @@ def weights_of(proto: onnx.ModelProto) -> list[str]:
 
 
 def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
-    """Evaluates every node that depends on embedded constants only; what is still needed becomes an initializer.
+    """Evaluates every node that depends on embedded constants only; results that are still needed become initializers.
 
-    A table that a node makes of much smaller ones is left to the node.
+    A node that makes a table from much smaller ones is kept.
     """
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name not in layout.shapes}
     kept = []
@@ -119,7 +119,7 @@ def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
         constants.update(zip(node.output, values))
     _replace(graph.node, kept)
 
-    # One initializer a value: a decomposed layer norm brings the same 2 and epsilon every time.
+    # One initializer per value: each decomposed layer norm brings the same 2 and epsilon.
     seen: dict[tuple, str] = {}
     embedded = []
     for node in graph.node:
@@ -149,7 +149,7 @@ def _single(node: onnx.NodeProto) -> onnx.ModelProto:
 
 
 def _drop_expand_guards(graph: onnx.GraphProto) -> None:
-    """Expand(x, Where(shape == -1, 1, shape)) is Expand(x, shape) with 1 for each literal -1: sizes are never -1."""
+    """Replaces Expand(x, Where(shape == -1, 1, shape)) by Expand(x, shape) with 1 for -1: sizes are never -1."""
     producer = {name: node for node in graph.node for name in node.output}
     literals = [t for t in graph.initializer if t.data_type == onnx.TensorProto.INT64]
     kept = {t.name for t in literals if np.array_equal(numpy_helper.to_array(t), [-1])}
@@ -170,7 +170,7 @@ def _drop_expand_guards(graph: onnx.GraphProto) -> None:
 
 
 def _drop_multiplications_by_one(graph: onnx.GraphProto) -> None:
-    """Attention on scaled queries has two of them, one over all keys."""
+    """Removes multiplications by 1. Attention with scaled queries has two, one of them over all keys."""
     ones = {t.name for t in graph.initializer if not t.dims and t.raw_data == np.float32(1).tobytes()}
     kept, same = [], {}
     for node in graph.node:
@@ -194,7 +194,7 @@ def _drop_dead_nodes(graph: onnx.GraphProto) -> None:
 
 
 def _shorten_names(graph: onnx.GraphProto) -> None:
-    """Nodes are numbered within their operator and values after their node: a graph's size is mostly names."""
+    """Numbers nodes within their operator, and names values after their node: a graph's size is mostly names."""
     fixed = {port.name for port in [*graph.input, *graph.output]} | {t.name for t in graph.initializer}
     new: dict[str, str] = {}
     count: Counter = Counter()
@@ -212,7 +212,8 @@ def _shorten_names(graph: onnx.GraphProto) -> None:
 def _strip(
     proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port], producer: tuple[str, str]
 ) -> None:
-    """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`, but for sizes that are open."""
+    """Drops all traces of where and how the file was made. Inputs and outputs get the shapes of `model.toml`, with
+    `open_sizes` dynamic."""
     graph = proto.graph
     proto.producer_name, proto.producer_version = producer
     graph.name = name
@@ -227,7 +228,7 @@ def _strip(
 
 
 def _point_at_weights(graph: onnx.GraphProto, layout: Layout) -> None:
-    """Weights come as inputs and become initializers, in the order of their file."""
+    """Turns the inputs that are weights into initializers, in the order of their file."""
     given = {port.name: port for port in graph.input}
     weights = [name for name in layout.shapes if name in given]
     _replace(graph.input, [port for name, port in given.items() if name not in layout.shapes])

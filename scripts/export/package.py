@@ -1,4 +1,4 @@
-"""What every exported model has: a weights file for as long as it is checked, and a folder in the zoo."""
+"""Common to all exported models: a temporary weights file for the checks, and a folder in the zoo."""
 
 import hashlib
 import tempfile
@@ -44,7 +44,7 @@ def write(name: str, files: dict[str, str | bytes]) -> None:
 
 
 def row(name: str, parameters: int, files: dict, errors: tuple[float, float], graphs: Iterable, **more: str) -> dict:
-    """Of the table that is printed; the errors are those of the graphs and of the archives."""
+    """A row of the printed table; the errors are those of the graphs and of the archives."""
     sizes = Counter()
     for file, content in files.items():
         sizes[file.rsplit(".", 1)[1]] += len(content)
@@ -66,7 +66,7 @@ def reference_file(outputs: dict[str, np.ndarray]) -> bytes:
 
 
 def tried_lengths(reference: list[int]) -> list[int | None]:
-    """One length more than there are references for, so that no graph works for those only."""
+    """The reference's lengths and another one, so that a graph that works only for the former is found."""
     return [*reference, 2 * reference[0] // 3] if reference else [None]
 
 
@@ -87,6 +87,6 @@ def write_quantized(file: str, content: bytes) -> None:
 
 
 def write_held_out(file: str, inputs: dict[str, np.ndarray], labels: np.ndarray) -> None:
-    """The pictures by which the quality of a trained model and of its variants is measured."""
+    """Writes the images on which the quality of a trained model and of its variants is measured."""
     samples = {f"input.{name}": value for name, value in inputs.items()} | {"label": labels}
     (MODELS / "trained" / file).write_bytes(save(samples, {"made_by": f"scikit-learn {sklearn.__version__}"}))

@@ -1,4 +1,4 @@
-"""Prunes the trained digits network: single weights, or whole channels and neurons. Both are fine-tuned after it."""
+"""Prunes the trained digits network: single weights, or whole channels and neurons. Both are fine-tuned afterwards."""
 
 import torch
 from torch import nn
@@ -11,12 +11,12 @@ LEARNING_RATE = 1e-3
 
 
 def unstructured(pruned: nn.Module, original: nn.Module) -> None:
-    """The smallest 70 % of all weights become 0 and stay it; biases are kept, as there are few of them."""
+    """Sets the smallest 70 % of all weights to 0 for good. Biases are kept, because there are few."""
     pruned.load_state_dict(original.state_dict())
     weights = [parameter for name, parameter in pruned.named_parameters() if name.endswith(".weight")]
     magnitudes = torch.cat([weight.detach().abs().flatten() for weight in weights])
     smallest = torch.zeros(len(magnitudes), dtype=torch.bool)
-    # By rank rather than by a threshold: as many as are wanted, whether or not two are of one magnitude.
+    # By rank, not by a threshold, so that the count is exact even if magnitudes are equal.
     smallest[magnitudes.argsort(stable=True)[: round(SPARSITY * len(magnitudes))]] = True
     masks = [part.view_as(weight) for part, weight in zip(smallest.split([w.numel() for w in weights]), weights)]
 
@@ -32,11 +32,11 @@ def unstructured(pruned: nn.Module, original: nn.Module) -> None:
 
 
 def structured(pruned: nn.Module, original: nn.Module) -> None:
-    """Takes the channels and neurons of the largest norm, as many as `pruned` has, with their weights."""
+    """Copies the channels and neurons with the largest norms, as many as `pruned` has."""
     conv1 = _largest(original.conv1, pruned.conv1.out_channels)
     conv2 = _largest(original.conv2, pruned.conv2.out_channels)
     fc1 = _largest(original.fc1, pruned.fc1.out_features)
-    # Flatten: a channel is as many neighbouring inputs of fc1 as it has pixels.
+    # After Flatten, the pixels of a channel are consecutive inputs of fc1.
     pixels = torch.arange(original.fc1.in_features).view(original.conv2.out_channels, -1)
     _take(pruned.conv1, original.conv1, conv1, torch.arange(1))
     _take(pruned.conv2, original.conv2, conv2, conv1)
@@ -46,7 +46,7 @@ def structured(pruned: nn.Module, original: nn.Module) -> None:
 
 
 def _largest(layer: nn.Module, count: int) -> torch.Tensor:
-    """The outputs with the largest weights, in their order in the layer."""
+    """The outputs with the largest norms, in the layer's order."""
     norms = layer.weight.detach().flatten(1).norm(dim=1)
     return norms.argsort(descending=True, stable=True)[:count].sort().values
 

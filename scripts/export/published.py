@@ -1,7 +1,7 @@
 """A model of the transformers library under the names of its published checkpoints.
 
-In memory the library names modules as its current version likes, and names them back when it saves. A weights file has
-the saved names, which other runtimes read as well; they do not change with the version.
+In memory, each version of the library has its own names for modules, and it restores the published names when it saves.
+A weights file has the saved names, which other runtimes also use and which do not change with the version.
 """
 
 import json
@@ -14,12 +14,12 @@ from transformers.core_model_loading import revert_weight_conversion
 
 
 class Published(nn.Module):
-    """`call(model, *inputs)`, with the weights of `model` at their saved names.
+    """`call(model, *inputs)`, with the weights of `model` under their saved names.
 
-    The tensors are registered here, the same objects, and the model itself is not a submodule: a trace sees the saved
-    names only. A tensor that the model uses twice has its first name. `unused` are weights that inference does not
-    touch; `prefixes` are replaced in the names that the library would save. Integer buffers, such as positions, stay
-    with the model and are constants of a trace.
+    The model's own tensors are registered here, and the model is not a submodule, so a trace sees only the saved names.
+    A tensor that the model uses twice has its first name. `unused` are weights that inference does not use; `prefixes`
+    are replaced in the names that the library would save. Integer buffers, such as positions, stay with the model and
+    are constants of a trace.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Published(nn.Module):
         trained = {id(parameter) for parameter in model.parameters()}
         torchscript.buffers_to_parameters(model)
         tensors = model.state_dict(keep_vars=True)
-        # One object a name, for the order of the saved names is another.
+        # Each name needs its own object, because the saved names have another order.
         aliases = {name: tensor.detach() for name, tensor in tensors.items()}
         saved = {id(alias): name for name, alias in revert_weight_conversion(model, dict(aliases)).items()}
         registered = set()
@@ -48,10 +48,11 @@ class Published(nn.Module):
         self._call = (call, model)
 
     def config_json(self) -> str:
-        """The configuration, whole: other runtimes do not know the library's defaults. Its version is left out."""
+        """The complete configuration, because other runtimes do not know the library's defaults. Versions and labels
+        are left out."""
         model = self._call[1]
         config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-        # Labels are thousands of lines, and nothing is computed from them.
+        # Labels take thousands of lines, and no computation uses them.
         for key in ("transformers_version", "_name_or_path", "dtype", "id2label", "label2id"):
             config.pop(key, None)
         return json.dumps(config, indent=2, sort_keys=True) + "\n"

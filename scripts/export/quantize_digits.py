@@ -1,7 +1,7 @@
-"""Quantises the trained digits network to 8 bits, by the tools of the runtimes that compute it.
+"""Quantises the trained digits network to 8 bits, with the tools of the runtimes that compute it.
 
-x86 without VNNI adds two products of u8 and i8 in 16 bits, which saturates where both have all their bits. Each file
-leaves a bit out, or has both factors unsigned, so that no processor gives other answers than the rest.
+x86 without VNNI adds two products of u8 and i8 in 16 bits, which saturates if both factors use all bits. Each file
+therefore uses one bit less, or has two unsigned factors, so that all processors give the same answers.
 """
 
 import io
@@ -24,9 +24,9 @@ ENGINE = "x86"
 
 
 def onnx_dynamic(_: nn.Module, graph: onnx.ModelProto) -> bytes:
-    """Weights of 8 bits; the range of activations is that of each call.
+    """Weights of 8 bits; the range of activations is found in each call.
 
-    Weights are u8: ONNX Runtime's ConvInteger takes nearly three times as long with i8 ones.
+    Weights are u8, because ONNX Runtime's ConvInteger takes nearly three times as long with i8.
     """
 
     def quantize(model: onnx.ModelProto, path: Path) -> None:
@@ -38,7 +38,7 @@ def onnx_dynamic(_: nn.Module, graph: onnx.ModelProto) -> bytes:
 def onnx_static(_: nn.Module, graph: onnx.ModelProto) -> bytes:
     """i8 weights of 7 bits with one scale per channel, and u8 activations with a fixed range.
 
-    That is ONNX Runtime's advice for x86 without VNNI. With VNNI, i8 activations are as fast, and u8 weights take 1.4
+    ONNX Runtime recommends this for x86 without VNNI. With VNNI, i8 activations are as fast, and u8 weights take 1.4
     times as long.
     """
 
@@ -60,7 +60,7 @@ def onnx_static(_: nn.Module, graph: onnx.ModelProto) -> bytes:
 def torch_static(original: nn.Module, _: onnx.ModelProto) -> bytes:
     """i8 weights with one scale per channel, and activations of 7 bits with a fixed range.
 
-    The archive is frozen: code of one function, and its constants. A runtime packs the weights for its own engine.
+    The archive is frozen: it has the code of one function, and constants. A runtime packs the weights for its engine.
     """
     torch.backends.quantized.engine = ENGINE
     # Some quantised operators have no algorithm that PyTorch declares deterministic.
@@ -83,7 +83,7 @@ def torch_static(original: nn.Module, _: onnx.ModelProto) -> bytes:
 
 
 class _TrainingPictures(onnx_quantization.CalibrationDataReader):
-    """All of them, in one batch."""
+    """All training images, in one batch."""
 
     def __init__(self):
         self._feeds = iter([{"input": train_digits.split().pictures}])
@@ -93,7 +93,7 @@ class _TrainingPictures(onnx_quantization.CalibrationDataReader):
 
 
 def _written(graph: onnx.ModelProto, quantize: Callable[[onnx.ModelProto, Path], None]) -> bytes:
-    """ONNX Runtime's tools write a file, and change the graph that they are given."""
+    """Gives ONNX Runtime's tools a copy of the graph, which they change, and reads the file that they write."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         quantize(deepcopy(graph), path)

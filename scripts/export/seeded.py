@@ -1,4 +1,4 @@
-"""Weights and inputs from a seed, the same bits on every machine.
+"""Weights and inputs from a seed, with the same bits on every machine.
 
 A counter-based generator: element `i` of a tensor depends only on the seed, the tensor's name and `i`, so neither the
 order in which tensors are made nor the number of threads matters. The Rust side has the same functions; every step is
@@ -49,10 +49,10 @@ def _bits(seed: int, name: str, start: int, count: int) -> np.ndarray:
 
 
 def normal(seed: int, name: str, start: int, count: int, std: float) -> np.ndarray:
-    """Irwin-Hall of order 4 scaled to deviation `std`: the four 16-bit lanes of `z` summed, centred, times one f32.
+    """Irwin-Hall of order 4, scaled to deviation `std`: the centred sum of the four 16-bit lanes of `z`, times one f32.
 
-    The centred sum is an integer within +-131070 and so exact in f32: no logarithm or cosine that differs between
-    mathematical libraries.
+    The centred sum is an integer within +-131070, so it is exact in f32. There is no logarithm or cosine, which differ
+    between mathematical libraries.
     """
     z = _bits(seed, name, start, count)
     lanes = sum((z >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48))
@@ -66,7 +66,7 @@ def uniform(seed: int, name: str, start: int, count: int, low: float, high: floa
 
 
 def integers(seed: int, name: str, start: int, count: int, below: int) -> np.ndarray:
-    """`z mod below`: uniform but for a bias of `below / 2^64`."""
+    """`z mod below`: uniform except for a bias of `below / 2^64`."""
     return (_bits(seed, name, start, count) % np.uint64(below)).astype(np.int64)
 
 
@@ -86,7 +86,7 @@ def tensor(seed: int, name: str, shape: list[int], init: dict) -> np.ndarray:
 
 
 def samples(port: Port, first: int, count: int, sequence: int | None = None) -> np.ndarray:
-    """Samples `first .. first + count` of the pool of an input, with "sequence" as long as `sequence`."""
+    """Samples `first .. first + count` of an input's pool; the dimension "sequence" has the size `sequence`."""
     shape = [sequence if size == "sequence" else size for size in port.shape[1:]]
     size, name = math.prod(shape), f"input.{port.name}"
     if port.constant is not None:

@@ -1,9 +1,9 @@
-"""Settles what a traced graph computes from the sizes of its own values.
+"""Replaces what a traced graph computes from the sizes of its own values.
 
-A trace asks every value for its shape and computes the next from the answers. Most of the answers are the same for
-every input. The graph is run with several batch sizes and lengths; what does not change becomes a constant, and a new
-shape of which only the batch and the length change is said with 0 (as before) and -1 (the rest). The operators that
-some runtime lacks go with it.
+A trace asks every value for its shape and computes other shapes from the answers, most of which are the same for every
+input. So the graph is run with several batch sizes and lengths. Results that do not change become constants. A target
+shape in which only the batch and the length change is written with 0 (as before) and -1 (the rest). This also removes
+operators that some runtimes lack.
 """
 
 from pathlib import Path
@@ -13,12 +13,12 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-# Bytes; a larger table is left to the nodes that make it.
+# Bytes; the nodes that make a larger table are kept.
 LARGE = 16 << 10
 
 
 def settle(proto: onnx.ModelProto, folder: Path, feeds: list[dict[str, np.ndarray]]) -> None:
-    """`feeds` must differ in batch size, and in length where there is one; the weights lie in `folder`."""
+    """`feeds` must differ in batch size, and in length if there is one; the weights lie in `folder`."""
     graph = proto.graph
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.data_type == onnx.TensorProto.INT64}
     sizes = _computed_from_shapes(graph)
@@ -44,7 +44,7 @@ def settle(proto: onnx.ModelProto, folder: Path, feeds: list[dict[str, np.ndarra
             settled.append(numpy_helper.from_array(target, f"settled_{len(settled)}"))
             node.input[1] = settled[-1].name
     for node in sums:
-        # candle takes the axes as they are.
+        # candle does not support negative axes.
         rank = len(runs[0][1][node.input[0]])
         settled.append(numpy_helper.from_array(constants[node.input[1]] % rank, f"settled_{len(settled)}"))
         node.input[1] = settled[-1].name
@@ -56,7 +56,7 @@ def _computed_from_shapes(graph: onnx.GraphProto) -> set[str]:
     for node in graph.node:
         if node.op_type == "Shape" or all(name in known or name in sizes for name in node.input if name):
             sizes.update(node.output)
-    # A node on constants alone is there because its result is large.
+    # A node with only constant inputs is kept because its result is large.
     shapes = {name for node in graph.node if node.op_type == "Shape" for name in node.output}
     for node in graph.node:
         if any(name in shapes for name in node.input):
@@ -89,7 +89,7 @@ def _run(proto, folder: Path, values: list[str], shaped: list[str], feeds) -> li
 
 
 def _pattern(targets: list[np.ndarray], before: list[np.ndarray]) -> np.ndarray | None:
-    """One target for all runs, `None` where there is none."""
+    """A target shape that holds for all runs, or `None`."""
     targets = [np.where(t == -1, -np.prod(b) // np.prod(t), t) for t, b in zip(targets, before)]
     pattern, changing = targets[0].copy(), [i for i in range(len(targets[0])) if len({int(t[i]) for t in targets}) > 1]
     rest = changing

@@ -1,8 +1,8 @@
 """A TorchScript archive without weights.
 
-Every parameter is a view of a single zero, so an archive holds only code and the names and shapes of its parameters;
-who loads it sets the data of each by name. The archive is written again with deflate and fixed times, without the
-records that only a debugger reads: they hold paths of the machine on which it was made.
+Every parameter is a view of a single zero, so an archive contains only code and the names and shapes of its parameters;
+the program that loads it sets their data by name. The archive is then compressed and gets fixed times. Records for
+debuggers are left out, because they contain paths of the machine that made the archive.
 """
 
 import io
@@ -14,9 +14,9 @@ from torch import nn
 
 
 def buffers_to_parameters(model: nn.Module) -> None:
-    """`named_parameters` of a loaded archive does not list buffers, and running statistics are weights too.
+    """Turns buffers into parameters, because `named_parameters` of a loaded archive does not list running statistics.
 
-    Integers and what is not in the state dict are not weights and stay.
+    Integers and buffers that are not in the state dict stay.
     """
     for module in model.modules():
         for name, buffer in list(module._buffers.items()):
@@ -29,11 +29,11 @@ def buffers_to_parameters(model: nn.Module) -> None:
 
 
 def export(model: nn.Module, example: tuple[torch.Tensor, ...], others: list[tuple[torch.Tensor, ...]]) -> bytes:
-    """Traces `model` with `example` and checks the trace with `others`, of other sizes."""
+    """Traces `model` with `example` and checks the trace with `others`, which have other sizes."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         traced = torch.jit.trace(model, example, check_inputs=others, check_tolerance=1e-5)
-    # Constants move with the archive to where it is loaded; a device in its code would not.
+    # A constant moves to the device on which the archive is loaded; a device in the code would stay.
     assert "Device = prim::Constant" not in str(traced.inlined_graph), "the trace names a device"
     zero = torch.zeros(1)
     for parameter in traced.parameters():
@@ -44,12 +44,12 @@ def export(model: nn.Module, example: tuple[torch.Tensor, ...], others: list[tup
     return repack(buffer)
 
 
-# The debug records, the inputs that were traced, and an identifier that depends on the debug records.
+# The debug records, the traced inputs, and an identifier that depends on the debug records.
 _UNUSED = (".debug_pkl", "/traced_inputs", "/serialization_id")
 
 
 def repack(archive: io.BytesIO) -> bytes:
-    """The same archive, small and without what depends on where and when it was made."""
+    """The same archive, compressed and independent of where and when it was made."""
     packed = io.BytesIO()
     with zipfile.ZipFile(archive) as source, zipfile.ZipFile(packed, "w") as target:
         for entry in source.infolist():

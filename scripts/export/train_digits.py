@@ -1,4 +1,4 @@
-"""Trains the digits network, the same way every time: fixed split, fixed seed, one thread.
+"""Trains the digits network reproducibly: fixed split, fixed seed, one thread.
 
 Another processor may round differently and give slightly different weights; the committed ones are the reference.
 """
@@ -18,13 +18,13 @@ SEED = 20260101
 HELD_OUT = 450
 EPOCHS = 60
 LEARNING_RATE = 3e-3
-# From logits, pictures and labels of a batch.
+# Takes the logits, images and labels of a batch.
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Pictures [n, 1, 8, 8] with values 0..1, and their labels [n]."""
+    """Images [n, 1, 8, 8] with values 0..1, and their labels [n]."""
 
     pictures: np.ndarray
     labels: np.ndarray
@@ -36,7 +36,7 @@ class Split:
 class Trained:
     tensors: dict[str, np.ndarray]
     pictures: np.ndarray
-    """Held-out pictures, [450, 1, 8, 8], values 0..1."""
+    """Held-out images, [450, 1, 8, 8], values 0..1."""
     labels: np.ndarray
     note: str
 
@@ -67,7 +67,7 @@ def train(model: nn.Module) -> Trained:
 
 
 def start(model: nn.Module) -> None:
-    """Gives the network its initial weights; those and the order of the pictures do not depend on what ran before."""
+    """Sets the seed and the initial weights, so that they and the order of images do not depend on earlier code."""
     torch.manual_seed(SEED)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
@@ -81,7 +81,7 @@ def fit(
     loss: Loss = lambda logits, _, labels: functional.cross_entropy(logits, labels),
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Trains from the present weights, and leaves the network in eval mode."""
+    """Trains from the current weights, and leaves the network in eval mode."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     x, y = torch.from_numpy(split().pictures), torch.from_numpy(split().labels)
@@ -99,7 +99,7 @@ def fit(
 
 
 def right(logits: np.ndarray) -> int:
-    """How many of the held-out pictures get their label."""
+    """The number of held-out images that are classified correctly."""
     return int((logits.argmax(1) == split().held_out_labels).sum())
 
 

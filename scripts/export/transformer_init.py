@@ -1,7 +1,7 @@
 """Initialisation of the weights of a transformer from their names and shapes.
 
-Deviations are by fan-in. Projections to queries, keys and values are larger, which makes attention choose: an even
-average over many random tokens would hardly depend on them.
+Deviations follow the fan-in. Projections to queries, keys and values are larger, so that attention is selective: an
+even average over many random tokens would hardly depend on them.
 """
 
 import math
@@ -12,7 +12,7 @@ _EMBEDDINGS = ("embedding", "embeddings", "embed", "token")
 
 def transformer_init(name: str, shape: list[int]) -> dict:
     if not shape:
-        # The logarithm of a temperature, as CLIP begins with: ln(1 / 0.07).
+        # The logarithm of CLIP's initial temperature: ln(1 / 0.07).
         return {"constant": 2.6592}
     leaf = name.removesuffix(".weight").rsplit(".", 1)[-1]
     if leaf.endswith(_EMBEDDINGS) and len(shape) < 4:

@@ -1,7 +1,7 @@
 """Exports the variants of a trained model.
 
-One that is trained has a folder of its own in models/zoo/NAME and weights in models/trained, in the form of the
-original. One that is quantised is a file of its runtime, with the weights inside, in models/quantized.
+A trained variant has a folder in models/zoo/NAME and weights in models/trained, in the form of the original. A
+quantised variant is a file for one runtime in models/quantized, with the weights inside.
 """
 
 from collections import Counter
@@ -19,18 +19,19 @@ import train_digits
 from entry import Entry, QuantizedVariant, TrainedVariant
 from network import Feed, Network
 
-# Part of the held-out pictures. One picture is 0.22 %: that much says that training went wrong, not which one is best.
+# Fraction of the held-out images. A lower accuracy shows that training went wrong. One image is 0.22 %, so small
+# differences between variants mean nothing.
 LEAST_ACCURACY = 0.965
-# Of a quantised variant to the original, relative to the largest logit.
+# The largest error of a quantised variant to the original, relative to the largest logit.
 LARGEST_ERROR = 0.05
 
 
 @dataclass(frozen=True)
 class Made:
     table: dict
-    """Of `[[variants]]` in model.toml."""
+    """The table `[[variants]]` in model.toml."""
     row: dict
-    """Of the table that is printed."""
+    """The variant's row of the printed table."""
 
 
 def export(
@@ -83,7 +84,7 @@ def _quantized(
         operators = {"operators": Counter(node.op_type for node in model.graph.node)}
     else:
         run, kind, error, operators = check.torchscript_runner(content, {}), "pt", "TorchScript error", {}
-    # Seeded inputs have values that no picture has, beyond the range of activations that was fixed with pictures.
+    # Only images: the range of activations was fixed with images, and seeded inputs have values beyond it.
     pictures = inputs[:1]
     largest = check.largest_error(run, pictures, [check.eager(original, feed) for feed in pictures])
     assert largest <= LARGEST_ERROR, f"{name}: differs from the original by {largest:.1e}"

@@ -1,4 +1,4 @@
-"""Exports a model of one graph, and its variants."""
+"""Exports a model with a single graph, and its variants."""
 
 import calibration
 import description
@@ -11,7 +11,7 @@ from entry import Entry
 
 
 def export(entry: Entry) -> list[dict]:
-    """Writes the model's files and returns its row of the table, and one for each variant."""
+    """Writes the model's files. Returns its row of the table, and one for each variant."""
     original = entry.original().eval()
     tried = package.tried_lengths(entry.sequence_lengths)
     inputs = [{p.name: seeded.samples(p, 0, package.SAMPLES, length) for p in entry.inputs} for length in tried]

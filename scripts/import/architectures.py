@@ -1,11 +1,11 @@
-"""The architectures of transformers that `scripts/export/zoo` has, in the sizes of any configuration."""
+"""The architectures of transformers in `scripts/export/zoo`, in the sizes of any configuration."""
 
 import transformers
 from entry import Entry, Generative
 from zoo import bert, causal_lm, clip, t5, vit, wav2vec2, whisper
 
 EMBEDDINGS = tuple(bert.EMBEDDINGS)
-# Of texts: those of them that the model takes have a reference.
+# The references have texts of these lengths, as far as the model takes them.
 LENGTHS = (32, 128)
 
 
@@ -14,14 +14,15 @@ def text_lengths(longest: int) -> list[int]:
 
 
 def entry_of(architecture: str, name: str, config, note: str, embedding: str | None) -> Entry | Generative | None:
-    """`embedding` is what BERT's states become; `None` for an architecture that the zoo does not have."""
+    """The entry of an architecture, or `None` if the zoo lacks it. `embedding` is the output that is computed from
+    BERT's states."""
     lengths = text_lengths(getattr(config, "max_position_embeddings", LENGTHS[-1]))
     match architecture:
         case "BertModel":
             return bert.entry_of(name, config, note, lengths, output=embedding or "pooler_output")
         case "ViTForImageClassification" if config.num_channels == 3 and isinstance(config.image_size, int):
             return vit.entry_of(name, config, note)
-        # Otherwise the end of a text is not the token of the highest number.
+        # With another value, the end of a text is not the token with the highest number.
         case "CLIPModel" if config.text_config.eos_token_id == 2:
             return clip.entry_of(name, config, note, text_lengths(config.text_config.max_position_embeddings))
         case "LlamaForCausalLM" | "Qwen2ForCausalLM" if causal_lm.is_same_at_all_lengths(config):

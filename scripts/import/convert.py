@@ -1,17 +1,17 @@
 """Makes the folder of an imported model. It runs in the environment that launch.py makes.
 
-There are two forms. What an architecture of `scripts/export/zoo` computes becomes a folder as in models/zoo, with
-weights.safetensors beside the graph and the archive that point into it, so that candle's own module reads it too. All else
-becomes
+The folder has one of two forms. A model of an architecture in `scripts/export/zoo` becomes a folder as in models/zoo.
+Its graph and archive refer to weights.safetensors, which candle's own module reads, too. The folder of any other model
+contains:
 
     model.onnx            with its weights inside
     model.pt              a TorchScript archive, with its weights inside
-    model.npz             inputs, and the outputs that the original gives for them
+    model.npz             inputs, and the original's outputs for them
     model.toml            names, types and shapes of the inputs
-    weights.safetensors   the state dict, where there is one; no backend reads it without a graph
+    weights.safetensors   the state dict, if there is one; no backend reads it without a graph
 
-A text model's tokenizer is copied as it is, and so is config.json, which says how long texts may be. Of the first form, config.json has the
-library's defaults besides.
+A text model's tokenizer is copied as it is, and so is config.json, which limits the length of texts. In the first form,
+config.json also has the library's defaults.
 """
 
 import json
@@ -32,11 +32,11 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 
 def main() -> None:
     arguments = source.arguments(sys.argv[1:])
-    # Ended as by Ctrl-C, so that nothing half-made stays.
+    # SIGTERM has the effect of Ctrl-C, so that nothing half-made stays.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".importing-", dir=arguments.output.parent))
-    # A level deeper than a model's own folder, so that nobody takes it for one.
+    # One level deeper than the folders of models, so that it is not taken for one.
     folder = partial / "model"
     code = 2
     try:
@@ -49,8 +49,8 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except MemoryError:
-        say(f"{arguments.source} needs more memory than there is")
-    except Exception as error:  # what torch, transformers and ONNX say of a file that they cannot use
+        say(f"{arguments.source} needs more memory than is available")
+    except Exception as error:  # of torch, transformers or ONNX, about a file that they cannot use
         if os.environ.get("INFERBENCH_DEBUG"):
             raise
         say(f"{arguments.source}: {type(error).__name__}: {source.first_line(error)}")
@@ -62,10 +62,10 @@ def main() -> None:
 def convert(arguments, folder: Path) -> None:
     kind = source.kind_of(arguments.source, arguments.architecture)
     say(f"{arguments.source}: {kind}")
-    # Not before the arguments are checked: these take seconds.
+    # These imports take seconds, so the arguments are checked first.
     import torch
 
-    # What is random in an architecture before its weights are read.
+    # An architecture has random weights until the file's are loaded.
     torch.manual_seed(0)
     if kind in ("folder", "hub"):
         import hub
@@ -84,7 +84,8 @@ def convert(arguments, folder: Path) -> None:
 
 
 def copy_texts(path: Path, folder: Path) -> None:
-    """A config.json that is already written has what all runtimes look for; of the original one, it gets the other keys, such as labels."""
+    """Copies the tokenizer and config.json. If the folder already has a config.json, that one only gets the original's
+    other keys, such as labels."""
     own = folder / "config.json"
     written = source.read_config(folder) if own.is_file() else {}
     for name in TOKENIZER:

@@ -1,10 +1,10 @@
-"""Reads a `.pt2` of torch.export without running code of it, for the importer and for the worker of PyTorch.
+"""Reads a `.pt2` of torch.export without running code from it, for the importer and for PyTorch's worker.
 
-torch.export gives the pickles of the file to `torch.load` and its sizes to `eval`, and writes its names and guards as they are into the Python
-code that it makes of a graph and runs.
+torch.export passes the pickles of the file to `torch.load` and its sizes to `eval`. It also writes the names and guards
+unchecked into the Python code that it generates from a graph and runs.
 """
 
-# A worker may have an older Python than the importer.
+# PyTorch's worker may have an older Python than the importer.
 from __future__ import annotations
 
 import ast
@@ -21,20 +21,20 @@ import sympy
 import torch
 from source import Refused
 
-# Keys of a program of torch.export whose texts are names in the Python code that is made of it.
+# Keys in a program of torch.export whose strings become names in the generated Python code.
 NAMES = (
     *("name", "as_name", "fqn", "forward_arg_names", "parameter_name", "buffer_name"),
     *("tensor_constant_name", "custom_obj_name", "user_input_name"),
 )
 # A size of an input in the guards of such a program: `L['x'].size()[0]`.
 SIZE = re.compile(r"L(\[('\w*'|\d+)\])+(\.(size|stride)\(\)\[\d+\]|\.storage_offset\(\))")
-# What a formula consists of, besides names and numbers.
+# The syntax that a formula may contain.
 OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 PLAIN = (ast.Expression, ast.Call, ast.keyword, ast.Load, ast.Name, ast.Constant, *OPERATORS)
 
 
 def is_package(path, shown: str) -> bool:
-    """Whether a `.pt2` has native code of AOTInductor, which torch.export.load would load, too."""
+    """Whether a `.pt2` contains native code of AOTInductor, which torch.export.load would load."""
     try:
         return any("/data/aotinductor/" in f"/{name}" for name in source.archive_names(path, shown))
     except zipfile.BadZipFile:
@@ -44,7 +44,8 @@ def is_package(path, shown: str) -> bool:
 def load(path, shown: str, advice: str = "", is_trusted: bool = False):
     """The program, and remarks about what was left out of it. `shown` is its name in messages.
 
-    Unless it is trusted, a program is refused if reading it would run code; `advice` says what to do about that. No package may be given.
+    Refuses a program that is not trusted if reading it would run code; `advice` says what to do then. The file must not
+    be a package (`is_package`).
     """
     guard = contextlib.nullcontext([]) if is_trusted else without_code(shown, advice)
     with guard as refused, warnings.catch_warnings():
@@ -60,7 +61,8 @@ def load(path, shown: str, advice: str = "", is_trusted: bool = False):
 
 
 def arguments_of(program):
-    """The specifications of the arguments by place and by name. Older releases have another name for what is inside of one."""
+    """The specifications of the positional and keyword arguments. Older releases have another name for the children of
+    a specification."""
     spec = program.call_spec.in_spec
     if not spec:
         return (), ()
@@ -69,8 +71,8 @@ def arguments_of(program):
 
 @contextlib.contextmanager
 def without_code(shown: str, advice: str):
-    """Lets torch.export read tensors only, formulas of sizes, and names that are words. Gives the refusals, which torch.export may turn
-    into other errors."""
+    """Makes torch.export accept only pickles of tensors, sizes that are formulas, and names that are words. Yields a
+    list of refusals, because torch.export may turn them into other errors."""
     read, parse, decode, refused = torch.load, sympy.sympify, json.loads, []
 
     def refuse(why: Refused) -> Refused:
@@ -88,7 +90,7 @@ def without_code(shown: str, advice: str):
 
     def formula(text, *arguments, **named):
         if isinstance(text, str) and not is_formula(text):
-            raise refuse(Refused(f"{shown} has a size that is no formula, {text[:80]!r}, which would run as code{advice}"))
+            raise refuse(Refused(f"{shown} has a size that is not a formula, {text[:80]!r}, which would run as code{advice}"))
         return parse(text, *arguments, **named)
 
     def words(*arguments, **named):
@@ -106,30 +108,31 @@ def without_code(shown: str, advice: str):
 
 
 def check_inside(file, shown: str) -> None:
-    """Refuses what is inside as the whole would be: a pickle is an archive itself, which torch.export gives as an open file."""
+    """Refuses an inner archive as the outer one would be: each pickle is an archive itself, which torch.export passes
+    as an open file."""
     place = file.tell()
     try:
         source.archive_names(file, f"a file in {shown}")
     except zipfile.BadZipFile:
-        # `torch.load` says what is wrong with it.
+        # `torch.load` reports what is wrong with it.
         pass
     file.seek(place)
 
 
 def without_guards_of_code(program, shown: str, advice: str) -> list[str]:
-    """Leaves only formulas of what a module of the program would be made to run as code beside its operators; returns remarks about it."""
+    """Removes the guards that are not formulas, which a module of the program would run as code. Returns remarks."""
     _, named = arguments_of(program)
-    # The names of inputs that are given by name.
+    # The names of keyword inputs become code, too.
     for key in getattr(named, "context", None) or ():
         if not is_word(key):
             raise not_a_word(shown, key, advice)
-    # Older releases have none.
+    # Older releases of PyTorch have no guards.
     guards = getattr(program, "_guards_code", None) or []
     plain = [guard for guard in guards if is_formula(SIZE.sub("size", guard))]
     if len(plain) == len(guards):
         return []
     program._guards_code = plain
-    return [f"without {len(guards) - len(plain)} of the export's guards, which are no formulas of sizes"]
+    return [f"without {len(guards) - len(plain)} of the export's guards, which are not formulas of sizes"]
 
 
 def is_word(name) -> bool:
@@ -137,11 +140,11 @@ def is_word(name) -> bool:
 
 
 def not_a_word(shown: str, name, advice: str) -> Refused:
-    return Refused(f"{shown} has a name that is no word, {str(name)[:80]!r}, which would run as code{advice}")
+    return Refused(f"{shown} has a name that is not a word, {str(name)[:80]!r}, which would run as code{advice}")
 
 
 def names_in(value):
-    """The texts of a part of a program that are names in its code."""
+    """The strings in a part of a program that become names in its code."""
     for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         yield from names_in(part)
     for key in NAMES if isinstance(value, dict) else ():
@@ -150,7 +153,7 @@ def names_in(value):
 
 
 def is_formula(text: str) -> bool:
-    """Whether a text has numbers, symbols, operators and calls of functions that are not Python's own."""
+    """Whether a text has only numbers, symbols, operators and calls of functions that are not Python's builtins."""
     try:
         nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -171,13 +174,13 @@ def operators_of(program):
 
 
 def of_batch(program):
-    """The first operator of a program that normalises by the batch in place of its own statistics; None if there is none."""
+    """The first operator of a program that normalises with the batch's statistics instead of its own, or None."""
     norms = ((schema.name, given) for schema, given in operators_of(program) if schema and "batch_norm" in schema.name)
     return next((name for name, given in norms if given.get("training") is True and given.get("running_mean") is not None), None)
 
 
 def dropping(program):
-    """The first operator of a program that drops values by chance; None if there is none."""
+    """The first operator of a program that drops values at random, or None."""
     for schema, given in operators_of(program):
         if given.get("dropout_p") or given.get("train") is True and (given.get("p") or given.get("dropout")):
             return schema.name

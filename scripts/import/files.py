@@ -18,17 +18,17 @@ from source import Refused, say
 from torch import nn
 from torch.utils import _pytree
 
-# candle and tract know the operators of the first best.
+# candle and tract support the first one best.
 OPSETS = (16, 17, 20)
 SAMPLES = 8
 LENGTH = 128
-# Relative to the largest value: far above what two runtimes differ by in f32.
+# Relative to the largest value; two runtimes differ by far less in f32.
 MOST_ERROR = 1e-3
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
 
 
 def value(port: Port, sizes: dict[str, int]) -> np.ndarray:
-    """Seeded, as inferbench makes its own."""
+    """A seeded value of an input, made as inferbench makes its own."""
     shape = [sizes.get(size, size) for size in port.shape]
     count, name = math.prod(shape), f"input.{port.name}"
     if port.constant is not None or port.dtype == "bool":
@@ -41,14 +41,14 @@ def value(port: Port, sizes: dict[str, int]) -> np.ndarray:
 
 
 def tried_sizes(ports: list[Port], length: int = LENGTH) -> list[dict[str, int]]:
-    """Those of the reference, and others, if some are open."""
+    """The sizes of the reference, followed by other sizes if a dimension is dynamic."""
     others = [{"batch": 2, "sequence": 9}, {"batch": 3, "sequence": 14}]
     has_open = any(isinstance(size, str) for port in ports for size in port.shape)
     return [{"batch": SAMPLES, "sequence": length}, *(others if has_open else [])]
 
 
 class Flat(nn.Module):
-    """A module whose tensors, in whatever they are returned, are a tuple."""
+    """A module that returns its tensors as a tuple, however they are nested."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -68,7 +68,8 @@ def write(
     archive: Path | None = None,
     length: int = LENGTH,
 ) -> None:
-    """`names` are those of the outputs. An `archive` is the TorchScript file that the module is. Texts of the reference have `length`."""
+    """`names` are those of the outputs. `archive` is the module's TorchScript file, if it has one. `length` is that of
+    the reference's texts."""
     module = Flat(module).eval()
     tried = tried_sizes(ports, length)
     feeds = [{port.name: value(port, sizes) for port in ports} for sizes in tried]
@@ -81,7 +82,7 @@ def write(
 
     made = attempt("ONNX", folder / "model.onnx", onnx)
     if not made | torchscript(module, feeds, expected, folder / "model.pt", archive):
-        raise Refused("neither a graph of ONNX nor one of TorchScript can be made of it")
+        raise Refused("it can be exported neither to ONNX nor to TorchScript")
     write_reference(feeds[0], names, expected[0], ports, folder, family, modality)
     state = {n: tensor.detach().clone().contiguous() for n, tensor in module.module.state_dict().items()}
     if state:
@@ -89,7 +90,7 @@ def write(
 
 
 def torchscript(module: nn.Module, feeds, expected, path: Path, archive: Path | None = None) -> bool:
-    """Writes the archive of a module and says how far its outputs are from what is expected; whether it could."""
+    """Writes the TorchScript archive of a module and prints its largest error. Returns whether this succeeded."""
 
     def make() -> str:
         shutil.copyfile(archive, path) if archive else export_torchscript(module, feeds, path)
@@ -100,7 +101,7 @@ def torchscript(module: nn.Module, feeds, expected, path: Path, archive: Path | 
 
 
 def attempt(kind: str, path: Path, make) -> bool:
-    """A file that cannot be made, or computes something else, is left out."""
+    """Makes a file, which is left out if it cannot be made or computes something else. Returns whether it is there."""
     try:
         say(f"{kind}: {make()}")
     except Exception as error:
@@ -131,7 +132,7 @@ def largest_error(run: check.Runner, feeds: list, expected: list[list[np.ndarray
 
 
 def open_axes(shapes: list[tuple[int, ...]], sizes: list[dict[str, int]]) -> dict[int, str]:
-    """The places of a shape that change with the sizes, named after the size that they are."""
+    """The dynamic dimensions of a shape, each with the name of the size that it is equal to."""
     axes = {}
     for axis, size in enumerate(shapes[0]):
         if any(shape[axis] != size for shape in shapes[1:]):
@@ -144,7 +145,7 @@ def export_onnx(module: nn.Module, tried, feeds, ports: list[Port], expected, na
     axes = {port.name: {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)} for port in ports}
     for place, name in enumerate(names):
         axes[name] = open_axes([outputs[place].shape for outputs in expected], tried)
-    # A script is not traced; its outputs must be tensors already.
+    # A ScriptModule is not traced, so it cannot be wrapped in `Flat`.
     own = module.module if isinstance(module.module, torch.jit.ScriptModule) else module
     for opset in OPSETS:
         try:

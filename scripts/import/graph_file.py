@@ -1,4 +1,4 @@
-"""Imports a file that has a graph: of torch.export, TorchScript or ONNX."""
+"""Imports a file that contains a graph: of torch.export, TorchScript or ONNX."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from source import Refused, say
 
 ELEMENTS = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "bool"}
 ONNX_ELEMENTS = {1: "f32", 11: "f64", 6: "i32", 7: "i64", 2: "u8", 9: "bool"}
-# Of pictures, texts and rows of numbers: what a TorchScript file takes is tried in this order.
+# Shapes of images, audio and texts. A TorchScript file does not give its own, so those for f32 are tried in order.
 USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 16000]), "i64": (["batch", "sequence"],)}
-# Bytes of a file that has its weights inside.
+# Weights of more bytes than this go into a file of their own.
 LARGEST_MESSAGE = 1 << 30
 
 
@@ -54,7 +54,7 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
     for node in nodes:
         tensor = node.meta["val"]
         if not isinstance(tensor, torch.Tensor) or tensor.dtype not in ELEMENTS:
-            raise Refused(f"{path}: the input {node.name} is no tensor of {', '.join(ELEMENTS.values())}")
+            raise Refused(f"{path}: the input {node.name} is not a tensor of {', '.join(ELEMENTS.values())}")
         shape = [size if isinstance(size, int) else _symbol(str(size), axis, symbols) for axis, size in enumerate(tensor.shape)]
         dtype = ELEMENTS[tensor.dtype]
         is_mask = dtype == "i64" and "mask" in node.name
@@ -62,12 +62,12 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
         ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
     module = _with_traced_sizes(program.module())
     positional, named = exported_program.arguments_of(program)
-    # It refuses both, and has no layer that would change by them.
+    # A module of torch.export raises an error in both, and has no layer that they would change.
     for name in ("train", "eval"):
         module.__dict__.pop(name, None)
     if named and named.num_leaves:
         if positional.num_leaves or len(named.context) != len(ports):
-            raise Refused(f"{path} takes inputs by place and by name, or several in one: export it with one of both")
+            raise Refused(f"{path} takes positional and keyword inputs, or nested ones: export it with one kind only")
         module = ByName(module, list(named.context))
     files.write(module, _with_given(ports, given), None, output)
 
@@ -76,7 +76,8 @@ def _slice(x: torch.Tensor, dim: int = 0, start=None, end=None, step=1) -> torch
     return x[(*[slice(None)] * (dim % x.dim()), slice(start, end, step))]
 
 
-# A trace keeps the size that `sym_size` gives as a number; that of a tensor's own function it follows, into other such functions.
+# In a trace, the result of `sym_size` is a constant. The sizes that methods of tensors return, and their use in such
+# methods, are traced.
 OF_SIZES = {"sym_size": torch.Tensor.size, "slice": _slice}
 
 
@@ -92,7 +93,7 @@ def _with_traced_sizes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 class ByName(torch.nn.Module):
-    """A program that takes its inputs by name."""
+    """A program that takes keyword inputs."""
 
     def __init__(self, module: torch.nn.Module, names: list[str]):
         super().__init__()
@@ -103,17 +104,17 @@ class ByName(torch.nn.Module):
 
 
 def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
-    """The first dimension that is open is the batch, and another one the sequence."""
+    """The name of a dynamic dimension: `batch` if it is the first of an input, or else `sequence`."""
     if symbol not in known:
         name = "batch" if axis == 0 else "sequence"
         if name in known.values():
-            raise Refused(f"more than the batch and one length are open in the program ({symbol}): export it with sizes")
+            raise Refused(f"the program has more dynamic dimensions than the batch and one length ({symbol}): export it with fixed sizes")
         known[symbol] = name
     return known[symbol]
 
 
 def _rows_looked_up(program, node) -> int | None:
-    """The length of the table that the input looks up."""
+    """The number of rows of the embedding table that the input indexes."""
     for user in node.users:
         if "embedding" in str(user.target) and user.args[1] is node:
             return user.args[0].meta["val"].shape[0]
@@ -141,12 +142,12 @@ def _torchscript(path: Path, given: dict[str, Port], output: Path) -> None:
             why = str(error).strip().splitlines()[-1]
     if ports is None:
         flags = " ".join(f"--input '{n}:{'i64[batch,sequence]<30522' if n in tokens else 'f32[batch,3,224,224]'}'" for n in names)
-        raise Refused(f"which shapes {path} takes is not known ({why}): say them, as in `inferbench import {path} {flags}`")
+        raise Refused(f"the input shapes of {path} are not known ({why}): pass them, as in `inferbench import {path} {flags}`")
     files.write(module, ports, None, output, archive=path)
 
 
 def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
-    """The graph stays as it is; ONNX Runtime gives the reference."""
+    """Keeps the graph as it is; ONNX Runtime computes the reference."""
     proto = onnx.load(path)
     weights = {tensor.name for tensor in proto.graph.initializer}
     ports = [_port(value) for value in proto.graph.input if value.name not in weights]
@@ -155,16 +156,16 @@ def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
         if any(isinstance(size, str) and size not in ("batch", "sequence") for size in port.shape):
             sizes = ",".join("224" if isinstance(size, str) and size != "batch" else str(size) for size in port.shape)
             flag = f"--input '{port.name}:{port.dtype}[{sizes}]'"
-            raise Refused(f"{path} leaves sizes of {port.name} open ({port.shape}): say them, as in {flag}")
+            raise Refused(f"{path} has dynamic dimensions in {port.name} ({port.shape}): pass their sizes, as in {flag}")
     target = output / "model.onnx"
-    # A message of more than 2 GB does not tell its size.
+    # `ByteSize` does not work for a message of more than 2 GB.
     size = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
     onnx.save(proto, target, save_as_external_data=size > LARGEST_MESSAGE, location="model.data")
     names = [value.name for value in proto.graph.output]
     feeds = [{port.name: files.value(port, sizes) for port in ports} for sizes in files.tried_sizes(ports)]
     run = check.onnx_runner(target)
     expected = [run(feed) for feed in feeds]
-    say("ONNX: the file as it is, and the reference is ONNX Runtime's")
+    say("ONNX: the file is kept as it is, and ONNX Runtime has computed the reference")
     try:
         files.torchscript(_module(onnx.load(target)), feeds, expected, output / "model.pt")
     except Exception as error:  # an operator that the converter does not know
@@ -183,7 +184,7 @@ def _module(proto: onnx.ModelProto) -> torch.nn.Module:
 def _port(value) -> Port:
     tensor = value.type.tensor_type
     if tensor.elem_type not in ONNX_ELEMENTS:
-        raise Refused(f"the input {value.name} is no tensor of {', '.join(ONNX_ELEMENTS.values())}")
+        raise Refused(f"the input {value.name} is not a tensor of {', '.join(ONNX_ELEMENTS.values())}")
     shape = []
     for axis, size in enumerate(tensor.shape.dim):
         if size.HasField("dim_value") and size.dim_value > 0:

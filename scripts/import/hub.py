@@ -1,4 +1,4 @@
-"""Imports a folder as a model hub has it: config.json with safetensors or pytorch_model.bin."""
+"""Imports a folder from a model hub: config.json with safetensors or pytorch_model.bin."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from source import Refused, say
 from zoo import bert
 
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
-# A second copy of the weights, and forms for other runtimes.
+# Further copies of the weights, and files for other runtimes.
 IGNORED = ["*/*.bin", "*/*.safetensors", "onnx/*", "openvino/*"]
 
 
@@ -28,15 +28,15 @@ def download(hub_id: str) -> Path:
 
     try:
         names = [file.rfilename for file in huggingface_hub.model_info(hub_id, timeout=10).siblings]
-    except Exception:  # without a network, the client has what it got before
+    except Exception:  # without a network, the client uses what it downloaded before
         names = []
     try:
         bins = ["*.bin"] if any(name.endswith(".safetensors") and "/" not in name for name in names) else []
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=ALLOWED, ignore_patterns=IGNORED + bins))
     except Exception as error:
         raise Refused(
-            f"there is no file or folder {hub_id}, and the hub's client does not get a model of that id "
-            f"({source.first_line(error)}): download its folder where there is a network, and name the folder"
+            f"there is no file or folder {hub_id}, and the hub's client cannot get a model with that id "
+            f"({source.first_line(error)}): download its folder on a machine with a network, and name the folder"
         ) from error
     source.check_folder(folder)
     return folder
@@ -48,7 +48,7 @@ def convert(folder: Path, name: str, output: Path) -> None:
     model, lacks_pooler = pretrained.load(model_class, config, folder, "eager")
     embedding = sentence_embedding(folder)
     if lacks_pooler and not embedding and architecture == "BertModel":
-        say("the weights have no pooler: the output is that of the states")
+        say("the weights have no pooler: the output is the mean of the states")
         embedding = "mean_state"
     note = f"imported from {folder.resolve().name}"
     made = architectures.entry_of(architecture, name, config, note, embedding)
@@ -59,23 +59,24 @@ def convert(folder: Path, name: str, output: Path) -> None:
         wanted = {n for n, _ in made.original().named_parameters()}
         packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output)
     else:
-        say(f"candle has no module of its own for {architecture}: it runs the graph")
+        say(f"candle has no module of its own for {architecture}, and runs the graph")
         generic(model, architecture, config, lacks_pooler, embedding, output)
 
 
 def sentence_embedding(folder: Path) -> str | None:
-    """What sentence-transformers makes of the states, as one of `architectures.EMBEDDINGS`; `None` without such files."""
+    """The embedding that sentence-transformers computes from the states, as a name in `architectures.EMBEDDINGS`.
+    `None` if the folder lacks its files or it computes another one."""
     modules, pooling = folder / "modules.json", folder / "1_Pooling" / "config.json"
     if not modules.is_file() or not pooling.is_file():
         return None
     try:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in json.loads(modules.read_text())]
         said = {key: value for key, value in json.loads(pooling.read_text()).items() if key.startswith("pooling_mode") and value}
-        # A key for each way, or in newer files one key that names it.
+        # A key for each way of pooling, or, in newer files, one key that names the way.
         ways = {str(value) if key == "pooling_mode" else key.removeprefix("pooling_mode_") for key, value in said.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Refused(f"{modules} or {pooling} is not as sentence-transformers writes it") from None
-    # Several ways at once are vectors one behind the other.
+        raise Refused(f"{modules} or {pooling} is not a file that sentence-transformers writes") from None
+    # With several ways, sentence-transformers concatenates their vectors.
     if ways in ({"mean"}, {"mean_tokens"}) and kinds[:2] == ["Transformer", "Pooling"]:
         if kinds[2:] in ([], ["Normalize"]):
             return "sentence_embedding" if kinds[2:] else "mean_state"
@@ -95,7 +96,8 @@ def _one_segment(given: dict, config) -> dict:
     return {"token_type_ids": given["input_ids"].new_zeros(1, 1)}
 
 
-# Arguments of a model of texts in operators that every backend has; models differ in which of them they take.
+# These arguments make a text model compute its masks and positions with operators that every backend has. Which ones a
+# model takes differs.
 REWRITES = ((_mask, _positions, _one_segment), (_mask, _one_segment), (_mask, _positions), (_mask,))
 
 
@@ -117,7 +119,7 @@ class Call(torch.nn.Module):
 
 
 def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) -> Call:
-    """With the arguments of the first of `REWRITES` by which the model computes the same."""
+    """The model with the first of `REWRITES` that does not change its outputs."""
     names = [port.name for port in ports]
     original = Call(model, names, outputs)
     feed = {port.name: files.value(port, {"batch": 2, "sequence": 8}) for port in ports}
@@ -126,13 +128,13 @@ def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) ->
             call = Call(model, names, outputs, rewrites)
             files.largest_error(lambda feed: check.eager(call, feed), [feed], [check.eager(original, feed)], 1e-5)
             return call
-        except Exception:  # a model without a mask or positions, or with a mask of its own
+        except Exception:  # a model that lacks one of the arguments, or makes another mask
             continue
     return original
 
 
 def generic(model, architecture: str, config, lacks_pooler: bool, embedding: str | None, output: Path) -> None:
-    """Any other architecture, by its own forward pass."""
+    """Exports any other architecture by its own forward pass."""
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
     ports, modality = pretrained.ports_of(type(model), config)
@@ -148,8 +150,8 @@ def generic(model, architecture: str, config, lacks_pooler: bool, embedding: str
     if embedding and "last_hidden_state" in tensors and modality == "text":
         chosen = [embedding]
     if not chosen:
-        raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
-    # Some have positions for shorter texts only.
+        raise Refused(f"{architecture} returns {', '.join(answer)}, and none of these is a known output")
+    # Some models have positions for shorter texts only.
     longest = getattr(config, "max_position_embeddings", None) or files.LENGTH
     length = min(files.LENGTH, longest) if longest > 0 else files.LENGTH
     call = exportable(model, ports, chosen)

@@ -1,8 +1,8 @@
 """Imports a model: `python3 scripts/import/launch.py SOURCE --name NAME --output FOLDER`, as `inferbench import` runs it.
 
-The work is done by convert.py, in a Python environment of its own in ${XDG_CACHE_HOME:-~/.cache}/inferbench/import with the
-packages of requirements.txt. It is made when it is needed first; after an interruption pip goes on where it was.
-Delete the folder when it is no longer needed.
+convert.py does the work, in a Python environment of its own in ${XDG_CACHE_HOME:-~/.cache}/inferbench/import with the
+packages of requirements.txt. The first import creates the environment; after an interruption, the next one continues.
+The folder may be deleted when it is no longer needed.
 """
 
 import os
@@ -26,11 +26,11 @@ except ImportError:
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "inferbench"
 ENVIRONMENT = CACHE / "import"
 IS_WINDOWS = os.name == "nt"
 PYTHON = ENVIRONMENT / ("Scripts/python.exe" if IS_WINDOWS else "bin/python")
-# PyTorch's own index has builds without CUDA for x86-64, which PyPI lacks.
+# PyTorch's own index has builds without CUDA for Linux on x86-64, which PyPI lacks.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -50,7 +50,7 @@ def has_cpu_index() -> bool:
 
 
 def has_packages() -> bool:
-    """Whether its Python is still there, and of the release that the packages were installed for."""
+    """Whether the environment's Python, which a system upgrade may have replaced, starts and finds the packages."""
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     try:
         return subprocess.run([str(PYTHON), "-I", "-c", look], stderr=subprocess.DEVNULL).returncode == 0
@@ -60,7 +60,7 @@ def has_packages() -> bool:
 
 @contextmanager
 def alone():
-    """Waits until no other import makes the environment."""
+    """Holds the lock of the environment, after waiting for another import that holds it."""
     CACHE.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
@@ -86,37 +86,42 @@ def prepare_environment() -> None:
     if sys.version_info < (3, 11):
         fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; name another by `--python`")
     is_small = has_cpu_index()
-    down, disk = (0.4, 1.6) if is_small else (2.7, 5.3)
+    # PyPI's packages for macOS and Windows have no CUDA.
+    down, disk = (0.4, 1.6) if is_small or platform.system() != "Linux" else (2.7, 5.3)
     size = f"{down} GB to download, {disk} GB on disk"
     say(f"PyTorch, transformers and what they need go into {ENVIRONMENT}: {size}, once")
     with alone():
         # Another import may have made it meanwhile.
         if not is_ready():
-            install(stamp, wanted, is_small, disk + down)
+            # pip keeps each archive twice, in its cache and as a temporary file, until all are installed.
+            install(stamp, wanted, is_small, disk + 2 * down)
 
 
 def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
     own = ENVIRONMENT / ("Lib" if IS_WINDOWS else f"lib/python{sys.version_info[0]}.{sys.version_info[1]}")
     if not (own.is_dir() and PYTHON.exists()):
-        # What another Python has begun, or one that has gone, cannot be gone on with.
+        # Packages that were installed for another release of Python are of no use.
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     needed = gigabytes - sum(file.lstat().st_size for file in ENVIRONMENT.rglob("*")) / 1e9
     if (free := shutil.disk_usage(CACHE).free / 1e9) < needed:
-        fail(f"{CACHE} has {free:.1f} GB free, and {needed:.1f} GB are needed; XDG_CACHE_HOME names another place")
-    # The workers of PyTorch take an environment with it for a whole one.
+        fail(f"{CACHE} has {free:.1f} GB free, and {needed:.1f} GB are needed; set XDG_CACHE_HOME to another folder")
+    # Workers of PyTorch use an environment that has a stamp, so an incomplete one must not have it.
     stamp.unlink(missing_ok=True)
-    if subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], stdout=sys.stderr).returncode != 0:
+    if subprocess.run([sys.executable, "-I", "-m", "venv", str(ENVIRONMENT)], stdout=sys.stderr).returncode != 0:
         fail("Python could not make the environment (Debian: apt-get install python3-venv)")
     torch = [line for line in wanted.splitlines() if line.startswith("torch")]
     steps = [["--index-url", CPU_INDEX, *torch]] if is_small else []
-    # scripts/setup has kept PyTorch's archive.
+    # `scripts/setup tch` may have left PyTorch's wheel there.
     steps += [["--find-links", str(CACHE / "wheels"), "--requirement", str(REQUIREMENTS)]]
-    # What was downloaded before an interruption is kept here.
+    # Downloads are kept here after an interruption.
     downloads = ENVIRONMENT / "downloads"
+    downloads.mkdir(exist_ok=True)
+    # pip's settings for the user's own packages do not fit here, and /tmp may be small.
+    settings = {"PIP_CONSTRAINT": os.devnull, "PIP_PREFIX": "", "PIP_TARGET": "", "PIP_USER": "0", "TMPDIR": str(downloads)}
     for step in steps:
         command = [str(PYTHON), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--cache-dir", str(downloads), *step]
         command += [] if sys.stderr.isatty() else ["--quiet"]
-        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+        if subprocess.run(command, stdout=sys.stderr, env={**os.environ, **settings}).returncode != 0:
             fail("pip could not install the packages; run the same command again to go on")
     shutil.rmtree(downloads, ignore_errors=True)
     stamp.write_text(wanted)
@@ -126,7 +131,7 @@ def main() -> None:
     arguments = source.arguments(sys.argv[1:])
     try:
         kind = source.kind_of(arguments.source, arguments.architecture)
-        # Before anything is downloaded for it.
+        # A folder that cannot be written is an error before anything is downloaded.
         folder = Path(arguments.output).parent
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -138,13 +143,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    # Nothing but a hub's id is looked for in the network.
+    # Only the id of a model on a hub needs the network.
     offline = {} if kind == "hub" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     command, variables = [str(PYTHON), str(HERE / "convert.py"), *sys.argv[1:]], {**os.environ, **quiet, **offline}
-    # Modules of the user's would take the place of the importer's.
+    # The user's modules would shadow the importer's.
     variables.pop("PYTHONPATH", None)
     if IS_WINDOWS:
-        # `execve` would end this process at once there, and the work would go on without it.
+        # On Windows, `execve` would end this process at once, and the work would continue without it.
         sys.exit(subprocess.call(command, env=variables))
     os.execve(PYTHON, command, variables)
 

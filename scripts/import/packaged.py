@@ -1,4 +1,4 @@
-"""Writes a model of one of the zoo's architectures, with weights of its own, as a folder like those of models/zoo."""
+"""Writes a model with an architecture of the zoo and its own weights as a folder like those in models/zoo."""
 
 import dataclasses
 from pathlib import Path
@@ -33,13 +33,13 @@ def write(entry: Entry, weights: dict[str, np.ndarray], folder: Path) -> None:
 
 
 def write_generative(entry: Generative, folder: Path) -> None:
-    """With the weights of the model that `entry.build` gives."""
+    """Writes a generative model with the weights of the model that `entry.build` returns."""
     entry = dataclasses.replace(entry, init=None, license="unknown")
     exported = _without_riddles(generative.export_files, entry, {"weights": WEIGHTS})
     _write(folder, exported.files, exported.layout, exported.weights)
     _say_row(exported.row)
     if float(exported.row["lead"]) < generative.LEAD:
-        say("the choice between two tokens of the reference is so close that a backend may take the other one rightly")
+        say("two tokens of the reference are almost equally likely, so a correct backend may choose the other one")
 
 
 def check_weights(wanted: dict[str, list[int]], weights: dict[str, np.ndarray]) -> None:
@@ -52,7 +52,7 @@ def check_weights(wanted: dict[str, list[int]], weights: dict[str, np.ndarray]) 
         raise Refused(f"the weights are not those of the architecture: {', and '.join(said)}")
     if other:
         shapes = f"{list(weights[other[0]].shape)} and not {wanted[other[0]]}"
-        raise Refused(f"{len(other)} of the weights have other sizes than the architecture, such as {other[0]}: {shapes}")
+        raise Refused(f"{len(other)} of the weights do not have the architecture's sizes, such as {other[0]}: {shapes}")
 
 
 def numpy_weights(module: nn.Module) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A model of transformers in a folder as a model hub has it: config.json with safetensors or pytorch_model.bin."""
+"""Loads a model of transformers from a model hub's folder: config.json with safetensors or pytorch_model.bin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ transformers.utils.logging.disable_progress_bar()
 
 
 def class_of(folder: Path):
-    """The class of the architecture, and its configuration in f32."""
+    """The class of the architecture, and the folder's configuration, set to f32."""
     raw = source.read_config(folder)
     architecture = raw["architectures"][0]
     model_class = getattr(transformers, str(architecture), None)
@@ -31,9 +31,9 @@ def class_of(folder: Path):
 
 
 def load(model_class, config, folder: Path, attention: str | None) -> tuple[torch.nn.Module, bool]:
-    """The model with the weights of the folder in f32, and whether only its pooler has none.
+    """The model with the folder's weights in f32, and whether its pooler lacks weights. No other part may lack them.
 
-    `attention` is the implementation of transformers; `None` for the one that it takes itself.
+    `attention` is the implementation in transformers; `None` for its default.
     """
     dtype = "dtype" if tuple(map(int, transformers.__version__.split(".")[:2])) >= (4, 56) else "torch_dtype"
     options = {dtype: torch.float32, "attn_implementation": attention, "local_files_only": True, "trust_remote_code": False}
@@ -49,14 +49,14 @@ def load(model_class, config, folder: Path, attention: str | None) -> tuple[torc
     missing = sorted(said["missing_keys"])
     lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
     if missing and not lacks_pooler:
-        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of config.json, such as {missing[0]}")
+        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of the architecture, such as {missing[0]}")
     return model.eval(), lacks_pooler
 
 
 def ports_of(model_class, config) -> tuple[list[Port], str]:
-    """The inputs of a forward pass, and the modality."""
+    """The inputs of a forward pass, and the model's modality."""
     name = model_class.main_input_name
-    # A model of several kinds of input has a configuration for each, and takes more than tokens.
+    # A multimodal model has a configuration for each kind of input, and takes more than tokens.
     is_text = hasattr(config, "vocab_size") and not config.is_encoder_decoder
     if is_text and name == "input_ids":
         tokens = Port("input_ids", "i64", ["batch", "sequence"], below=config.vocab_size)
@@ -66,8 +66,8 @@ def ports_of(model_class, config) -> tuple[list[Port], str]:
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         return [Port("pixel_values", "f32", ["batch", getattr(config, "num_channels", 3), height, width])], "image"
     if name == "input_values" and not config.is_encoder_decoder:
-        # Samples of sound, or frames of a spectrogram.
+        # Samples of audio, or frames of a spectrogram.
         is_spectrogram = hasattr(config, "max_length") and hasattr(config, "num_mel_bins")
         sizes = [config.max_length, config.num_mel_bins] if is_spectrogram else [16000]
         return [Port("input_values", "f32", ["batch", *sizes])], "audio"
-    raise Refused(f"which inputs {model_class.__name__} takes is not known: export it to ONNX, and import or run that file")
+    raise Refused(f"the inputs of {model_class.__name__} are not known: export it to ONNX, and import or run that file")

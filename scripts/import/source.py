@@ -1,6 +1,7 @@
-"""What a source is, and whether it is whole, by Python's own library alone: before anything is downloaded for it."""
+"""Finds out the kind of a source and whether it is complete. It needs only Python's own library, so it runs before
+anything is downloaded."""
 
-# The worker of PyTorch, which may have an older Python, looks at sources, too.
+# PyTorch's worker uses this module, too, and may have an older Python.
 from __future__ import annotations
 
 import argparse
@@ -16,14 +17,14 @@ from pathlib import Path
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # The longest header that safetensors itself reads.
 LONGEST_HEADER = 100_000_000
-# How many times as large as an archive its content may be: of what PyTorch writes, only code is compressed.
+# The largest ratio of an archive's content to its size. PyTorch compresses only code.
 MOST_UNPACKED = 100
 ELEMENT_BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
 TYPES = ("f32", "f64", "i32", "i64", "u8", "bool")
 
 
 class Refused(Exception):
-    """One line for the user: what is wrong, where, and what mends it."""
+    """An error in one line for the user: what is wrong, where, and how to fix it."""
 
 
 def say(text: str) -> None:
@@ -32,7 +33,7 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """An input as a flag says it: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`, `rate:i64[]=8000`."""
+    """An input as given by a flag: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`, `rate:i64[]=8000`."""
 
     name: str
     dtype: str
@@ -44,7 +45,7 @@ class Given:
 def parse_input(text: str) -> Given:
     match = re.fullmatch(r"(.+):(\w+)\[([^\]]*)\](?:<(\d+)|=([-\d.eE]+))?", text)
     if not match or match[2] not in TYPES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no input; write it as in x:f32[batch,3,224,224]")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input; write it as in x:f32[batch,3,224,224]")
     sizes = [size.strip() for size in match[3].split(",") if size.strip()]
     shape = [int(size) if size.isdigit() else size for size in sizes]
     return Given(match[1], match[2], shape, match[4] and int(match[4]), match[5] and float(match[5]))
@@ -53,17 +54,17 @@ def parse_input(text: str) -> Given:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="import", description="Imports a model; `inferbench import` runs this.")
     parser.add_argument("source", help="a folder or file, or an id of the model hub")
-    parser.add_argument("--name", required=True, help="of the model")
+    parser.add_argument("--name", required=True, help="the name of the model")
     parser.add_argument("--output", required=True, type=Path, help="the folder to make")
-    parser.add_argument("--architecture", help="what a state dict belongs to: a packaged model or one of torchvision")
-    parser.add_argument("--input", action="append", default=[], type=parse_input, help="an input of a file without sizes")
+    parser.add_argument("--architecture", help="the architecture of a state dict: a packaged model or a model of torchvision")
+    parser.add_argument("--input", action="append", default=[], type=parse_input, help="an input, for a file that lacks the sizes")
     return parser.parse_args(argv)
 
 
 def kind_of(source: str, architecture: str | None) -> str:
     """`folder`, `hub`, `state dict`, `exported program`, `TorchScript` or `ONNX`.
 
-    Refuses what is not there, is none of these, or is cut short.
+    Refuses a source that does not exist, is of another kind, or is cut short.
     """
     path = Path(source)
     if path.is_dir():
@@ -77,8 +78,8 @@ def kind_of(source: str, architecture: str | None) -> str:
         raise Refused(f"there is no file or folder {source}")
     if kind == "state dict" and not architecture:
         raise Refused(
-            f"{source} has weights without a graph: say whose they are, as in `--architecture resnet50`, or name the "
-            "folder that holds them beside their config.json"
+            f"{source} has weights without a graph: name their architecture, as in `--architecture resnet50`, or the "
+            "folder that contains them and their config.json"
         )
     if kind != "state dict" and architecture:
         raise Refused(f"`--architecture` is for a state dict, and {source} is of another kind: {kind}")
@@ -104,15 +105,15 @@ def _kind_of_file(path: Path) -> str:
         check_pickle(path)
         return "state dict"
     raise Refused(
-        f"{path} is nothing that can be imported: there are a folder with config.json, an ONNX file, a TorchScript file, a "
-        "`.pt2` of torch.export, and a state dict in `.safetensors`, `.pt`, `.pth` or `.bin`"
+        f"{path} cannot be imported: a source is a folder with config.json, an ONNX file, a TorchScript file, a `.pt2` of "
+        "torch.export, or a state dict in `.safetensors`, `.pt`, `.pth` or `.bin`"
     )
 
 
 def archive_names(file, shown: str) -> list[str]:
-    """The names of the files in a ZIP archive, which is a path or an open file and is called `shown` in messages.
+    """The names of the files in a ZIP archive, given as a path or an open file. `shown` is its name in messages.
 
-    Refuses an archive that would fill the memory when it is read, and one with a name that leads out of it.
+    Refuses an archive that would fill the memory when it is read, and one with a file name that leads out of it.
     """
     with zipfile.ZipFile(file) as archive:
         entries, size = archive.infolist(), archive.fp.seek(0, os.SEEK_END)
@@ -141,7 +142,7 @@ def read_config(folder: Path) -> dict:
         raise Refused(f"{folder} has no config.json, which a model hub's folder has beside the weights")
     config = _read_json(path)
     if not isinstance(config, dict):
-        raise Refused(f"{path} is no configuration: it is not a JSON object")
+        raise Refused(f"{path} is not a configuration: it is not a JSON object")
     return config
 
 
@@ -159,7 +160,7 @@ def weight_files(folder: Path) -> list[Path]:
             if missing := [file.name for file in files if not file.is_file()]:
                 raise Refused(f"{folder} lacks {missing[0]}, which {index.name} names")
             return files
-    raise Refused(f"{folder} has no weights: there are model.safetensors and pytorch_model.bin, whole or in parts")
+    raise Refused(f"{folder} has no weights: it needs model.safetensors or pytorch_model.bin, whole or in parts")
 
 
 def _read_json(path: Path):
@@ -172,24 +173,24 @@ def _read_json(path: Path):
 def _refuse_pointer(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(40).startswith(b"version https://git-lfs"):
-            raise Refused(f"{path} is a pointer of Git LFS and not the file itself: run `git lfs pull` in its folder")
+            raise Refused(f"{path} is a Git LFS pointer and not the file itself: run `git lfs pull` in its folder")
 
 
 def check_pickle(path: Path) -> None:
-    """A file of `torch.save`: a ZIP archive, or, before PyTorch 1.6, a pickle."""
+    """Refuses a file that is neither a ZIP archive nor, as `torch.save` wrote before PyTorch 1.6, a pickle."""
     with path.open("rb") as file:
         start = file.read(4)
     if not zipfile.is_zipfile(path) and not start.startswith(b"\x80"):
-        raise Refused(f"{path} is cut short, or no file of torch.save")
+        raise Refused(f"{path} is cut short, or not a file of torch.save")
 
 
 def check_safetensors(path: Path) -> None:
-    """The header must describe exactly the bytes that there are."""
+    """Refuses a file whose header does not describe exactly the bytes that follow."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, LONGEST_HEADER):
-            raise Refused(f"{path} is cut short, or no safetensors file: its header would have {length} bytes")
+            raise Refused(f"{path} is cut short, or not a safetensors file: its header would have {length} bytes")
         try:
             header = json.loads(file.read(length))
             spans = [_span(name, entry) for name, entry in header.items() if name != "__metadata__"]

@@ -1,4 +1,4 @@
-"""Imports a state dict: weights of a packaged model's architecture, or of one of torchvision's."""
+"""Imports a state dict: weights for a packaged model's architecture or for one of torchvision."""
 
 import inspect
 import pickle
@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from source import Refused, runs_code
 from zoo import ENTRIES
 
-# Under which a training program keeps the state dict among other things.
+# Keys under which training programs store the state dict in a checkpoint.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
@@ -28,10 +28,10 @@ def convert(path: Path, architecture: str, name: str, output: Path) -> None:
         return
     if architecture not in torchvision.models.list_models():
         raise Refused(
-            f"there is no architecture {architecture!r}: there are those of torchvision, such as resnet18, and the packaged "
-            f"ones: {', '.join(name for name, entry in ENTRIES.items() if isinstance(entry, Entry))}"
+            f"there is no architecture {architecture!r}: name one of torchvision, such as resnet18, or a packaged "
+            f"one: {', '.join(name for name, entry in ENTRIES.items() if isinstance(entry, Entry))}"
         )
-    # For training only.
+    # These weights are for training only.
     weights = {n: value for n, value in weights.items() if not n.startswith("aux_classifier.")}
     model = _of_torchvision(architecture, weights)
     state = {n: value for n, value in model.state_dict().items() if not n.endswith("num_batches_tracked")}
@@ -46,21 +46,21 @@ def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path
     import dataclasses
 
     note = f"{entry.source.split(';')[0]}; imported from {path.name}"
-    # The worker of PyTorch reads of which entry the weights are.
+    # PyTorch's worker reads the entry's name from `architecture`.
     own = dataclasses.replace(entry, name=name, source=note, extra={"architecture": entry.name})
     packaged.check_weights(network.layout_of(entry.original()).shapes, weights)
     packaged.write(own, weights, output)
 
 
 def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
-    # Otherwise the weights of a backbone would be downloaded.
+    # By default, torchvision would download the weights of a backbone.
     takes_backbone = "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(architecture)).parameters
     options = {"weights_backbone": None} if takes_backbone else {}
     if architecture in ("googlenet", "inception_v3") and not any(n.startswith(("aux", "Aux")) for n in weights):
-        # As the published weights have it.
+        # The state dict of torchvision's published model has no auxiliary heads.
         options |= {"aux_logits": False}
     model = torchvision.models.get_model(architecture, weights=None, **options)
-    # The last tensor is the bias or the weight of the head, whose first size is the number of classes.
+    # The last tensor is the bias or the weight of the head. Its first size is the number of classes.
     *_, (name, last) = model.state_dict().items()
     own = weights.get(name)
     if own is None or not own.shape or own.shape == last.shape:
@@ -69,7 +69,7 @@ def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
 
 
 def _has_other_classes(architecture: str, weights) -> bool:
-    """Whether these are weights of torchvision's network with another head than the packaged model of that name has."""
+    """Whether the weights are for torchvision's network with other classes than the packaged model of that name."""
     if architecture not in torchvision.models.list_models():
         return False
     *_, (name, last) = torchvision.models.get_model(architecture, weights=None).state_dict().items()
@@ -77,7 +77,7 @@ def _has_other_classes(architecture: str, weights) -> bool:
 
 
 def read(path: Path) -> dict:
-    """Numpy arrays in f32, by name. No code of the file is run."""
+    """The tensors as NumPy arrays in f32, by name. No code from the file is run."""
     if path.suffix == ".safetensors":
         state = load_file(path)
     else:
@@ -91,7 +91,7 @@ def read(path: Path) -> dict:
     tensors = isinstance(state, dict) and {n: value for n, value in state.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise Refused(f"{path} has no tensors by name")
-    # DataParallel and the like put it before every name.
+    # Wrappers such as DataParallel add this prefix to every name.
     tensors = {n.removeprefix("module."): value for n, value in tensors.items()}
     kept = {n: value for n, value in tensors.items() if not n.endswith("num_batches_tracked")}
     return {n: value.detach().to(torch.float32).contiguous().numpy() for n, value in kept.items()}

@@ -14,7 +14,7 @@ pub(super) enum Format {
     TorchScript,
 }
 
-/// Checks what all backends need: the artifact exists, and the dtype is one of the backend's.
+/// Checks that the model has an artifact in this format, and that the dtype is one of the backend's.
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
         (_, Format::Onnx) if model.blocks().is_some() => Some(
@@ -43,12 +43,13 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
     }
     if !dtypes.contains(&dtype) {
         let names = names(dtypes);
-        return Err(CaseFailure::unsupported(format!("no {dtype} of {format} graphs here; there are {names}")));
+        return Err(CaseFailure::unsupported(format!("{format} graphs run here in {names}, not in {dtype}")));
     }
     Ok(())
 }
 
-/// Checks the graphs of a backend that computes weights in blocks, with activations of the dtypes `of_blocks`.
+/// [`check_artifact`] for a backend that also computes ONNX graphs with weights in blocks. `of_blocks` are the dtypes
+/// of the activations that it then supports.
 pub(super) fn check_graphs(
     model: &Model,
     dtype: Dtype,
@@ -67,7 +68,8 @@ pub(super) fn check_graphs(
     Err(CaseFailure::unsupported(why))
 }
 
-/// The files of a model whose weights are blocks, with the same weights in f32; they are written into a folder. Returns `None` for other models.
+/// Writes the files of a model whose weights are in blocks into a folder, with the same weights in f32. Returns `None`
+/// for other models.
 pub(super) fn dequantised(request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Artifacts>, CaseFailure> {
     if request.model.blocks().is_none() {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! Which devices are available here: the answers for the planner and for `inferbench devices`.
 //!
-//! Devices are probed in a process of its own each: a process can hold only one ONNX Runtime, and drivers crash.
+//! Each device is probed in its own process: a process can hold only one ONNX Runtime, and drivers crash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,8 @@ pub fn asked_by_probe() -> Option<(String, String)> {
 /// `main` of a probe: prints a description of the device, or why it does not work.
 pub fn answer_probe((backend, device): &(String, String)) -> u8 {
     let answer: Answer = registry::find(backend).and_then(|backend| backend.probe(device)).map_err(|failure| {
-        // A device that fails is not there; one that would be another device in silence is.
+        // A device that fails is unavailable. `unsupported` is kept: it means that another device would compute
+        // silently.
         let is_other_device = failure.status == Status::Unsupported;
         if is_other_device { failure } else { CaseFailure::unavailable(failure.message) }
     });
@@ -49,10 +50,11 @@ pub fn answer_probe((backend, device): &(String, String)) -> u8 {
     exit_codes::OK
 }
 
-/// The devices of all backends but `null`, in the order of the registry. Those that need a probe have been probed, side by side.
+/// The devices of all backends but `null`, in the order of the registry. Devices that need a probe are probed, in
+/// parallel.
 ///
 /// # Errors
-/// Of a backend, `unavailable`: this build does not have it.
+/// A backend is `unavailable` if this build does not have it.
 pub fn tried_devices() -> Vec<(&'static Entry, Result<Vec<DeviceReport>, CaseFailure>)> {
     thread::scope(|scope| {
         let of_backend = |entry: &'static Entry| Ok(all_tried(entry, entry.backend()?.devices()));
@@ -61,7 +63,7 @@ pub fn tried_devices() -> Vec<(&'static Entry, Result<Vec<DeviceReport>, CaseFai
     })
 }
 
-/// The reports after the probes, which run side by side.
+/// The reports after the probes, which run in parallel.
 fn all_tried(entry: &'static Entry, reports: Vec<DeviceReport>) -> Vec<DeviceReport> {
     thread::scope(|scope| {
         let reports = reports.into_iter();
@@ -70,12 +72,12 @@ fn all_tried(entry: &'static Entry, reports: Vec<DeviceReport>) -> Vec<DeviceRep
     })
 }
 
-/// What a thread found; its panic is the panic of who waits for it.
+/// The result of a thread. A panic of the thread continues in the caller.
 fn joined<T>(thread: thread::ScopedJoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The report after a probe if the device needs one, which runs once per process.
+/// The report, after a probe if the device needs one. A process probes each device once.
 fn tried(entry: &'static Entry, report: DeviceReport) -> DeviceReport {
     type Tried = BTreeMap<(&'static str, String), Arc<OnceLock<Answer>>>;
     static TRIED: Mutex<Tried> = Mutex::new(BTreeMap::new());
@@ -94,7 +96,7 @@ impl Capabilities for Registry {
     fn check_device(&self, backend: &str, device: &str) -> Result<(), CaseFailure> {
         let entry = registry::entry(backend)?;
         let devices = entry.backend()?.devices();
-        // The report of `cuda` holds for `cuda:1` until that one is loaded.
+        // `cuda:1` may have no report of its own. That of `cuda` then says whether `cuda:1` needs a probe.
         let is_asked_for = |report: &&DeviceReport| report.device == device || report.device == device_kind(device);
         let asked = devices.iter().find(is_asked_for).cloned();
         let asked = asked.map(|asked| tried(entry, DeviceReport { device: device.to_owned(), ..asked }));
@@ -103,7 +105,7 @@ impl Capabilities for Registry {
             Some(Ok(_)) => return Ok(()),
             Some(Err(reason)) => reason,
         };
-        // A library that is installed is not yet a device.
+        // An installed library does not show that its device works.
         let tried = all_tried(entry, devices).into_iter();
         let available = tried.filter(|report| report.availability.is_ok()).map(|report| report.device);
         let available = available.collect::<Vec<_>>().join(", ");
@@ -116,7 +118,7 @@ impl Capabilities for Registry {
     }
 }
 
-/// One of as many probes as there are processors: more would wait for each other, and their time is limited.
+/// The right to run a probe. At most as many run at once as there are processors, because their time is limited.
 struct Turn;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -150,7 +152,7 @@ fn ask(entry: &Entry, device: &str) -> Answer {
 
 /// Runs a probe and reads its answer.
 fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io::Result<Answer> {
-    // Files and no pipes: a driver that logs more than a pipe holds would otherwise wait for ever.
+    // Files instead of pipes: a driver that logs more than a pipe holds would block forever.
     let (said, words) = (NamedTempFile::new()?, NamedTempFile::new()?);
     let read = |file: &NamedTempFile| Ok::<_, std::io::Error>(String::from_utf8_lossy(&fs::read(file)?).into_owned());
     let mut probe = command.stdin(Stdio::null()).stdout(said.reopen()?).stderr(words.reopen()?).spawn()?;
@@ -167,7 +169,7 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
         }
         thread::sleep(Duration::from_millis(10));
     };
-    // Libraries print there too, before and after.
+    // Libraries print to stdout too, before and after the answer.
     let answer = read(&said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
     let words = read(&words)?;
     let last = words.lines().rev().find(|line| !line.trim().is_empty());

@@ -1,4 +1,4 @@
-//! Code of a user around a model, as a backend: each closure stands for a model, and a call of it is a call of the case.
+//! A user's own code as a backend: each closure stands for a model, and a call of the closure is a call of the case.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::interface::{Backend, LoadRequest, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
-/// What is called; each process of the bench executable has its own.
+/// The code to call; each process of the bench executable has its own.
 pub type Closure = Box<dyn Fn() + Send + Sync>;
 
 /// Closures by the names of their models.
@@ -14,7 +14,7 @@ pub struct Closures(pub BTreeMap<String, Closure>);
 
 impl Closures {
     fn find(&'static self, name: &str) -> Result<&'static Closure, CaseFailure> {
-        self.0.get(name).ok_or_else(|| CaseFailure::unsupported(format!("{name} is a model, and not a closure")))
+        self.0.get(name).ok_or_else(|| CaseFailure::unsupported(format!("{name} is a model, not a closure")))
     }
 }
 
@@ -28,7 +28,7 @@ impl Backend for &'static Closures {
     }
 }
 
-/// A closure that is called. It has no inputs and outputs that could be compared.
+/// A closure as a session. It has no inputs, and no outputs to compare.
 struct ClosureSession {
     closure: &'static Closure,
     bindings: usize,

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::definition::{CaseFailure, Status};
 use crate::printing;
 
-/// A library that lacks an operator or a dtype says one of these words in its error.
+/// Phrases in the errors of libraries that lack an operator or a dtype.
 const UNSUPPORTED: [&str; 11] = [
     "not implemented",
     "not_implemented",
@@ -18,22 +18,22 @@ const UNSUPPORTED: [&str; 11] = [
     "could not find an implementation",
     "does not support",
     "no conversion rule found",
-    // What tract says of an operator that it has not, or not in this form.
+    // tract's, for an operator that it lacks entirely or in this form.
     "unimplemented(",
     "translating node",
     "building node",
-    // What llama.cpp says of a file.
+    // llama.cpp's, for a file.
     "unknown model architecture",
 ];
 const OUT_OF_MEMORY: [&str; 5] =
     ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory", "memory allocation of "];
 
-/// A library's error with the status that it means for the case. Of its text, what says where it happened is left out.
+/// Converts a library's error to the status that it means for the case. Stack traces and source locations are left out.
 pub(super) fn classify(error: impl Display) -> CaseFailure {
     let text = error.to_string();
-    // libtorch's stack traces, and those of Rust that RUST_BACKTRACE asks for, are the end.
+    // Stack traces of libtorch, and of Rust with RUST_BACKTRACE, are at the end.
     let is_trace = |line: &str| ["0: ", "frame #", "Exception raised from"].iter().any(|begin| line.starts_with(begin));
-    // OpenVINO begins with the places in its source.
+    // OpenVINO's errors begin with source locations.
     let is_place = |line: &str| {
         line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '") && line.ends_with(':')
     };
@@ -50,7 +50,7 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
     CaseFailure::new(status, message)
 }
 
-/// True if this text of a library or an allocator says that memory is short.
+/// Whether a message of a library or an allocator says that memory ran out.
 pub fn is_out_of_memory(text: &str) -> bool {
     has(text, &OUT_OF_MEMORY)
 }
@@ -60,10 +60,10 @@ fn has(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| lower.contains(phrase))
 }
 
-/// Runs code of a library that may panic. A panic is the error, and is reported on standard error only if runtimes shall log.
+/// Runs library code that may panic. The panic is printed on standard error only if [`DEBUG`](super::DEBUG) is set.
 ///
 /// # Errors
-/// The code panicked, with this.
+/// The code panicked; the error is the panic's payload.
 pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     if std::env::var_os(super::DEBUG).is_some() {
         catch_unwind(AssertUnwindSafe(action))
@@ -72,7 +72,7 @@ pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     }
 }
 
-/// The chain of an error in one line: the first link says where, the last says what.
+/// An error's chain of causes in one line: the first says where, the last says what.
 impl From<anyhow::Error> for CaseFailure {
     fn from(error: anyhow::Error) -> Self {
         classify(format!("{error:#}"))

@@ -8,11 +8,11 @@ use super::runtime::Runtime;
 use crate::definition::{CaseFailure, Phase, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 
-/// Steps from a prefill whose tokens are compared: those of the references. If the definition does not say another number,
-/// decoding begins again after them.
+/// Decoding steps after a prefill whose tokens are compared: references have this many. It is also the default number
+/// of steps before decoding starts again from the prompt.
 const STEPS: usize = 16;
 
-/// The most logits per row that are compared: if the vocabulary is larger, every n-th logit is.
+/// The most logits per row that are compared. Of a larger vocabulary, only every n-th logit is compared.
 const COMPARED_LOGITS: usize = 1024;
 
 /// A generative model as a backend runs it.
@@ -23,7 +23,7 @@ pub(super) trait Generator<R: Runtime> {
     type Cache: Clone;
 
     fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure>;
-    /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
+    /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all positions before it.
     fn prefill(&mut self, runtime: &R, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), CaseFailure>;
     /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
     fn step(
@@ -48,8 +48,9 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     generator: G,
     phase: Phase,
     lengths: Lengths,
-    /// Positions before the prompt, and the place of the prompt's tokens among the inputs.
+    /// Positions before the prompt.
     prefix_positions: usize,
+    /// The index of the prompt's tokens among the inputs.
     tokens_input: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
@@ -90,14 +91,14 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         Ok(GenerationSession { runtime, generator, phase, lengths, prefix_positions, tokens_input, bound, placement })
     }
 
-    /// One prefill, with the token that it gives.
+    /// Runs a prefill. Returns its logits, and the state with the first new token.
     fn prefill(&mut self, binding: usize) -> Result<(R::Value, StateOf<R, G>), CaseFailure> {
         let (logits, cache) = self.generator.prefill(&self.runtime, &self.bound[binding].inputs)?;
         let tokens = self.runtime.greedy(&logits)?;
         Ok((logits, State { tokens, cache, steps: 0 }))
     }
 
-    /// One step of the state that the binding is in; returns the logits and the tokens.
+    /// Runs one decoding step of a binding. Returns the logits and the new tokens.
     fn step(&mut self, binding: usize) -> Result<(R::Value, R::Value), CaseFailure> {
         let Bound { start, now, .. } = &mut self.bound[binding];
         if now.is_none() {
@@ -117,9 +118,9 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
 pub(super) struct Lengths {
     /// Positions of the prompt.
     pub prompt: usize,
-    /// Steps after it, before decoding begins again from it.
+    /// Decoding steps after the prompt, before decoding starts again from it.
     pub steps: usize,
-    /// Steps whose tokens are compared: as many as a reference has, also where fewer are timed.
+    /// Steps whose tokens are compared: as many as a reference has, even if fewer are timed.
     pub compared_steps: usize,
 }
 
@@ -138,7 +139,7 @@ impl Lengths {
         let Some(positions) = generation.and_then(|generation| generation.positions) else {
             return Ok(Lengths { prompt, steps: wanted, compared_steps: compared });
         };
-        // The token after a prompt that fills all positions can be computed, and none after that.
+        // After a prompt that fills all positions, one token can be computed, and no more.
         let least = usize::from(request.phase == Phase::Decode);
         let left = positions.checked_sub(prompt).filter(|left| *left >= least);
         let left = left.ok_or_else(|| {
@@ -289,7 +290,7 @@ pub(super) fn check_takes_inputs(phase: Phase) -> Result<(), CaseFailure> {
 }
 
 impl Continuation<'_> {
-    /// Tokens at most.
+    /// The most tokens that the continuation can have.
     pub(super) fn count(&self) -> usize {
         match self {
             Continuation::Given { text, .. } => text.shape.get(1).copied().unwrap_or(0),
@@ -298,8 +299,8 @@ impl Continuation<'_> {
     }
 }
 
-/// Follows what comes after a prompt, from the logits of each next token. `logits` gets the tokens before, and how many there were between
-/// them and the prompt, or nothing directly after the prompt; where it returns `None`, the text ends.
+/// Follows the continuation of a prompt, from the logits of each next token. `logits` gets `None` directly after the
+/// prompt, and later the last tokens with their index in the continuation. The text ends where it returns `None`.
 pub(super) fn followed(
     continuation: Continuation<'_>,
     mut logits: impl FnMut(Option<(usize, Vec<i64>)>) -> Result<Option<HostTensor>, CaseFailure>,
@@ -337,9 +338,9 @@ fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
     Ok(tokens.chunks_exact(length.max(1)).filter_map(|row| row.get(number)).copied().collect())
 }
 
-/// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
-/// those that are given, or else the likeliest. The logarithms of all probabilities are as many numbers again, and come only if they are
-/// wanted.
+/// How likely the next tokens are: the given ones, or else the likeliest. The logits are `[batch, vocabulary]`, or
+/// `[batch, positions, vocabulary]`, of which the last position counts. The logarithms of all probabilities are as many
+/// numbers as the logits, and are computed only if they are wanted.
 fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bool) -> Result<NextTokens, CaseFailure> {
     let mut next =
         NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new(), log_probabilities: Vec::new() };
@@ -348,7 +349,7 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
         let token = given.map_or(Some(best), |given| usize::try_from(*given.get(place)?).ok());
         let logits = || row.iter().map(|&logit| f64::from(logit));
         let logit = token.and_then(|token| row.get(token)).map(|&logit| f64::from(logit)).ok_or_else(|| {
-            CaseFailure::failed(format!("the text has a token that is not among the model's {}", row.len()))
+            CaseFailure::failed(format!("the text has a token that is not among the model's {} tokens", row.len()))
         })?;
         next.likeliest.push(best as i64);
         let largest = f64::from(row[best]);
@@ -360,7 +361,7 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>, log_probabilities: bo
         let finite = logits().filter(|logit| logit.is_finite());
         let largest_absolute = finite.fold(f64::MIN_POSITIVE, |largest, logit| largest.max(logit.abs()));
         let gap = (largest - logit) / largest_absolute;
-        // A comparison with NaN is false, so that it would be passed over.
+        // The comparisons above skip NaN, which has to show in the gap.
         next.gaps.push(if logits().any(f64::is_nan) { f64::NAN } else { gap });
     }
     Ok(next)
@@ -380,7 +381,7 @@ pub(super) fn rows_at_end<T>(values: &[T], rows: usize, columns: usize) -> impl 
     rows.filter_map(move |row| row.rchunks_exact(columns.max(1)).next())
 }
 
-/// The place of the largest number, the first if several are equal.
+/// The index of the largest number; the first if several are equal.
 pub(super) fn likeliest<T: Copy + Into<f32>>(row: &[T]) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (place, &value) in row.iter().enumerate() {
@@ -392,7 +393,7 @@ pub(super) fn likeliest<T: Copy + Into<f32>>(row: &[T]) -> usize {
     best.0
 }
 
-/// Columns `[batch, 1]` to `[batch, columns]`.
+/// Joins columns `[batch, 1]` to `[batch, columns]`.
 pub(super) fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     let columns = columns.iter().map(|column| match &column.data {
         TensorData::I64(tokens) => Ok(tokens),
@@ -404,8 +405,8 @@ pub(super) fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFai
     Ok(HostTensor { shape: vec![rows, columns.len()], data: TensorData::I64(tokens) })
 }
 
-/// Every n-th logit of each row's last position, so that it has at most [`COMPARED_LOGITS`]: of `[batch, vocabulary]` or
-/// `[batch, positions, vocabulary]`.
+/// Every n-th logit at each row's last position, at most [`COMPARED_LOGITS`] per row. The logits are
+/// `[batch, vocabulary]` or `[batch, positions, vocabulary]`.
 pub(super) fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
     let rows = last_rows(logits)?;
     let (batch, vocabulary) = (logits.shape[0], logits.shape[logits.shape.len() - 1]);
@@ -472,7 +473,7 @@ mod tests {
         assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");
         let probabilities: f64 = log_probabilities[0].iter().map(|&it| f64::from(it).exp()).sum();
         assert!((probabilities - 1.0).abs() < 1e-6, "{log_probabilities:?}");
-        // Tokens that a graph rules out, among them the first.
+        // The graph rules out the first token.
         let ruled_out = HostTensor { shape: vec![1, 3], data: TensorData::F32(vec![f32::NEG_INFINITY, 2.0, 2.0]) };
         let next = next_tokens(&ruled_out, Some(&[2]), true).unwrap();
         assert!((next.losses[0] - 2.0_f64.ln()).abs() < 1e-12 && next.likeliest == [1], "{next:?}");
@@ -482,7 +483,7 @@ mod tests {
         assert!(own.log_probabilities.is_empty(), "{own:?}");
         assert!((own.losses[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");
         let error = next_tokens(&logits, Some(&[3, 0]), true).unwrap_err().message;
-        assert_eq!(error, "the text has a token that is not among the model's 3");
+        assert_eq!(error, "the text has a token that is not among the model's 3 tokens");
     }
 
     #[test]

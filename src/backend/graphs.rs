@@ -1,7 +1,7 @@
 //! Sessions of the backends that run a model's parts as graphs.
 //!
-//! A backend implements [`Runtime`] for one of its graphs and its own tensors; [`open_session`] makes the session of a phase
-//! out of it.
+//! A backend implements [`Runtime`] for its own graphs and tensors; [`open_session`] makes the session of a phase from
+//! it.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -49,7 +49,7 @@ pub(super) fn open_session<R: Runtime + 'static>(
     }
 }
 
-/// The places of `names` among those that a graph or a model has; an error about one begins with `whose` they are.
+/// The index of each of `names` in `known`. The error about a missing name begins with `whose`.
 pub(super) fn places<N: AsRef<str>>(
     names: impl IntoIterator<Item = N>,
     known: &[impl AsRef<str>],
@@ -66,7 +66,7 @@ pub(super) fn places<N: AsRef<str>>(
 /// The name of the dimension of a cache that grows by a position per step.
 pub(super) const PAST: &str = "past";
 
-/// The place of that dimension.
+/// The index of the dimension [`PAST`], if the input has one.
 pub(super) fn growing_dimension(input: &TensorSpec) -> Option<usize> {
     input.shape.iter().position(|dimension| *dimension == Dimension::Symbol(PAST.into()))
 }
@@ -77,7 +77,7 @@ struct GraphSession<R: Runtime> {
     graph: R::Graph,
     /// For each input of the graph, its place among the model's.
     inputs: Vec<usize>,
-    /// The places of the outputs that are asked for; none of them for all.
+    /// The places of the requested outputs; empty for all outputs.
     outputs: Vec<usize>,
     bound: Vec<Vec<R::Value>>,
     placement: Placement,
@@ -96,7 +96,7 @@ impl<R: Runtime> GraphSession<R> {
         self.runtime.run(&mut self.graph, &inputs)
     }
 
-    /// Copies the outputs that are asked for to the host.
+    /// Copies the requested outputs to the host.
     fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, CaseFailure> {
         if self.outputs.is_empty() {
             return outputs.iter().map(|output| self.runtime.download(output)).collect();
@@ -176,7 +176,7 @@ struct GraphGenerator<G> {
 struct WiredGraph<G> {
     graph: G,
     inputs: Vec<Name>,
-    /// Also whether steps change it: the cache of an encoder's text is that of the prefill.
+    /// Each with whether decoding steps change it: an encoder's cache keeps its value from the prefill.
     outputs: Vec<(Name, bool)>,
 }
 
@@ -225,7 +225,8 @@ impl<G> GraphGenerator<G> {
 }
 
 impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
-    /// A batch on the device, values that replace some of it in every step, and those of a single step.
+    /// A batch on the device, the values that replace some of it after the prefill, and the values that each step makes
+    /// anew.
     type Inputs = (Values<R::Value>, Values<R::Value>, OfAStep);
     /// All values after a call; the next call needs the keys and values among them.
     type Cache = (Values<R::Value>, OfAStep);
@@ -275,7 +276,7 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     }
 }
 
-/// The values that a part's outputs are, in their order, and whether steps change them.
+/// The name of the value of each of a part's outputs, in order, and whether decoding steps change that value.
 pub(super) fn values_given(generation: &Generation, part: &Part) -> impl Iterator<Item = (String, bool)> {
     part.outputs.iter().map(move |output| {
         let name = value_name(&output.name);
@@ -285,8 +286,8 @@ pub(super) fn values_given(generation: &Generation, part: &Part) -> impl Iterato
     })
 }
 
-/// What parts take besides the model's inputs, with the names of the values: in the prefill of these inputs, and in the first step
-/// after it.
+/// The values, by name, that parts take besides the model's inputs: in the prefill of these inputs, and in the first
+/// step after it.
 pub(super) fn made_values(model: &Model, inputs: &[HostTensor]) -> Result<[Vec<(String, HostTensor)>; 2], CaseFailure> {
     let missing = || CaseFailure::failed("the tokens are no input of the model");
     let generation = model.generation.as_ref().ok_or_else(missing)?;
@@ -308,12 +309,12 @@ fn named(values: &[(String, HostTensor)]) -> impl Iterator<Item = (&str, &HostTe
     values.iter().map(|(name, value)| (name.as_str(), value))
 }
 
-/// True if a value that is made for one step differs from that of the next step.
+/// Whether the value of this name differs from step to step.
 pub(super) fn differs_in_steps(name: &str) -> bool {
     [POSITIONS, PLACES].contains(&name) || MASKS.contains(&name)
 }
 
-/// The type that the first part takes a value of that name in.
+/// The element type of the input by which the first part takes the value of this name; f32 if no part takes it.
 fn element_type(model: &Model, name: &str) -> ElementType {
     let takes = |(part, input): &(&Part, &TensorSpec)| {
         model.generation.as_ref().is_some_and(|own| own.value_of(&part.name, &input.name) == name)
@@ -322,14 +323,14 @@ fn element_type(model: &Model, name: &str) -> ElementType {
     inputs.find(takes).map_or(ElementType::F32, |(_, input)| input.dtype)
 }
 
-/// Whether a part's input keeps the value of the prefill: its length is open and not that of the positions so far, as that of
-/// the cache of an encoder's text. A graph that has both phases gives it anew in each step, but empty.
+/// Whether a part's input keeps the value of the prefill, as an encoder's cache does: it has an open length that does
+/// not grow with the positions. A graph that has both phases outputs this value in each step too, but empty.
 fn is_constant(input: &TensorSpec) -> bool {
     let is_open = |dimension: &Dimension| matches!(dimension, Dimension::Symbol(name) if name != BATCH);
     growing_dimension(input).is_none() && input.shape.iter().any(is_open)
 }
 
-/// A value that is made for a call of the phase, whose first position is `from`: what is none of the named ones is an empty
+/// Makes a value for a call of the phase whose first position is `from`. A name that is not matched here is an empty
 /// cache.
 fn made_value(name: &str, shape: Vec<usize>, phase: Phase, from: usize) -> HostTensor {
     let elements: usize = shape.iter().product();
@@ -344,15 +345,16 @@ fn made_value(name: &str, shape: Vec<usize>, phase: Phase, from: usize) -> HostT
     HostTensor { shape, data }
 }
 
-/// The bias `[1, 1, positions, positions]` of attention scores, by which a position sees only itself and those before it.
+/// The bias `[1, 1, positions, positions]` of attention scores, with which a position sees only itself and earlier
+/// ones.
 fn causal_bias(positions: usize) -> HostTensor {
     let row = |query: usize| (0..positions).map(move |key| if key <= query { 0.0 } else { f32::MIN });
     let bias = (0..positions).flat_map(row).collect();
     HostTensor { shape: vec![1, 1, positions, positions], data: TensorData::F32(bias) }
 }
 
-/// The index of the largest number of each row at its last position, the first if several are equal: of numbers
-/// `[rows, columns]` or `[rows, positions, columns]`, i64 `[rows, 1]`.
+/// The index of the largest number at each row's last position, i64 `[rows, 1]`; the first if several are equal. The
+/// values are `[rows, columns]` or `[rows, positions, columns]`.
 pub(super) fn largest_of_rows<T: Copy + Into<f32>>(values: &[T], shape: &[usize]) -> HostTensor {
     let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
     let tokens = rows_at_end(values, rows, columns).map(|row| likeliest(row) as i64).collect();

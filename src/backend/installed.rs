@@ -1,7 +1,7 @@
-//! The runtimes that are installed here: those of a variable, of the Python environment that is active, or of `inferbench setup`.
+//! Finds installed runtimes: named by a variable, in an active Python environment, or from `inferbench setup`.
 //!
-//! A process asks once for each runtime, and the processes that it starts get its answers: a run has one runtime from its beginning to
-//! its end, whatever happens to an environment meanwhile.
+//! A process looks for each runtime once, and passes the answer on to the processes that it starts. So a run keeps its
+//! runtime to the end, even if an environment changes meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::paths::variable;
 
 /// A Python environment whose runtimes are used: a folder, a Python in it, or `none`.
 pub const ENVIRONMENT: &str = "INFERBENCH_ENVIRONMENT";
-/// The variables that name one runtime, and are heeded before any environment.
+/// The variables that name one runtime each. They take precedence over environments.
 const OF_ONE_RUNTIME: [&str; 5] = [
     "ORT_DYLIB_PATH",
     "INFERBENCH_OPENVINO_LIBRARY",
@@ -40,7 +40,7 @@ pub enum Origin {
     Variable,
     /// It is in a Python environment.
     Environment,
-    /// `inferbench setup` got it.
+    /// `inferbench setup` installed it.
     Setup,
 }
 
@@ -52,7 +52,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The environment of a folder, or of a Python in it. A folder into which pip has put packages by `--target` is one, too.
+    /// The environment in a folder, or the one of a Python executable. A folder that `pip install --target` has filled
+    /// is one too.
     pub fn of(place: &Path) -> Self {
         // conda on Windows has its Python in the environment's own folder.
         let is_own = |folder: &&Path| !["bin", "scripts"].contains(&name_of(folder).to_lowercase().as_str());
@@ -92,7 +93,7 @@ impl Environment {
         self.packages.iter().map(|folder| folder.join(name)).find(|path| path.exists())
     }
 
-    /// The version of a package, as its folder of metadata says.
+    /// The version of a package, from the name of its metadata folder.
     pub fn version(&self, package: &str) -> Option<String> {
         let entries = self.packages.iter().flat_map(|folder| children(folder));
         let version = |path: PathBuf| {
@@ -110,13 +111,13 @@ impl Environment {
     }
 }
 
-/// The environments that variables name, and that in which this program is installed.
+/// The environments that variables name, and the one in which this program is installed.
 static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
     if let Some(own) = variable(ENVIRONMENT) {
         return if own == "none" { Vec::new() } else { vec![Environment::of(Path::new(&own))] };
     }
     let variables = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from);
-    // The program may be a package of an environment that is not active: `pipx` and `uvx` make such.
+    // The program may be installed in an environment that is not active, as by `pipx` and `uvx`.
     let executable = std::env::current_exe().ok();
     let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
     let own = own.filter(|folder| ["pyvenv.cfg", "conda-meta"].iter().any(|mark| folder.join(mark).exists()));
@@ -128,14 +129,14 @@ static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
 static ON_PATH: LazyLock<Option<Environment>> =
     LazyLock::new(|| if variable(ENVIRONMENT).is_some() { None } else { Environment::of_python_on_path() });
 
-/// The environments that are active, in the order in which they are looked at.
+/// The active environments, in the order in which they are searched.
 fn active() -> impl Iterator<Item = &'static Environment> {
-    // Python is asked only if the others do not have it.
+    // Python is run only if the named environments lack the runtime.
     NAMED.iter().chain(std::iter::once_with(|| ON_PATH.as_ref()).flatten())
 }
 
-/// The environment of the Python that the shell finds, if that is this one. It may have more packages than the folder of an environment that a
-/// variable names: those of the user, and those of `PYTHONPATH`.
+/// [`ON_PATH`], if `python` is its Python. It may have packages outside its folder: the user's own, and those in
+/// `PYTHONPATH`.
 fn on_path(python: &Path) -> Option<&'static Environment> {
     ON_PATH.as_ref().filter(|it| it.python().as_deref() == Some(python))
 }
@@ -145,13 +146,14 @@ pub fn environment_of(python: &Path) -> Environment {
     on_path(python).cloned().unwrap_or_else(|| Environment::of(python))
 }
 
-/// Where the Python that the shell finds looks for packages, if that is this one: also in the user's own folder and in those of
-/// `PYTHONPATH`, in which an isolated Python does not look. Empty for others, whose packages are all in their environment.
+/// The folders in which `python` looks for packages, if it is the one that the shell finds. They include the user's own
+/// folder and `PYTHONPATH`, which an isolated Python ignores. Empty for others, whose packages are all in their
+/// environment.
 pub fn places_of_packages(python: &Path) -> &'static [PathBuf] {
     on_path(python).map(|found| found.packages.as_slice()).unwrap_or_default()
 }
 
-/// What was found so far, by the key of what was looked for.
+/// The results of all searches so far, by the key of the search; `None` if nothing was found.
 type Found = BTreeMap<String, Option<Installed>>;
 
 static FOUND_SO_FAR: LazyLock<Mutex<Found>> = LazyLock::new(|| {
@@ -165,7 +167,7 @@ pub fn found_so_far() -> (&'static str, String) {
     (FOUND, serde_json::to_string(&*found).unwrap_or_default())
 }
 
-/// Lets an inferbench use the runtimes of an environment, whatever the variables of this one name.
+/// Makes an inferbench process use the runtimes of an environment, whatever this process's variables name.
 pub fn use_environment(command: &mut Command, folder: &Path) {
     for variable in OF_ONE_RUNTIME {
         command.env_remove(variable);
@@ -173,18 +175,19 @@ pub fn use_environment(command: &mut Command, folder: &Path) {
     command.env(ENVIRONMENT, folder).env_remove(FOUND);
 }
 
-/// The places where a runtime is looked for.
+/// The places in which to search for a runtime.
 pub struct Search<'a> {
-    /// Tells it from others.
+    /// Distinguishes the runtime from others.
     pub key: &'a str,
-    /// The variable that names it.
+    /// The variable that names the runtime.
     pub variable: Option<&'static str>,
-    /// The only environment that is looked at, if the backend was given one.
+    /// The only environment to search, if the backend was given one.
     pub environment: Option<&'a Path>,
 }
 
 impl Search<'_> {
-    /// Finds the runtime: that of the variable, of an environment, or of `inferbench setup`. What was found may have gone since.
+    /// Finds the runtime: named by the variable, in an environment, or from `inferbench setup`. The file is not
+    /// checked: it may be missing.
     pub fn find(
         &self,
         in_environment: impl Fn(&Environment) -> Option<PathBuf>,
@@ -214,7 +217,7 @@ pub fn has_packages(folder: &Path) -> bool {
     marks.iter().any(|mark| folder.join(mark).exists()) || Environment::of(folder).packages.len() > 1
 }
 
-/// The first file of a folder, by name, whose name begins like this.
+/// The first file of a folder, in the order of names, whose name starts with `beginning`.
 pub fn file_beginning(folder: &Path, beginning: &str) -> Option<PathBuf> {
     let mut files: Vec<PathBuf> = children(folder).filter(|path| name_of(path).starts_with(beginning)).collect();
     files.sort();

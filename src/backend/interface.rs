@@ -9,14 +9,14 @@ use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
 use crate::fixture::{Artifacts, HostTensor, Reads};
 use crate::run_data::RecordedCall;
 
-/// A runtime, or an engine of your own. What is not given here has a sensible default: an engine that computes on the CPU, in
-/// f32, needs [`load`](Backend::load) alone.
+/// A runtime, or an engine of your own. An engine that computes in f32 on the CPU needs only [`load`](Backend::load);
+/// the other methods have defaults.
 pub trait Backend: Send + Sync {
     /// The version of an engine of your own, for records: `env!("CARGO_PKG_VERSION")` in its crate.
     fn version(&self) -> Option<&'static str> {
         None
     }
-    /// The devices that the backend knows, as far as they are seen without loading anything large. The default is the CPU.
+    /// The devices that the backend knows, with what is found out without a probe. The default is the CPU.
     fn devices(&self) -> Vec<DeviceReport> {
         vec![DeviceReport::certain("cpu", Ok(String::new()))]
     }
@@ -27,11 +27,11 @@ pub trait Backend: Send + Sync {
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         Err(CaseFailure::failed(format!("{device} has no probe")))
     }
-    /// Variables that a process needs from its start, so that libraries find the device.
+    /// Environment variables that a process needs from its start to use the device.
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
-    /// Whether a session is compiled anew for each shape of its inputs, so that texts are better padded to one length.
+    /// Whether a session compiles for each new input shape, so that texts should be padded to one length.
     fn needs_one_shape(&self, _device: &str) -> bool {
         false
     }
@@ -39,33 +39,35 @@ pub trait Backend: Send + Sync {
     fn serves_callers(&self, _device: &str) -> bool {
         false
     }
-    /// Calls that a warm-up has at least, because the runtime still optimises in them.
+    /// The least number of warm-up calls, because the runtime still optimises during these.
     fn least_warm_up_calls(&self) -> usize {
         0
     }
-    /// Runs the model once under the runtime's own profiler, which may use any device, and returns what ran where. Returns
-    /// `None` if a session of the backend can run in one place only.
+    /// Runs the model once under the runtime's own profiler, where it may use any device, and returns what ran where.
+    /// Returns `None` if this is known without a trace.
     ///
     /// # Errors
-    /// The model cannot run at all.
+    /// The model cannot run, or the runtime did not compute with its weights in blocks as they are.
     fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         Ok(None)
     }
-    /// Version of the native library for a device, which is loaded if only the library knows. Empty if the library is not here, and
-    /// `None` if the backend is a Rust crate alone.
+    /// The version of the native library for a device. May load the library. Empty if the library is missing, and
+    /// `None` if the backend is only a Rust crate.
     fn library_version(&self, _device: &str) -> Option<String> {
         None
     }
-    /// The native library for a device, or the program that has it. Returns `None` if the backend is a Rust crate alone.
+    /// The path of the native library for a device, or of the program that contains it. Returns `None` if the library
+    /// is missing, or the backend is only a Rust crate.
     fn library_path(&self, _device: &str) -> Option<PathBuf> {
         None
     }
-    /// Which files of a packaged language model the backend loads, and whether it reads GGUF files. The default is graphs.
+    /// Which files of a packaged language model the backend loads, and whether it reads GGUF files. The default is
+    /// graphs.
     #[doc(hidden)]
     fn reads(&self) -> Reads {
         Reads::Graphs
     }
-    /// Checks that the backend can load an artifact of the model in this dtype. The default knows f32 and every model.
+    /// Checks that the backend can load an artifact of the model in this dtype. The default accepts every model in f32.
     ///
     /// # Errors
     /// `unsupported`; the message says what is missing.
@@ -80,8 +82,9 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The session cannot be made; the failure has the status that the case gets.
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
-    /// Loads the same weights, computed in f32: what a session is compared with whose weights are quantised. Files that this needs are
-    /// written into a folder, which is there as long as the session. Returns `None` if the backend has no such form of the model.
+    /// Loads the same weights dequantised to f32, as the reference for a session with quantised weights. Writes the
+    /// files that it needs into a folder, which has to outlive the session. Returns `None` if the backend has no such
+    /// form of the model.
     ///
     /// # Errors
     /// As [`load`](Backend::load).
@@ -89,10 +92,10 @@ pub trait Backend: Send + Sync {
     fn load_exact(&self, _request: &LoadRequest<'_>, _folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         Ok(None)
     }
-    /// Loads a model under a profiler, in the same way as [`load`](Backend::load) otherwise.
+    /// Loads a model under a profiler, but otherwise like [`load`](Backend::load).
     ///
     /// # Errors
-    /// `unsupported` if nobody can say which operators a call consists of, which is the default; those of `load`.
+    /// `unsupported` if the operators of a call cannot be recorded, which is the default; otherwise as `load`.
     fn load_profiled(&self, _request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         Err(CaseFailure::unsupported("it does not say which operators a call consists of"))
     }
@@ -115,16 +118,17 @@ pub struct LoadRequest<'a> {
     pub dtype: Dtype,
     /// Threads that one call may use.
     pub threads: usize,
-    /// Sessions of this request that serve at the same time in this process, each in a thread of its own. They may share their
-    /// weights. 1 if there is no other session.
+    /// Sessions of this request that serve at the same time in this process, each in its own thread. They may share
+    /// their weights. 1 if there is no other session.
     pub instances: usize,
-    /// Threads that call the session of this request at the same time, each through a [`Session`] of its own. 1 if there is no other caller.
+    /// Threads that call the session of this request at the same time, each through its own [`Session`]. 1 if there is
+    /// no other caller.
     pub callers: usize,
 }
 
 #[cfg(any(feature = "ort", feature = "tract"))]
 impl LoadRequest<'_> {
-    /// f32, if it was asked for, and no input says that the network computes in f64.
+    /// f32, if the case is f32 and no input is f64, which would mean that the network computes in f64.
     pub(crate) fn computed_f32(&self) -> Option<Dtype> {
         let is_double = self.model.inputs.iter().any(|input| input.dtype == crate::definition::ElementType::F64);
         (self.dtype == Dtype::F32 && !is_double).then_some(Dtype::F32)
@@ -133,22 +137,22 @@ impl LoadRequest<'_> {
 
 /// A loaded model.
 pub trait Session {
-    /// Copies a batch to the device, in the order of the model's inputs, and returns its number: 0, 1, ….
+    /// Copies a batch, in the order of the model's inputs, to the device. Returns the number of the binding: 0, 1, ….
     ///
     /// # Errors
     /// The inputs do not fit the model, or the device has no room for them.
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure>;
-    /// Calls of the same binding that belong together: each decoding step continues the one before it.
+    /// How many calls of a binding form a row: each continues the one before it, as decoding steps do.
     fn calls_in_a_row(&self) -> usize {
         1
     }
     /// Makes the next call of the binding the first of a row.
     fn rewind(&mut self, _binding: usize) {}
-    /// Replaces a bound batch by another of the same shapes. Samples are given to a session in this way, so that its answers are
-    /// judged.
+    /// Replaces a bound batch by another of the same shapes, such as the next samples of an evaluation.
     ///
     /// # Errors
-    /// `unsupported` if a call of the session's phase does not begin with its inputs, which is the default.
+    /// `unsupported` if the session cannot replace its inputs, which is the default; otherwise as
+    /// [`bind`](Session::bind).
     fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), CaseFailure> {
         Err(CaseFailure::unsupported("the session cannot replace its inputs by those of samples: it has no `rebind`"))
     }
@@ -157,9 +161,9 @@ pub trait Session {
     /// # Errors
     /// The runtime fails.
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure>;
-    /// Makes the calls of these turns, one after the other until the device is idle, and returns the nanoseconds of each by a clock
-    /// of its own: a runtime in another process times its calls itself. The default is `None`: the harness times
-    /// [`run`](Session::run) and [`sync`](Session::sync).
+    /// Makes the calls of these turns, each until the device is idle, and returns their durations in nanoseconds. For
+    /// runtimes in other processes, which time their calls with their own clock. The default is `None`: the harness
+    /// times [`run`](Session::run) and [`sync`](Session::sync).
     ///
     /// # Errors
     /// The runtime fails.
@@ -173,40 +177,41 @@ pub trait Session {
     fn sync(&mut self) -> Result<(), CaseFailure> {
         Ok(())
     }
-    /// Computes the same as a row of calls from its beginning, and copies the outputs of [`Model::output_names`] to the host.
+    /// Computes what a row of calls computes from its beginning, and copies the outputs of [`Model::output_names`] to
+    /// the host.
     ///
     /// # Errors
     /// The runtime fails, or an output has an element type that the host does not know.
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
-    /// Takes a batch of inputs and the tokens after it, one after the other, and returns what is known of each.
+    /// Reads a batch of inputs and then its continuation token by token; returns how likely each token was.
     ///
     /// # Errors
-    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    /// `unsupported` if the session does not generate tokens; the runtime fails.
     fn follow(
         &mut self,
         _inputs: &[HostTensor],
         _continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
-        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+        Err(CaseFailure::unsupported("the session does not generate tokens"))
     }
-    /// Answers a request of any length: reads a batch of prompts and makes so many tokens after it, each the likeliest. Calls `made` with each
-    /// token, i64 `[batch, 1]`, when it is on the host.
+    /// Answers a request of any length: reads a batch of prompts and generates the given number of tokens, each the
+    /// likeliest. Calls `made` with each token, i64 `[batch, 1]`, when it is on the host.
     ///
     /// # Errors
-    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    /// `unsupported` if the session does not generate tokens; the runtime fails.
     fn generate(
         &mut self,
         _inputs: &[HostTensor],
         _tokens: usize,
         _made: &mut dyn FnMut(&HostTensor),
     ) -> Result<(), CaseFailure> {
-        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+        Err(CaseFailure::unsupported("the session does not generate tokens"))
     }
-    /// Lets a runtime in another process make calls that nobody times before each call from host to host.
+    /// Allows a runtime in another process to make untimed calls before each call from host to host.
     fn allow_lead_in(&mut self) {}
 
-    /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The default
-    /// counts that copy as a part of the computation.
+    /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The
+    /// default counts that copy as a part of the computation.
     ///
     /// # Errors
     /// `unsupported` if the session's phase has no such boundary.
@@ -222,27 +227,28 @@ pub trait Session {
         let outputs = self.outputs(binding)?;
         Ok((outputs, Stages { to_device, compute: begin.elapsed() - to_device, to_host: Duration::ZERO }))
     }
-    /// Whether the stages of [`call_from_host`](Session::call_from_host) are of a clock of the runtime's own, which does not see how
-    /// the tensors come to it from this process.
+    /// Whether the runtime's own clock times the stages of [`call_from_host`](Session::call_from_host). That clock
+    /// excludes the transfer of tensors between this process and the runtime's.
     fn has_own_clock(&self) -> bool {
         false
     }
-    /// Time that went into compiling so far, if the runtime compiles after loading.
+    /// The time spent on compiling so far, if the runtime compiles after loading.
     fn compilation(&self) -> Option<Duration> {
         None
     }
-    /// The time of the very first call without compilation, of a session that makes it when a batch is bound.
+    /// The duration of the very first call without compilation, if the session makes that call in
+    /// [`bind`](Session::bind).
     fn first_call(&self) -> Option<Duration> {
         None
     }
-    /// Drops all bound batches, and takes those of the request's sizes from now on.
+    /// Drops all bound batches, and takes batches of the request's sizes from now on.
     ///
     /// # Errors
-    /// `unsupported` if the session serves the sizes only for which it was loaded.
+    /// `unsupported` if the session serves only the sizes for which it was loaded.
     fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
         Err(CaseFailure::unsupported("the session serves one size only"))
     }
-    /// What the session really uses, read back from the runtime if the runtime can tell. The default is f32 on the CPU.
+    /// What the session really uses, read back from the runtime if it reports this. The default is f32 on the CPU.
     fn placement(&self) -> Placement {
         Placement {
             effective_device: "cpu".into(),
@@ -253,37 +259,37 @@ pub trait Session {
     }
 }
 
-/// A session of which a profiler sees the operators of each call.
+/// A session that records the operators of each call.
 ///
-/// It is bound and run as any session. A profile compares it with a plain session of the same case, so that it may be slower.
+/// It is bound and run like any session. It may be slower: a profile compares it with a plain session of the same case.
 pub trait ProfiledSession: Session {
-    /// Forgets what was recorded: the calls before were warm-up.
+    /// Forgets the calls recorded so far, which were warm-up.
     ///
     /// # Errors
     /// The runtime fails.
     fn begin(&mut self) -> Result<(), CaseFailure>;
-    /// The calls of [`Session::run`] since [`ProfiledSession::begin`], in their order. Called once, after the last of them.
+    /// The calls of [`Session::run`] since [`ProfiledSession::begin`], in order. Called once, after the last call.
     ///
     /// # Errors
-    /// The runtime's profile is not what the backend reads.
+    /// The backend cannot read the runtime's profile.
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure>;
 }
 
 /// The next call in a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The binding that it is a call of.
+    /// The binding to call.
     pub binding: usize,
-    /// Whether it is the first of a row: the binding is rewound before.
+    /// Whether the call is the first of a row, so that the binding is rewound before it.
     pub is_first: bool,
 }
 
 /// The tokens after a batch of inputs.
 #[derive(Clone, Copy, Debug)]
 pub enum Continuation<'a> {
-    /// Those of a text, i64 `[batch, count]`; and whether the logarithms of all tokens' probabilities are wanted.
+    /// The tokens of a text, i64 `[batch, count]`; and whether the logarithms of all tokens' probabilities are wanted.
     Given { text: &'a HostTensor, log_probabilities: bool },
-    /// The likeliest ones: at most so many, until each row has one that ends it.
+    /// The likeliest tokens: at most `most`, or until each row has one of `ends`.
     Likeliest { most: usize, ends: &'a [i64] },
 }
 
@@ -316,19 +322,20 @@ pub struct Stages {
 pub struct Placement {
     /// The device that computes.
     pub effective_device: String,
-    /// `cpu`, `gpu` or `npu`, if the runtime says it: the driver of a GPU's interface may be software.
+    /// `cpu`, `gpu` or `npu`, if the runtime reports it. A GPU interface with a software driver is `cpu`.
     pub device_type: Option<String>,
-    /// The dtype that is computed in, if the runtime says it.
+    /// The dtype of the computation, if the runtime reports it.
     pub effective_dtype: Option<Dtype>,
-    /// The dtype to which a function within the model is rounded, if that is a coarser one: the errors are those of this dtype.
+    /// The dtype to which a function within the model rounds, if it is coarser than the case's. The outputs then have
+    /// the rounding errors of this dtype.
     pub rounded_to: Option<Dtype>,
     /// ONNX Runtime's execution provider, or its counterpart in other runtimes.
     pub providers: String,
-    /// Threads of one call, as the runtime says.
+    /// Threads of one call, as the runtime reports them.
     pub threads: Option<usize>,
-    /// Time that went into tracing the model before its compilation, if the runtime tells it apart.
+    /// The time for tracing the model before its compilation, if the runtime reports it separately.
     pub tracing: Option<Duration>,
-    /// Calls that were last timed together by a clock of the runtime's own.
+    /// How many calls the runtime's own clock last timed together.
     pub together: Option<u64>,
     /// The number of trainable parameters, for files that only the runtime can read.
     pub parameters: Option<u64>,
@@ -340,24 +347,25 @@ pub struct Placement {
     pub executor: Option<String>,
     /// Whether the session was compiled for the sizes of its request, and takes no others.
     pub has_fixed_sizes: bool,
-    /// Whether the session serves cases of other sizes too ([`Session::reset`]), and computes them as fast as a session that
-    /// was loaded for them.
+    /// Whether the session serves cases of other sizes too ([`Session::reset`]), and computes them as fast as a session
+    /// that was loaded for them.
     pub serves_other_sizes: bool,
 }
 
 /// What a runtime's own profile says about one call: which operator ran where, and in which element type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// The provider of the device that was asked for.
+    /// The provider of the requested device.
     pub asked_for: String,
     /// How many nodes of each operator ran on each provider, by provider.
     pub nodes: BTreeMap<String, BTreeMap<String, usize>>,
-    /// The operators that compute products, by the dtype of these; `None` for an element type that is no [`Dtype`].
+    /// The operators that compute products, by the dtype of the products; `None` for an element type that is not a
+    /// [`Dtype`].
     pub products: BTreeMap<Option<Dtype>, BTreeSet<String>>,
 }
 
 impl Trace {
-    /// The fraction of the nodes that ran on the provider that was asked for.
+    /// The fraction of the nodes that ran on the requested device's provider.
     pub fn share(&self) -> f64 {
         let count = |operators: &BTreeMap<String, usize>| operators.values().sum::<usize>() as f64;
         let all: f64 = self.nodes.values().map(count).sum();
@@ -374,7 +382,8 @@ impl Trace {
 
     /// Operators whose products are computed in another dtype, and that dtype; `None` if there are none.
     ///
-    /// For i8 one product is enough: products with weights are quantised, and products of two activations are not.
+    /// For i8, a single product in i8 is enough: products with weights are quantised, products of two activations are
+    /// not.
     pub fn products_not_in(&self, dtype: Dtype) -> Option<(Dtype, Vec<&str>)> {
         if dtype == Dtype::I8 && self.products.contains_key(&Some(dtype)) {
             return None;
@@ -402,7 +411,7 @@ impl DeviceReport {
         DeviceReport { device: device.into(), availability, needs_probe: false }
     }
 
-    /// A device of which a probe has to show that it works, if its library is here.
+    /// A device that only a probe can show to work, if its library is installed.
     #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
     pub(super) fn probed(device: &str, availability: Result<String, CaseFailure>) -> Self {
         DeviceReport { needs_probe: true, ..Self::certain(device, availability) }

@@ -1,12 +1,12 @@
 //! The runtimes that run a model, behind one small interface.
 //!
-//! It takes a model with its artifacts (a [`LoadRequest`]). It gives the devices that there are, and a [`Session`]
-//! that runs one call. When calls run and what they took is not its concern (`measurement`, `harness`), nor is
-//! whether an output is right (`fixture`).
+//! It takes a model with its artifacts (a [`LoadRequest`]). It gives the available devices, and a [`Session`] that runs
+//! one call. When calls run and how long they take belongs to `measurement` and `harness`. Whether an output is right
+//! belongs to `harness` and `fixture`.
 //!
-//! A [`Backend`] says which devices it has here, and loads an artifact into a [`Session`]. A session owns its inputs on the
-//! device; `run` followed by `sync` is what is timed. Nothing falls back: if the backend cannot give a device or dtype, the
-//! case gets a [`CaseFailure`](crate::definition::CaseFailure), never another device or dtype.
+//! A [`Backend`] lists its devices on this machine, and loads an artifact into a [`Session`]. A session owns its inputs
+//! on the device; `run` followed by `sync` is timed. Nothing falls back: if the backend cannot give a device or dtype,
+//! the case gets a [`CaseFailure`](crate::definition::CaseFailure), never another device or dtype.
 //!
 //! The backends are listed in [`registry`].
 
@@ -53,7 +53,7 @@ use std::path::Path;
 use crate::definition::{CaseFailure, TensorSpec};
 use crate::fixture::GgufForm;
 
-/// The variable by which a worker is told that its runtime shall log what it does.
+/// The environment variable that makes the runtimes in a worker log what they do.
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
@@ -70,10 +70,10 @@ pub use outside::conformance::{Check, check as check_program};
 pub use outside::fuzzed;
 pub use registry::{LLAMA_CPP, NULL, ORT, find};
 
-/// Makes a GGUF file of f32 into one of another form, as llama.cpp does.
+/// Converts a GGUF file of f32 to another form with llama.cpp.
 ///
 /// # Errors
-/// llama.cpp is not here, or refuses the file; the message says why.
+/// This build lacks llama.cpp, its library is missing, or it refuses the file; the message says which.
 pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::Result<()> {
     #[cfg(feature = "llama-cpp")]
     return llama_cpp::quantise(from, to, form).map_err(|failure| anyhow::anyhow!(failure.message));
@@ -85,10 +85,10 @@ pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::R
     );
 }
 
-/// The inputs of a `.py` or `.pt2`, which PyTorch is asked for.
+/// The inputs of a `.py` or `.pt2` file, as PyTorch reports them.
 ///
 /// # Errors
-/// PyTorch is not here, or the file has no module; the message says why.
+/// PyTorch is not available, or the file has no module; the message says why.
 pub(crate) fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     registry::find("torch")?;
     #[cfg(feature = "torch")]

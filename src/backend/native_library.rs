@@ -17,7 +17,7 @@ pub(super) fn broken(error: &libloading::Error, path: &Path) -> anyhow::Error {
 /// A text of a library; empty if there is none.
 ///
 /// # Safety
-/// It is a null pointer, or points to a text that ends with a zero.
+/// `text` is null, or points to a text that ends with a zero.
 pub(super) unsafe fn text_of(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

@@ -1,4 +1,4 @@
-//! A backend that computes nothing, which shows the harness's own cost.
+//! A backend that computes nothing, to show the harness's own overhead.
 
 use std::hint::black_box;
 use std::time::Duration;

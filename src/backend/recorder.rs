@@ -1,4 +1,4 @@
-//! Profiled sessions of the backends that run graphs: an ordinary session, and what notes the operators of its calls.
+//! Profiled sessions: an ordinary session, and a tape that notes the operators of its calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,15 +10,16 @@ use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::HostTensor;
 use crate::run_data::{OperatorCall, RecordedCall};
 
-/// What notes the operators of a session's calls.
+/// Notes the operators of a session's calls.
 pub(super) trait Tape {
-    /// A call begins; the time that this takes belongs to it.
+    /// A call begins. The time of this method counts as a part of the call.
     fn call_begins(&mut self) -> Result<(), CaseFailure>;
     /// The device is idle again.
     fn call_ends(&mut self) -> Result<(), CaseFailure>;
-    /// Forgets the calls until now.
+    /// Forgets the calls so far.
     fn begin(&mut self) -> Result<(), CaseFailure>;
-    /// The calls since then, of a session that makes no more: some libraries write what they know when it ends.
+    /// The calls since [`begin`](Tape::begin). Drops the session, because some libraries write their profile when it
+    /// ends.
     fn end(&mut self, session: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure>;
 }
 
@@ -62,19 +63,19 @@ impl<T: Tape> ProfiledSession for RecordedSession<T> {
     }
 }
 
-/// The tape of a runtime that executes one operator after the other itself, and notes each. A clone shares it.
+/// The tape of a runtime whose operators can be timed one by one. A clone shares it.
 #[derive(Clone, Default)]
 pub(super) struct Recorder(Rc<RefCell<Recording>>);
 
 #[derive(Default)]
 struct Recording {
     calls: Vec<RecordedCall>,
-    /// When the call began that is running.
+    /// When the running call began.
     call: Option<Instant>,
 }
 
 impl Recorder {
-    /// Runs an operator of which the call's fields but for the times are known. What runs outside of a call is not noted.
+    /// Runs and times an operator; `of` gives the other fields. An operator outside of a call is not noted.
     pub fn time<O>(&self, of: impl FnOnce() -> OperatorCall, run: impl FnOnce() -> O) -> O {
         let begin = Instant::now();
         let output = run();
@@ -82,7 +83,7 @@ impl Recorder {
         output
     }
 
-    /// Notes an operator that began then and ends now.
+    /// Notes an operator that began at `begin` and ends now.
     pub fn note(&self, begin: Instant, of: impl FnOnce() -> OperatorCall) {
         let duration = begin.elapsed();
         let Recording { calls, call } = &mut *self.0.borrow_mut();

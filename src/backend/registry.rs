@@ -1,7 +1,7 @@
-//! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this one are
-//! registered when its bench executable starts.
+//! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this
+//! one are registered when its bench executable starts.
 //!
-//! `CONTRIBUTING` has the steps of adding one.
+//! `CONTRIBUTING` has the steps of adding a backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::definition::{
 use crate::fixture::{Reads, check_blocks};
 use crate::paths::{Paths, variable};
 
-/// Makes a backend with the runtime of an environment, if one is named, and with settings that are a part of its name.
+/// Makes a backend with the runtime of an environment, if one is given, and with the settings in the backend's name.
 type InPlace = fn(Option<&'static Path>, &'static str) -> Box<dyn Backend>;
 
 /// A backend, whether or not this build has it.
@@ -33,12 +33,13 @@ pub struct Entry {
     pub version: &'static str,
     /// The field's name: `onnxruntime`.
     pub framework: &'static str,
-    /// Its colour in charts, on white and on black, if it is a backend of this package. After Okabe & Ito 2008, "Color universal design".
+    /// Its colour in charts, on white and on black, if it is a backend of this package. After Okabe & Ito 2008, "Color
+    /// universal design".
     colour: Option<[&'static str; 2]>,
     /// What `inferbench setup` gets for it, if it needs a native library.
     pub setup: Option<&'static str>,
     backend: Option<&'static dyn Backend>,
-    /// The backend with the runtime of one Python environment, if it can have one.
+    /// Makes the backend with the runtime of one Python environment, if it can use one.
     in_place: Option<InPlace>,
 }
 
@@ -56,7 +57,7 @@ macro_rules! with_feature {
     }};
 }
 
-/// The backend that also computes the weights of GGUF files in f32, for others to be compared with.
+/// llama.cpp. It also computes the weights of GGUF files in f32, as the reference for other backends.
 pub const LLAMA_CPP: &str = "llama-cpp";
 /// ONNX Runtime.
 pub const ORT: &str = "ort";
@@ -96,17 +97,17 @@ static ENTRIES: &[Entry] = &[
             backend: Some(&Null), in_place: None },
 ];
 
-/// The engines that are not of this package, in the order in which they were named.
+/// The engines of the crate that uses this one, in the order of their registration.
 static OWN: OnceLock<Vec<Entry>> = OnceLock::new();
 
-/// Colours of other backends: the first of them has the first, and so on.
+/// Colours of other backends, in the order of these backends.
 const OWN_COLOURS: [[&str; 2]; 4] =
     [["#7a3fbf", "#b98cf0"], ["#a3402a", "#e08a74"], ["#3d6b1f", "#93c46a"], ["#00707a", "#52c0ca"]];
 
 /// Registers engines by their names, once per process. An engine lives as long as the process.
 ///
 /// # Errors
-/// A name is taken, or is no part of an id; or engines are registered already.
+/// A name is taken or not allowed in ids, or engines are registered already.
 pub fn register(engines: Vec<(String, Box<dyn Backend>)>) -> Result<()> {
     let mut own: Vec<Entry> = Vec::new();
     for (name, engine) in engines {
@@ -126,10 +127,11 @@ fn add(own: &mut Vec<Entry>, name: String, engine: Box<dyn Backend>, unversioned
     Ok(())
 }
 
-/// The variable that names programs outside which run models: `name:command`, several separated by `;`.
+/// The variable that names external workers: `name:command`, several separated by `;`.
 const WORKER: &str = "INFERBENCH_WORKER";
 
-/// The backends that the variable names, or what is wrong with it. All processes of a run inherit it.
+/// The external workers that [`WORKER`] names, or what is wrong with its value. All processes of a run inherit the
+/// variable.
 fn outside() -> Result<&'static [Entry], &'static str> {
     static OUTSIDE: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
     let read = || {
@@ -149,7 +151,8 @@ fn outside() -> Result<&'static [Entry], &'static str> {
     outside.as_deref().map_err(String::as_str)
 }
 
-/// Backends of this package with the runtimes of certain environments, by names such as `ort@old`. All processes of a run have them.
+/// Backends of this package with the runtimes of named environments, such as `ort@old`. All processes of a run have
+/// them.
 fn in_places() -> Result<&'static [Entry], &'static str> {
     static IN_PLACES: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
     let read = || backends_in_places().into_iter().map(in_place).collect::<Result<Vec<Entry>>>();
@@ -157,24 +160,24 @@ fn in_places() -> Result<&'static [Entry], &'static str> {
     in_places.as_deref().map_err(String::as_str)
 }
 
-/// The backend of that name with the runtime of this environment.
+/// The backend of this name with the runtime of this environment.
 fn in_place((name, place): (String, PathBuf)) -> Result<Entry> {
     let (base, settings) = backend_and_settings(name.split('@').next().unwrap_or_default());
     let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
     of.backend().map_err(|failure| anyhow!("{base}: {}", failure.message))?;
-    let none = || format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have");
+    let none = || format!("{base} has no runtime in a Python environment; ort, openvino, jax and torch have one");
     let make = of.in_place.with_context(none)?;
     let place: &'static Path = Box::leak(place.into_boxed_path());
     let backend: &'static dyn Backend = Box::leak(make(Some(place), settings.to_owned().leak()));
     Ok(Entry { name: name.leak(), colour: None, setup: None, backend: Some(backend), in_place: None, ..*of })
 }
 
-/// A backend of this package with settings in its name, such as `torch-compile.max-autotune`, if there is one of that name. It is
-/// made when it is asked for first.
+/// A backend of this package with settings in its name, such as `torch-compile.max-autotune`; `None` if there is none
+/// of that name. It is made at the first request.
 fn with_own_settings(name: &str) -> Option<&'static Entry> {
     static MADE: Mutex<BTreeMap<String, &'static Entry>> = Mutex::new(BTreeMap::new());
     let (base, settings) = backend_and_settings(name);
-    // The order of the settings is that of the name that a flag gets.
+    // A backend has one name, in which the settings are in alphabetical order.
     if settings.is_empty() || with_settings(base, settings).ok()??.as_str() != name {
         return None;
     }
@@ -190,23 +193,23 @@ fn with_own_settings(name: &str) -> Option<&'static Entry> {
     Some(entry)
 }
 
-/// Checks the variables that name programs outside and environments.
+/// Checks the variables that name external workers and environments.
 ///
 /// # Errors
-/// One is not `name:command`, a name is taken, or a backend cannot be of an environment.
+/// A worker is not `name:command`, a name is taken, or a backend cannot have the runtime of an environment.
 pub fn check_outside() -> Result<()> {
     outside().and(in_places()).map(drop).map_err(|why| anyhow!(why))
 }
 
-/// All backends: engines that are not of this package, then those that are.
+/// All backends: first those from outside this package, then its own.
 fn entries() -> impl Iterator<Item = &'static Entry> {
     let others = outside().unwrap_or_default().iter().chain(in_places().unwrap_or_default());
     OWN.get().into_iter().flatten().chain(others).chain(ENTRIES)
 }
 
-/// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.
+/// The colours of backends by name, on white and on black: of those in the registry, and of the other `names`.
 pub fn colours<'a>(names: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, [&'static str; 2]> {
-    // One series for all of them: two backends have the same colour only if there are more than colours.
+    // All other backends share one series, so a colour repeats only if there are more backends than colours.
     let mut others = OWN_COLOURS.into_iter().cycle();
     let colour = |entry: &Entry| Some((entry.name, entry.colour.or_else(|| others.next())?));
     let mut colours: IndexMap<&str, _> = entries().filter_map(colour).collect();
@@ -228,7 +231,7 @@ impl Entry {
         })
     }
 
-    /// Version of the native library for a device, or of the crate if there is no native library.
+    /// The version of the native library for a device, or of the crate if there is no native library.
     pub fn library_version(&self, device: &str) -> String {
         let library = self.backend.and_then(|backend| backend.library_version(device));
         library.unwrap_or_else(|| self.version.into())
@@ -251,7 +254,7 @@ pub fn built() -> Vec<&'static str> {
     built.map(|entry| entry.name).collect()
 }
 
-/// The Cargo features that change what a build can measure and are no backends, and whether this build has them.
+/// The Cargo features other than backends that change what a build can measure, and whether this build has them.
 const OTHER_FEATURES: [(&str, bool); 5] = [
     ("candle-cuda", cfg!(feature = "candle-cuda")),
     ("candle-metal", cfg!(feature = "candle-metal")),
@@ -339,7 +342,8 @@ mod tests {
         for Entry { name, .. } in ENTRIES {
             let missing = find(name).err().map(|failure| format!("{name}: {}", failure.message));
             let refused = in_place((format!("{name}@old"), "old".into())).err().map(|why| why.to_string());
-            let has_none = format!("{name} has no runtime in a Python environment; ort, openvino, jax and torch have");
+            let has_none =
+                format!("{name} has no runtime in a Python environment; ort, openvino, jax and torch have one");
             assert!(missing.map_or(refused.as_ref().is_none_or(|why| *why == has_none), |why| refused == Some(why)));
         }
     }

@@ -1,4 +1,4 @@
-//! What a backend that runs a model's parts as graphs implements.
+//! The interface of a backend that runs a model's parts as graphs.
 
 use std::time::Duration;
 
@@ -19,12 +19,13 @@ pub(super) trait Runtime {
 
     fn upload(&self, tensor: &HostTensor) -> Result<Self::Value, CaseFailure>;
     fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
-    /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
+    /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is
+    /// done.
     fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
     /// The index of the largest logit of each row at its last position: `[batch, vocabulary]` or
     /// `[batch, positions, vocabulary]` to i64 `[batch, 1]`.
     fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
-    /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
+    /// Does the work that is needed once per batch of inputs, such as copying them to the device.
     fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
         Ok(())
     }

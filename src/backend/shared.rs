@@ -1,4 +1,5 @@
-//! What the sessions share that serve a case together in one process: it is loaded once, and stays until the process ends.
+//! Values that sessions share if they serve a case together in one process. Each is loaded once, and stays until the
+//! process ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ impl<V> Shared<V> {
         Shared(Mutex::new(BTreeMap::new()))
     }
 
-    /// The value of this key, which is loaded when it is asked for first.
+    /// The value of a key, loaded at the first request.
     pub(super) fn get(
         &self,
         key: String,

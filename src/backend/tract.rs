@@ -1,6 +1,6 @@
 //! tract, pure Rust: ONNX graphs, optimised for the shapes of the case.
 //!
-//! tract optimises for known shapes, so a graph is compiled when it first runs on inputs of these shapes. Only the length
+//! tract optimises for known shapes, so a graph is compiled when it first runs on inputs of new shapes. Only the length
 //! of a cache stays a symbol: decoding would otherwise compile a graph per step.
 
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ impl Backend for TractBackend {
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         if model.blocks().is_some() {
             let why =
-                "tract's products with weights in blocks are wrong for some shapes, as of llama-small at batch size 2";
+                "tract's products with weights in blocks are wrong for some shapes, as in llama-small at batch size 2";
             return Err(CaseFailure::unsupported(why));
         }
         check_artifact(model, dtype, &[Dtype::F32, Dtype::I8], Format::Onnx)
@@ -77,12 +77,12 @@ fn open(request: &LoadRequest<'_>, recorder: Option<Recorder>) -> Result<Box<dyn
     open_session(request, TractRuntime { recorder, executor }, &parts, graphs, placement)
 }
 
-/// A pool of its own for a session that serves beside others: that of the process has the threads of one session only.
+/// A thread pool for a session that serves beside others: the process's pool has only the threads of one session.
 fn own_executor(threads: usize, instances: usize) -> Option<Executor> {
     (threads > 1 && instances > 1).then(|| Executor::multithread(threads))
 }
 
-/// Sets up tract's pool, once per process.
+/// Sets up tract's thread pool, once per process.
 fn set_threads(threads: usize) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -103,8 +103,8 @@ struct TractGraph {
     model: InferenceModel,
     /// For each input of the graph, its place in the part's definition.
     places: Vec<usize>,
-    /// For each input of the definition, which of its dimensions is the length of a cache or of the mask of all positions, and
-    /// how many positions it has more than the cache.
+    /// For each input of the definition, the axis that grows with the cache, and how many positions it is longer than
+    /// the cache: 0 for a cache, 1 for a mask of all positions.
     growing: Vec<Option<(usize, i64)>>,
     /// Compiled graphs by the shapes of their inputs.
     compiled: HashMap<Vec<Shape>, TypedSimpleState>,
@@ -112,10 +112,12 @@ struct TractGraph {
     compilation: Duration,
 }
 
-/// The shape of a compiled graph's input; `None` for any length of a cache but 0.
+/// The shape of a compiled graph's input. `None` is a length that grows with the cache; with an empty cache, all are
+/// known.
 type Shape = TVec<Option<usize>>;
 
-/// Whether tract computes something else: it reads recurrences forward and with the usual functions, whatever the node says.
+/// Whether tract would compute a recurrence wrongly: it ignores a reverse direction, activations other than the
+/// defaults, `clip` and `input_forget`.
 fn is_misread(node: &NodeProto) -> bool {
     let usual: &[&[u8]] = match node.op_type.as_str() {
         "LSTM" => &[b"Sigmoid", b"Tanh", b"Tanh"],
@@ -145,7 +147,7 @@ impl TractGraph {
                 "tract computes this form of {op_type} wrongly (node {name:?})"
             )));
         }
-        // The file's shapes of intermediate values hold for its own sizes, and the case may have others.
+        // The file's shapes of intermediate values may not hold for the sizes of the case.
         let reader = tract_onnx::onnx().with_ignore_value_info(true);
         let mut model = reader.model_for_path(path).map_err(refused)?;
         let own = model.input_outlets()?.iter().map(|outlet| model.node(outlet.node).name.clone());
@@ -176,7 +178,7 @@ impl TractGraph {
         inputs.iter().zip(&self.growing).map(shape).collect()
     }
 
-    /// The graph for these inputs, which is compiled on the first call.
+    /// The graph for inputs of these shapes, compiled at the first request.
     fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, CaseFailure> {
         let shapes = self.shapes(inputs);
         let new = match self.compiled.entry(shapes) {
@@ -203,7 +205,8 @@ impl TractGraph {
     }
 }
 
-/// Lets each call begin with the initial states of the graph's loops: tract goes on from where the last call has ended.
+/// Makes each call begin with the initial states of the graph's loops. tract would continue from the last call's
+/// states.
 fn forget_states(model: &mut TypedModel) {
     for node in &mut model.nodes {
         if let Some(scan) = node.op_as_mut::<Scan>() {
@@ -216,11 +219,11 @@ fn forget_states(model: &mut TypedModel) {
     }
 }
 
-/// What tract says of a graph that it does not read or compile, with the operator that it is about.
+/// tract's error about a graph that it cannot read or compile, reworded to name the operator.
 fn refused(error: TractError) -> CaseFailure {
     let text = format!("{error:#}");
     let find = |pattern: &str| Regex::new(pattern).ok()?.captures(&text);
-    // A pass of the optimiser that does not fit the graph; behind it is the whole model.
+    // A pass of the optimiser failed. The rest of the text is the whole model.
     if let Some(found) = find(r#"^running pass (\w+).*? of #\d+ "([^"]*)" (\w+)"#) {
         let (pass, node, operator) = (&found[1], &found[2], &found[3]);
         return CaseFailure::unsupported(format!("tract's pass {pass} fails at {operator} (node {node:?})"));
@@ -235,7 +238,7 @@ fn refused(error: TractError) -> CaseFailure {
     if &found[2] == "Unimplemented" {
         return CaseFailure::unsupported(format!("tract has no {} (node {node:?})", &found[3]));
     }
-    // Sizes that do not fit each other are no limit of the library.
+    // Sizes that contradict each other are not a limit of the library.
     let status = if what.contains("Impossible to unify Val(") { Status::Failed } else { Status::Unsupported };
     CaseFailure::new(status, format!("tract does not compute {} of this form (node {node:?}): {what}", &found[2]))
 }
@@ -303,7 +306,7 @@ impl Runtime for TractRuntime {
     }
 }
 
-/// A node of a compiled graph. The optimiser names a node after the one of the file that it is made of, with a suffix.
+/// Describes a node of a compiled graph. The optimiser names it after the file's node that it came from, with a suffix.
 fn operator_of(node: &TypedNode) -> OperatorCall {
     let product = node.op_as::<OptMatMul>().and_then(|product| product.mmm.first());
     OperatorCall {

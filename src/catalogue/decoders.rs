@@ -20,12 +20,12 @@ const WITH_PAST: &str = "decoder_with_past_model";
 const DECODER: &str = "decoder_model";
 const ENCODER: &str = "encoder_model";
 
-/// Tokens of a prompt, if nobody says another number, and new ones after it.
+/// The default numbers of tokens of a prompt and of new tokens after it.
 const PROMPT: usize = 128;
 pub(super) const NEW_TOKENS: usize = 256;
 
 const LOGITS: &str = "logits";
-/// The tokens of a decoder after an encoder, which has `input_ids` of its own.
+/// The tokens of a decoder after an encoder; `input_ids` are those of the encoder.
 const DECODER_TOKENS: &str = "decoder_input_ids";
 /// Inputs of a decoder after an encoder, each with the name of the value that it takes.
 const AFTER_ENCODER: [(&str, &str); 4] = [
@@ -36,10 +36,10 @@ const AFTER_ENCODER: [(&str, &str); 4] = [
 ];
 /// The dimension of a cache that grows with the positions.
 const PAST: &str = "past";
-/// Words in the names of caches that do not grow: those of an encoder's states.
+/// Words in the names of caches that do not grow, because they hold an encoder's states.
 const OF_ENCODER: [&str; 2] = ["encoder", "cross"];
 
-/// Which file of a language model optimum calls so, and what follows its name, such as `_quantized`.
+/// The file of a language model to which optimum gives this stem, and the rest of the stem, such as `_quantized`.
 pub(super) fn file_kind(stem: &str) -> Option<(&'static str, &str)> {
     [MERGED, WITH_PAST, DECODER, ENCODER].into_iter().find_map(|kind| {
         let rest = stem.strip_prefix(kind)?;
@@ -56,11 +56,11 @@ pub(super) fn are_of_one_model(one: &Path, other: &Path) -> bool {
 /// How tokens are made, and which files run in which phase.
 type Layout = (Generation, Vec<PhasePlan>);
 
-/// The model as a language model, if its file is one or `said` is what a TOML file says of it: how it makes tokens and in which
-/// phases. The parts are the files of these names beside its own.
+/// Makes the model a language model if its file is one, or if a TOML file says how it makes tokens (`said`). Other
+/// models are returned unchanged. The parts are the files beside `file` that the phases name.
 ///
 /// # Errors
-/// A part cannot be read, nothing gives an input of a part, or what gives it has another shape or type.
+/// A part cannot be read, or an input of a part has no source, or a source of another shape or type.
 pub(super) fn as_language_model(
     model: Model,
     file: &Path,
@@ -107,7 +107,7 @@ pub(super) fn as_language_model(
     })
 }
 
-/// The tokens of a prompt for a model of so many positions.
+/// The default number of tokens of a prompt, for a model with this number of positions.
 pub(super) fn usual_prompt(positions: Option<usize>) -> usize {
     positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1)
 }
@@ -117,8 +117,8 @@ pub(super) fn phases_of(prefill: Vec<String>, decode: String) -> Vec<PhasePlan> 
     vec![plan(Phase::Prefill, prefill), plan(Phase::Decode, vec![decode])]
 }
 
-/// The token that a decoder after an encoder begins with, as the configuration beside the file or its folder `onnx` says;
-/// 0 if there is none.
+/// The first token of a decoder after an encoder. The configuration beside the file, or beside its folder `onnx`, gives
+/// it; the default is 0.
 fn first_token(file: &Path) -> f64 {
     let folder = file.parent().unwrap_or(Path::new(""));
     let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == "onnx"));
@@ -132,8 +132,8 @@ fn first_token(file: &Path) -> f64 {
     files.find_map(said).unwrap_or(0.0)
 }
 
-/// What the names say: a file with caches and logits is a decoder, and so is one of the files of [`file_kind`] that has the
-/// others beside it. Returns `None` for all other files.
+/// The layout, by the names: a file with caches and logits is a decoder, and so is a file of [`file_kind`] that has its
+/// counterparts beside it. Returns `None` for all other files.
 fn layout_of_files(file: &Path, stem: &str, summary: &OnnxSummary) -> Option<Layout> {
     let beside = |kind: &str, suffixes: &[&str]| {
         let mut stems = suffixes.iter().map(|suffix| format!("{kind}{suffix}"));
@@ -142,7 +142,7 @@ fn layout_of_files(file: &Path, stem: &str, summary: &OnnxSummary) -> Option<Lay
     let (kind, suffix) = file_kind(stem).unzip();
     let merged = || beside(MERGED, &[suffix?]).map(|merged| [merged.clone(), merged]);
     let pair = || Some([beside(DECODER, &[suffix?])?, beside(WITH_PAST, &[suffix?])?]);
-    // Not every library can branch as a merged file does: it is taken if it is named, or alone.
+    // Not every library can run the branch in a merged file, so it is used only if it is named, or if there is no pair.
     let both = if kind == Some(MERGED) { merged() } else { pair().or_else(merged) };
     let has_cache = summary.inputs.iter().any(|input| value_name(&input.name) != input.name);
     let is_decoder = has_cache && summary.outputs.iter().any(|output| output.name == LOGITS);
@@ -160,7 +160,7 @@ fn layout_of_files(file: &Path, stem: &str, summary: &OnnxSummary) -> Option<Lay
     Some((generation, phases_of(encoder.into_iter().chain([first]).collect(), next)))
 }
 
-/// Gives the caches of a part the length [`PAST`].
+/// Names the length of each cache of a part [`PAST`], except in caches of an encoder's states.
 ///
 /// # Errors
 /// A cache has no open size, or several.
@@ -183,11 +183,11 @@ fn name_lengths_of_caches(part: &mut Part, generation: &Generation) -> Result<()
     Ok(())
 }
 
-/// The inputs that a user gives: those that no part gives to another and no call makes.
+/// The inputs that a user gives: neither another part nor the call provides them.
 ///
 /// # Errors
-/// Nothing gives an input, or what gives it has another shape or type; nothing gives logits; or an input of tokens, positions or a mask
-/// is not of i64.
+/// An input has no source, or a source of another shape or type; a phase has no logits; or an input of tokens,
+/// positions or a mask is not i64.
 fn inputs_of(
     parts: &[Part],
     phases: &[PhasePlan],
@@ -230,7 +230,7 @@ fn inputs_of(
                 let named = TensorSpec { name: value.clone(), ..input.clone() };
                 let mut given = with_usual_values(named, part.inputs.len() == 1);
                 if is_tokens && !is_first_part {
-                    // The decoder of an encoder's text begins with one token.
+                    // A decoder after an encoder begins with one token.
                     given.constant = Some(first_token);
                     given.shape = given.shape.into_iter().take(1).chain([Dimension::Fixed(1)]).collect();
                 }
@@ -256,7 +256,7 @@ fn inputs_of(
     Ok(inputs)
 }
 
-/// Whether one tensor can be given as the other, as far as their sizes are said.
+/// Whether a tensor can be passed as another, as far as their sizes are known.
 fn fit(given: &TensorSpec, taken: &TensorSpec) -> bool {
     let is_same = |(a, b): (&Dimension, &Dimension)| a.fixed().zip(b.fixed()).is_none_or(|(a, b)| a == b);
     let is_shape_same = given.shape.len() == taken.shape.len() && given.shape.iter().zip(&taken.shape).all(is_same);

@@ -1,8 +1,8 @@
 //! The catalogue: the packaged models of `models/zoo`, and the files that a user put into `models/exported`,
 //! `models/trained` or `models/quantized`.
 //!
-//! A folder that has a `model.toml` is a model that `inferbench import` made; other folders have the models that they would have
-//! on the command line, such as the encoder and decoder that optimum wrote.
+//! Among users' files, a folder with a `model.toml` is a model that `inferbench import` made. Any other folder has the
+//! models that it would have on the command line, such as the encoder and decoder that optimum wrote.
 //! A user's file `<model>[.<variant>].onnx`, `.pt` or `.safetensors` may have a TOML file of the same stem beside it,
 //! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue with
 //! the reason, and becomes a record.
@@ -30,7 +30,7 @@ pub struct Entry {
     /// The model of the Hugging Face hub that the name stands for, such as `google-bert/bert-base-uncased`.
     pub hub_id: Option<String>,
     pub place: Place,
-    /// The sizes that were asked for of what the model leaves open: there is an entry for each of several.
+    /// The sizes that a suite or a flag gives to the model's open dimensions. Each of several sizes has its own entry.
     pub dims: Dims,
     pub model: Result<Model, CaseFailure>,
 }
@@ -51,7 +51,7 @@ pub enum Place {
     Folder,
     /// A file that a suite names.
     Suite,
-    /// Made of a file of one of these two.
+    /// Made from another entry.
     Derived,
 }
 
@@ -96,7 +96,7 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
         for child in sorted_children(&folder)? {
             let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
             let name_of_folder = || usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
-            // Beside the files of a graph, others may be forms of it.
+            // Other files beside a graph may be variants of it.
             let is_own = |file: &PathBuf| file.with_extension("toml") == child.join(MODEL_TOML);
             let is_form = |file: &PathBuf| {
                 file.parent() == Some(&child) && split_stem(&file_stem(file)).0 == file_stem(Path::new(MODEL_TOML))
@@ -132,11 +132,11 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Names, variants and files of the models in a folder, such as one that optimum wrote: they are those that the folder has if it is
-/// named on the command line.
+/// The names, variants and files of the models in a folder, such as one that optimum wrote, as if the folder were named
+/// on the command line.
 ///
 /// # Errors
-/// Two of the files have one name.
+/// Two files have the same name.
 fn models_of_folder(folder: &Path) -> Result<Vec<(String, String, PathBuf)>> {
     let models = models_of_paths(&[folder.display().to_string()])?.into_iter();
     let named = models.filter_map(|SuiteModel { name, variant, path, .. }| {
@@ -145,7 +145,7 @@ fn models_of_folder(folder: &Path) -> Result<Vec<(String, String, PathBuf)>> {
     Ok(named.collect())
 }
 
-/// Adds the variants that can be made of users' files, where there is no file with the variant's name.
+/// Adds the variants that can be made from the entries, except those whose name an entry has already.
 pub(super) fn add_derived(entries: &mut Vec<Entry>) {
     let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
     let gguf = |model: &Model| match &model.origin {
@@ -181,13 +181,13 @@ pub fn find_name<'a>(written: &str, catalogue: &'a [Entry]) -> Option<&'a str> {
         .or_else(|| find(&|entry| entry.name == model))
 }
 
-/// The packaged models in their original form.
+/// The originals of the packaged models.
 pub(super) fn originals(entries: &[Entry]) -> Vec<Model> {
     let is_original = |entry: &&Entry| entry.place == Place::Zoo && entry.variant == ORIGINAL;
     entries.iter().filter(is_original).filter_map(|entry| entry.model.as_ref().ok().cloned()).collect()
 }
 
-/// The files of a packaged model that lie among those of users.
+/// The files of a packaged model that may be among users' files: graphs, weights and recorded samples.
 fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     let samples = if let DataSource::Recorded(path) = &model.data_source { Some(path) } else { None };
     model.origin.files().chain(samples).filter_map(|path| path.canonicalize().ok()).collect()

@@ -1,4 +1,4 @@
-//! Makes a model of a user's GGUF file: a decoder whose header says how it is called, how large it is and what it is made of.
+//! Makes a model from a user's GGUF file: a decoder whose header gives its architecture, sizes and tensors.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::decoders::{NEW_TOKENS, phases_of, usual_prompt};
 use crate::definition::{BATCH, Dimension, ElementType, Generation, Model, Origin, Part, SEQUENCE, TensorSpec};
 use crate::gguf::Header;
 
-/// The extension of such files.
+/// The extension of GGUF files.
 pub(super) const GGUF: &str = "gguf";
 
 const TOKENS: &str = "input_ids";
@@ -16,13 +16,13 @@ const PART: &str = "lm";
 /// The table that has a row for each token.
 const EMBEDDINGS: &str = "token_embd.weight";
 
-/// Architectures of files that are no language models.
+/// Architectures that are not language models.
 const OTHERS: [&str; 5] = ["clip", "bert", "nomic-bert", "t5encoder", "whisper"];
 
 /// The model of a file.
 ///
 /// # Errors
-/// The header cannot be read, does not say what a language model has to, or is one of several parts.
+/// The header cannot be read or is not that of a language model, or the file is one of several parts.
 pub(super) fn model_of(name: &str, variant: &str, file: &Path) -> Result<Model> {
     let header = Header::read(file)?;
     let of_file = || file.display().to_string();

@@ -1,9 +1,9 @@
-//! What another form of a model takes over from the first one: sizes, values of inputs, the judge and the tolerance.
+//! What a variant takes over from its original: sizes and values of inputs, judge, tolerance, family and modality.
 
 use crate::definition::{BATCH, Dimension, Model, TensorSpec};
 
-/// Gives the inputs of another form of a model the sizes and values of the first one's, by their names or else place by place, where its
-/// own file leaves sizes open. What its own file says of sizes and types stays, as the f16 of a form whose inputs are narrower, too.
+/// Gives a variant what it lacks and the original, `first`, has. If its file leaves sizes open, its inputs get the
+/// original's sizes, by name or else by position. Sizes and types of its own stay, such as f16 instead of f32.
 pub fn inherit_inputs(model: &mut Model, first: &Model) {
     let is_open = |input: &TensorSpec| {
         let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
@@ -27,11 +27,11 @@ pub fn inherit_inputs(model: &mut Model, first: &Model) {
         let inputs = model.inputs.iter().zip(firsts).map(input).collect();
         *model = model.clone().with_inputs(inputs);
     }
-    // Forms are compared by the same values, also where a file hides the table that an input looks up.
+    // Variants are compared on the same values, even if a file hides the table that an input indexes.
     let mut inputs = model.inputs.clone();
     for input in &mut inputs {
         if let Some(first) = first.inputs.iter().find(|it| it.name == input.name && it.dtype == input.dtype) {
-            // One of them may have fewer rows.
+            // One of the tables may have fewer rows.
             input.below = input.below.zip(first.below).map(|(own, first)| own.min(first)).or(first.below);
             input.constant = first.constant;
         }

@@ -1,8 +1,8 @@
-//! The models and suites that there are: packaged models, files of users, and files that a suite or a flag names.
+//! The models and suites that exist: packaged models, users' files, and files that a suite or a flag names.
 //!
 //! It takes the folders of models and suites, and names or paths that a user gave. It gives a
-//! [`Model`](crate::definition::Model) for each, or why a file is none. Weights are not read here (`fixture`), and
-//! which cases run is decided in `selection`.
+//! [`Model`](crate::definition::Model) for each, or the reason why a file is not one. `fixture` reads the weights, and
+//! `selection` decides which cases run.
 
 mod decoders;
 mod entries;

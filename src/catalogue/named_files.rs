@@ -1,4 +1,4 @@
-//! Makes models of the files and folders that a user names.
+//! Makes models from the files and folders that a user names.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use super::decoders::{are_of_one_model, file_kind};
 use super::user_files::{check_model_file, configuration_of, is_gguf, is_graph, is_weights_with_toml, standing_for};
 use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
 
-/// A word of a command line without the name before it: `NAME=FILE` or `FILE`.
+/// The path in a word of a command line, which is `NAME=FILE` or `FILE`.
 pub fn path_of(word: &str) -> PathBuf {
     named(word).1
 }
 
 fn named(word: &str) -> (Option<String>, PathBuf) {
-    // The function of a Python file has one name.
+    // `FILE.py:make` is `FILE.py`, because the function of a Python file is always called `make`.
     let word = word.strip_suffix(":make").filter(|file| file.ends_with(".py")).unwrap_or(word);
     match word.split_once('=').filter(|_| !Path::new(word).exists()) {
         Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
@@ -28,7 +28,8 @@ fn named(word: &str) -> (Option<String>, PathBuf) {
 /// Stems that do not describe a model, which is then named by its folder.
 const NAMELESS: [&str; 4] = ["model", "onnx", "network", "config"];
 
-/// The stem of a file; `model` for a part of a language model, and `model.quantized` if its name ends so.
+/// The stem of a file. That of a part of a language model is `model`, or `model.quantized` if the part's stem ends with
+/// `_quantized`.
 pub(super) fn stem(path: &Path) -> String {
     let own = file_stem(path);
     match file_kind(&own) {
@@ -37,22 +38,23 @@ pub(super) fn stem(path: &Path) -> String {
     }
 }
 
-/// The files of models in and below a folder, by name.
+/// The files of models in and below a folder, sorted by name.
 pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let files = WalkDir::new(folder).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
     let is_model = |file: &PathBuf| is_graph(file) || is_gguf(file) || is_weights_with_toml(file);
     files.filter(|file| is_model(file) && file.is_file()).collect()
 }
 
-/// A model of each file, and of each one in and below a folder. A name may stand before a file, or before a folder with one model:
-/// `NAME=FILE`.
+/// The models of files, and of all files in and below folders. A name may stand before a file, or before a folder with
+/// one model: `NAME=FILE`.
 ///
-/// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
-/// folder, and a file without a usable character in its name by its folder and a hash. If a name occurs again, or is one that
-/// Criterion keeps for itself, those of the folders above are put before it until no file of another folder has it.
+/// A model is named by the stem of its file. Beside `net.onnx`, `net.int8.onnx` is its variant `int8`. `model.onnx` is
+/// named by its folder, and a file without a usable character in its name by its folder and a hash. If a name is taken,
+/// or reserved by Criterion, the names of the folders above are put before it until it is free.
 ///
 /// # Errors
-/// A file is not there or of an unknown kind, a folder has none, or a name is for a folder with several models.
+/// A file does not exist, is of an unknown kind or has a path that is not UTF-8; a folder has no model; a name is given
+/// to a folder with several models; or no name is free.
 pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     let mut files: Vec<(Option<String>, PathBuf)> = Vec::new();
     for (name, path) in words.iter().map(|word| named(word)) {
@@ -114,7 +116,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         {
             name = usable_name(&format!("{folder}-{name}"));
         }
-        // What lies in another folder is no form of the same model, even if the names of the files say so.
+        // A file in another folder is not a variant of the same model, even if the names of the files suggest it.
         let is_taken = |name: &str| {
             models.iter().any(|((other, form), model)| {
                 let folder = model.path.as_deref().and_then(Path::parent);
@@ -141,7 +143,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     Ok(models.into_values().collect())
 }
 
-/// The usable name of a stem, or a part of its hash if none of its characters is usable, so that such stems remain different.
+/// The usable name of a stem. If none of its characters is usable, a part of its hash keeps it distinct.
 fn usable_or_hash(stem: &str) -> String {
     let name = usable_name(stem);
     if !name.is_empty() {
@@ -150,7 +152,8 @@ fn usable_or_hash(stem: &str) -> String {
     Sha256::digest(stem).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Names of the folders above a file that describe a model, the next one first. A file that is a link lies where the link does.
+/// The names of the folders above a file that describe a model, the nearest first. A link counts as a file of the
+/// folder that has the link.
 fn folders_above(file: &Path) -> Vec<String> {
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let folder = folder.canonicalize().unwrap_or_default();
@@ -161,7 +164,7 @@ fn folders_above(file: &Path) -> Vec<String> {
 /// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
 ///
 /// Otherwise the model is named by the stem of its file, and a variant by its stem without the model's stem at its start.
-/// Graphs of one stem in one folder belong together, as a model in two formats.
+/// Graphs with the same stem in one folder are one model in two formats.
 ///
 /// # Errors
 /// A file is of an unknown kind, a name is unusable, or the names do not say which variant a file is.
@@ -194,7 +197,7 @@ pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
     Ok(models)
 }
 
-/// Whether two files belong to one model, as an `.onnx` and a `.pt`, or an encoder and a decoder.
+/// Whether two files belong to one model, such as an `.onnx` and a `.pt`, or an encoder and a decoder.
 fn is_same_model(one: &Path, other: &Path) -> bool {
     let is_stem_same = one.file_stem() == other.file_stem() && one.parent() == other.parent();
     one == other || (is_graph(one) && is_graph(other) && (is_stem_same || are_of_one_model(one, other)))
@@ -204,7 +207,8 @@ pub(super) fn file_stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
+/// Splits a stem into model and variant: `digits.int8-static` is the variant `int8-static` of `digits`. Characters that
+/// Criterion's ids do not allow become `-`.
 pub(super) fn split_stem(stem: &str) -> (String, String) {
     match stem.split_once('.') {
         Some((name, variant)) => (usable_name(name), usable_name(variant)),
@@ -222,7 +226,7 @@ mod tests {
         assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
     }
 
-    /// The names and forms that files get which are made in a folder.
+    /// Makes files in a folder. Returns the names and variants of their models.
     fn named_in(folder: &Path, files: &[&str]) -> Vec<String> {
         let make = |file: &&str| {
             let path = folder.join(file);
@@ -305,7 +309,7 @@ mod tests {
         // A model and each of its variants in two formats.
         let formats = ["net.onnx", "net-int8.onnx", "net.pt", "net-int8.pt"];
         assert_eq!(named(&formats), pairs(&[("net", ""), ("net", "int8")]));
-        // Names that differ in what a model's name leaves out are those of other files.
+        // Files whose names differ only in what a model's name leaves out.
         assert!(named(&["Net.onnx", "net.onnx"]).unwrap_err().contains("say which form it is, as in `int8=net.onnx`"));
         assert!(named(&["net.onnx", "net.safetensors"]).unwrap_err().contains("`int8=net.safetensors`"));
         for other in ["net.pth", "net.ONNX", "net.toml", "net"] {

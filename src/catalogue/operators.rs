@@ -1,7 +1,7 @@
-//! The graphs of the suite `operators`: chains of one operator, or of the few that exporters write for one, from which `predict` learns
-//! what the operators of networks take that nobody has measured.
+//! The graphs of the suite `operators`: each repeats one operator, or the few nodes that exporters write for it. From
+//! their times, `predict` learns the cost of operators in networks that were never measured.
 //!
-//! The files are made when the suite is read, since their weights are random numbers that need no place in the package.
+//! The files are made when the suite is read: their weights are random numbers, which the package need not contain.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use crate::onnx::proto::{
 use crate::run_data::write_whole;
 use crate::statistics::uniform;
 
-/// The family of all these graphs. They are no networks that one might deploy.
+/// The family of all these graphs, which are not networks to deploy.
 pub const OPERATORS: &str = "one-operator";
 
-/// Changes with the graphs, whose files have it in the name of their folder.
+/// The folder of the files has this name, so the number has to change whenever the graphs change.
 const EDITION: u32 = 1;
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 16;
@@ -27,29 +27,29 @@ const OPSET: i64 = 16;
 /// An operator that a chain repeats, with the nodes that exporters write for it.
 #[derive(Clone, Copy)]
 enum Step {
-    /// A convolution: the size of the kernel, the channels that it makes, the stride, the groups. Of one dimension behind `[channels,
-    /// length]`.
+    /// A convolution: the size of the kernel, the output channels, the stride, the groups. It is one-dimensional on
+    /// values of `[channels, length]`.
     Conv(i64, i64, i64, i64),
-    /// A transposed one of kernel and stride 2.
+    /// A transposed convolution with these output channels, kernel 2 and stride 2.
     ConvTranspose(i64),
-    /// `MatMul` with weights, and `Add`.
+    /// `MatMul` with weights, and `Add`; the output has this width.
     Dense(i64),
-    /// Dot products of all rows with each other, their `Softmax`, and sums of the rows by it.
+    /// Dot products of all rows with each other, their `Softmax`, and sums of the rows weighted by it.
     Attention,
-    /// `LSTM` or `GRU`, of so many gates and so large a state.
+    /// `LSTM` or `GRU`, the number of its gates, and the size of its state.
     Recurrent(&'static str, i64, i64),
-    /// A picture of twice the size, of which the largest of four points are kept.
+    /// Enlargement to twice the height and width, and `MaxPool` back to the original size.
     Resize(&'static str),
-    /// `LayerNormalization` as exporters write it for this operator set.
+    /// `LayerNormalization` as exporters write it for this opset.
     LayerNormalization,
     InstanceNormalization,
-    /// An operator with one input and the same shape.
+    /// An operator with one input, whose output has the same shape.
     Unary(&'static str),
     /// `Mul` and `Add` of a constant per channel.
     Affine,
     /// `MaxPool` or `AveragePool` with a kernel of 3.
     Pool(&'static str),
-    /// The channels' means, by whose `Sigmoid` they are multiplied.
+    /// Each channel times the `Sigmoid` of its mean.
     Gate,
     /// Rows in another order.
     Gather,
@@ -61,7 +61,7 @@ use Step::*;
 
 const RELU: Step = Unary("Relu");
 
-/// Names, the sizes of the input behind the batch, and how often the steps are repeated.
+/// Per chain: its name, the sizes of the input without the batch, the number of repetitions, and the repeated steps.
 const CHAINS: [(&str, &[i64], usize, &[Step]); 40] = [
     ("conv1-64", &[64, 56, 56], 8, &[Conv(1, 64, 1, 1), RELU]),
     ("conv1-256", &[256, 14, 14], 8, &[Conv(1, 256, 1, 1), RELU]),
@@ -105,7 +105,7 @@ const CHAINS: [(&str, &[i64], usize, &[Step]); 40] = [
     ("concat", &[196, 384], 8, &[Concat]),
 ];
 
-/// The models of the suite, whose files are written into the folder where they are not there yet.
+/// The models of the suite. Files that the folder lacks are written.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -138,7 +138,7 @@ fn graph(place: usize) -> ModelProto {
     ModelProto { ir_version: IR_VERSION, graph: Some(graph), opset_imports: vec![opset], ..ModelProto::default() }
 }
 
-/// A graph that is being written, up to one value.
+/// A graph that is being written, up to its last value.
 struct Chain {
     graph: GraphProto,
     /// The sizes of the value without the batch.
@@ -268,7 +268,7 @@ impl Chain {
         }
     }
 
-    /// Adds a node that reads the last value and these, and returns the name of what it makes.
+    /// Adds a node that reads the last value and `others`. Returns the name of its output.
     fn node(&mut self, operator: &str, others: &[&str], attributes: Vec<AttributeProto>) -> String {
         let made = format!("v{}", self.graph.nodes.len());
         let inputs = [&[self.value.as_str()], others].concat();
@@ -297,7 +297,7 @@ impl Chain {
         self.constant(&[numbers.len() as i64], element::INT64, numbers.iter().flat_map(|it| it.to_le_bytes()).collect())
     }
 
-    /// Random numbers that keep the size of the values if so many products are added.
+    /// Random numbers that keep the magnitude of the values if each output is a sum of `summed` products.
     fn weights(&mut self, dims: &[i64], summed: i64) -> String {
         let most = (6.0 / summed as f64).sqrt();
         self.random(dims, -most, most)

@@ -17,7 +17,7 @@ use crate::definition::{
 struct PackagedToml {
     family: String,
     modality: String,
-    /// Where the architecture comes from. It ends with `configuration of` and a hub id where it is that of one model there.
+    /// Where the architecture comes from. For a model of the hub, it ends with `configuration of` and the hub id.
     source: String,
     #[serde(rename = "license")]
     _license: String,
@@ -27,7 +27,7 @@ struct PackagedToml {
     #[serde(rename = "classes")]
     _classes: Option<usize>,
     parameters: u64,
-    /// The packaged model to whose weights those of an imported state dict were compared; PyTorch's worker reads it.
+    /// The packaged model with whose weights an imported state dict was compared; PyTorch's worker reads it.
     #[serde(rename = "architecture")]
     _architecture: Option<String>,
     weights: Option<PathBuf>,
@@ -46,13 +46,13 @@ struct PackagedToml {
     sequence_lengths: Vec<usize>,
     #[serde(default)]
     tolerance: Tolerance,
-    /// The other forms of the model.
+    /// The other variants of the model.
     #[serde(default)]
     variants: Vec<VariantToml>,
 }
 
-/// A variant of a packaged model: a folder with graphs and weights of its own, files of either format, or a form that is
-/// made of the model's own weights.
+/// A variant of a packaged model: a folder with graphs and weights of its own, files in either format, or a
+/// quantisation of the model's own weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VariantToml {
@@ -120,13 +120,14 @@ pub(super) struct Packaged {
 /// Reads a packaged model from its folder `models/zoo/<name>`.
 ///
 /// # Errors
-/// `model.toml` is missing, is not TOML, or lacks a field or has an unknown one.
+/// `model.toml` is missing, is not TOML, or lacks a field or has an unknown one; or a variant has no source.
 pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     let path = folder.join("model.toml");
     packaged(read_toml(&path)?, folder).with_context(|| path.display().to_string())
 }
 
-/// The length of the table of positions of a decoder of transformers that has one, by the configuration beside it.
+/// The number of positions of a decoder of the library transformers, by the configuration in its folder. Returns `None`
+/// if the decoder has no table of positions.
 fn table_of_positions(folder: &Path) -> Option<usize> {
     #[derive(Deserialize)]
     struct Config {

@@ -12,8 +12,8 @@ use crate::definition::{DataSource, Model, TensorSpec};
 use crate::onnx::map_file;
 
 impl DataSource {
-    /// Whether the samples can be the inputs of a model, as far as the names of recorded samples say. A file that cannot
-    /// be read counts as one for any model, so that its error is shown there.
+    /// Whether the samples can be the inputs of a model; for recorded samples, their names decide. An unreadable file
+    /// fits every model, so that its error is shown there.
     pub fn is_for(&self, model: &Model) -> bool {
         match self {
             DataSource::Synthetic => true,
@@ -36,12 +36,13 @@ pub(super) fn reference_of(graph: &Path, inputs: &[TensorSpec], outputs: &[Tenso
     let stem = graph.file_stem()?.to_str()?;
     let [first_output, arrays] = [format!("{stem}_output_0.pb"), format!("{stem}.npz")].map(|name| folder.join(name));
     let tensors = graph.with_extension("safetensors");
-    // Other tensors are weights. Arrays that cannot be read count as a reference, so that their error is shown.
+    // Tensors without outputs are weights. An unreadable `.npz` counts as a reference, so that its error is shown.
     let has_outputs = |names: Vec<String>| {
         names.iter().any(|name| name.starts_with("output.") || name == "output_0")
             || !outputs.is_empty() && outputs.iter().all(|output| names.contains(&output.name))
     };
-    // Of a model that does not name its outputs, all arrays but the inputs are outputs. An archive without the inputs may be weights.
+    // If the model does not name its outputs, all arrays except the inputs are outputs. An archive without the inputs
+    // may be weights.
     let has_any = |names: Vec<String>| {
         let has_inputs = !inputs.is_empty() && inputs.iter().all(|input| names.contains(&input.name));
         outputs.is_empty() && has_inputs && names.len() > inputs.len() || has_outputs(names)

@@ -16,11 +16,11 @@ use crate::definition::{
 use crate::onnx;
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
-/// suite become those of the catalogue, as [`find_name`] finds them.
+/// suite are replaced by those of the catalogue, as [`find_name`] finds them.
 ///
 /// # Errors
-/// A name is taken, a file does not exist or is of an unknown kind, weights are of a model that is not packaged, or two
-/// tables give one model different settings.
+/// A name is taken, a file does not exist or is of an unknown kind, weights are given to a model that is not packaged,
+/// a table names an input or size that the model does not have, or two tables give one model different settings.
 pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Result<()> {
     for table in suite.models.iter().filter(|table| table.is_of_code) {
         let entry = model_of_code(table)?;
@@ -39,7 +39,7 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
                 model.name.clone_from(&entry.name);
                 catalogue.push(entry);
             }
-            // The plan lists the names that there are.
+            // The plan refuses it, and lists the known names.
             None => {}
         }
     }
@@ -65,18 +65,17 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
     Ok(())
 }
 
-/// The entry for each of the sizes that the suite says for what its model leaves open.
+/// An entry for each of the sizes that the suite gives to the open dimensions of the entry's model.
 ///
 /// # Errors
 /// The table of the entry names a size that the model does not leave open, or two lists of sizes are of different lengths.
 fn of_each_size(entry: Entry, suite: &Suite) -> Result<Vec<Entry>> {
-    let of_file = || suite.models.iter().find(|table| table.name == entry.name && table.path.is_some());
-    let of_table = table_of(suite, &entry)?.or_else(of_file).map(|table| &table.dims);
+    let of_table = table_of(suite, &entry)?.map(|table| &table.dims);
     let sweep = of_table.map_or_else(|| suite.dims.clone(), |own| suite.dims.with(own));
     let Some(model) = entry.model.as_ref().ok().filter(|_| !sweep.is_empty()) else { return Ok(vec![entry]) };
     let open = open_inputs(model);
     let sized = |dims: &BTreeMap<String, usize>| with_dimensions(open.clone(), dims);
-    // Batches and lengths of packaged models have flags of their own, and references.
+    // The batch and the sequence of packaged models have flags and references of their own.
     let is_own = |name: &str| matches!(model.origin, Origin::Packaged { .. }) && [BATCH, SEQUENCE].contains(&name);
     let is_known = |name: &str| !is_own(name) && sized(&BTreeMap::from([(name.to_owned(), 1)])) != open;
     if let Some(unknown) = of_table.and_then(|own| own.names().find(|name| !is_known(name))) {
@@ -101,7 +100,8 @@ fn of_each_size(entry: Entry, suite: &Suite) -> Result<Vec<Entry>> {
     Ok(sweep.steps(is_known)?.into_iter().map(of_step).collect())
 }
 
-/// The inputs with all sizes open that may be others than those of the definition: of a packaged model those that its graph leaves open.
+/// The inputs, with every size open that may differ from the definition: for a packaged model, the sizes that its graph
+/// leaves open.
 fn open_inputs(model: &Model) -> Vec<TensorSpec> {
     let mut inputs = model.inputs.clone();
     let [part] = model.parts.as_slice() else { return inputs };
@@ -124,7 +124,7 @@ fn texts(inputs: &[TensorSpec]) -> String {
 /// The entry of a model without a file: its name, inputs and outputs.
 ///
 /// # Errors
-/// The name is no part of an id, or an input or output is not written as `x:f32[batch,64]`.
+/// The name cannot be part of an id, or an input or output is not written as `x:f32[batch,64]`.
 fn model_of_code(table: &SuiteModel) -> Result<Entry> {
     let SuiteModel { name, inputs, outputs, reference, family, modality, .. } = table;
     let of_model = || format!("model {name:?}");
@@ -158,9 +158,9 @@ fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result
         "`weights` are for a packaged model, whose graph is known: one of {}",
         names_of(&originals(catalogue))
     );
-    // Variants that exist only for the model's own weights go.
+    // Variants that exist only for the model's own weights are removed.
     catalogue.retain_mut(|entry| match &mut entry.model {
-        Ok(model) if entry.name == name && entry.place == Place::Zoo => {
+        Ok(model) if entry.name == name && matches!(entry.place, Place::Zoo | Place::Derived) => {
             let changed = model.with_weights(weights);
             changed.map(|changed| *model = changed).is_some()
         }
@@ -171,7 +171,7 @@ fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result
 
 fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Result<()> {
     let packaged = originals(catalogue);
-    // What the file of none of the models has, and the inputs of the last one.
+    // The inputs in tables that no file has, and the inputs of the last model.
     let (mut unknown, mut inputs): (Option<Vec<String>>, _) = (None, String::new());
     for table in &mut suite.models {
         if table.is_named_by_file && catalogue.iter().any(|entry| entry.name == table.name && entry.place == Place::Zoo)
@@ -218,7 +218,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
     }
 }
 
-/// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.
+/// Whether the entry is of this file, which a suite names and which lies in a folder of `models/`.
 fn is_of_file(entry: &Entry, path: &Path) -> bool {
     let Ok(model) = &entry.model else { return false };
     let is_same = |file: &Path| file.canonicalize().is_ok_and(|file| path.canonicalize().ok() == Some(file));
@@ -237,8 +237,8 @@ pub fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
     asked.is_none_or(|names| names.iter().any(|name| name == variant || name == ALL))
 }
 
-/// Whether an entry runs: without a list of variants, the original of a packaged model and all files of users do. Weights in blocks are
-/// for language models, and of other networks they are made if they are asked for by name.
+/// Whether an entry runs. Without a list of variants, the originals and all files of users do. Weights in blocks are
+/// for language models; those of other networks run only if they are asked for by name, and not by `all`.
 pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
     let is_default = entry.variant == ORIGINAL || matches!(entry.place, Place::Folder | Place::Suite);
     let is_special = entry.model.as_ref().is_ok_and(|model| model.blocks().is_some() && model.generation.is_none());
@@ -249,8 +249,8 @@ pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
     }
 }
 
-/// The table with the settings of an entry: that of its file, or one that chooses it. If none does, because a flag has
-/// chosen the entry, it is the table of the model, if its tables agree.
+/// The table with the settings of an entry: that of its file, or one that chooses it. If only a flag has chosen the
+/// entry, it is the table of the file that the entry is made from, or the table of the model, if its tables agree.
 ///
 /// # Errors
 /// Two tables choose it with different settings.
@@ -258,7 +258,13 @@ pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteM
     let of_model = || suite.models.iter().filter(|table| table.name == entry.name);
     let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
     let is_chosen_by_flag = own.is_empty();
-    let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
+    let is_of_file =
+        |table: &&SuiteModel| table.path.is_some() && table.variant.as_deref().unwrap_or(ORIGINAL) == ORIGINAL;
+    let tables = match of_model().find(is_of_file) {
+        _ if !is_chosen_by_flag => own,
+        Some(of_file) => vec![of_file],
+        None => of_model().collect(),
+    };
     let settings = |it: &'a SuiteModel| {
         (&it.batch_sizes, &it.phases, &it.dims, &it.seq_lens, &it.data_source, it.judge, &it.backends)
     };
@@ -282,9 +288,11 @@ fn is_of(table: &SuiteModel, entry: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::super::entries::read_catalogue;
     use super::*;
-    use crate::definition::Judge;
+    use crate::definition::{DataSource, Judge};
 
     #[test]
     fn a_packaged_model_has_the_sizes_that_its_graph_leaves_open() {
@@ -310,6 +318,52 @@ mod tests {
         // Its embeddings of places are for one size, and a length has a flag of its own.
         assert_eq!(sized("vit-small", "height=32"), [" pixel_values:f32[batch,3,64,64] true"]);
         assert!(sized("bert-small", "sequence=32")[0].starts_with(" input_ids:i64[batch,sequence]"));
+    }
+
+    #[test]
+    fn weights_of_a_file_reach_every_variant_that_is_made_from_them() {
+        let mut catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("own.safetensors");
+        std::fs::write(&file, "").unwrap();
+        let table = SuiteModel { weights: Some(file.clone()), ..SuiteModel::from("llama-small") };
+        let mut suite = Suite { models: vec![table], ..Suite::new("own", vec!["ort".into()]) };
+        add_models_of_suite(&mut catalogue, &mut suite).unwrap();
+        let own: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == "llama-small").collect();
+        for variant in [ORIGINAL, "int4", "q8_0"] {
+            assert!(own.iter().any(|entry| entry.variant == variant), "{variant}");
+        }
+        for Entry { variant, model, .. } in own {
+            let model = model.as_ref().unwrap();
+            assert_eq!(model.origin.files().collect::<Vec<_>>(), [&file], "{variant}");
+            assert!(model.artifact_folder_name().starts_with("llama-small@own"), "{variant}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_of_a_file_runs_as_the_table_of_the_file_says() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models/product.onnx");
+        let samples = |name: &str| Some(DataSource::Recorded(PathBuf::from(name)));
+        let table = |variant: Option<&str>, batch_size: usize, name: &str| SuiteModel {
+            path: Some(path.clone()),
+            variant: variant.map(str::to_owned),
+            batch_sizes: Some(vec![batch_size]),
+            data_source: samples(name),
+            ..SuiteModel::from("mine")
+        };
+        let models = vec![table(Some("int8"), 2, "other.npz"), table(None, 4, "own.npz")];
+        let mut suite = Suite { models, ..Suite::new("own", vec!["ort".into()]) };
+        let mut catalogue = Vec::new();
+        add_models_of_suite(&mut catalogue, &mut suite).unwrap();
+        let of = |variant: &str| {
+            let entry = catalogue.iter().find(|entry| entry.variant == variant).unwrap();
+            let batch_sizes = table_of(&suite, entry).unwrap().unwrap().batch_sizes.clone();
+            (batch_sizes, Some(entry.model.as_ref().unwrap().data_source.clone()))
+        };
+        assert_eq!(of("int8"), (Some(vec![2]), samples("other.npz")));
+        for variant in [ORIGINAL, "f16", "int8-static", "int4"] {
+            assert_eq!(of(variant), (Some(vec![4]), samples("own.npz")), "{variant}");
+        }
     }
 
     #[test]

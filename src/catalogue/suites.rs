@@ -41,7 +41,7 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     read().with_context(|| path.display().to_string())
 }
 
-/// The one name of a backend in a suite. The folder of an environment becomes a name only where a flag has it.
+/// The one name of a backend in a suite. Only a flag may name the folder of an environment.
 fn backend_of_suite(text: &str) -> Result<String> {
     let name = usual_backend(text)?;
     ensure!(
@@ -56,7 +56,7 @@ fn backend_of_suite(text: &str) -> Result<String> {
 fn custom_set(text: &str) -> Result<Suite> {
     let entries: BTreeMap<String, serde_json::Map<String, Value>> = serde_json::from_str(text)?;
     let model = |(key, mut entry): (String, serde_json::Map<String, Value>)| {
-        // For readers of the file.
+        // It is for readers of the file.
         entry.remove("size");
         if entry.contains_key("path") || !entry.contains_key("name") {
             entry.insert("name".into(), key.as_str().into());

@@ -1,5 +1,5 @@
-//! Makes a model of a user's files of one stem: a graph in one or two formats, or weights of a packaged model, and a TOML
-//! file with what they do not say.
+//! Makes a model from a user's files of one stem: a graph in one or two formats, or weights of a packaged model, and a
+//! TOML file with what these lack.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,32 +23,32 @@ use crate::paths::is_trusted;
 
 /// Extensions of files that are read as graphs.
 const GRAPHS: [&str; 2] = ["onnx", "pt"];
-/// Extensions of files whose inputs only PyTorch knows: it exports one, and runs the other. They are models where a user names them, and
-/// not where they merely lie in a folder.
+/// Extensions of files whose inputs only PyTorch can tell: modules in Python, and exported programs. They are models if
+/// a user names them, and not if they merely lie in a folder.
 const MODULES: [&str; 2] = ["py", "pt2"];
-/// What says the class of the weights in a folder as a model hub has it, and stands for that folder.
+/// The file in a model hub's folder that names the class of the weights. It stands for that folder.
 const CONFIGURATION: &str = "config.json";
 /// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
-/// The file that a folder of `inferbench import` has, whose model is named by the folder.
+/// The file that `inferbench import` writes into a model's folder. The folder names the model.
 pub(super) const MODEL_TOML: &str = "model.toml";
 
 pub(super) fn has_extension(file: &Path, extension: &str) -> bool {
     file.extension().is_some_and(|own| own == extension)
 }
 
-/// Whether the name says that the file is a graph, which files of the same stem belong to.
+/// Whether the file is a graph, by its name. Files of the same stem belong to it.
 pub fn is_graph(file: &Path) -> bool {
     GRAPHS.iter().any(|extension| has_extension(file, extension))
 }
 
-/// Says the inputs of a file with a module.
+/// Reads the inputs of a file with a module.
 pub type ModuleInputs = fn(&Path) -> Result<Vec<TensorSpec>, CaseFailure>;
 
 static MODULE_INPUTS: OnceLock<ModuleInputs> = OnceLock::new();
 
-/// Lets a backend say the inputs of `.py` and `.pt2` files; backends are above this room.
+/// Sets the function of a backend that reads the inputs of modules. This room must not depend on backends.
 pub fn ask_for_module_inputs(by: ModuleInputs) {
     let _ = MODULE_INPUTS.set(by);
 }
@@ -60,7 +60,7 @@ fn inputs_of_module(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     ask(file)
 }
 
-/// Whether PyTorch has to say the inputs of a file of this name.
+/// Whether only PyTorch can tell the inputs of a file, by its name.
 pub fn is_module(file: &Path) -> bool {
     is_configuration(file) || MODULES.iter().any(|extension| has_extension(file, extension))
 }
@@ -69,7 +69,7 @@ fn is_configuration(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name == CONFIGURATION)
 }
 
-/// The configuration of a folder as a model hub has it, with weights beside it. Returns `None` for other folders.
+/// The configuration in a model hub's folder, which has weights beside it. Returns `None` for other folders.
 pub(super) fn configuration_of(folder: &Path) -> Option<PathBuf> {
     let has_weights = ["model.safetensors", "pytorch_model.bin"]
         .iter()
@@ -82,18 +82,18 @@ pub fn is_model_file(file: &Path) -> bool {
     is_graph(file) || is_gguf(file) || has_extension(file, WEIGHTS)
 }
 
-/// Whether the name says that the file is a language model as a GGUF file.
+/// Whether the file is a GGUF file, by its name.
 pub(super) fn is_gguf(file: &Path) -> bool {
     has_extension(file, GGUF)
 }
 
-/// The folder of a file, if it is one as in `models/zoo`: a graph without weights, and its weights.
+/// The folder of a file, if it is laid out as in `models/zoo`, with graphs that have no weights inside.
 fn packaged_folder(file: &Path) -> Option<&Path> {
     let is_packaged = |folder: &&Path| [MODEL_TOML, "weights.toml"].iter().all(|name| folder.join(name).is_file());
     file.parent().filter(is_packaged)
 }
 
-/// The file that stands for the model of `file`: all files of a folder as in `models/zoo` are one model.
+/// The file that stands for the model of `file`: all files of a folder laid out as in `models/zoo` are one model.
 pub(super) fn standing_for(file: PathBuf) -> PathBuf {
     packaged_folder(&file).map(|folder| folder.join(MODEL_TOML)).unwrap_or(file)
 }
@@ -106,7 +106,7 @@ pub fn is_weights_with_toml(file: &Path) -> bool {
 }
 
 /// # Errors
-/// A file of this name is not read as a model; the message has the names that are.
+/// A file of this name is not read as a model; the message lists the extensions that are.
 pub fn check_model_file(file: &Path) -> Result<()> {
     ensure!(
         is_model_file(file) || is_module(file) || packaged_folder(file).is_some(),
@@ -144,16 +144,16 @@ struct GraphToml {
     #[serde(default)]
     dimensions: BTreeMap<String, usize>,
     tolerance: Option<Tolerance>,
-    /// How the answers to samples are judged, where family and outputs do not say it.
+    /// How the answers to samples are judged, if family and outputs do not tell.
     judge: Option<Judge>,
-    /// How a language model makes tokens, where the names in its files do not say it.
+    /// How a language model makes tokens, if the names in its files do not tell.
     generation: Option<Generation>,
     /// Which files run in which phase of a language model; the default is the graph alone.
     #[serde(default)]
     phases: Vec<PhasePlan>,
 }
 
-/// What the TOML file beside weights says; all else is that of the architecture.
+/// What the TOML file beside weights says; everything else comes from the architecture.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WeightsToml {
@@ -182,7 +182,7 @@ pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
 /// The model of files that share a folder and a stem.
 ///
 /// # Errors
-/// A file cannot be read, lacks what the TOML file has to say, or the TOML file says what does not belong there.
+/// A file cannot be read, or the TOML file lacks something or has something that does not belong there.
 pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model> {
     check_component(name)?;
     check_component(variant)?;
@@ -224,7 +224,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
             with_batch_of_states(inputs.collect())
         }
         (None, None) if module.is_some() => inputs_of_module(graph)?,
-        // A pickle of a module.
+        // A pickled module.
         (None, None) if is_trusted(graph) && onnx::read_inputs(graph).is_err() => inputs_of_module(graph)?,
         (None, None) => inputs_of_archive(graph)?,
     };
@@ -313,7 +313,7 @@ pub(super) fn names_of(models: &[Model]) -> String {
 /// Gives a model of a file the inputs and the reference of its table in a suite. Returns the inputs that the file does not have.
 ///
 /// # Errors
-/// The file has weights only, whose architecture says all this, or the text of an input is wrong.
+/// The file has only weights, whose architecture determines both; the reference does not exist; or an input is wrong.
 pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<String>> {
     if table.inputs.is_empty() && table.reference.is_none() {
         return Ok(Vec::new());
@@ -333,7 +333,7 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
         match inputs.iter_mut().find(|input| input.name == given.name) {
             Some(input) if has_values => *input = given,
             Some(input) => {
-                // What its name makes of numbers may be wrong; a mask of integers stays one.
+                // A constant that its name suggested may be wrong for floats; an integer mask stays a mask.
                 input.constant = input.constant.filter(|_| !given.dtype.is_floating());
                 (input.dtype, input.shape) = (given.dtype, given.shape);
             }
@@ -344,7 +344,7 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
     Ok(unknown)
 }
 
-/// The inputs of a TorchScript archive, which has their names and not their shapes.
+/// The inputs of a TorchScript archive, which has their names but not their shapes.
 fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
     let input = |name: String| {
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

@@ -1,4 +1,4 @@
-//! The sizes and values that are usual for what a model's file leaves open. Sizes are tried one after the other until one runs.
+//! Typical sizes and values for what a model's file leaves open. Sizes are tried one after the other until one runs.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,26 @@ enum Kind {
     Channels,
     /// Tokens, or steps in time.
     Steps,
-    /// Samples of a sound, as a whole or in pieces that a model with a state is given, and its channels.
+    /// Samples of audio.
     Sound,
+    /// Samples of a piece of audio, for a model with a state.
     Piece,
     SoundChannels,
     Features,
-    /// Steps in time and the features of each, where both are open.
+    /// Steps in time, if the features of each are open too.
     Frames,
+    /// The features of each step, if the number of steps is open too.
     Bands,
     /// The batch of a state, or the only row of one.
     Rows,
 }
 
-/// The usual heights of pictures, and their widths and channels at the same places.
+/// Typical heights of images, with their widths and channels at the same places.
 const HEIGHTS: [usize; 15] = [224, 640, 256, 48, 512, 32, 416, 64, 128, 299, 384, 28, 32, 1024, 32];
 const WIDTHS: [usize; 15] = [224, 640, 256, 320, 512, 320, 416, 256, 128, 299, 384, 28, 32, 1024, 100];
 const CHANNELS: [usize; 15] = [3, 3, 1, 3, 3, 1, 3, 1, 4, 3, 3, 1, 3, 3, 1];
 
-/// The usual features of speech, and their steps at the same places: Whisper takes 80 or 128 in each of 3000 steps.
+/// Typical numbers of features of speech, with their steps at the same places: Whisper takes 80 or 128 in each of 3000.
 const BANDS: [usize; 15] = [128, 80, 80, 128, 256, 512, 768, 64, 40, 32, 16, 1024, 10, 4, 1];
 const FRAMES: [usize; 15] = [128, 100, 3000, 3000, 64, 32, 16, 256, 77, 76, 512, 8, 8, 1, 1];
 
@@ -39,7 +41,7 @@ impl Kind {
             let names = [input.name.to_lowercase(), symbol.to_lowercase()];
             words.iter().any(|word| names.iter().any(|name| name.contains(word)))
         };
-        // The only input of a model is no state.
+        // The only input of a model is not a state.
         let is_state = |input: &TensorSpec| model.inputs.len() > 1 && is_state(input);
         let has_state = model.inputs.iter().any(is_state);
         let few = |place: usize| matches!(input.shape.get(place), Some(Dimension::Fixed(1 | 3 | 4)));
@@ -48,7 +50,7 @@ impl Kind {
         let are_steps = is_named(&["seq", "time", "length", "frame", "past"]);
         let are_features = input.name.to_lowercase().contains("feat")
             && input.shape.iter().skip(1).all(|dimension| dimension.fixed().is_none());
-        // The other one of the last two of three dimensions.
+        // Of three dimensions: the last one's size for the second one, and the second one's for the last one.
         let other = |place: usize| input.shape.get(3 - place).and_then(Dimension::fixed);
         let symbol = symbol.to_lowercase();
         match (input.shape.len(), place) {
@@ -74,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// The usual size of attempt `number`.
+    /// The size of attempt `number`.
     fn size(self, number: usize) -> usize {
         let sizes: &[usize] = match self {
             Kind::Height => &HEIGHTS,
@@ -93,7 +95,7 @@ impl Kind {
     }
 }
 
-/// Shapes that are tried where not even the number of dimensions is known.
+/// Shapes without the batch, which are tried if not even the number of dimensions is known.
 const FLOATING: [&[usize]; 9] = [
     &[3, 224, 224],
     &[1, 28, 28],
@@ -107,7 +109,7 @@ const FLOATING: [&[usize]; 9] = [
 ];
 const WHOLE_NUMBERS: [&[usize]; 3] = [&[128], &[], &[1]];
 
-/// Whether one of these is a word of the name, alone or in the plural. Words end at signs, at digits and before capitals.
+/// Whether the name has one of `words`, in singular or plural. Words end at signs, at digits and before capitals.
 fn has_word(name: &str, words: &[&str]) -> bool {
     let mut spaced = String::new();
     for letter in name.chars() {
@@ -120,8 +122,8 @@ fn has_word(name: &str, words: &[&str]) -> bool {
     own.any(|word| words.contains(&word.strip_suffix('s').unwrap_or(&word)))
 }
 
-/// Whether the name in small letters is that of keys and values so far, as `past_key_values.0.key` or `past_0`. A model that forecasts has
-/// `past_values`, which are not.
+/// Whether a lower-case name is that of cached keys and values, such as `past_key_values.0.key` or `past_0`. The
+/// `past_values` of a forecasting model are not.
 fn is_past(name: &str) -> bool {
     let is_of_cache = |rest: &str| {
         let is_number = rest.trim_start_matches('_').starts_with(|first: char| first.is_ascii_digit());
@@ -142,8 +144,8 @@ fn is_state(input: &TensorSpec) -> bool {
         && !name.starts_with("encoder")
 }
 
-/// The inputs with the batch 1, if there is a state of that batch alone, `[layers, 1, features]`: the others may leave theirs open, and
-/// fit it at no other.
+/// Sets the batch of all inputs to 1 if a state has only that batch, `[layers, 1, features]`. Other inputs may leave
+/// their batch open, but only 1 fits the state.
 pub(super) fn with_batch_of_states(inputs: Vec<TensorSpec>) -> Vec<TensorSpec> {
     let is_single = |input: &TensorSpec| {
         let sizes: Option<Vec<usize>> = input.shape.iter().map(Dimension::fixed).collect();
@@ -155,12 +157,12 @@ pub(super) fn with_batch_of_states(inputs: Vec<TensorSpec>) -> Vec<TensorSpec> {
     with_dimensions(inputs, &BTreeMap::from([(BATCH.to_owned(), 1)]))
 }
 
-/// The input with values that suit its name, where the file says nothing about them. `is_only` says that the model has no other, so that it
-/// is no state.
+/// Gives the input values that suit its name, if the file says nothing about them. `is_only`: the model has no other
+/// input, so this one is not a state.
 pub(super) fn with_usual_values(mut input: TensorSpec, is_only: bool) -> TensorSpec {
     let name = input.name.to_lowercase();
     let is_named = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    // A series of speeds is no setting.
+    // A series of speeds is not a setting.
     let is_one =
         |size: &Dimension| *size == Dimension::Fixed(1) || matches!(size, Dimension::Symbol(name) if name == BATCH);
     let is_number = input.shape.iter().all(is_one);
@@ -187,8 +189,7 @@ pub(super) fn with_usual_values(mut input: TensorSpec, is_only: bool) -> TensorS
     input
 }
 
-/// The model with usual sizes in place of those that are open, in the order in which they are worth a try. There is none
-/// if nothing is open.
+/// The model with typical sizes in place of open ones, the likeliest sizes first. Empty if no size is open.
 pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     let open = model.open_dimensions(sequence);
     if open.is_empty() {
@@ -212,7 +213,7 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
                 }
             }
         }
-        // The batch of a state is that of the other inputs which have the same symbol.
+        // Other inputs with the symbol of a state's batch have the same batch.
         for dimension in inputs.iter_mut().flat_map(|input| &mut input.shape) {
             if let Dimension::Symbol(symbol) = dimension
                 && let Some(batch) = batches.get(symbol)
@@ -222,7 +223,7 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
         }
         let longest = sizes.values().max().map(|size| *size as f64);
         let mut inputs = with_dimensions(inputs, &sizes);
-        // The length of each sample of a padded batch.
+        // An input with the length of each sample of a padded batch.
         let is_length =
             |input: &&mut TensorSpec| !input.dtype.is_floating() && input.name.to_lowercase().contains("len");
         inputs.iter_mut().filter(is_length).for_each(|input| input.constant = input.constant.or(longest));
@@ -235,7 +236,7 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     attempts
 }
 
-/// Whether a size is a sum of numbers and of sizes that inputs have alone, too.
+/// Whether a size is a sum of numbers and of sizes that are also dimensions of inputs by themselves.
 fn is_known_sum(symbol: &str, model: &Model) -> bool {
     let is_known = |term: &str| {
         let alone = Dimension::Symbol(term.into());
@@ -244,7 +245,7 @@ fn is_known_sum(symbol: &str, model: &Model) -> bool {
     symbol.contains('+') && symbol.split('+').all(|term| is_known(term.trim()))
 }
 
-/// The input with usual sizes, if its file does not say how many dimensions it has.
+/// The input with typical sizes, if its file does not say how many dimensions it has.
 fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     if !input.has_any_shape() {
         return input.clone();
@@ -255,8 +256,8 @@ fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     TensorSpec { shape, ..input.clone() }
 }
 
-/// The flags that give the open sizes of a model the values of an attempt. A sum of known sizes has no flag, since it follows from
-/// theirs. Another sum and a size whose name has a comma are named by their input and place.
+/// The flags that give the open sizes of a model the values of an attempt. A sum of known sizes has no flag, because it
+/// follows from theirs. Any other sum, and a size whose name has a comma, is named by its input and place.
 pub fn flags(model: &Model, attempt: &Model) -> String {
     let mut flags: Vec<String> = Vec::new();
     for (input, chosen) in model.inputs.iter().zip(&attempt.inputs) {
@@ -281,7 +282,7 @@ pub fn flags(model: &Model, attempt: &Model) -> String {
     flags.join(" ")
 }
 
-/// The text as a word of a command line, in quotes where a shell would change it.
+/// The text as a word of a command line, in quotes if a shell would change it.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=/,:%".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }

@@ -12,13 +12,13 @@ use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// So many cases are measured, for so many seconds or calls each.
+/// How many cases are measured, and for at most how many seconds and calls each.
 const CASES: usize = 3;
 const BUDGET: f64 = 2.0;
 const MOST_CALLS: usize = 5000;
-/// Cases whose files are as they were are looked for in at most this many models.
+/// Cases with unchanged files are looked for in at most this many models.
 const MOST_MODELS: usize = 24;
-/// Plots and intervals are not shown.
+/// Neither plots nor Criterion's intervals are shown.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
 
 /// # Errors
@@ -27,13 +27,13 @@ pub fn check_machine(site: &Site) -> Result<()> {
     let host_id = Machine::read().host_id;
     ensure!(
         site.host_id == host_id,
-        "`--anchor` measures this machine, {host_id}, and the predictions are for {}: leave it out",
+        "`--anchor` measures this machine, {host_id}, but the predictions are for {}: leave it out",
         site.host_id
     );
     Ok(())
 }
 
-/// The command after which a history has cases of a runtime that can be measured again.
+/// The command that fills a history with cases of a runtime that can be measured again.
 pub fn filled_by(runtime: &Runtime) -> String {
     format!("inferbench run --suite operators --backend {}", runtime.backend)
 }
@@ -46,7 +46,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
     let none = || {
         let Runtime { backend, device, dtype, .. } = runtime;
         format!(
-            "the history has no case of {backend} on {device} in {dtype} of this machine whose files are here and as they were, for `--anchor`"
+            "for `--anchor`, the history has no case of {backend} on {device} in {dtype} of this machine whose files are here and unchanged"
         )
     };
     let effort = EffortArguments {
@@ -77,7 +77,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
         Ok::<_, anyhow::Error>(convert(&run, &apart.criterion(), "new", |_, _| Ok(()))?.records)
     };
     let records = measured();
-    // What the processes have left has been read, and nobody needs it any more.
+    // The results have been read, and their files are no longer needed.
     let _ = std::fs::remove_dir_all(&folder);
     let records = records.context("`--anchor`")?;
     let now = |(case_id, example): (&String, &&Example)| {
@@ -88,7 +88,7 @@ pub fn measure(paths: &Paths, lessons: &Lessons, runtime: &Runtime, site: &Site)
     Anchor::of(&times).with_context(|| format!("`--anchor`: none of {} could be measured again", names.join(", ")))
 }
 
-/// The first of these that are the same work as the plan makes of them here.
+/// The first of these whose work is surely the same here, so that their files are unchanged.
 fn again<'a>(paths: &Paths, candidates: &[&'a Example], effort: &EffortArguments) -> Result<Vec<&'a Example>> {
     let plan = make_plan(paths, Some(&suite_of(paths, candidates)?), &Selection::default(), effort)?;
     let is_here = |example: &&Example| {

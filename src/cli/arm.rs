@@ -1,4 +1,4 @@
-//! `inferbench arm`: one arm's part of a duel, for `inferbench duel` to call and not for people.
+//! `inferbench arm`: one arm's part of a duel. `inferbench duel` calls it; users do not.
 
 use std::path::PathBuf;
 
@@ -31,10 +31,10 @@ enum Part {
     Time {
         #[arg(value_name = "JOB")]
         job: PathBuf,
-        /// Make every call longer by so many millionths
+        /// Make every call longer by this many millionths
         #[arg(long, value_name = "N")]
         slowdown_ppm: Option<u32>,
-        /// Let every call take at least so many nanoseconds, before it is slowed down
+        /// Let every call take at least this many nanoseconds, before it is slowed down
         #[arg(long, value_name = "N", default_value = "0", requires = "slowdown_ppm")]
         least_call_ns: u64,
         /// Load on these processors and wait to be told to warm up

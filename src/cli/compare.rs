@@ -92,10 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let side = |names: &str| {
         let found = Side::find(names, &runs, &paths);
         let is_load = found.is_err() && rows(names).is_ok_and(|rows| rows.is_some());
-        ensure!(
-            !is_load,
-            "{names} is a load test, and the other side is none; a load test is compared with load tests"
-        );
+        ensure!(!is_load, "{names} is a load test, and the other side is not; a load test is compared with load tests");
         found
     };
     let (base, candidate) = (side(&arguments.base)?, side(&arguments.candidate)?);
@@ -105,11 +102,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let compared = &base.run_ids() | &candidate.run_ids();
     let earlier = EarlierRuns::read(&runs, &compared);
-    // The self-test's model is another one, and its calls are short: it can only add to what is assumed.
+    // A self-test measures another model, with short calls: it can only add to the noise that is assumed.
     let known = |host_id: &str| Noise::assumed().or_larger(known_noise(&paths.selftest(), host_id));
     let found = compare(&base, &candidate, &earlier, &known, options);
     let searches: Vec<&LoadRun> = loads.iter().filter(|load| load.results.iter().any(|row| row.is_of_search)).collect();
-    // The newest first. Without a search, nobody needs them.
+    // The newest first. They are needed only if there are searches.
     let facts: Vec<RunFacts> = match searches.is_empty() {
         true => Vec::new(),
         false => runs.runs().iter().filter_map(|run| run.facts().ok()).collect(),
@@ -131,7 +128,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(found.exit_code)
 }
 
-/// The rows of the load tests of these names, which commas separate. Returns `None` if one of the names is not that of a load test.
+/// The rows of the load tests with these names, which commas separate. Returns `None` if one of them is not a load
+/// test.
 fn rows_of_loads(names: &str, loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<Vec<LoadResult>>> {
     let mut rows = Vec::new();
     for name in names.split(',').map(str::trim) {
@@ -154,7 +152,7 @@ fn loads_of(side: &Side, searches: &[&LoadRun], runs: &[RunFacts]) -> Vec<LoadRe
     searches.iter().filter(is_of_side).flat_map(|load| load.results.clone()).collect()
 }
 
-/// The rows of the cases that the filter leaves.
+/// The rows of the cases that pass the filter.
 fn chosen(sides: [Vec<LoadResult>; 2], options: &Options) -> [Vec<LoadResult>; 2] {
     let is_chosen = |row: &LoadResult| {
         let case = Case::new(&row.model, &row.backend, row.batch_size);

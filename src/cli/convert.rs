@@ -74,8 +74,7 @@ pub struct Converted {
 /// Converts a run, reports what was refused, and puts the run into the history in `reports`, without its pages.
 ///
 /// # Errors
-/// The manifest cannot be read, the files cannot be written, or the history has more of the run and it is not to `replace`
-/// that.
+/// The manifest cannot be read, the files cannot be written, or the history has more of the run and `replace` is false.
 pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: bool) -> Result<Converted> {
     let manifest = folder.read_manifest()?;
     let mut new = NewRun::create(reports, &manifest.run_id, &manifest.machine.host_id)?;
@@ -111,7 +110,7 @@ impl Converted {
         let advice = |reported: &ReportedRun| section(&advice_about(&reported.records, &reported.metrics, paths));
         let page = html::render(&payload, &if is_about_all { advice(&self.reported) } else { String::new() })?;
         write_whole(&files[0], page.as_bytes())?;
-        // After the page, to which it has a link.
+        // Written after the run's page, since it links to that page.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;
         Ok(files)
     }

@@ -1,5 +1,5 @@
-//! `inferbench devices`: which backends and devices there are here, and what would add the others; what would disturb a
-//! measurement here; how fast the machine can be at best.
+//! `inferbench devices`: which backends and devices are available, and what would add the others; what would disturb a
+//! measurement here; the peaks of this machine.
 
 use anyhow::Context;
 use clap::Args;
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(exit_codes::OK)
 }
 
-/// What a program does with a packaged model at batch size 2.
+/// Checks a program with a packaged model at batch size 2.
 fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Result<Vec<Check>> {
     anyhow::ensure!(
         !command.trim().is_empty(),

@@ -13,7 +13,7 @@ use crate::report::duel::{checks, render};
 use crate::report::profile::{Form, Options, page, render as render_profile};
 use crate::run_data::Profile;
 
-/// Candidates that one duel can have.
+/// The most candidates of a duel.
 const MOST_CANDIDATES: usize = 8;
 
 /// Compare revisions, executables or files in a paired benchmark
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         None => Paths::find(),
     };
     let _lock = keep_others_out(&paths)?;
-    // From here on Ctrl-C is noted and asked for, and does not end the process at once.
+    // From here on, Ctrl-C is only noted, and does not end the process at once.
     is_interrupted();
     let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
     let (programs, _worktrees) = resolve_all(&paths, &names, &arguments.build)?;
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.profile {
         for profile in profile_slower(&duel, &arguments.terms, &paths) {
             match profile.and_then(|profile| show_profile(&profile, &paths)) {
-                // The exit code is about the verdict, which is there.
+                // The exit code follows from the verdict, which needs no profile.
                 Err(error) if !error.is::<Interrupted>() => eprintln!("inferbench: no profile: {error:#}"),
                 shown => shown?,
             }

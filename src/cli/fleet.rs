@@ -62,7 +62,7 @@ struct Slurm {
 #[derive(Args)]
 #[command(
     after_help = "A machine needs Linux on the same processor architecture, sha256sum, tar, and a login without a password. \
-        INFERBENCH_SSH replaces the command `ssh`. Exit code 3: a machine has not come to its end, and the parts of the others were \
+        INFERBENCH_SSH replaces the command `ssh`. Exit code 3: a machine did not finish, and the parts of the others were \
         merged. Otherwise the exit code is that of `inferbench run`.\n\n\
         Examples:\n  inferbench fleet ssh alpha beta --suite small\n  inferbench fleet ssh alpha beta --suite small --resume"
 )]
@@ -100,8 +100,8 @@ impl Slurm {
         let (suite, shard) = self.of.divide(&paths, self.nodes)?;
         let plan = plan_of(&paths, &shard);
         let constraints: BTreeMap<String, String> = self.constraint.iter().cloned().collect();
-        let (root, arguments) = (paths.root(), self.sbatch.as_slice());
-        let array = Array { shard: &shard, plan: &plan, root, constraints: &constraints, arguments };
+        let (root, arguments, may_fail) = (paths.root(), self.sbatch.as_slice(), self.of.effort.allow_failed);
+        let array = Array { shard: &shard, plan: &plan, root, constraints: &constraints, arguments, may_fail };
         if self.dry_run {
             print!("{}", array.commands()?);
             return Ok(exit_codes::OK);
@@ -146,7 +146,7 @@ impl Ssh {
         failures.iter().for_each(|why| eprintln!("inferbench: {why}"));
         let measurement = paths.parts().join(first.measurement());
         if failures.len() == self.hosts.len() {
-            eprintln!("inferbench: no machine has come to its end, and nothing was merged");
+            eprintln!("inferbench: no machine finished, and nothing was merged");
             return Ok(exit_codes::NOTHING_MEASURED);
         }
         let (_, records) = merge::merge_parts(&merge::Arguments::of(measurement))?;

@@ -1,4 +1,4 @@
-//! `--history`: the flag with which a command is told where runs are read.
+//! `--history`: the flag that tells a command where runs are read from.
 
 use std::path::{Path, PathBuf};
 
@@ -22,16 +22,16 @@ impl HistoryArguments {
     /// Opens the roots that were given as one history, or else the folder of reports.
     ///
     /// # Errors
-    /// A root does not exist or is no history.
+    /// A root does not exist or is not a history.
     pub fn open(&self, reports: PathBuf) -> Result<History> {
         self.roots.iter().try_for_each(|root| check(root))?;
         if self.roots.is_empty() { History::open(&[reports]) } else { History::open(&self.roots) }
     }
 
-    /// Opens the same for a command that is about nothing but the history: a folder that `--output-dir` names has to be there, too.
+    /// Opens the same for a command about the history alone: a folder that `--output-dir` names has to exist, too.
     ///
     /// # Errors
-    /// Those of [`HistoryArguments::open`], and there is no such folder.
+    /// Those of [`HistoryArguments::open`]; the folder does not exist.
     pub fn existing(&self, reports: PathBuf) -> Result<History> {
         if self.roots.is_empty() && variable(OUTPUT_DIR).is_some() {
             check(&reports)?;
@@ -39,7 +39,7 @@ impl HistoryArguments {
         self.open(reports)
     }
 
-    /// The load tests of a history, the oldest first. One that cannot be read is named and left out.
+    /// The load tests of a history, the oldest first. One that cannot be read is reported and left out.
     pub fn loads(history: &History) -> Vec<LoadRun> {
         let found = history.roots().iter().filter(|root| root.is_dir()).flat_map(|root| read_loads(root));
         let named = |load: Result<LoadRun>| load.map_err(|why| eprintln!("left out: {why:#}")).ok();
@@ -48,10 +48,10 @@ impl HistoryArguments {
         loads
     }
 
-    /// The history that is changed.
+    /// The only history, for a command that changes it.
     ///
     /// # Errors
-    /// There are several, or it is a file.
+    /// There are several histories, or the history is a file.
     pub fn only<'a>(&'a self, reports: &'a Path) -> Result<&'a Path> {
         ensure!(self.roots.len() <= 1, "several histories; name the one that is to be changed with one `--history`");
         let root = self.roots.first().map_or(reports, PathBuf::as_path);

@@ -1,6 +1,6 @@
-//! `inferbench import`: makes the files that every backend reads of a model in another form.
+//! `inferbench import`: makes the files that the backends read from a model in another format.
 //!
-//! The work is Python's: `scripts/import/launch.py` makes an environment of its own when it is needed first.
+//! `scripts/import/launch.py` does the work in Python, in an environment that it creates at first use.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -74,18 +74,18 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// Does what the command line of a bench executable says.
+/// Runs the load test that the command line of a bench executable asks for.
 pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
     // `cargo bench` adds a flag of its own.
     let words = std::env::args_os().filter(|word| word != "--bench");
     run(&parse_with_variables::<Arguments>(words), own_suite)
 }
 
-/// `own_suite` stands for the default suite.
+/// `own_suite` replaces the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
-    // The load tests of names that commas separate, or `None` if one of the names is not that of a load test.
+    // The load tests of names that commas separate, or `None` if one of the names is not a load test.
     let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
     let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
     let prices = arguments.price.as_deref().map(read_prices).transpose()?;
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
             bail!("a server has no cases to choose: leave {word:?} out");
         }
         refuse_effort(&arguments.effort)?;
-        // How the suite's own sessions serve says nothing of a server.
+        // The suite's settings for its own sessions do not apply to a server.
         let (mut asked, own) = (asked, &arguments.terms);
         (asked.instances, asked.callers, asked.max_batch) = (own.instances, own.callers, own.max_batch);
         (asked.max_delay, asked.max_growth, asked.service_time) = (own.max_delay, own.max_growth, own.service_time);
@@ -154,7 +154,7 @@ fn finish(
         eprintln!("load test   {}", folder.display());
     }
     write_or_print(arguments.output.as_deref(), &render(std::slice::from_ref(&run), arguments.format, arguments.all)?)?;
-    // What was measured is shown, also where the disk is full.
+    // The load test is shown even if it cannot be kept.
     kept?;
     // A trial of a server that fails is not a case of this program that failed.
     let may_fail = arguments.effort.allow_failed || arguments.server.url.is_some();
@@ -171,12 +171,9 @@ fn put_costs(run: &mut LoadRun, prices: Option<&Prices>) {
     }
 }
 
-/// The load tests of one side that were made before are shown, and the searches of two sides are compared.
+/// Shows earlier load tests of one side, or compares the searches of two sides.
 fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&Prices>) -> Result<u8> {
-    ensure!(
-        sides.len() == arguments.words.len(),
-        "some of the words are load tests that were made before, and others are not"
-    );
+    ensure!(sides.len() == arguments.words.len(), "some arguments are earlier load tests, but others are not");
     ensure!(
         arguments.terms == TermArguments::default() && arguments.server.url.is_none(),
         "an earlier load test is shown as it was measured: leave out `--rate` and other flags that say how to load"
@@ -204,7 +201,7 @@ fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&
 /// Why two load tests are not compared.
 pub(super) const NO_SEARCH: &str = "the two load tests have no search of a case in common that found a rate on both sides; only the rates of searches are compared";
 
-/// Says which searches of the base the other side has broken off, and what two load tests end with.
+/// Prints which searches of the base the other side has broken off. Returns the exit code of the comparison.
 pub(super) fn exit_code_of_comparison(sides: &[Vec<LoadResult>; 2], found: &[RateChange]) -> u8 {
     let lost = lost_searches(&sides[0], &sides[1]);
     lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
@@ -223,7 +220,7 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         true => results.iter().any(is_without_rate),
         false => results.iter().any(|row| row.verdict == Some(Verdict::Failed)),
     };
-    // If a lower rate is refused by a trial that counts, a late one would have changed nothing.
+    // If a trial that counts fails at a lower rate, a late trial at a higher rate changes nothing.
     let is_refused_below = |row: &LoadResult| {
         let is_lower = |other: &LoadResult| other.case_id == row.case_id && other.rate <= row.rate;
         results.iter().any(|other| is_lower(other) && other.verdict == Some(Verdict::Failed))
@@ -283,7 +280,7 @@ mod tests {
         let at = |verdict, rate| LoadResult { rate: Some(rate), ..row("b/null-cpu-f32/1", verdict, false) };
         assert_eq!(code(&[at(Verdict::Failed, 5.0), at(Verdict::Invalid, 9.0)]), exit_codes::REGRESSION_OR_WRONG);
         assert_eq!(code(&[at(Verdict::Invalid, 5.0), at(Verdict::Failed, 9.0)]), exit_codes::UNSTABLE);
-        // A split, or a repeated search, that fails beside one with a rate.
+        // A split or a repeated search may fail if another one finds a rate.
         let failed = |case: &str| LoadResult { case_id: case.into(), status: Status::Failed, ..LoadResult::default() };
         assert_eq!(code(&[failed("a/null-cpu-f32/1")]), exit_codes::OK);
         assert_eq!(code(&[failed("b/null-cpu-f32/1")]), exit_codes::CASE_FAILED);

@@ -14,14 +14,14 @@ use crate::selection::Selection;
 use crate::selection::values::{duration, megabytes, rate};
 use crate::statistics::queries_for;
 
-/// Seconds that a trial takes at least, unless something else is said.
+/// The shortest time of a trial, in seconds, by default.
 const SECONDS: f64 = 10.0;
 const SECONDS_OF_A_SEARCH: f64 = 2.0;
-/// How often a rate is searched for, unless something else is said.
+/// How often a search is repeated by default.
 const SEARCHES: usize = 3;
-/// Each query is kept until the trial ends.
+/// The most queries of a trial, which keeps each query until it ends.
 const MOST_QUERIES: f64 = 1e7;
-/// A trial of a search has as many queries as it takes to be certain with so many of them over the bound.
+/// By default, a trial of a search has enough queries to be certain with this many of them over the bound.
 const OVER_IN_A_SEARCH: u64 = 5;
 
 /// The flags that say how cases are put under load. A suite has them as keys of its table `[load]`.
@@ -128,7 +128,7 @@ impl FromStr for Instances {
 }
 
 /// # Errors
-/// It is a pipe, which can be read once only.
+/// It is a pipe, which can be read only once.
 fn check_is_file(file: &Path) -> Result<()> {
     ensure!(!file.exists() || file.is_file(), "{}: it is read several times: write it into a file", file.display());
     Ok(())
@@ -147,10 +147,10 @@ fn growth(text: &str) -> Result<f64> {
 }
 
 impl TermArguments {
-    /// These, and what they leave open as the suite's table `[load]` says. What excludes a key of the suite goes before it.
+    /// These terms, completed by the suite's table `[load]`. A term overrides the keys of the suite that contradict it.
     ///
     /// # Errors
-    /// A key of the table is none, or its value is wrong.
+    /// A key of the table does not exist, or its value is wrong.
     pub fn over_suite(self, suite: &Suite, is_search: bool) -> Result<Self> {
         let own = self.with_percentile();
         let suite = from_table(&suite.load).with_context(|| format!("[load] of suite {:?}", suite.name))?;
@@ -195,7 +195,7 @@ impl TermArguments {
         })
     }
 
-    /// `p99` in other words.
+    /// Replaces `p99` by `percentile` and `bound`.
     fn with_percentile(self) -> Self {
         let percentile = self.p99.map(|_| 0.99).or(self.percentile);
         TermArguments { percentile, bound: self.p99.or(self.bound), p99: None, ..self }
@@ -336,21 +336,24 @@ impl TermArguments {
         Ok(Some(read))
     }
 
-    /// The same with these tokens of prompts and answers, where nothing else is said.
+    /// These terms with these tokens of prompts and answers, unless other lengths are given. `prompt` is absent if the
+    /// prompts are texts.
     #[cfg(feature = "http-load")]
     #[must_use]
-    pub fn with_usual_lengths(self, [prompt, output]: [usize; 2]) -> Self {
+    pub fn with_usual_lengths(self, prompt: Option<usize>, output: usize) -> Self {
         // A trace that cannot be read says so later.
         let is_listed = self.lengths().is_ok_and(|lengths| matches!(lengths, Some(RequestLengths::Listed(_))));
-        let or_usual = |own: Option<TokenLength>, usual| own.or((!is_listed).then_some(TokenLength::Fixed(usual)));
+        let or_usual = |own: Option<TokenLength>, usual: Option<usize>| {
+            own.or(usual.filter(|_| !is_listed).map(TokenLength::Fixed))
+        };
         TermArguments {
             prompt_tokens: or_usual(self.prompt_tokens, prompt),
-            output_tokens: or_usual(self.output_tokens, output),
+            output_tokens: or_usual(self.output_tokens, Some(output)),
             ..self
         }
     }
 
-    /// The same without bounds of tokens.
+    /// These terms without bounds of tokens. One of these becomes the bound of the latency if there is no other.
     #[cfg(feature = "http-load")]
     #[must_use]
     pub fn without_tokens(self) -> Self {
@@ -469,6 +472,17 @@ mod tests {
         for flags in ["duration = '30s'", "queries = 100"] {
             assert!(of(flags).unwrap_err().contains("leave `--duration` and `--queries` out"), "{flags}");
         }
+    }
+
+    #[cfg(feature = "http-load")]
+    #[test]
+    fn prompts_that_are_texts_have_no_usual_length() {
+        let of = |prompt: Option<usize>| {
+            let terms = from_table(&"rate = '5/s'".parse().unwrap()).unwrap();
+            terms.with_usual_lengths(prompt, 16).lengths().unwrap()
+        };
+        let drawn = |prompt| Some(RequestLengths::Drawn { prompt, output: Some(TokenLength::Fixed(16)) });
+        assert_eq!((of(Some(32)), of(None)), (drawn(Some(TokenLength::Fixed(32))), drawn(None)));
     }
 
     #[test]

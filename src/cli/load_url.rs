@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::selection::values::{duration, rate};
 
-/// The flags about a server. None of them is of use without `--url`.
+/// The flags about a server. They need `--url`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load on a server that already runs (--url)")]
 #[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
@@ -28,10 +28,10 @@ pub struct UrlArguments {
     /// A `tokenizer.json` that counts the tokens of answers where the server does not (`usage`)
     #[arg(long, value_name = "FILE", requires = "url")]
     tokenizer: Option<PathBuf>,
-    /// A field that requests have besides: `ignore_eos=true`. May be repeated
+    /// A further field of each request: `ignore_eos=true`. May be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "url")]
     field: Vec<String>,
-    /// A TOML file that says how requests of another protocol look
+    /// A TOML file that describes the requests of another protocol
     #[arg(long, value_name = "FILE", requires = "url")]
     template: Option<PathBuf>,
     /// Compare the outputs with the reference of this packaged model, and the latency with load tests of it here; a case's id chooses the
@@ -44,7 +44,7 @@ pub struct UrlArguments {
     /// A PEM file of certificates that are trusted in place of the system's
     #[arg(long, value_name = "FILE", requires = "url")]
     certificates: Option<PathBuf>,
-    /// A file with the bearer token in its only line [default: INFERBENCH_LOAD_TOKEN]
+    /// A file with the bearer token in its only line. Without it, the value of INFERBENCH_LOAD_TOKEN is the token
     #[arg(long, value_name = "FILE", requires = "url")]
     token: Option<PathBuf>,
     /// A file with further secret headers, one `name: value` per line
@@ -147,15 +147,16 @@ mod with_client {
             lengths: terms.lengths()?,
             has_lengths_file: terms.lengths.is_some(),
         };
+        let has_texts = wishes.texts.is_some();
         let limits = arguments.limits(terms.concurrency.map(|users| users as usize));
-        // Each has a socket, and four files by which its runtime waits.
+        // Each connection has a socket, and its runtime waits with four files.
         let needed = 5 * limits.connections as u64 + 64;
         if let Some(files) = files.filter(|files| *files < needed) {
             let connections = limits.connections;
             let text = format!(
                 "{connections} connections take about {needed} open files, and {files} are allowed: raise the limit (`ulimit -n {needed}`), or lower their number"
             );
-            // Users have a connection each; others are opened when they are needed.
+            // Each user needs a connection. Without users, connections are opened only when they are needed.
             ensure!(terms.concurrency.is_none(), text);
             eprintln!("inferbench: {text}");
         }
@@ -183,17 +184,18 @@ mod with_client {
         paths.check_writable()?;
         let lock = keep_others_out(paths)?;
         let server = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
-        // It waits for the same lock if it has the same folder.
+        // A server that measures in the same folder waits for the same lock.
         let _lock = (!server.measures_itself()).then_some(lock);
         let makes_tokens = server.makes_tokens();
+        let [prompt, output] = USUAL_TOKENS;
         let terms = match makes_tokens {
-            true => terms.clone().with_usual_lengths(USUAL_TOKENS),
+            true => terms.clone().with_usual_lengths(Some(prompt).filter(|_| !has_texts), output),
             false => terms.clone(),
         };
-        // What a server that does not answer would have been asked for has no lengths.
+        // For a server that does not answer, the terms have no lengths.
         let terms = if server.is_found() { terms } else { terms.without_tokens() };
         let terms = terms.terms(selection, is_search)?;
-        // Every answer would keep a bound of what it does not have.
+        // An answer without a stream would keep these bounds in any case.
         ensure!(
             makes_tokens && !arguments.no_stream || terms.ttft_bound_ms.or(terms.tpot_bound_ms).is_none(),
             "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: say `--bound`"
@@ -261,6 +263,6 @@ mod with_client {
         }
     }
 
-    /// Users that have a connection each without a flag that allows it.
+    /// The most users that get a connection each without `--connections`.
     const MOST_USERS: usize = 1024;
 }

@@ -1,4 +1,4 @@
-//! Machines side by side: what `report` reads and keeps of them.
+//! Machines side by side: which of their runs `report` reads and keeps.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ pub fn fleet_of(runs: &[ReportedRun], prices: &Prices, paths: &Paths) -> Option<
     (hosts.len() > 1).then(|| gathered(in_order.into_iter(), prices, paths))
 }
 
-/// The machines of runs that are too many to be kept, the oldest first, and those runs of which the page shows the cases.
+/// The machines of these runs, which are read one by one, the oldest first; and the runs whose cases the page shows.
 pub fn fleet_of_history(
     runs: &[Run],
     filter: &CaseFilter,
@@ -63,7 +63,7 @@ pub fn fleet_of_history(
         bail!("no run has a row, or no case passes the filters; `inferbench store runs` lists all runs");
     }
     let shown = fleet.shown_hosts();
-    // Of many machines, no more is read than `shown_of` keeps.
+    // For many machines, only the runs that `shown_of` keeps are read.
     let is_thinned = fleet.has_same_cases() && fleet.is_large();
     let (mut done, mut kept) = (BTreeSet::new(), Vec::new());
     for run in runs.iter().rev() {
@@ -90,8 +90,8 @@ fn gathered(runs: impl Iterator<Item = impl Borrow<ReportedRun>>, prices: &Price
     gatherer.finish(&prices.currency)
 }
 
-/// The runs with the machines that a page shows all cases of: of many machines with the same cases, the newest run of each that
-/// stands for its kind.
+/// The runs with the machines whose cases a page shows. For many machines with the same cases, this is the newest run
+/// of each machine that represents its kind.
 pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
     let shown = fleet.shown_hosts();
     if !fleet.has_same_cases() || shown.len() == fleet.machines.len() {

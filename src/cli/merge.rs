@@ -43,7 +43,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// To merge all that is in a folder, whatever is missing.
+    /// The arguments that merge all that is in a folder, even if parts or cases are missing.
     pub fn of(folder: PathBuf) -> Self {
         Arguments { folders: vec![folder], partial: true, newest: false, allow_failed: false }
     }
@@ -86,7 +86,8 @@ pub fn merge_parts(arguments: &Arguments) -> Result<(u8, Vec<Record>)> {
     Ok((exit_codes::OK, merged.records))
 }
 
-/// Notes in the manifest whether the machines among which models were divided are shown to be equal, or says why they are not.
+/// Notes in the manifest that the machines among which models were divided are shown to be equal, or prints why they
+/// are not.
 fn judge_machines(merged: &mut Merged, paths: &Paths) {
     if merged.divided_models.is_empty() {
         return;

@@ -59,9 +59,9 @@ use crate::{exit_codes, harness};
     name = "inferbench",
     version,
     help_template = help_page(),
-    after_help = "Exit codes: 0 all well, 1 a regression, a wrong output or a load above its latency bound, 2 bad usage or a bad file, 3 nothing could \
-        be measured, 4 the machine is too unstable to say, 5 a case failed, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
-        inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
+    after_help = "Exit codes: 0 no problem found; 1 a regression, a wrong output, or a load test above its latency bound; 2 bad usage or a bad file; \
+        3 nothing could be measured; 4 undecided, usually because the machine is too noisy; 5 a case failed or took too long; \
+        130 interrupted.\n\nExamples:\n  inferbench devices\n  inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -102,7 +102,7 @@ enum Command {
     Serve(serve::Arguments),
 }
 
-/// The subcommands in the groups of `--help`, which are also those of the guide's first page. Clap itself knows one list only.
+/// The subcommands in the groups of `--help`, which are also those of the guide's first page. Clap has only one list.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["run", "verify", "load", "profile", "duel"]),
     ("Models", &["models", "import", "prepare", "variants"]),
@@ -110,7 +110,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Machines", &["setup", "devices", "selftest", "shard", "fleet", "merge", "serve"]),
 ];
 
-/// The template of `--help`, with what each subcommand says about itself.
+/// The template of `--help`, with the description of each subcommand.
 fn help_page() -> String {
     let commands = Command::augment_subcommands(clap::Command::new("inferbench"));
     let mut page = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
@@ -176,7 +176,7 @@ pub fn serving_main() -> ExitCode {
     exit_code(load::run_bench(None))
 }
 
-/// The exit code of a command, whose error is printed.
+/// Prints the error of a command, and returns its exit code.
 fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     if let Some(line) = left_out() {
         eprintln!("{}", wrapped(&line, 0).trim_end());
@@ -189,7 +189,7 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     })
 }
 
-/// The flags about timed calls, which commands that make as many calls as they need do not have.
+/// The flags about timed calls. Commands that choose the number of calls themselves do not have them.
 const OF_TIMED_CALLS: [&str; 6] = ["iterations", "processes", "until_percentile", "until_interval", "shuffle", "debug"];
 
 /// Takes flags of [`Selection`](crate::selection::Selection) and [`EffortArguments`](crate::selection::EffortArguments) away from a command
@@ -205,7 +205,7 @@ fn without(flag: Arg, names: &[&str], why: &'static str) -> Arg {
         "backend" | "torch_mode" | "device" => flag.value_parser(move |_: &str| Err::<String, _>(why)),
         "dtype" => flag.value_parser(move |_: &str| Err::<Dtype, _>(why)),
         "shuffle" => flag.value_parser(move |_: &str| Err::<u64, _>(why)),
-        // Where it is absent, its value is `false`.
+        // An absent flag has the value `false`.
         "debug" => flag.value_parser(move |text: &str| if text == "false" { Ok(false) } else { Err(why) }),
         _ => flag.value_parser(move |_: &str| Err::<f64, _>(why)),
     }
@@ -270,14 +270,14 @@ mod tests {
 
     #[test]
     fn every_flag_of_a_command_has_one_meaning() {
-        // A release build of clap does not say so.
+        // A release build of clap does not check this.
         fn check(command: &clap::Command) {
             let (mut names, mut flags) = (BTreeSet::new(), BTreeSet::new());
             for argument in command.get_arguments() {
                 let what = format!("{} {}", command.get_name(), argument.get_id());
                 assert!(names.insert(argument.get_id().as_str()), "{what}");
                 assert!(argument.get_long().is_none_or(|flag| flags.insert(flag)), "{what}");
-                // It ends the test if there is no such flag beside this one.
+                // It panics if a conflicting flag does not exist.
                 command.get_arg_conflicts_with(argument);
             }
             command.get_subcommands().for_each(check);

@@ -110,7 +110,7 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
     phases.into_iter().map(counted).unzip()
 }
 
-/// Bytes of the weights, made or still to make.
+/// Bytes of the weights, whether they are prepared or not.
 fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype, Reads::Graphs).ok();
     match &model.origin {
@@ -121,7 +121,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
         {
             let file = onnx.as_deref().or(torchscript.as_deref())?;
             let is_weights = |path: &PathBuf| path.extension().is_some_and(|it| it == "safetensors" || it == "bin");
-            // The weights of a folder of a model hub are beside its settings.
+            // The weights in a folder of a model hub are beside its config.json.
             let weights: Vec<PathBuf> = match file.file_name().is_some_and(|name| name == "config.json") {
                 true => std::fs::read_dir(file.parent()?)
                     .ok()?

@@ -45,7 +45,7 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Benchmarks of no model yet, at batch size 1, on the CPU.
+    /// Benchmarks without a model yet, at batch size 1, on the CPU.
     pub fn new() -> Self {
         Harness::default()
     }
@@ -94,9 +94,9 @@ impl Harness {
         self
     }
 
-    /// Adds code around a model, such as a tokeniser, as a case of its own. One call handles so many `elements`, which are what
-    /// the throughput counts; `unit` says what they are: `tokens`. What the closure returns is dropped within the measured
-    /// time.
+    /// Adds code around a model, such as a tokeniser, as a case of its own. The throughput counts the `elements` that
+    /// one call handles; `unit` says what they are, such as `tokens`. The result of the closure is dropped within the
+    /// measured time.
     #[must_use]
     pub fn bench<T>(
         mut self,
@@ -121,7 +121,7 @@ impl Harness {
     /// Does the same as [`main`](Harness::main), and returns the records instead of an exit code: one per case that was
     /// planned, with its status. There are none if nothing was measured, as with `--list`.
     ///
-    /// In the processes that the executable starts of itself this does not return.
+    /// This does not return in the processes that the executable starts of itself.
     ///
     /// # Errors
     /// A model, a flag or a variable is wrong, or files cannot be written.

@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
 }
 
-/// The milliseconds of a call of each case that the history predicts for this machine, by its id.
+/// The predicted milliseconds of a call on this machine, by the id of the case, as far as the history predicts them.
 pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<String, f64> {
     let Ok(history) = History::open(&[paths.reports()]) else { return BTreeMap::new() };
     let Ok((records, _)) = read(&history, None) else { return BTreeMap::new() };
@@ -152,7 +152,7 @@ fn usual_site(lessons: &Lessons, host_id: Option<&str>) -> Option<Site> {
 }
 
 /// The model with usual sizes in place of those that its file leaves open: the first ones for which its cost can be counted.
-/// `said` gets a line about them.
+/// Adds a line about them to `said`.
 fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> Model {
     let mut attempts = attempts(&model, case.sequence_length);
     if attempts.is_empty() {
@@ -166,7 +166,7 @@ fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> M
     sized
 }
 
-/// A case as a predictor sees it.
+/// A case with its cost, for a predictor.
 fn subject(case: &Case, model: &Model) -> Result<Subject> {
     let (cost, operators) = count(model, case.phase, case.sizes())?;
     Ok(Subject {
@@ -182,7 +182,7 @@ fn subject(case: &Case, model: &Model) -> Result<Subject> {
 }
 
 impl Arguments {
-    /// Where the cases are to run. A machine that is described joins the known peaks.
+    /// The site that the predictions are for. The peaks of a described machine are added to the lessons.
     fn site(&self, lessons: &mut Lessons) -> Result<Site> {
         if let Some(file) = &self.machine {
             let (site, peaks) = described(file)?;

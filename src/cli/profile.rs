@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (profile, compared) = if is_kept {
         ensure!(!arguments.cpu, "`--cpu` samples stacks when a case is profiled, and not of an earlier profile");
         let found = arguments.words.iter().zip(kept).map(|(word, kept)| {
-            kept.with_context(|| format!("{word}: no profile, and others of the arguments are profiles"))
+            kept.with_context(|| format!("{word} is not a profile, but other arguments are profiles"))
         });
         of_kept(found.collect::<Result<_>>()?)?
     } else {
@@ -82,7 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let most_rows = (arguments.rows > 0).then_some(arguments.rows);
     let options = Options { depth: arguments.module_depth, most_rows };
     let mut text = String::new();
-    // A difference says little to those who have not seen the two. Scripts get one table: the difference if two profiles are named.
+    // Readers need the two tables before their difference. Scripts get one table: the difference if two profiles are
+    // named.
     let is_text = matches!(arguments.format, Form::Table | Form::Markdown);
     let compared = compared.filter(|_| is_text || is_kept && arguments.words.len() == 2);
     if compared.is_none() || is_text {
@@ -92,9 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
     }
     write_or_print(arguments.output.as_deref(), &text)?;
-    // What was measured is shown, also where it cannot be kept.
+    // The profile is shown even if it cannot be kept.
     written?;
-    // A profile that is only shown again lists the failures of an earlier command.
+    // The failures in an earlier profile are those of an earlier command.
     let failed = profile.failures.iter().filter(|_| !is_kept).map(|failure| failure.status);
     let statuses: Vec<Status> = failed.chain(profile.cases.iter().map(|_| Status::Ok)).collect();
     let code = harness::exit_code_of(&statuses, arguments.effort.allow_failed);
@@ -110,7 +111,7 @@ fn measured(arguments: &Arguments, paths: &Paths, keep: impl Fn(&Profile)) -> Re
     harness::profile(paths, &request, arguments.cpu, keep)
 }
 
-/// The cases of profiles that were made before. Two are compared: their only cases, or the first case that both have.
+/// The cases of earlier profiles. Two profiles are compared: the first case that both have, or else their only cases.
 fn of_kept(profiles: Vec<Profile>) -> Result<(Profile, Option<(usize, usize)>)> {
     let mut profiles = profiles.into_iter();
     let (Some(mut first), second, None) = (profiles.next(), profiles.next(), profiles.next()) else {

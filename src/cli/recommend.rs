@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
     ensure!(!passing.is_empty(), "no case passes the filters; without filters all cases of the history count");
     let models: BTreeSet<&str> = passing.iter().map(|record| record.model.as_str()).collect();
-    // What does not pass says what the originals are, and which files are the newest.
+    // Cases that do not pass still determine the originals and the newest files.
     let records: Vec<Record> = every.iter().filter(|it| models.contains(it.model.as_str())).cloned().collect();
     let options = Options {
         goal: arguments.goal,
@@ -151,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         }
     }
     let decide = |advice: &Advice| {
-        // JSON has no other commands.
+        // JSON has no line for this command.
         if format == Format::Json {
             return None;
         }
@@ -173,13 +173,13 @@ impl Arguments {
         let prices = read_prices(file)?;
         ensure!(
             prices.per_hour.values().all(|price| *price > 0.0),
-            "a machine with the price 0 cannot be compared: `--goal cost` goes by how many times as much another one costs"
+            "a machine with the price 0 cannot be compared: `--goal cost` compares prices by their ratio"
         );
         Ok(prices)
     }
 }
 
-/// The records and metrics of the newest runs, or of all. A run that cannot be read is said and left out.
+/// The records and metrics of the newest runs, or of all. A run that cannot be read is reported and left out.
 pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Metric>)> {
     let (mut records, mut metrics) = (Vec::new(), Vec::new());
     for run in history.runs().iter().take(last.unwrap_or(u64::MAX) as usize) {
@@ -202,7 +202,7 @@ pub fn memory_of_machines(history: &History) -> BTreeMap<String, f64> {
     machines.filter_map(memory).collect()
 }
 
-/// What the records of a history teach, with the peaks of its runs.
+/// What predictions learn from the records of a history and the peaks of its runs.
 pub fn lessons(paths: &Paths, history: &History, records: &[Record]) -> Lessons {
     let of_node = |node: Node| {
         let peaks = node.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
@@ -226,15 +226,15 @@ pub fn read_prices(path: &Path) -> Result<Prices> {
     Ok(prices)
 }
 
-/// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the
-/// self-test's model is another one, and its calls are short.
+/// The noise between processes on the noisiest of the machines. It is at least what is assumed without a self-test,
+/// since a self-test measures another model, with short calls.
 pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
     let known = hosts.into_iter().map(|host_id| known_noise(&paths.selftest(), host_id));
     known.fold(Noise::assumed(), Noise::or_larger)
 }
 
-/// What to recommend of each model of these records for the latency, in the order of the records.
+/// The recommendations for the latency of each model of these records, in the order of the records.
 pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Vec<Advice> {
     let models: IndexSet<&str> = records.iter().map(|record| record.model.as_str()).collect();
     let noise = noise_of(records, paths);
@@ -296,7 +296,7 @@ fn command_that_decides(
     Ok(Some(format!("inferbench duel {}", files.join(" "))))
 }
 
-/// The suite of the run that a record is of.
+/// The suite of a record's run.
 fn suite_of_run(history: &History, record: &Record) -> Option<Suite> {
     history.get(&record.run_id).ok()?.manifest().ok()?.map(|manifest| manifest.suite)
 }
@@ -327,12 +327,12 @@ fn timed(record: &Record, suite: Option<&Suite>) -> String {
     words
 }
 
-/// `ort,tch`, or `ort` if both are that.
+/// `ort,tch`, or `ort` if both are the same.
 fn both<T: PartialEq + ToString>(one: T, other: T) -> String {
     if one == other { one.to_string() } else { format!("{},{}", one.to_string(), other.to_string()) }
 }
 
-/// The flags that choose what is not usual in two cases of one kind of work.
+/// The flags for everything in which two cases of one kind of work are not the default.
 fn narrowed(one: &Record, other: &Record) -> String {
     let words = [
         ("--variant", both(&one.variant, &other.variant), ORIGINAL),
@@ -358,7 +358,7 @@ fn suite_of(case: &Case, known: Option<Suite>) -> Result<String> {
     for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
         *path = std::path::absolute(&*path)?;
     }
-    // Only what is timed on samples needs them.
+    // Only a case that is timed on samples needs them.
     let here = std::env::current_dir()?;
     let timed =
         |it: Option<DataSource>| it.filter(|_| case.timed_on == TimedOn::Samples).map(|it| it.relative_to(&here));
@@ -443,7 +443,7 @@ mod tests {
         let machine = |host_id: &str, memory_bytes: u64| Machine {
             host_id: host_id.into(),
             memory_bytes: Some(memory_bytes),
-            // A limit above the memory of the machine is none.
+            // A limit above the memory of the machine has no effect.
             container_memory_bytes: Some(9_000_000_000),
             ..Machine::default()
         };

@@ -141,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         fs_err::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     }
     write_whole(file, text.as_bytes())?;
-    // A page that was written to the standard output would end with this line.
+    // A page that is written to the standard output would otherwise end with this line.
     if own_path.is_some() && !file.starts_with("/dev") && !file.starts_with("/proc") {
         println!("{}", file.display());
     }
@@ -160,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 /// The runs that were asked for.
 struct Asked {
     runs: Vec<ReportedRun>,
-    /// The folder for pages about each.
+    /// The folder for the page of each run.
     folders: Vec<PathBuf>,
     /// All machines side by side, if there are several or they were asked for.
     fleet: Option<Fleet>,
@@ -168,7 +168,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Keeps the machines of which a page or a chart shows all cases. Other forms, such as JSON and JUnit, have every record.
+    /// Keeps the machines whose cases a page or a chart shows. Other forms, such as JSON and JUnit, have every record.
     fn keep_shown(&mut self) {
         if let Some(fleet) = &self.fleet {
             self.runs = shown_of(fleet, std::mem::take(&mut self.runs));
@@ -177,7 +177,8 @@ impl Asked {
 }
 
 impl Arguments {
-    /// The runs one after the other; in JSON, one array of all records. Of a model's variants, their comparison.
+    /// The runs one after the other; in JSON, one array of all records. With `--variants`, the comparison of the
+    /// variants.
     fn text(&self, format: Format, paths: &Paths) -> Result<String> {
         let asked = self.read(paths)?;
         if let Some(model) = &self.variants {
@@ -187,10 +188,7 @@ impl Arguments {
             return Ok(fleet.render(format));
         }
         if format == Format::Json {
-            let metrics = metrics_of(&asked.runs);
-            let records = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            let all = ReportedRun { records, metrics, ..ReportedRun::default() };
-            return Ok(records::render(&all, &[], "", format));
+            return Ok(records::render_json(&asked.runs));
         }
         let text = |run: &ReportedRun| {
             let text = records::render(run, &self.columns, &resolution(paths, &run.records), format);
@@ -223,22 +221,22 @@ impl Arguments {
     fn read_cases(&self, paths: &Paths) -> Result<Vec<ReportedRun>> {
         ensure!(
             self.variants.is_none() && !self.machines.machines,
-            "junit, github, llama-bench and markdown-comment are forms of the cases of runs, and not of --variants or --machines"
+            "junit, github, llama-bench and markdown-comment show the cases of runs, not --variants or --machines"
         );
         Ok(self.read(paths)?.runs)
     }
 
-    /// The page, and the path that it is written to if no other one is named.
+    /// The page, and the path that it is written to by default.
     fn page(&self, paths: &Paths) -> Result<(String, PathBuf)> {
         let mut asked = self.read(paths)?;
         let (mut sections, mut name, mut title) = (String::new(), index::REPORT.to_owned(), None);
         if let Some(model) = &self.variants {
             sections = self.compared(model, &asked.runs, paths)?.html();
-            // Whatever a record calls its model, it is the name of a file.
+            // A model's name may have any characters, but a file's may not.
             name = format!("variants-{}.html", usable_name(model));
             title = Some(format!("Variants of {model}"));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
-            // It is of all models.
+            // The fleet is of all models.
             asked.fleet = None;
         }
         asked.keep_shown();
@@ -347,7 +345,7 @@ pub fn payload(runs: &[ReportedRun], fleet: Option<&Fleet>, paths: &Paths, histo
         fleet,
     };
     let mut payload = Payload::new(&Shown::new(runs, &earlier), &known);
-    // A load test that cannot be read is no reason for a report without the runs.
+    // A load test that cannot be read must not prevent a report of the runs.
     payload.give_curves(&curves(HistoryArguments::loads(history).into_iter()));
     payload
 }
@@ -355,7 +353,7 @@ pub fn payload(runs: &[ReportedRun], fleet: Option<&Fleet>, paths: &Paths, histo
 /// The last runs before this one on its machine, without those that cannot be read.
 fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
-    // By the facts, so that the runs of other machines are not read.
+    // The facts decide, so that the runs of other machines are not read.
     let is_earlier = |other: &&Run| {
         let facts = other.facts();
         facts.is_ok_and(|facts| facts.host_id == first.host_id && facts.timestamp < first.timestamp)
@@ -364,12 +362,12 @@ fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     earlier.take(EARLIER_RUNS).collect()
 }
 
-/// The line about the smallest change that can be shown on the machine of these records.
+/// The line about the smallest detectable change on the machine of these records.
 pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }
 
-/// The table of what to deploy, with the models of which there is a choice.
+/// The table of what to deploy, with the models that have several cases to choose from.
 pub fn recommended(ReportedRun { records, metrics, .. }: &ReportedRun, paths: &Paths, format: Format) -> String {
     let table = advice_table(&advice_about(records, metrics, paths));
     match format {

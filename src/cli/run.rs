@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         ..Request::of(selection, &arguments.effort, None)
     };
     let (code, records) = run_and_show(&paths, &request)?;
-    // No case has passed the filter. A run that goes on may have nothing left to do, and a shard may be empty.
+    // No case has passed the filter. A resumed run may have nothing left to do, and a shard may be empty.
     let is_without_case = records.is_empty() && !arguments.dry_run && !arguments.resume && arguments.shard.is_none();
     Ok(if is_without_case && code == exit_codes::OK { exit_codes::NOTHING_MEASURED } else { code })
 }
@@ -103,14 +103,14 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     let finished = harness::run(paths, request)?;
     let Some(folder) = &finished.folder else { return Ok((finished.exit_code, Vec::new())) };
     let reports = finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
-    // A full disk or the end of the process may have kept what was measured out of the history.
+    // Without results in the history, as after a full disk or a killed process, the run is converted below.
     if finished.was_complete
         && let Some(kept) = kept_here(&folder.id(), &reports, folder.read_manifest()?.finished)
     {
         println!("{:<15}{}", "CSV", kept.join(RESULTS).display());
         return Ok((finished.exit_code, Vec::new()));
     }
-    // What was measured just now is the truth about this run.
+    // The new results replace those that the history may have of this run.
     let converted = convert_run(folder, "new", &reports, true)?;
     let records = &converted.reported.records;
     let folder = converted.run.folder();
@@ -141,8 +141,8 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
     Ok((finished.exit_code, converted.reported.records))
 }
 
-/// The folder of a run of this machine in a history. Where another one began in the same second, its name has the machine, too.
-/// Results that an interruption has left there, of fewer cases, do not count.
+/// The folder of this machine's run in a history. If another machine began a run in the same second, the name has the
+/// machine, too. Results of an interrupted run, which have fewer cases, do not count.
 fn kept_here(id: &str, reports: &Path, finished: Option<Timestamp>) -> Option<PathBuf> {
     let own = Machine::read().host_id;
     let folders = [id.to_owned(), format!("{id}-{own}")].map(|name| reports.join(name));
@@ -154,7 +154,8 @@ fn kept_here(id: &str, reports: &Path, finished: Option<Timestamp>) -> Option<Pa
     folders.into_iter().find(|folder| folder.join(RESULTS).is_file() && is_own(folder))
 }
 
-/// Puts what another machine has measured of a part among the reports of the part, unless it did so itself after its last case.
+/// Converts what another machine has measured of a part into the reports of the part, unless that machine did so itself
+/// after its last case.
 fn keep_of_other(folder: &RunFolder, part: &Path) {
     let reports = Paths::find().parts().join(part);
     let converted = reports.join(folder.id()).join(RESULTS).metadata().and_then(|it| it.modified()).ok();
@@ -165,7 +166,7 @@ fn keep_of_other(folder: &RunFolder, part: &Path) {
     }
 }
 
-/// The models of which a run has measured more than one variant.
+/// The models that a run has measured in more than one variant.
 fn models_with_variants(records: &[Record]) -> Vec<String> {
     let mut variants: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.status == Status::Ok) {

@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(exit_codes::OK)
 }
 
-/// Why there are no duels in a self-test of so many minutes.
+/// Why there are no duels in a self-test that may take this many minutes.
 fn no_gate(minutes: f64) -> &'static str {
     if minutes < 1.5 {
         "unknown: it takes at least --minutes 1.5"
@@ -56,7 +56,7 @@ fn table(selftest: &Selftest, minutes: f64) -> String {
     let gate = gate.as_ref().map_or(no_gate(minutes).into(), |gate| {
         let found = gate.found.iter().map(|it| format!("{:.0} %: {:.0} %", 100.0 * it.slowdown, 100.0 * it.share));
         let alarm = match gate.measured.filter(|measured| measured.is_change()) {
-            Some(measured) => format!("; the duel itself said {measured} of equal programs: do not trust duels here"),
+            Some(measured) => format!("; the duel itself said {measured} for equal programs: do not trust duels here"),
             None => String::new(),
         };
         format!(

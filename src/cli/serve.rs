@@ -15,7 +15,7 @@ const SHORTEST_TOKEN: usize = 16;
 #[derive(Args)]
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only the server reads the arguments"))]
 #[command(
-    after_help = "This needs a build with the Cargo feature `serve`, such as that of scripts/bench. One measurement runs at a time, whatever comes in. On Ctrl-C or SIGTERM, the server finishes the case that it is \
+    after_help = "This needs a build with the Cargo feature `serve`, such as that of scripts/bench. One measurement runs at a time; others wait in the queue. On Ctrl-C or SIGTERM, the server finishes the case that it is \
         measuring and exits.\n\nExamples:\n  inferbench serve\n  inferbench serve --listen 0.0.0.0:8000 --token /etc/inferbench/token --allow-host bench.example.org\n  \
         curl 'http://127.0.0.1:8000/api/v1/benchmark/digits?device=cpu&iterations=100'"
 )]
@@ -23,14 +23,15 @@ pub struct Arguments {
     /// The address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
-    /// A file with the token that each request has to carry; required on an address that other machines can reach [default: INFERBENCH_TOKEN]
+    /// A file with the token that each request has to carry. Without it, the value of INFERBENCH_TOKEN is the token. An
+    /// address that other machines can reach needs one of the two
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     /// A host name that requests may use, besides localhost and addresses; may be repeated
     #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     hosts: Vec<String>,
     /// Measurements that may wait; further ones are refused
-    // A measurement waits before it begins, even if no other does: there is one place at least.
+    // At least 1: every measurement passes through the queue, even if it is alone.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     queue: usize,
     /// The most calls that a request may ask for
@@ -41,13 +42,13 @@ pub struct Arguments {
     timeout: f64,
 }
 
-/// Reads a host name. The port of a request is not compared, so that a name with a port would be that of no request.
+/// Reads a host name. Ports are not compared, so a name with a port would never match.
 fn host_name(text: &str) -> Result<String> {
     ensure!(!text.is_empty() && !text.contains([':', '/']), "write the name alone, without http:// and without a port");
     Ok(text.to_owned())
 }
 
-/// Reads a timeout that `inferbench run` takes: with any other, all measurements of the server would fail.
+/// Reads a timeout. `inferbench run` would refuse any other, and every measurement of the server would fail.
 fn seconds(text: &str) -> Result<f64> {
     let number: f64 = text.parse().context("not a number of seconds")?;
     ensure!((0.001..=365.0 * 86_400.0).contains(&number), "not from 0.001 s to a year");

@@ -1,4 +1,4 @@
-//! `inferbench setup`: gets native runtimes, by the script that has the list of them.
+//! `inferbench setup`: gets native runtimes with `scripts/setup`, which has the list of them.
 
 use std::path::PathBuf;
 use std::process::Command;

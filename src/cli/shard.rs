@@ -51,10 +51,10 @@ pub struct DivisionArguments {
 }
 
 impl DivisionArguments {
-    /// The suite, divided into so many parts of equal expected time, and the first part.
+    /// The suite, divided into `count` parts of equal expected time, and the first part.
     ///
     /// # Errors
-    /// It cannot be divided so, or a flag names a backend that there is not.
+    /// It cannot be divided into so many parts, or a flag names an unknown backend.
     pub fn divide(&self, paths: &Paths, count: usize) -> Result<(Suite, Shard)> {
         for name in &self.selection.backend {
             registry::entry(name).map_err(|failure| anyhow!(failure.message))?;
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     Ok(exit_codes::OK)
 }
 
-/// Writes the suite file of each part, of which this is one.
+/// Writes the suite file of each part of a divided suite, of which `shard` is one.
 pub fn write(suite: &Suite, shard: &Shard, folder: &Path) -> Result<Vec<PathBuf>> {
     fs_err::create_dir_all(folder)?;
     // Paths in a suite file are relative to its folder.

@@ -61,7 +61,7 @@ pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
     }
 }
 
-/// Writes the page of all runs again, where it is or belongs.
+/// Writes the page of all runs again if the folder has one, or is the folder of reports.
 fn write_index(root: &Path, paths: &Paths) -> Result<()> {
     let page = root.join(index::INDEX);
     if page.is_file() || (root.is_dir() && root == paths.reports()) {
@@ -89,7 +89,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Lists the oldest run first: the newest stand where a terminal's reader looks.
+    /// Lists the oldest run first, so that the newest are at the end, where a terminal's reader looks.
     fn run(&self, history: &History) -> u8 {
         let is_wanted = |facts: &RunFacts| facts.has(&self.model, &self.backend);
         let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev(), is_wanted);
@@ -123,7 +123,8 @@ fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
     Ok(named.iter().filter(is_chosen).map(|(run, _)| *run).collect())
 }
 
-/// By what a run is known: its name, its machine's own name for it, its id, which several machines may have, and its folder.
+/// The names of a run: its own name, its id with its machine, its id (which runs of several machines may share), and
+/// its folder.
 fn names_of(run: &Run) -> Vec<String> {
     let mut names = vec![run.name().to_owned()];
     if let Ok(RunFacts { run_id, host_id, .. }) = run.facts() {
@@ -161,7 +162,7 @@ impl Import {
             let path = PathBuf::from(source);
             if path.exists() {
                 let found = History::open(&[path])?.runs().to_vec();
-                ensure!(!found.is_empty(), "{source}: no run, and no folder of runs");
+                ensure!(!found.is_empty(), "{source} is neither a run nor a folder of runs");
                 runs.extend(found);
             } else {
                 runs.push(own.get(source)?);
@@ -274,11 +275,12 @@ struct Prune {
     dry_run: bool,
 }
 
-/// The newest runs of each machine, so many of each. Those that do not tell their machine count as of one.
+/// The newest `count` runs of each machine. Runs of unknown machines count as runs of one machine.
 fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
     let mut kept: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let is_kept = |run: &&Run| {
-        // A merged run is of several machines. A run that cannot be read, as one of a newer version, may still tell its own.
+        // A merged run is of several machines. The facts of a run that cannot be read, such as one of a newer version,
+        // may still have its machine.
         let hosts: Vec<Option<String>> = match run.host_ids() {
             Ok(hosts) if !hosts.is_empty() => hosts.into_iter().map(Some).collect(),
             _ => vec![run.facts().ok().map(|facts| facts.host_id)],
@@ -288,7 +290,7 @@ fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
             *of_machine += 1;
             *of_machine
         });
-        // Counts the run for all of them.
+        // `min` counts the run for each of its machines.
         ranks.min().is_some_and(|least| least <= count)
     };
     if count == 0 { Vec::new() } else { history.runs().iter().filter(is_kept).collect() }

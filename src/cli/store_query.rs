@@ -15,14 +15,14 @@ use crate::report::json;
 use crate::report::numbers::three_digits;
 use crate::report::table::{Column, Table};
 
-/// The flags of a question, which is none in SQL.
+/// The flags of a question that is not in SQL.
 const QUESTION: [&str; 7] = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"];
 
 /// Find and group the records of all runs, or query the history with SQL
 #[derive(Args)]
 #[command(
     after_help = "Columns are those of results.csv, such as latency_p50_ms, or the short names of `inferbench report --columns`, such as p50, \
-        but for interval, memory, outputs, ratio and level, which are no single column. \
+        except interval, memory, outputs, ratio and level, which are not single columns. \
         Rows whose status is not ok are left out, unless the query names the status. If the rows of one group did different work, a note names the \
         columns in which they differ.\n\n\
         SQL needs a build with `--features duckdb`. Tables: benchmark_runs, benchmark_results, hardware_info, metrics, profiles, load_results, raw_benchmark_data \

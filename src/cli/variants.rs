@@ -1,4 +1,4 @@
-//! `inferbench variants`: a model beside the f16, int8 and int4 forms that are made of it.
+//! `inferbench variants`: measures a model beside the f16, int8 and int4 variants that are made from it.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    // A word that is neither a file nor a folder is no filter here: the suite would be measured in place of it.
+    // A word that is neither a file nor a folder is not a filter here, since the suite would be measured instead of it.
     let mut selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
     if selection.variant.is_empty() {
         selection.variant = vec![ALL.to_owned()];

@@ -1,4 +1,4 @@
-//! What a server adds to the latency of a model: its load tests beside those of the same model without a server.
+//! The latency that a server adds to a model: its load tests beside those of the same model without a server.
 
 use crate::definition::Status;
 use crate::run_data::{LoadResult, LoadRun, Scenario, Verdict};
@@ -6,8 +6,9 @@ use crate::run_data::{LoadResult, LoadRun, Scenario, Verdict};
 /// Rates count as equal up to this ratio.
 const NEAR: f64 = 1.1;
 
-/// Adds to the rows of a server's load test how its latency differs from that of the newest load test of the same model here, without a
-/// server and by the same terms. `wanted` is the model or the case to compare with, if it has another name.
+/// Adds to the rows of a server's load test how its latency differs from the newest load test of the same model on this
+/// machine, without a server and with the same terms. `wanted` is the model or the case to compare with, if it has
+/// another name.
 pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str>) {
     let is_of_server = |row: &&mut LoadResult| row.url.is_some() && has_its_load(row);
     for row in rows.iter_mut().filter(is_of_server) {
@@ -20,12 +21,12 @@ pub fn add_local(rows: &mut [LoadResult], loads: &[LoadRun], wanted: Option<&str
     }
 }
 
-/// Whether a trial has figures, and its requests were sent as often as they should be.
+/// Whether a trial has figures, and its requests were sent at the intended rate.
 fn has_its_load(row: &LoadResult) -> bool {
     row.status == Status::Ok && row.queries > 0 && row.verdict != Some(Verdict::Invalid)
 }
 
-/// The quickest case of a load test that did the same work under the same load.
+/// The trial with the lowest median that did the same work under the same load.
 fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>) -> Option<&'a LoadResult> {
     let wanted = wanted.unwrap_or(&row.model);
     let is_equal_rate = |(one, other): (f64, f64)| (one / other).max(other / one) <= NEAR;
@@ -36,7 +37,7 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
             Scenario::Server => row.rate.zip(local.rate).is_some_and(is_equal_rate),
             _ => row.users == local.users,
         };
-        // A case that is named is meant, whatever the shapes are called.
+        // If the user names the case, its shapes may differ.
         let is_same_work = local.case_id == wanted
             || shapes(row).zip(shapes(local)).is_none_or(|(of_server, of_local)| of_server == of_local);
         is_meant
@@ -49,7 +50,7 @@ fn nearest<'a>(row: &LoadResult, trials: &'a [LoadResult], wanted: Option<&str>)
     trials.iter().filter(is_near).min_by(|one, other| one.latency_p50_ms.total_cmp(&other.latency_p50_ms))
 }
 
-/// The shapes of the inputs, in the order of their texts: a server may name its inputs in another one, and with commas between them.
+/// The shapes of the inputs, sorted: a server may list its inputs in another order, and separate them by commas.
 fn shapes(row: &LoadResult) -> Option<Vec<&str>> {
     let shapes = row.input_shape.as_deref()?.split([',', ' ']).filter(|shape| !shape.is_empty());
     let mut shapes: Vec<&str> = shapes.collect();
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(of(LoadResult { rate: Some(500.0), ..served() }, None), None);
         assert_eq!(of(LoadResult { model: "gpt2".into(), ..served() }, None), None);
         assert_eq!(of(LoadResult { status: Status::WrongOutput, ..served() }, None), None);
-        // A case with shorter inputs did less work, unless it is the one that is named.
+        // A case with shorter inputs did less work, unless the user names it.
         let with_shape = |shape: &str, row: LoadResult| LoadResult { input_shape: Some(shape.into()), ..row };
         let of_shape = |shape: &str, wanted| {
             let short = with_shape("1x8 1x1", trial("bert", "ort", 300.0, 1.0));

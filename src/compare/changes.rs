@@ -1,4 +1,4 @@
-//! The changes besides that of the time: status, memory, size, accuracy, and metrics of the answers.
+//! The changes other than time: status, memory, size, accuracy, and metrics of the answers.
 
 use clap::Args;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::statistics;
 /// A quantity that differs between the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The column of the record, the name of a metric, or `case` for one that only one side has.
+    /// The column of the record, the name of a metric, or `case` for a case that only one side has.
     pub quantity: String,
     pub base: Value,
     pub candidate: Value,
@@ -36,13 +36,13 @@ pub enum Effect {
     Notice,
 }
 
-/// The increase or loss that is no regression.
+/// The increase or loss that is not a regression.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Allowance {
-    /// An increase in memory or model size up to this is no regression
+    /// An increase in memory or model size up to this is not a regression
     #[arg(long = "memory-tolerance", value_name = "PERCENT", default_value = "10%", value_parser = fraction_below_one)]
     pub memory: f64,
-    /// A loss of accuracy up to this is no regression
+    /// A loss of accuracy up to this is not a regression
     #[arg(long = "accuracy-tolerance", value_name = "POINTS", default_value = "0.5%", value_parser = fraction_below_one)]
     pub accuracy: f64,
 }
@@ -68,7 +68,8 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     };
     let [kind, kind_after] = [base, candidate].map(|side| one_value(side, |record| record.memory_kind.clone()));
     if kind.is_some() && kind == kind_after {
-        // A process that measures several cases has also what Criterion needs to compare them with a baseline.
+        // The memory of a process that measures several cases includes what Criterion needs to compare them with a
+        // baseline.
         let is_shared = kind.flatten().is_some_and(|kind| kind.starts_with("shared-"));
         let memory = more("memory_mb", |record| record.memory_mb).filter(is_beyond);
         let noticed = |change: Change| if is_shared { Change { effect: Effect::Notice, ..change } } else { change };
@@ -78,7 +79,7 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     changes.extend(more("model_size_mb", |record| record.model_size_mb));
     let lost = |before: f64, after: f64| before - after;
     let accuracy = numeric_change(ACCURACY, [base, candidate], |it| it.accuracy, allowance.accuracy, lost);
-    // On other samples, another accuracy says nothing of the code.
+    // Accuracies on different samples say nothing about the code.
     let [samples, samples_after] =
         [base, candidate].map(|side| one_value(side, |it| (it.data_source.clone(), it.accuracy_samples)));
     let is_same = samples.is_some() && samples == samples_after;
@@ -95,10 +96,10 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     changes
 }
 
-/// The metrics of a case that are beyond the interval of the base's. Those of the newest run of each side are compared, if both
-/// are of the same samples.
+/// The metrics of a case that are outside the base's interval. The newest runs of both sides are compared, if their
+/// samples are the same.
 pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Change> {
-    // Sides name their runs in any order.
+    // A side may name its runs in any order.
     let [Some(base), Some(candidate)] = sides.map(|records| records.iter().max_by_key(|record| record.timestamp))
     else {
         return Vec::new();
@@ -109,7 +110,7 @@ pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Ch
     let after = Metric::all_of(metrics[1], candidate);
     let change = |before: &Metric| {
         let is_same = |after: &&&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
-        // An interval without width, as of a single sample, says nothing of the scatter.
+        // An interval without width, as of a single sample, says nothing about the scatter.
         let is_certain = before.changed().is_none() && before.lower < before.upper;
         // An infinite loss leaves no metric in the candidate.
         let is_own = before.changed().is_none() && before.compared_with.is_none() && before.better.is_some();
@@ -142,7 +143,8 @@ fn are_elsewhere(base: &[&Record], candidate: &[&Record]) -> bool {
     base.iter().all(|before| candidate.iter().all(|after| before.host_id != after.host_id))
 }
 
-/// A case that does not run any more, or is wrong now, is a regression. One that failed or was wrong before, too, has a line.
+/// A case that no longer runs, or is wrong now, is a regression. A case that failed or was wrong before, too, has a
+/// line.
 fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let (before, after) = (worst_status(base), worst_status(candidate));
     let effect = match (before, after) {
@@ -150,13 +152,13 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
         // The machine or the build lacks something, whatever the code is.
         (Status::Unsupported | Status::Unavailable, _) if before == after => return None,
         _ if before == after => Effect::Notice,
-        // It was measured, and its times scatter too much: it is not worse for sure.
+        // It was measured, but its times scatter too much: nothing shows that it is worse.
         (Status::Ok | Status::Suspicious, Status::Unstable) => Effect::Notice,
         // The other machine may lack a device or a library, which says nothing about the code.
         (Status::Ok | Status::Suspicious, Status::Unavailable) if are_elsewhere(base, candidate) => Effect::Notice,
         (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
         (_, Status::Ok) => Effect::Improvement,
-        // It ran, whatever its outputs were.
+        // It ran before, whatever its outputs were.
         (Status::Suspicious, _) => Effect::Regression,
         _ => Effect::Notice,
     };
@@ -169,8 +171,8 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     Some(Change { quantity: "status".into(), base: shown(before, base), candidate: shown(after, candidate), effect })
 }
 
-/// Notices of what is no longer done: outputs that are not compared with the reference (a wrong output is a status), and samples of which
-/// there are no answers.
+/// Notices of checks that the candidate lacks: the comparison of outputs with the reference (a wrong output is a
+/// status), and the evaluation of answers to samples.
 fn no_more(base: &[&Record], candidate: &[&Record]) -> impl Iterator<Item = Change> {
     let lost = |quantity: &'static str, is_done: fn(&Record) -> bool| {
         let are_all = |side: &[&Record]| side.iter().all(|record| is_done(record));
@@ -206,7 +208,7 @@ fn median(records: &[&Record], of: impl Fn(&Record) -> Option<f64>) -> Option<f6
     statistics::median(&records.iter().map(|record| of(record)).collect::<Option<Vec<f64>>>()?)
 }
 
-/// The value that all of the records have. Returns `None` if they differ.
+/// The value that all records share. Returns `None` if they differ.
 fn one_value<T: PartialEq>(records: &[&Record], of: impl Fn(&Record) -> T) -> Option<T> {
     let mut values = records.iter().map(|record| of(record));
     let first = values.next()?;

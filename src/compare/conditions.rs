@@ -1,4 +1,4 @@
-//! What must be equal in two records, so that they can be compared: the conditions, and the build.
+//! The conditions that must be equal before two records can be compared, and the build of a record.
 
 use serde::Serialize;
 
@@ -20,11 +20,11 @@ pub enum Condition {
     Inputs,
     /// The number of threads that the runtime uses
     Threads,
-    /// The device or dtype that was effective
+    /// The device or dtype that was actually used
     Device,
-    /// The shapes of the inputs, and the number of tokens that follow
+    /// The shapes of the inputs, and the number of new tokens
     Shape,
-    /// The file that was loaded: a changed one is compared, and named
+    /// The file that was loaded: if it has changed, the case is compared all the same, and a line names both files
     Artifact,
 }
 
@@ -40,8 +40,8 @@ pub struct Difference {
 const SHOWN: usize = 12;
 
 impl Condition {
-    /// Whether a difference of the two sides is what may be compared: a model that was exported again or pruned does the same work in a
-    /// changed way, as changed code does.
+    /// Whether the two sides may differ in this condition: a model that was exported again or pruned does the same work
+    /// in another way, as changed code does.
     pub fn may_change(self) -> bool {
         self == Condition::Artifact
     }
@@ -52,7 +52,7 @@ impl Condition {
         (!known.is_empty()).then(|| known.join(" "))
     }
 
-    /// The parts of the condition in a run. One that is unknown is not a difference.
+    /// The parts of the condition in a run. An unknown part is not a difference.
     pub(super) fn parts(self, record: &Record) -> [Option<String>; 2] {
         let whole = match self {
             Condition::Library => {
@@ -79,8 +79,8 @@ impl Condition {
     }
 }
 
-/// Whether two records have the same host, library, boundary, inputs with their shapes, and threads. They may be of several devices and
-/// dtypes, and of files that have changed.
+/// Whether two records have the same host, library, boundary, inputs with their shapes, and threads. Their devices,
+/// dtypes and model files may differ.
 pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
     let conditions = [Condition::Host, Condition::Library, Condition::Boundary, Condition::Inputs, Condition::Threads];
     conditions.into_iter().all(|condition| condition.of(one) == condition.of(other))
@@ -102,8 +102,8 @@ pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
 /// A commit without changes or an executable, the compiler, and the model file.
 pub type Build<'a> = (&'a str, &'a str, Option<&'a str>);
 
-/// The build of a record: a tree with changes, or without a commit, may have had any code, and only its executable tells. Returns
-/// `None` if that is unknown, as in older records.
+/// The build of a record. If the tree had changes or no commit, only the executable identifies the code. Returns `None`
+/// if that is unknown, too, as in older records.
 pub fn build(record: &Record) -> Option<Build<'_>> {
     let commit = record.git_commit.as_deref().filter(|_| record.git_dirty == Some(false));
     Some((commit.or(record.program.as_deref())?, &record.rustc_version, record.artifact_sha256.as_deref()))

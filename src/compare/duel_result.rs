@@ -1,4 +1,4 @@
-//! What a duel has shown of every case, and the exit code that follows from it.
+//! The results of a duel for every case, and the exit code that follows from them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -47,8 +47,8 @@ impl Program {
 /// Why a case has no figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Whose it is: the base's (or all programs'), so that nothing can be compared, or that of one candidate. If it happens while a case
-    /// is measured, the case ends for the other candidates, too.
+    /// The arm that lost the case. If it is the base, which stands for all programs, nothing can be compared. A loss
+    /// while the case is measured ends the case for the other candidates, too.
     pub role: Role,
     pub status: Status,
     pub message: String,
@@ -70,36 +70,37 @@ pub struct CaseOutcome {
 
 /// Where a case stands with one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It became slower, or only the candidate lost it.
+pub enum DuelStanding {
+    /// The case became slower, or only this candidate lost it.
     Regression,
     /// A slow-down beyond the tolerance is excluded.
     Well,
-    /// Neither is shown, by more than scatter: the null control moved, or the base or another candidate lost the case.
+    /// Undecided for a reason other than scatter: the null control moved, or the base or another candidate lost the
+    /// case.
     Void,
-    /// Neither is shown.
-    Open,
-    /// It was never compared.
+    /// Undecided because the times scatter too much.
+    Scattered,
+    /// Not compared yet. A finished duel has no such case.
     Unmeasured,
 }
 
 impl CaseOutcome {
     /// Where the case stands, by itself.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> DuelStanding {
         match (&self.loss, &self.comparison) {
-            (Some(loss), _) if loss.role == Role::Candidate(self.candidate) => Standing::Regression,
-            (Some(_), _) => Standing::Void,
-            (None, None) => Standing::Unmeasured,
-            (None, Some(found)) if found.is_null_changed => Standing::Void,
-            (None, Some(found)) if found.verdict == Verdict::Slower => Standing::Regression,
-            (None, Some(found)) if found.verdict.excludes_regression() => Standing::Well,
-            (None, Some(_)) => Standing::Open,
+            (Some(loss), _) if loss.role == Role::Candidate(self.candidate) => DuelStanding::Regression,
+            (Some(_), _) => DuelStanding::Void,
+            (None, None) => DuelStanding::Unmeasured,
+            (None, Some(found)) if found.is_null_changed => DuelStanding::Void,
+            (None, Some(found)) if found.verdict == Verdict::Slower => DuelStanding::Regression,
+            (None, Some(found)) if found.verdict.excludes_regression() => DuelStanding::Well,
+            (None, Some(_)) => DuelStanding::Scattered,
         }
     }
 
-    /// Whether neither a regression nor its absence is shown.
+    /// Whether neither a regression nor its absence is shown, for either reason.
     pub fn is_open(&self) -> bool {
-        matches!(self.standing(), Standing::Open | Standing::Void)
+        matches!(self.standing(), DuelStanding::Scattered | DuelStanding::Void)
     }
 }
 
@@ -110,12 +111,13 @@ pub struct Duel {
     pub name: String,
     pub base: Program,
     pub candidates: Vec<Program>,
+    /// The fraction by which the candidates were slowed down on purpose.
     pub null_slowdown: Option<f64>,
     pub seed: u64,
     pub tolerance: f64,
     /// Whether different executables were said to have the same machine code.
     pub is_same_code: bool,
-    /// Whether cases without a verdict are no failure if another case has one.
+    /// Whether cases that scatter too much do not fail the duel if another case is decided.
     pub undecided_is_allowed: bool,
     /// The processors that the arms' threads are pinned to; empty if they are not pinned.
     pub processors: Vec<usize>,
@@ -123,8 +125,8 @@ pub struct Duel {
     pub preparation_seconds: f64,
     /// Seconds of all generations that count.
     pub seconds: f64,
-    /// About how many minutes a duel of the same question would need for a verdict of every case; absent if there is nothing open
-    /// that more time would decide.
+    /// About how many minutes a duel of the same question would need for a verdict of every case; absent if no case is
+    /// open that more time would decide.
     pub minutes_needed: Option<f64>,
     pub machine: Machine,
     /// Every case with every candidate, the candidates of one case beside each other.
@@ -133,19 +135,22 @@ pub struct Duel {
     pub exit_code: u8,
 }
 
-/// The exit code of a duel with these cases. Each case decides for itself.
+/// The exit code of a duel with these cases, which is the first of these that is true:
 ///
-/// 1 if one of them is a regression: it became slower while its own null control was still, or only a candidate lost it, which no
-/// noise explains. 0 if a slow-down beyond the tolerance is excluded for every case. Otherwise 4. If `undecided_is_allowed`, one
-/// decided case is enough, unless a null control moved or the base lost a case.
+/// - 1: a case is a regression. It became slower while its own null control was still, or only a candidate lost it,
+///   which no noise explains.
+/// - 4: a case is undecided. If `undecided_is_allowed`, cases that scatter too much do not count beside a decided one.
+/// - 0: a slow-down beyond the tolerance is excluded for every case that was compared.
+/// - 3: no case was compared.
 pub fn duel_exit_code(cases: &[CaseOutcome], undecided_is_allowed: bool) -> u8 {
     let has = |standing| cases.iter().any(|case| case.standing() == standing);
-    let is_undecided = has(Standing::Void) || has(Standing::Open) && !(undecided_is_allowed && has(Standing::Well));
-    if has(Standing::Regression) {
+    let may_scatter = undecided_is_allowed && has(DuelStanding::Well);
+    let is_undecided = has(DuelStanding::Void) || has(DuelStanding::Scattered) && !may_scatter;
+    if has(DuelStanding::Regression) {
         exit_codes::REGRESSION_OR_WRONG
     } else if is_undecided {
         exit_codes::UNSTABLE
-    } else if has(Standing::Well) {
+    } else if has(DuelStanding::Well) {
         exit_codes::OK
     } else {
         exit_codes::NOTHING_MEASURED
@@ -204,9 +209,10 @@ mod tests {
         assert!(!old.is_same_as(&with_suite("new/suite.toml")));
     }
 
-    /// Everything that can come of a case, with the exit code of a duel of this case alone.
-    fn all_outcomes() -> [(CaseOutcome, u8); 9] {
+    /// Every outcome that a case can have, with the exit code of a duel of this case alone.
+    fn all_outcomes() -> [(CaseOutcome, u8); 10] {
         [
+            (CaseOutcome { loss: None, ..lost(Role::Base) }, 3),
             (compared(Verdict::Same, false), 0),
             (compared(Verdict::Faster, false), 0),
             (compared(Verdict::NotSlower, false), 0),
@@ -222,12 +228,13 @@ mod tests {
     #[test]
     fn every_mixture_of_verdicts_has_the_code_of_its_worst_case() {
         let all = all_outcomes();
-        // A regression is worse than no verdict, which is worse than none.
-        let worse = |code: u8| [0, 4, 1].iter().position(|known| *known == code).unwrap();
+        // A regression is worse than no verdict, which is worse than no regression. Cases that were not compared do not
+        // count.
+        let rank = |code: u8| [3, 0, 4, 1].iter().position(|known| *known == code).unwrap();
         for mixture in 1..1 << all.len() {
             let chosen = || all.iter().enumerate().filter(|(place, _)| mixture >> place & 1 == 1).map(|(_, it)| it);
             let cases: Vec<CaseOutcome> = chosen().map(|(case, _)| case.clone()).collect();
-            let expected = chosen().map(|(_, code)| *code).max_by_key(|code| worse(*code)).unwrap();
+            let expected = chosen().map(|(_, code)| *code).max_by_key(|code| rank(*code)).unwrap();
             assert_eq!(duel_exit_code(&cases, false), expected, "{cases:?}");
         }
         assert_eq!(duel_exit_code(&[], false), exit_codes::NOTHING_MEASURED);
@@ -236,7 +243,7 @@ mod tests {
     #[test]
     fn a_case_that_one_candidate_loses_is_no_regression_of_the_others() {
         let of = |candidate| CaseOutcome { candidate, ..lost(Role::Candidate(1)) };
-        assert_eq!([0, 1].map(|candidate| of(candidate).standing()), [Standing::Void, Standing::Regression]);
+        assert_eq!([0, 1].map(|candidate| of(candidate).standing()), [DuelStanding::Void, DuelStanding::Regression]);
         assert_eq!(duel_exit_code(&[of(0), of(1)], false), exit_codes::REGRESSION_OR_WRONG);
     }
 

@@ -9,8 +9,8 @@
 //! as a whole, which makes long tails; so the estimate is that of Hodges and Lehmann, with Wilcoxon's interval.
 //!
 //! The null control shows what the machine does to a program that has not changed. The bound of its interval that is farther
-//! from 1 is the floor below which no change is believed. Where the interval excludes a ratio of 1 and the floor is larger
-//! than the tolerance, nothing is said.
+//! from 1 is the floor below which no change is believed. If the interval excludes a ratio of 1 and the floor is larger
+//! than the tolerance, there is no verdict.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,13 +18,13 @@ use super::duet_plan::MOST_GENERATIONS;
 use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
 use crate::statistics::{SignedRank, geometric_mean, mean, median};
 
-/// Expected fraction of false ones among the changes that are shown, over all cases.
+/// The expected fraction of false discoveries among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
 const CONFIDENCE: f64 = 1.0 - FALSE_DISCOVERIES;
 /// Times are not known better than this, whatever the figures say: 0.001 %, which is a clock's step of 10 ns in a millisecond.
 const LEAST_LOG_ERROR: f64 = 1e-5;
 
-/// What an arm is there for.
+/// What an arm runs in a duel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -58,14 +58,15 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Of each row, the logarithm of an arm's time over the base's. The null control, which is the same program, does not belong below the
-    /// fraction: where single slices are struck, the mean of two arms is struck more often than one arm, and equal programs would differ.
+    /// For each row, the logarithm of an arm's time over the base's. The base's time is not averaged with the null
+    /// control's: disturbances of single slices strike a mean of two arms more often than one arm, so equal programs
+    /// would differ.
     pub(super) fn log_ratios(&self, role: Role) -> Vec<f64> {
         self.rows.iter().map(|row| row[role.place()] - row[Role::Base.place()]).collect()
     }
 }
 
-/// What the generations say of an arm's time over the base's.
+/// An estimate of an arm's time over the base's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DuetEstimate {
     pub estimate: RatioEstimate,
@@ -73,9 +74,9 @@ pub struct DuetEstimate {
     pub mean_ratio: f64,
 }
 
-/// Estimates the time of an arm over the base's from each generation's median log ratio. `error_rate` is what may be spent now
-/// of the 1 % that all looks together may spend: interval and p-value are such that they hold at 99 % over all looks. Returns
-/// `None` for too few generations.
+/// Estimates the time of an arm over the base's from each generation's median log ratio. `error_rate` is the part that
+/// may be spent now of the 1 % for all looks together, so that interval and p-value hold at 99 % over all looks.
+/// Returns `None` for too few generations.
 pub fn estimate_duet(generations: &[Generation], role: Role, error_rate: f64) -> Option<DuetEstimate> {
     let ratios: Vec<Vec<f64>> = generations.iter().map(|generation| generation.log_ratios(role)).collect();
     let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
@@ -93,7 +94,7 @@ pub fn in_percent(change: &RatioInterval) -> String {
     format!("{:+.1} % [{:+.1}, {:+.1}]", percent(change.ratio), percent(change.lower), percent(change.upper))
 }
 
-/// What is asked of a duel: how one of the candidates does in one case.
+/// One comparison of a duel: one of the candidates in one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired<'a> {
     pub generations: &'a [Generation],
@@ -101,7 +102,7 @@ pub struct Paired<'a> {
     pub candidate: usize,
     /// Whether it is the same executable as the base, or has the same machine code, so that their layouts do not differ.
     pub is_same_build: bool,
-    /// What may be spent now of the error rate; see [`Look`](super::duet_plan::Look).
+    /// The part of the error rate that may be spent now; see [`Look`](super::duet_plan::Look).
     pub error_rate: f64,
 }
 
@@ -113,7 +114,8 @@ pub struct PairedChange {
     pub change: RatioEstimate,
     /// The null control's time over the base's.
     pub null: RatioEstimate,
-    /// The null control shows a change that could be larger than the tolerance: nothing can be said of the candidate.
+    /// The null control shows a change that could be larger than the tolerance, so there is no verdict about the
+    /// candidate.
     pub is_null_changed: bool,
     /// The change is sure and above the floor, and within the tolerance.
     pub is_small_change: bool,
@@ -126,7 +128,8 @@ pub struct PairedChange {
     pub layout: f64,
     /// The candidate's mean over all slices, over the base's.
     pub mean_ratio: f64,
-    /// The medians show no slow-down that would matter and the mean over all slices does: some slices or processes are slower.
+    /// The medians exclude a slow-down that would matter, but the mean over all slices shows one: some slices or
+    /// processes are slower.
     pub is_mean_apart: bool,
     pub generations: usize,
     pub slices: usize,
@@ -136,7 +139,7 @@ pub struct PairedChange {
 }
 
 impl PairedChange {
-    /// Whether more generations would change nothing, if the duel makes so many comparisons: a verdict that has passed the
+    /// Whether more generations would not change the verdict in a duel of so many comparisons. A change has to pass the
     /// strictest step of the false-discovery rate, so that no other comparison can take it back.
     pub fn is_settled(&self, comparisons: usize) -> bool {
         match self.verdict {
@@ -146,17 +149,18 @@ impl PairedChange {
         }
     }
 
-    /// About how many generations would lead to a verdict if they scattered like those that were measured. Returns `None` if
-    /// there is a verdict, if more of them would not change that there is none, or if it takes more than a duel ever has.
+    /// About how many generations would lead to a verdict if they scattered like the measured ones. Returns `None` if
+    /// there is a verdict, if more generations would not lead to one, or if no duel has so many.
     pub fn generations_needed(&self, tolerance: f64) -> Option<f64> {
-        /// The change is no better known than its interval.
+        /// The change is known only as well as its interval.
         const SAFETY: f64 = 1.5;
         if self.verdict != Verdict::CannotSay || self.is_null_changed || self.is_mean_apart {
             return None;
         }
         let RatioInterval { ratio, lower, upper, .. } = self.change.interval;
         let (change, half_width, tolerance) = (ratio.ln(), (upper / lower).ln() / 2.0, tolerance.ln_1p());
-        // A change beyond the tolerance is shown by excluding what the layout may do, and a smaller one by excluding the tolerance.
+        // To show a change beyond the tolerance, the interval has to exclude what the layout may do. To exclude a
+        // slow-down, it has to exclude the tolerance.
         let slower = change - self.layout.ln_1p();
         let wanted = if change > tolerance { slower } else { (tolerance - change).max(tolerance / 4.0) };
         if wanted <= 0.0 {
@@ -169,8 +173,8 @@ impl PairedChange {
     }
 }
 
-/// Decides all comparisons of a duel at once, with the false-discovery rate controlled over them. Changes up to the fraction
-/// `tolerance` do not matter. With too few generations nothing is compared yet.
+/// Decides all comparisons of a duel at once, with the false-discovery rate controlled over them. Changes up to the
+/// fraction `tolerance` do not matter. A comparison with too few generations is `None`.
 pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<PairedChange>> {
     let estimate = |it: &Paired, role| estimate_duet(it.generations, role, it.error_rate);
     let estimates: Vec<Option<[DuetEstimate; 2]>> = compared
@@ -186,7 +190,7 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
     let mut decide = |(it, estimates): (&Paired, &Option<[DuetEstimate; 2]>)| {
         let [null, candidate] = (*estimates)?;
         let (finding, floor) = (findings.next()?, limits(it, &null).floor);
-        // Each null control speaks for its own case, however many others there are.
+        // A null control decides about its own case only, however many cases there are.
         let is_null_changed = null.estimate.interval.excludes_one() && floor > tolerance;
         // The machine moves the null control's mean, too.
         let noise = null.mean_ratio.ln().abs();
@@ -194,7 +198,7 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
         let is_mean_apart = finding.verdict.excludes_regression() && of_mean > most_of_mean;
         let verdict = match finding.verdict {
             _ if is_null_changed || is_mean_apart => Verdict::CannotSay,
-            // Some slices or processes are faster, which is no slow-down.
+            // Some slices or processes are faster, which is neither the same nor a slow-down.
             Verdict::Same if of_mean < -most_of_mean => Verdict::NotSlower,
             verdict => verdict,
         };

@@ -1,7 +1,8 @@
 //! The plan of a duel: how its slices are taken, how many generations it has, and when it is looked at.
 //!
-//! A pilot shows what the scatter is made of ([`Components`]) and what generations and rows cost ([`Costs`]). From these follow
-//! the plan of a case, the width of the interval that can be expected of it, and the time that a narrower one would take.
+//! A pilot shows what the scatter is made of ([`Components`]) and what generations and rows cost ([`Costs`]). From
+//! these follow the plan of a case, the expected width of its interval, and the time that a narrower interval would
+//! take.
 //!
 //! A duel is looked at only as often as was planned. Each [`Look`] spends a part of the error rate, so that a duel that
 //! stops at the first look that settles it is wrong no more often than one that goes on to the end (Jennison & Turnbull
@@ -17,47 +18,50 @@ use super::duet::{FALSE_DISCOVERIES, Generation, Role};
 use super::noise::DEVIATION_OVER_MAD;
 use crate::statistics::{StudentT, median, variance};
 
-/// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
+/// Fewer generations could miss a slow-down of only some processes. If it strikes one in three, 12 generations miss it
+/// in 1 of 130 duels.
 pub const FEWEST_GENERATIONS: usize = 12;
 pub(super) const MOST_GENERATIONS: usize = 400;
-/// One slice would tell nothing of the scatter within a generation.
+/// One slice would not show the scatter within a generation.
 const FEWEST_SLICES: usize = 2;
-/// Of short rows, so many cost as much as starting a library that takes seconds.
+/// So many short rows cost as much as starting a library that takes seconds.
 const MOST_SLICES: usize = 100;
-/// Each look comes after about so many times the generations of the one before, as far as there are looks.
+/// Each look comes after about this multiple of the generations of the look before.
 const BETWEEN_LOOKS: f64 = 1.5;
 const MOST_EARLY_LOOKS: usize = 5;
-/// The first look, which finds large changes, comes after so long, if processes start as fast.
+/// The first look, which finds large changes, comes after so long, unless processes start too slowly.
 const FIRST_LOOK_SECONDS: f64 = 30.0;
 /// The part of the error rate that each early look spends.
 const EARLY_SHARE: f64 = 0.1;
 /// The variance of a mean over that of the Hodges–Lehmann estimate, for normal figures.
 const EFFICIENCY: f64 = 3.0 / std::f64::consts::PI;
-/// An interval of half this width, as a fraction of the tolerance, excludes a slow-down in 24 of 25 duels of equal programs.
+/// An interval whose half-width is this fraction of the tolerance excludes a slow-down in 24 of 25 duels of equal
+/// programs.
 const DECIDING_WIDTH: f64 = 0.6;
-/// The scatter of a pilot may be by chance so much smaller than that of the duel, as a factor of the time that it takes.
+/// A duel may take this multiple of the time that its pilot predicts, since a pilot may scatter less by chance.
 const PILOT_SAFETY: f64 = 2.0;
 
-/// How long one arm runs before it is another's turn. As text, its three numbers.
+/// How long one arm runs before it is another arm's turn. The text form is the three numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceLength {
-    /// Calls are made for so long at least. The first quarter fills the caches and is not counted, if it is longer than a call.
+    /// Calls are made for at least so long. The first quarter fills the caches and is not counted, if it is longer than
+    /// a call.
     pub ns: u64,
     /// Calls at the beginning that are not counted.
     pub dropped: usize,
-    /// Calls that are counted at least.
+    /// At least so many calls are counted.
     pub counted: usize,
 }
 
 impl SliceLength {
     const USUAL: Duration = Duration::from_millis(2);
-    /// All slices of a row take so long together, as far as calls allow: other work and a change of the machine's speed strike
-    /// the arms of a short row alike.
+    /// All slices of a row take so long together, as far as calls allow. Other work and changes of the machine's speed
+    /// strike the arms of a short row alike.
     const ROW: Duration = Duration::from_millis(10);
-    /// Calls that fit so often into a slice are made for a time, and longer ones are counted.
+    /// If at least so many calls fit into a slice, it lasts for a time; slices of longer calls have a number of calls.
     const MANY_CALLS: f64 = 6.0;
     const MOST_COUNTED: usize = 3;
-    /// Single calls are enough from here on.
+    /// From this length on, single calls are enough.
     const LONG_CALL: Duration = Duration::from_millis(10);
 
     /// A slice of calls that are made for this time.
@@ -70,14 +74,15 @@ impl SliceLength {
         SliceLength { ns: 0, dropped: 0, counted }
     }
 
-    /// The slice of a time, if the longest call is short enough for it: so long as the user has `asked` for, or else 2 ms.
+    /// A slice of the time that the user has `asked` for, or else of 2 ms. Returns `None` if the longest call is too
+    /// long for it.
     pub fn by_time(longest_call: Duration, asked: Option<Duration>) -> Option<Self> {
         let length = asked.unwrap_or(Self::USUAL);
         (longest_call.mul_f64(Self::MANY_CALLS) <= length).then(|| Self::of_time(length))
     }
 
-    /// The slices of `arms` arms with calls between the `shortest` and the `longest`. The first `dropped` ones of a slice
-    /// are not counted.
+    /// The slices of `arms` arms with calls between the `shortest` and the `longest`. The first `dropped` calls of a
+    /// slice are not counted.
     pub fn planned(
         shortest: Duration,
         longest: Duration,
@@ -148,9 +153,9 @@ impl Costs {
         FEWEST_GENERATIONS as f64 * (self.start / 0.75).max(self.generation(FEWEST_SLICES))
     }
 
-    /// Divides `seconds` among cases, each with the seconds that are likely to lead to a verdict, if that is known. A case that
-    /// needs more than an equal part for the fewest generations gets what it needs. One that is decided by less than an
-    /// equal part leaves the rest to the others.
+    /// Divides `seconds` among cases, each with the seconds that are likely to lead to a verdict, if that is known. A
+    /// case that needs more than an equal part for the fewest generations gets what it needs. A case that is likely to
+    /// need less than an equal part leaves the rest to the others.
     pub fn divide(cases: &[(Costs, Option<f64>)], seconds: f64) -> Vec<f64> {
         let mut parts = vec![0.0; cases.len()];
         let mut open: Vec<usize> = (0..cases.len()).collect();
@@ -181,7 +186,7 @@ pub struct DuetPlan {
     /// Slices of each arm per generation.
     pub slices: usize,
     pub slice: SliceLength,
-    /// Whether it may end before, at one of the planned looks.
+    /// Whether the case may end early, at one of the planned looks.
     pub may_stop_early: bool,
 }
 
@@ -192,16 +197,17 @@ pub struct Look {
     pub error_rate: f64,
 }
 
-/// The fewest generations with which a change of one of so many comparisons can be found. If all `n` generations agree, the p-value is
-/// `2 / 2^n`, and the strictest step of the false-discovery rate is that rate over the number of comparisons.
+/// The fewest generations that can show a change in one alone of so many comparisons. If all `n` generations agree, the
+/// p-value is `2 / 2^n`, and the strictest step of the false-discovery rate is that rate over the number of
+/// comparisons.
 pub fn fewest_generations(comparisons: usize) -> usize {
     let agreeing = (2.0 * comparisons.max(1) as f64 / FALSE_DISCOVERIES).log2().ceil() as usize;
     agreeing.max(FEWEST_GENERATIONS)
 }
 
 impl DuetPlan {
-    /// The looks of this plan, the last one at its end. Early ones find large changes, and end what is settled; most of the
-    /// error rate is left for the last, whose interval is hardly wider for them.
+    /// The looks of this plan, the last one at its end. Early looks find large changes, and end cases that are settled.
+    /// Most of the error rate is left for the last look, so its interval is hardly wider.
     pub fn looks(&self) -> Vec<Look> {
         let (first, last) = (FEWEST_GENERATIONS as f64, self.generations as f64);
         let times = (last / first).ln() / BETWEEN_LOOKS.ln();
@@ -220,7 +226,7 @@ impl DuetPlan {
         self.looks().iter().any(|look| look.generations == generations)
     }
 
-    /// What may be spent of the error rate after so many generations: that of the look to which they lead.
+    /// The part of the error rate that may be spent after so many generations, which is that of the next look.
     pub fn error_rate(&self, generations: usize) -> f64 {
         let looks = self.looks();
         let next = looks.iter().find(|look| look.generations >= generations).or(looks.last());
@@ -229,8 +235,8 @@ impl DuetPlan {
 }
 
 impl Components {
-    /// Finds the components from a pilot's generations, which have the same number of rows; the null control and every
-    /// candidate tell them. Returns `None` for fewer than two generations or rows.
+    /// Finds the components from the ratios of the null control and of every candidate in a pilot's generations, which
+    /// have the same number of rows. Returns `None` for fewer than two generations or rows.
     pub fn of(pilot: &[Generation]) -> Option<Self> {
         let rows = pilot.iter().map(|generation| generation.rows.len()).min()?;
         if pilot.len() < 2 || rows < 2 {
@@ -244,8 +250,8 @@ impl Components {
             let ratios: Vec<Vec<f64>> = pilot.iter().map(|generation| generation.log_ratios(role)).collect();
             let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
             of_medians += variance(&medians) / others;
-            // Around each generation's median, without what a burst does to single rows. Half of the middle one of an odd
-            // number is lost: `n / (n - 1)` makes up for it about.
+            // Distances from each generation's median hardly change with a burst in single rows. With an odd number of
+            // rows, the distance of the middle one is 0: `n / (n - 1)` corrects for that approximately.
             for (ratios, middle) in ratios.iter().zip(&medians) {
                 scatter.extend(ratios.iter().map(|ratio| (ratio - middle).abs()));
             }
@@ -255,10 +261,11 @@ impl Components {
         Some(Components { within, between })
     }
 
-    /// The slices per generation by which time is spent where the scatter comes from (Kalibera & Jones 2013, section 6: the
-    /// square root of the ratio of costs times the ratio of deviations). At least a quarter of the time goes to slices: the
-    /// machine may change its speed from one slice to the next, which a short pilot need not show, and a median of many slices
-    /// does not mind. Where the fewest generations would not fit into the time, or into that of the first look, they have fewer slices.
+    /// The slices per generation that spend the time where the scatter comes from (Kalibera & Jones 2013, section 6:
+    /// the square root of the ratio of costs times the ratio of deviations). At least a quarter of the time goes to
+    /// slices: the machine may change its speed from one slice to the next, which a short pilot need not show, and a
+    /// median of many slices does not mind. If the fewest generations would not fit into the time, or into that of the
+    /// first look, they have fewer slices.
     fn slices(&self, costs: Costs, seconds: f64) -> usize {
         let row_error = median_penalty(MOST_SLICES).sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
@@ -275,7 +282,7 @@ impl Components {
         DuetPlan { generations: generations.clamp(FEWEST_GENERATIONS, MOST_GENERATIONS), slices, slice, may_stop_early }
     }
 
-    /// Half the width of the interval that is to be expected at the end of the plan, as a logarithm.
+    /// The expected half-width of the interval at the end of the plan, as a logarithm.
     pub fn half_width(&self, plan: &DuetPlan) -> f64 {
         let DuetPlan { generations, slices, .. } = *plan;
         let deviation = (self.between.powi(2) + median_penalty(slices) * self.within.powi(2) / slices as f64).sqrt();
@@ -283,7 +290,7 @@ impl Components {
         quantile * deviation / (EFFICIENCY * generations as f64).sqrt()
     }
 
-    /// Seconds after which the interval is to be expected to be as narrow as this. Returns `None` if no duel has so many
+    /// The seconds after which the interval is expected to have this half-width. Returns `None` if no duel has so many
     /// generations.
     pub fn seconds_for(&self, half_width: f64, costs: Costs, slice: SliceLength) -> Option<f64> {
         let slices = self.slices(costs, f64::INFINITY);
@@ -299,7 +306,8 @@ fn median_penalty(figures: usize) -> f64 {
     if figures > 2 { std::f64::consts::FRAC_PI_2 } else { 1.0 }
 }
 
-/// Half the width of an interval, as a logarithm, with which most cases of equal programs are decided at this tolerance.
+/// The half-width of an interval, as a logarithm, with which most cases of equal programs are decided at this
+/// tolerance.
 pub fn deciding_half_width(tolerance: f64) -> f64 {
     DECIDING_WIDTH * tolerance.ln_1p()
 }

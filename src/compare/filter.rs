@@ -8,7 +8,7 @@ use clap::Args;
 use crate::definition::{Case, Dtype, Phase, usual_backend};
 use crate::run_data::Record;
 
-/// The flags that choose cases among those that were measured: the names of those of `run`.
+/// The flags that choose among the measured cases. They have the names of the flags of `run`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct CaseFilter {
     /// Only these models, separated by commas
@@ -38,10 +38,11 @@ pub struct CaseFilter {
 }
 
 impl CaseFilter {
-    /// Looks whether each model and variant that is named is among these cases: a name that no case has would leave out nothing, or all.
+    /// Checks that each named model and variant is among these cases: a name that no case has would leave out nothing,
+    /// or everything.
     ///
     /// # Errors
-    /// One of them is not.
+    /// No case has one of the names.
     pub fn check_names<'a>(&self, cases: impl Iterator<Item = &'a Record> + Clone) -> Result<()> {
         let unknown = |names: &[String], of: fn(&Record) -> &String| {
             names.iter().find(|name| cases.clone().all(|case| of(case) != *name)).cloned()

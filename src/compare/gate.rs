@@ -1,9 +1,10 @@
-//! How far the verdicts can be trusted on one machine: out of generations of a program against itself, very many duels.
+//! How far the verdicts can be trusted on one machine: very many duels, made from the generations of a program against
+//! itself.
 //!
-//! Where all three arms are the same program, which arm was which in a generation is only a name. So the names of each
-//! generation are drawn anew, which makes another duel of equal programs out of the same real times, with all that the
-//! machine did to them; with the candidate's times made longer, it is a duel with a slow-down whose size is known. That is
-//! randomisation (Fisher 1935, "The Design of Experiments"), used to count.
+//! If all three arms are the same program, the arms of a generation are different only in name. Drawing the names of
+//! each generation anew makes another duel of equal programs from the same real times, with all disturbances of the
+//! machine. With the candidate's times made longer, it is a duel with a slow-down of known size. This is randomisation
+//! (Fisher 1935, "The Design of Experiments"), used to count errors.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::fixture::seeded::Stream;
 const DUELS: u64 = 400;
 const SLOWDOWNS: [f64; 4] = [0.01, 0.02, 0.05, 0.10];
 
-/// What duels of one case say on a machine.
+/// How often duels of one case are right on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
     /// The id of the case.
@@ -28,12 +29,12 @@ pub struct Gate {
     pub duels: u64,
     /// Fraction of the duels of equal programs that ended in `slower` or `faster`.
     pub false_alarms: f64,
-    /// Fraction of them in which the null control moved, so that nothing was said.
+    /// Fraction of these in which the null control moved, so that there was no verdict.
     pub void: f64,
-    /// Fraction of them in which a slow-down beyond the tolerance was excluded, so that a gate opens.
+    /// Fraction of these in which a slow-down beyond the tolerance was excluded, so that a gate opens.
     pub cleared: f64,
     pub found: Vec<Found>,
-    /// What the duel that was really measured says of the equal programs. Absent in older self-tests.
+    /// The verdict of the duel that was really measured. Absent in older self-tests.
     #[serde(default)]
     pub measured: Option<Verdict>,
 }
@@ -47,12 +48,13 @@ pub struct Found {
 }
 
 impl Gate {
-    /// Makes duels out of the generations of one between equal programs. Returns `None` if there are too few of them.
+    /// Makes duels from the generations of a duel between equal programs. Returns `None` if there are too few
+    /// generations.
     pub fn out_of(case: String, measured: &[Generation], tolerance: f64) -> Option<Self> {
         if measured.len() < FEWEST_GENERATIONS {
             return None;
         }
-        // As many as a duel has by default at the least: fewer of them have more orders to be drawn in.
+        // The fewest that a duel has, since fewer generations can be drawn in more ways.
         let per_duel = FEWEST_GENERATIONS;
         let decide = |generations: &[Generation]| {
             let paired = Paired { generations, candidate: 0, is_same_build: true, error_rate: FALSE_DISCOVERIES };
@@ -80,7 +82,7 @@ impl Gate {
     }
 }
 
-/// Some of the generations, each with its arms under names that are drawn, and the candidate's times longer.
+/// Some of the generations, with randomly renamed arms, and with longer times of the candidate.
 fn renamed(measured: &[Generation], count: usize, seed: u64, slowdown: f64) -> Vec<Generation> {
     let (names, places) = (Stream::new(seed, "names"), Stream::new(seed, "generations"));
     let mut chosen: Vec<usize> = (0..measured.len()).collect();

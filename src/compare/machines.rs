@@ -1,14 +1,16 @@
-//! Which machines of one kind are not equal: their calibrations, and a case that each of them has measured, side by side.
+//! Finds the machines that differ from others of their kind, by their calibrations and by a case that each has
+//! measured.
 //!
 //! Each machine is compared with the one in the middle of its kind (of two, with the faster one) as two sides of stored runs are:
 //! Welch's interval of the ratio of times, the noise pooled over the figures of each machine of the kind, and one control of the
 //! false discoveries over all machines and quantities. See [`super::runs`], [`super::noise`] and [`super::verdict`].
 //!
-//! Two looks at a machine within one run do not tell how it changes from one quarter of an hour to the next. On virtual machines,
-//! copies of memory and calls of one process have levels that last for a while: an undisturbed machine with two processors
-//! copied 40 or 63 GB per second, and answered a call in 7.2 or 12.3 µs. So such a figure names a machine only together with
-//! another one in the same direction, unless it has [its own noise](Figures::has_own_noise). Without that, the noise is not less than
-//! what is assumed of shared machines, or more if the self-test has found more.
+//! Two calibrations within one run do not show how a machine changes from one quarter of an hour to the next. On
+//! virtual machines, copies of memory and calls of one process have levels that last for a while: an undisturbed
+//! machine with two processors copied 40 or 63 GB per second, and answered a call in 7.2 or 12.3 µs. So such a figure
+//! names a machine only together with another figure in the same direction, unless it has [its own
+//! noise](Figures::has_own_noise). Otherwise, the noise is at least what is assumed for shared machines, and more if
+//! the self-test has found more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,13 +42,13 @@ pub enum Quantity {
 /// The figures of a quantity on a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Logarithms of times: of each look at the machine, or of each run's median.
+    /// Logarithms of times: of each calibration, or of each run's median.
     pub log_times: Vec<f64>,
-    /// How uncertain each of them is by itself, if that is known.
+    /// The uncertainty of each figure by itself, if it is known.
     pub within: Vec<Option<Within>>,
-    /// Noise between processes or runs that is known of these figures themselves.
+    /// The noise between processes or runs, if these figures themselves show it.
     pub noise: Option<Noise>,
-    /// Whether what scatters from run to run is in the noise.
+    /// Whether the noise includes the scatter from run to run.
     pub has_own_noise: bool,
 }
 
@@ -64,7 +66,7 @@ impl Figures {
 #[derive(Clone, Debug)]
 pub struct Tested {
     pub host_id: String,
-    /// Machines with other words here are not compared.
+    /// Only machines with the same text here are compared.
     pub kind: String,
     pub figures: BTreeMap<Quantity, Figures>,
     /// The noise of the machine as far as it is known without these figures.
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
     use crate::compare::tests::simulation::normal;
 
-    /// A machine that was looked at twice, with these times of the product in milliseconds.
+    /// A machine that was calibrated twice, with these times of the product in milliseconds.
     fn machine(host_id: &str, kind: &str, product: [f64; 2], known: Noise) -> Tested {
         let mut figures = Figures::default();
         product.iter().for_each(|ms| figures.add(ms.ln(), None));
@@ -193,7 +195,7 @@ mod tests {
             it
         };
         assert!(named(&[of("a", 1.0, 1.0), of("b", 1.7, 1.0)]).is_empty());
-        // What contradicts itself is no slower machine.
+        // Figures that contradict each other name no machine.
         assert!(named(&[of("a", 1.0, 1.7), of("b", 1.7, 1.0)]).is_empty());
         assert_eq!(named(&[of("a", 1.0, 1.0), of("b", 1.7, 1.7)]), ["b slower", "b slower"]);
     }
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(named(&machines), ["6 faster", "3 slower"]);
     }
 
-    /// Machines that are equal but for the noise of their looks are hardly ever named.
+    /// Machines that differ only by the noise of their calibrations are hardly ever named.
     #[test]
     fn equal_machines_are_not_named() {
         let named_fleets = (0..200).filter(|&seed| {

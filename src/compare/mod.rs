@@ -40,7 +40,7 @@ pub use added::add_local;
 pub use changes::{ACCURACY, Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};
-pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, Standing, duel_exit_code};
+pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, DuelStanding, Loss, Program, duel_exit_code};
 pub use duet::{FALSE_DISCOVERIES, Generation, Paired, PairedChange, Role, decide_duet, in_percent};
 pub use duet_plan::{
     Components, Costs, DuetPlan, FEWEST_GENERATIONS, Look, SliceLength, deciding_half_width, fewest_generations,
@@ -80,7 +80,7 @@ pub struct Options {
     /// Exit with 0 even if some cases are open, as long as one is decided
     #[arg(long = "allow-undecided")]
     pub undecided_is_allowed: bool,
-    /// Smaller changes in time are no regressions; those that are certain are shown as notices
+    /// Smaller changes in time are not regressions; those that are certain are shown as notices
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
     pub tolerance: f64,
     #[command(flatten)]
@@ -116,9 +116,9 @@ pub struct Comparison {
     pub(crate) lost: Vec<LoadResult>,
     /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
-    /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
+    /// The largest number of earlier runs of a case that say nothing about its noise, since other work disturbed them.
     pub disturbed_runs: usize,
-    /// What could not be used of the sides.
+    /// Notes for the reader, such as what could not be used.
     pub notes: Vec<String>,
     /// Cases whose measurement cannot be read, or has no time.
     #[serde(skip)]
@@ -136,7 +136,7 @@ pub struct SideSummary {
     pub git_commit: Option<String>,
     pub git_dirty: Option<bool>,
     pub host_id: Option<String>,
-    /// The mean over the records of which it is known.
+    /// The mean over the records for which it is known.
     pub disturbed_share: Option<f64>,
 }
 
@@ -146,12 +146,12 @@ pub struct ComparedCase {
     /// The id of the case. If it is compared machine by machine, as the anchor of merged runs is, ` on ` and the machine follow.
     pub id: String,
     pub case: Case,
-    /// Absent if one of the sides has no right measurement.
+    /// Absent if one of the sides has no valid measurement.
     pub latency: Option<LatencyChange>,
     pub changes: Vec<Change>,
     /// Conditions that differ and were allowed to.
     pub allowed_differences: Vec<Difference>,
-    /// The records of the base and of the candidate; none if one of the sides has no right measurement.
+    /// The records of the base and of the candidate; none if one of the sides has no valid measurement.
     #[serde(skip)]
     pub records: [Vec<Record>; 2],
 }
@@ -173,7 +173,7 @@ pub struct LatencyChange {
     pub verdict: Verdict,
     /// A sure change that the tolerance allows: a notice, and no regression.
     pub is_small_change: bool,
-    /// Why there is no verdict, if it is not for the interval alone.
+    /// Why there is no verdict, if the interval is not the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_because: Option<&'static str>,
 }
@@ -230,7 +230,7 @@ impl SideSummary {
             git_commit: last.and_then(|record| record.git_commit.clone()),
             git_dirty: last.and_then(|record| record.git_dirty),
             host_id: last.map(|record| record.host_id.clone()),
-            // A few cases say nothing of the others.
+            // A few cases say nothing about the others.
             disturbed_share: (2 * shares.len() > side.records.len()).then(|| mean(&shares)),
         }
     }
@@ -286,7 +286,7 @@ pub fn compare(
             unread.push(id);
             continue;
         }
-        // What ran at times and failed at others did run: one failure of the base excuses nothing.
+        // A case that ran in some runs of the base did run: a failure in another run excuses nothing.
         let runs_of_base = pair.base.len();
         if pair.base.iter().any(|record| record.status == Status::Ok) {
             pair.base.retain(|record| record.status == Status::Ok);
@@ -313,7 +313,7 @@ pub fn compare(
             let change = of_one_side(&pair, candidate, options);
             // A case that is gone is a regression even if no other case is on both sides.
             has_pair |= change.effect == Effect::Regression;
-            // Nobody knows whether it would have been measured.
+            // The interrupted run might have measured it.
             let is_lost =
                 pair.candidate.is_empty() && candidate.is_interrupted() && worst_status(&pair.base).is_measured();
             has_unread |= is_lost && !options.missing_is_allowed;
@@ -333,9 +333,9 @@ pub fn compare(
         notes.extend(other_library);
         let mut changes = changes(&pair.base, &pair.candidate, options.allowance);
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
-            // A case that fails in one way or in another has nothing to compare.
+            // A case that fails on both sides, in whatever way, has nothing to compare.
             has_pair |= changes.iter().any(|change| change.effect != Effect::Notice);
-            // Its times are not compared: no slow-down is excluded.
+            // Its times are not compared, so no slow-down is excluded.
             has_unread |= worst_status(&pair.candidate) == Status::Suspicious && worst_status(&pair.base).is_measured();
             cases.push(ComparedCase { allowed_differences, ..case(changes) });
             continue;
@@ -421,8 +421,9 @@ fn conclude(cases: &[ComparedCase], has_pair: bool, is_left_out: bool, undecided
     }
 }
 
-/// Whether other load, which makes times longer, may be what has led to a verdict: that of the candidate to `slower`, and that of the base
-/// to any verdict that excludes a slow-down. The noise is that of undisturbed runs, and does not cover it.
+/// Whether other load, which makes times longer, may have caused the verdict: load on the candidate can cause `slower`,
+/// and load on the base any verdict that excludes a slow-down. The noise, which is from undisturbed runs, does not
+/// cover this.
 fn may_be_by_load(verdict: Verdict, [base, candidate]: &[Vec<Record>; 2]) -> bool {
     match verdict {
         Verdict::Slower => candidate.iter().any(is_disturbed),
@@ -431,8 +432,8 @@ fn may_be_by_load(verdict: Verdict, [base, candidate]: &[Vec<Record>; 2]) -> boo
     }
 }
 
-/// Whether the mean call of the candidate is longer by more than this fraction, and by the intervals of the rates it is so surely, where
-/// there are any.
+/// Whether the candidate's mean call is longer by more than this fraction. If the rates have intervals, these must show
+/// it, too.
 fn has_longer_mean([base, candidate]: &[Vec<Record>; 2], fraction: f64) -> bool {
     let middle =
         |side: &[Record], of: fn(&Record) -> Option<f64>| median(&side.iter().map(of).collect::<Option<Vec<f64>>>()?);

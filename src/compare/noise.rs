@@ -4,7 +4,7 @@
 //! reasonable time"), and one process says nothing about others. So the noise comes from earlier runs of identical code, from the
 //! processes of the compared rows if each has several, or from the self-test, or is assumed if there is none of them.
 //!
-//! Runs that other work disturbed throughout are left out, and a run that is far from the others of its build counts only up
+//! Runs with mostly disturbed samples are left out, and a run that is far from the others of its build counts only up
 //! to a limit: one bad hour must not hide every change for ever.
 
 use std::collections::{BTreeSet, HashMap};
@@ -21,18 +21,18 @@ use crate::statistics::{StudentT, mean, median, pooled_variance};
 /// The standard deviation between runs that is assumed if nothing is known: shared machines are like that.
 pub const ASSUMED_DEVIATION: f64 = 0.05;
 
-/// From so many degrees of freedom on, the runs of a case replace what is known or assumed of the machine; with fewer they
-/// can only add to it. Four runs of one commit have three.
+/// From so many degrees of freedom on, the runs of a case replace what is known or assumed about the machine; with
+/// fewer, they can only increase it. Four runs of one commit have three.
 pub const ENOUGH_FREEDOM: f64 = 3.0;
 
 /// Runs with more disturbed samples than this fraction say nothing about the program.
 const MOST_DISTURBED: f64 = 0.5;
 
-/// How far from its group's median a run counts, in robust standard deviations.
+/// The largest distance from its group's median with which a run counts, in robust standard deviations.
 const REACH: f64 = 5.0;
-/// How far a run counts at least, in logarithms: the others of the group may be alike by chance.
+/// That distance is at least this, in logarithms: the other runs of the group may be alike by chance.
 const LEAST_REACH: f64 = 0.01;
-/// Far runs that come back more often than once in so many runs are no accident.
+/// Far runs that occur more often than once in so many runs are no accident.
 const RUNS_PER_EPISODE: usize = 20;
 /// The standard deviation over the median absolute deviation, for normal figures.
 pub(super) const DEVIATION_OVER_MAD: f64 = 1.4826;
@@ -51,7 +51,8 @@ pub enum Source {
     Assumed,
 }
 
-/// The standard deviation of the logarithm of a run's median, which for small ones is that relative to the mean.
+/// The standard deviation of the logarithm of a run's median. A small one is about the standard deviation relative to
+/// the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Noise {
     pub deviation: f64,
@@ -65,7 +66,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of a machine of which nothing is known.
+    /// The noise of a machine about which nothing is known.
     pub fn assumed() -> Self {
         Noise { deviation: ASSUMED_DEVIATION, freedom: None, runs: 0, source: Source::Assumed, usual_step: 0.0 }
     }
@@ -81,8 +82,9 @@ impl Noise {
         Noise { deviation, freedom, runs: processes, source: Source::Selftest, usual_step: 0.0 }
     }
 
-    /// The noise of rows that bring their own interval between processes: the standard error of their medians, `s / √n` for
-    /// `n` processes with the standard deviation `s`, and over several rows its quadratic mean. Returns `None` unless all do.
+    /// The noise of rows that have an interval between their own processes: the standard error of the median, `s / √n`
+    /// for `n` processes with the standard deviation `s`, and for several rows its quadratic mean. Returns `None`
+    /// unless every row has such an interval.
     pub fn of_processes<'a>(rows: impl IntoIterator<Item = &'a Record>) -> Option<Self> {
         let rows: Vec<(f64, usize)> = rows.into_iter().map(between_processes).collect::<Option<_>>()?;
         let variance = mean(&rows.iter().map(|(error, _)| error.powi(2)).collect::<Vec<f64>>());
@@ -95,9 +97,9 @@ impl Noise {
     /// The noise of a case, from groups of runs of identical code; `otherwise` is what is known without them.
     ///
     /// The variance is pooled over the groups, so that a change between commits is not in it:
-    /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below. It is a robust
-    /// one: a run counts at most `REACH` robust deviations from its group's median (winsorising; Tukey 1962, "The future
-    /// of data analysis"), which are taken from the median absolute deviation of all groups.
+    /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. With too few runs, the noise is at least `otherwise`. The variance is
+    /// robust: a run counts at most `REACH` robust deviations from its group's median (winsorising; Tukey 1962, "The
+    /// future of data analysis"), which are taken from the median absolute deviation of all groups.
     pub fn of_groups(groups: &[Vec<f64>], otherwise: Noise) -> Self {
         let groups = winsorised(groups);
         let (variance, freedom) = pooled_variance(&groups);
@@ -126,8 +128,8 @@ fn between_processes(row: &Record) -> Option<(f64, usize)> {
     (error.is_finite() && error >= 0.0).then_some((error, processes))
 }
 
-/// The groups of more than one run, with runs that are too far from their group's median drawn nearer, unless there are such again and
-/// again.
+/// The groups of more than one run. Runs that are too far from their group's median are moved nearer, unless such runs
+/// keep coming back.
 fn winsorised(groups: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let groups: Vec<(&Vec<f64>, f64)> =
         groups.iter().filter(|group| group.len() > 1).filter_map(|group| Some((group, median(group)?))).collect();
@@ -138,7 +140,7 @@ fn winsorised(groups: &[Vec<f64>]) -> Vec<Vec<f64>> {
         .iter()
         .map(|(group, middle)| group.iter().map(|run| run.clamp(middle - reach, middle + reach)).collect())
         .collect();
-    // One bad hour is drawn nearer. What comes back is how the machine is.
+    // One bad hour is moved nearer. If it comes back, the machine is like that.
     let is_far = |(group, drawn): (&(&Vec<f64>, f64), &Vec<f64>)| -> Vec<bool> {
         group.0.iter().zip(drawn).map(|(run, drawn)| run != drawn).collect()
     };
@@ -159,17 +161,17 @@ fn usual_step(groups: &[Vec<f64>]) -> f64 {
     steps.get(rank.max(1) - 1).copied().unwrap_or(0.0)
 }
 
-/// The right measurements of earlier runs, by case.
+/// The valid measurements of earlier runs, by case.
 pub struct EarlierRuns(HashMap<Case, Vec<Record>>);
 
 impl EarlierRuns {
-    /// Reads every run of a history but these. A run that cannot be read is left out.
+    /// Reads every run of a history except these. A run that cannot be read is left out.
     pub fn read(history: &History, but: &BTreeSet<&str>) -> Self {
         let records = history.runs().iter().filter_map(|run| run.records().ok()).flatten();
         EarlierRuns::of(records.filter(|record| !but.contains(record.run_id.as_str())))
     }
 
-    /// Those of these records, in any order.
+    /// The valid measurements among these records, which may be in any order.
     pub fn of(records: impl Iterator<Item = Record>) -> Self {
         let mut by_case: HashMap<Case, Vec<Record>> = HashMap::new();
         let is_measured = |record: &Record| record.latency_p50_ms.is_some_and(|ms| ms > 0.0 && ms.is_finite());
@@ -184,8 +186,8 @@ impl EarlierRuns {
         EarlierRuns(by_case)
     }
 
-    /// Logarithms of the medians of undisturbed runs like this one, of as many processes, since more of them make less noise.
-    /// There is a group for each build that is known, the oldest run first.
+    /// Logarithms of the medians of undisturbed runs like this one, with as many processes, since more of them have
+    /// less noise. Each known build has a group, with the oldest run first.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
         let mut groups: IndexMap<Build, Vec<f64>> = IndexMap::new();
         for record in self.like(like).filter(|record| !is_disturbed(record)) {
@@ -195,7 +197,7 @@ impl EarlierRuns {
         groups.into_values().collect()
     }
 
-    /// How many runs like this one are left out, since other work disturbed them throughout.
+    /// The number of runs like this one that are left out, since most of their samples were disturbed.
     pub fn disturbed_like(&self, like: &Record) -> usize {
         self.like(like).filter(|record| is_disturbed(record) && build(record).is_some()).count()
     }
@@ -267,7 +269,7 @@ mod tests {
         let two_speeds: Vec<f64> = (0..40).map(|run| 0.01 * z[run] + if run % 4 == 3 { 0.4 } else { 0.0 }).collect();
         let noise = Noise::of_groups(&[two_speeds], Noise::assumed());
         assert!(noise.deviation > 0.15 && noise.usual_step > 0.35, "{noise:?}");
-        // Two bad hours of forty are drawn nearer.
+        // Two bad hours of forty are moved nearer.
         let twice: Vec<f64> = (0..40).map(|run| 0.01 * z[run] + if run / 3 % 6 == 5 { 0.4 } else { 0.0 }).collect();
         assert!(Noise::of_groups(&[twice], Noise::assumed()).deviation < 0.05);
     }
@@ -281,7 +283,7 @@ mod tests {
         let noise = Noise::of_groups(&[group], Noise::assumed());
         assert!(noise.deviation < 4.0 * alone.deviation && noise.usual_step < 0.25, "{noise:?} {alone:?}");
         assert_eq!((noise.runs, noise.source), (10, Source::Runs));
-        // Runs that differ all the time are noise, and stay it.
+        // Runs that always differ are noise, and remain noise.
         let noisy: Vec<f64> = z.iter().map(|z| 0.5 * z).collect();
         assert!(Noise::of_groups(&[noisy], Noise::assumed()).deviation > 0.3);
     }

@@ -21,21 +21,21 @@ pub struct Pair<'a> {
     pub candidate: Vec<&'a Record>,
 }
 
-/// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity; where one
-/// side has a case with another boundary or other inputs only, the two are paired to be refused.
+/// The pairs in the order of the base, then the cases that only the candidate has. Cases are paired by their identity.
+/// If the candidate has a case only with another boundary or other inputs, the two are paired, to be refused.
 pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec<Pair<'a>> {
     let bases = by_case(base, filter);
     let mut candidates = by_case(candidate, filter);
     let mut pairs = Vec::with_capacity(bases.len());
     for (case, records) in &bases {
-        // The same, or else one that the base does not have.
+        // The same case, or else one that the base does not have.
         let others = [TimedOn::Seeded, TimedOn::Samples].into_iter().flat_map(|timed_on| {
             let with = move |&boundary: &Boundary| Case { boundary, timed_on, ..case.clone() };
             Boundary::value_variants().iter().map(with)
         });
         let mut cases = [case.clone()].into_iter().chain(others.filter(|other| !bases.contains_key(other)));
         let found = cases.find(|case| candidates.contains_key(case));
-        // What was paired is paired once.
+        // A case is paired once.
         let candidate = found.and_then(|case| candidates.get_mut(&case)).map(std::mem::take).unwrap_or_default();
         pairs.push(Pair { case: case.clone(), host_id: None, base: records.clone(), candidate });
     }
@@ -61,8 +61,9 @@ fn is_of_merged_run(records: &[&Record]) -> bool {
 }
 
 impl<'a> Pair<'a> {
-    /// The case on each machine, if a side has a merged run and the sides have a machine in common: the rows of an anchor are no
-    /// repetitions of one another, and each is compared with that of the same machine. Otherwise, this is the pair as it is.
+    /// The case on each machine, if a side has a merged run and the sides have a machine in common: the rows of an
+    /// anchor are not repetitions of one another, and each is compared with the row of the same machine. Otherwise, the
+    /// pair as it is.
     pub fn by_machine(self) -> Vec<Self> {
         let hosts = |records: &[&'a Record]| -> BTreeSet<&'a str> {
             records.iter().copied().map(|record| record.host_id.as_str()).collect()
@@ -90,7 +91,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The run whose measurement both sides have, as a baseline that was saved by the latest run has.
+    /// The run whose measurement is on both sides, as happens with a baseline that the latest run has saved.
     pub fn shared_run(&self) -> Option<&str> {
         let is_same = |one: &Record, other: &Record| {
             one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
@@ -99,7 +100,7 @@ impl<'a> Pair<'a> {
         self.base.iter().find(is_shared).map(|record| record.run_id.as_str())
     }
 
-    /// Says which other file the native library is on the candidate's side: two builds may report one version.
+    /// A note if the native library is another file on the candidate's side: two builds may report the same version.
     pub fn other_library(&self) -> Option<String> {
         let files = |records: &[&Record]| -> BTreeSet<String> {
             records.iter().filter_map(|record| record.library_path.clone()).collect()
@@ -115,7 +116,7 @@ impl<'a> Pair<'a> {
         self.base.iter().chain(&self.candidate).all(|record| is_same_build(self.base[0], record))
     }
 
-    /// Whether a side has runs under several conditions of this kind, so that no mean of them says anything.
+    /// Whether the runs of a side differ in this condition, so that their mean says nothing.
     pub fn is_mixed(&self, condition: Condition) -> bool {
         [&self.base, &self.candidate].into_iter().any(|side| differs(condition, side))
     }

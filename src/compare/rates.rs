@@ -1,8 +1,9 @@
 //! The highest rates of searches under load, side by side.
 //!
-//! The load test is the unit: its searches meet the machine at one speed, and those of another load test at another one. Where both sides
-//! together have enough load tests, their scatter says how much rates of equal code differ. Otherwise the scatter of the searches of a load
-//! test says how exactly its rate is known, and how much the speed differs between load tests is assumed.
+//! The load test is the unit of replication: its searches meet the machine at one speed, and the searches of another
+//! load test at another speed. If both sides together have enough load tests, their scatter shows how much rates of
+//! equal code differ. Otherwise, the scatter of a load test's searches shows how exactly its rate is known, and the
+//! difference in speed between load tests is assumed.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -12,13 +13,13 @@ use super::{Comparison, Conclusion};
 use crate::run_data::{LoadResult, Verdict};
 use crate::statistics::{StudentT, geometric_mean, mean, pooled_variance};
 
-/// A rate changes by more than the speed of the calls does: near the limit the wait grows with the utilisation, too. It is at least so many
-/// times as much, as in an M/M/1 queue with a bound of ten times the service.
+/// A rate changes by at least this multiple of the change in the calls' speed, since near the limit the wait grows with
+/// the utilisation, too. The value is that of an M/M/1 queue with a bound of ten times the service.
 const RATE_OVER_SPEED: f64 = 2.0;
-/// The standard deviation of the logarithm of the rate that one search finds, if no load test has made several: that of an M/M/1 queue with trials of
-/// the usual length.
+/// The standard deviation of the logarithm of the rate that one search finds, if no load test has made several: that of
+/// an M/M/1 queue with trials of the usual length.
 const OF_A_SEARCH: f64 = 0.15;
-/// With this confidence a rate is lower, and the ratio within each of its limits.
+/// The confidence with which a rate is called lower, and of each limit of the ratio.
 const CONFIDENCE: f64 = 0.99;
 
 /// A search that two sides have in common.
@@ -40,7 +41,7 @@ pub struct RateChange {
     /// Load tests of each side.
     pub base_tests: usize,
     pub new_tests: usize,
-    /// The new rate in the base's. If no rate passes any more, the lowest one that was tried stands for it.
+    /// The new rate over the base's. If no rate passes any more, the lowest rate that was tried stands for it.
     pub ratio: f64,
     /// Limits of the ratio, each with 99 % confidence.
     pub ratio_lower: f64,
@@ -57,13 +58,14 @@ struct Found {
     has_passed: bool,
 }
 
-/// The searches of `base` whose case, machine, sessions, bounds, lengths and seed are also those of a search of `new`. The load tests of a
-/// side are repetitions.
+/// The changes of the searches in `base` for which `new` has a search with the same case, machine, sessions, bounds,
+/// lengths and seed. The load tests of a side are repetitions.
 pub fn rate_changes(base: &[LoadResult], new: &[LoadResult], tolerance: f64) -> Vec<RateChange> {
     searches(base).into_iter().filter_map(|search| change(search, base, new, tolerance)).collect()
 }
 
-/// The searches of `base` that found a rate, and that `new` has made, too, without an answer. What it has not made was not asked for.
+/// The searches of `base` that found a rate, and that `new` has made without an answer. A search that `new` has not
+/// made was not asked for.
 pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a LoadResult> {
     let is_made = |search: &LoadResult| new.iter().any(|row| is_same_search(row, search));
     searches(base).into_iter().filter(|search| is_made(search) && found(new, search).is_empty()).collect()
@@ -75,7 +77,8 @@ pub fn lost_in_words(LoadResult { case_id, instances, threads, .. }: &LoadResult
 }
 
 impl Comparison {
-    /// The same with the load tests of its sides: a lower rate is a regression, and a lost search is open unless that `is_allowed`.
+    /// Adds the load tests of both sides: a lower rate is a regression, and a lost search leaves the comparison open
+    /// unless `is_allowed`.
     #[must_use]
     pub fn with_rates(mut self, [base, candidate]: &[Vec<LoadResult>; 2], is_allowed: bool) -> Self {
         let rates = rate_changes(base, candidate, self.tolerance);
@@ -93,7 +96,7 @@ impl Comparison {
     }
 }
 
-/// A row of each search that found a rate.
+/// One row for each search that found a rate.
 fn searches(side: &[LoadResult]) -> Vec<&LoadResult> {
     let mut searches: Vec<&LoadResult> = Vec::new();
     for row in side.iter().filter(|row| row.is_highest) {
@@ -134,10 +137,11 @@ fn change(search: &LoadResult, base: &[LoadResult], new: &[LoadResult], toleranc
     })
 }
 
-/// How far the difference of the sides' means may be from the truth, with the confidence on each side.
+/// The half-width of the interval of the difference between the sides' means, with the confidence on each side.
 ///
-/// With enough load tests this is Student's t with the pooled variance between them. Otherwise two parts add as squares: the speed of the
-/// machine, by an assumed deviation that moves the rate `rate_over_speed` times as much, and the searches, by Student's t with the pooled variance within load tests.
+/// With enough load tests this is Student's t with the pooled variance between them. Otherwise two parts add as
+/// squares: the speed of the machine, by an assumed deviation that moves the rate `rate_over_speed` times as much, and
+/// the searches, by Student's t with the pooled variance within load tests.
 fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2], rate_over_speed: f64) -> f64 {
     let quantile = |freedom: f64| StudentT::new(freedom).two_sided_quantile(2.0 * CONFIDENCE - 1.0);
     let in_parts = |counts: [usize; 2]| counts.map(|count| 1.0 / count as f64).iter().sum::<f64>();
@@ -156,11 +160,12 @@ fn reach(sides: &[Vec<Found>; 2], groups: &[Vec<f64>; 2], rate_over_speed: f64) 
     (speed * of_tests + within * of_searches).sqrt()
 }
 
-/// How much more a rate changes than the speed of the calls, by how near the bound is to the time of a call: for M/M/1, the bound over what
-/// it leaves beyond the slowest calls, and for calls of one length, about `1 + 1.5 s / (T - 2 s)`.
+/// How much more a rate changes than the speed of the calls, which depends on how near the bound `T` is to the time of
+/// a call. For M/M/1, it is `T` over the part of `T` beyond the slowest calls. For calls of one length `s`, it is about
+/// `1 + 1.5 s / (T - 2 s)`.
 fn rate_over_speed(search: &LoadResult) -> f64 {
     const MOST: f64 = 14.0;
-    // What a server's own queue does is in the times of its answers.
+    // The answer times of a server include its own queue, so its service time is unknown.
     let is_known = search.service_p50_ms > 0.0 && search.url.is_none();
     let Some(bound) = search.bound_ms.filter(|_| is_known) else { return RATE_OVER_SPEED };
     // The service at the percentile of the bound, by an exponential tail through its median and its p99.
@@ -172,8 +177,8 @@ fn rate_over_speed(search: &LoadResult) -> f64 {
     RATE_OVER_SPEED.max(of_scatter).max(of_constant).min(MOST)
 }
 
-/// What each load test of the side has found for this search. Without a rate that passes, the lowest rate that failed stands for it, which is
-/// more than the truth. A search that was broken off, since the generator was late, says nothing.
+/// The rates that each load test of the side has found for this search. If no rate passes, the lowest rate that failed
+/// stands for it, which is above the truth. A search that was broken off because the generator was late does not count.
 fn found(side: &[LoadResult], search: &LoadResult) -> Vec<Found> {
     let mut searches: IndexMap<(&str, usize), Vec<&LoadResult>> = IndexMap::new();
     for row in side.iter().filter(|row| is_same_search(row, search)) {
@@ -199,7 +204,7 @@ fn found(side: &[LoadResult], search: &LoadResult) -> Vec<Found> {
 fn is_same_search(one: &LoadResult, other: &LoadResult) -> bool {
     let terms = |row: &LoadResult| {
         let bounds = (row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.percentile);
-        let sessions = (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
+        let sessions = (row.instances, row.threads, row.callers, row.connections, row.most_batch, row.most_delay_ms);
         let length = (row.asked_seconds, row.asked_queries, row.asked_seed, row.lengths.clone());
         (row.case_id.clone(), row.host_id.clone(), row.is_of_search, sessions, bounds, length)
     };
@@ -270,7 +275,8 @@ pub(super) mod tests {
         assert_eq!(with(|row| row.asked_queries = 10), 0);
         assert_eq!(with(|row| row.asked_seed = 2), 0);
         assert_eq!(with(|row| row.host_id = "b".into()), 0);
-        // A shape that one side does not tell is no other one.
+        assert_eq!(with(|row| row.connections = Some(4)), 0);
+        // A shape that one side lacks is not a difference.
         let with_shapes = |shapes: [Option<&str>; 2]| {
             let [one, other] = [&base[0], &new].map(|row| row.clone());
             let shaped =
@@ -298,7 +304,8 @@ pub(super) mod tests {
         assert!((found.base_rate - 100.0).abs() < 1e-9 && (found.ratio - 1.0).abs() < 1e-9, "{found:?}");
     }
 
-    /// The rate that a search finds by LoadGen's rule on an M/M/1 queue with this service and a bound of 20 ms. With a service of 3 ms some find none.
+    /// The rate that a search finds by LoadGen's rule on an M/M/1 queue with this service and a bound of 20 ms. With a
+    /// service of 3 ms some find none.
     fn simulated(service: f64, seed: u64) -> Option<f64> {
         const QUERIES: usize = 1307;
         let most = most_over(0.99, QUERIES as u64, 1.0).unwrap();
@@ -323,7 +330,8 @@ pub(super) mod tests {
         limits.unwrap().unwrap().highest_passing
     }
 
-    /// A side of so many load tests with three searches each, on a machine whose speed differs by this from test to test.
+    /// A side of so many load tests with three searches each, on a machine whose speed differs from test to test by
+    /// this deviation.
     fn simulated_side(tests: usize, deviation: f64, slower: f64, state: &mut u64) -> Vec<LoadResult> {
         let mut rows = Vec::new();
         for test in 0..tests {
@@ -340,7 +348,7 @@ pub(super) mod tests {
         rows
     }
 
-    /// Of so many comparisons, those that say `lower`.
+    /// The number of comparisons that find a lower rate.
     fn lower(comparisons: usize, tests: usize, deviation: f64, slower: f64) -> usize {
         let mut state = 17;
         let mut is_lower = |_: &usize| {

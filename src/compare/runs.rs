@@ -1,5 +1,5 @@
-//! The estimator of `compare`: the ratio of two sides' times from whole runs, with the noise that is known between runs and how
-//! uncertain each run's median is by its own calls.
+//! The estimator of `compare`: the ratio of two sides' times from whole runs, with the known noise between runs and the
+//! uncertainty of each run's median by its own calls.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -13,7 +13,7 @@ use crate::statistics::{StudentT, mean};
 pub struct CaseRuns {
     /// The logarithm of each run's median.
     pub log_medians: Vec<f64>,
-    /// How uncertain each median is by its own calls, where that is known.
+    /// The uncertainty of each median by its own calls, if it is known.
     pub within: Vec<Option<Within>>,
     pub noise: Noise,
 }
@@ -112,7 +112,7 @@ impl CaseRuns {
     }
 }
 
-/// The standard error of the logarithm of a run's median latency, and what is known of that error.
+/// The standard error of the logarithm of a run's median latency, with its degrees of freedom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Within {
     pub log_error: f64,
@@ -124,8 +124,9 @@ pub struct Within {
 const MEDIAN_OVER_MEAN: f64 = 1.253_314_137_315_500_3;
 
 impl Within {
-    /// By how far the median and p90 are apart, as of normal calls, or else by the interval of Criterion's median. Returns `None` for a row
-    /// of several processes, whose scatter has this error in it.
+    /// Estimates the error from the distance between median and p90, as for normal calls, or else from Criterion's
+    /// interval of the median. Returns `None` if neither is known, and for a row of several processes, whose scatter
+    /// includes this error.
     ///
     /// A few calls that took very long move neither percentile, unlike the standard deviation. Both ways assume independent calls. A
     /// positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)` independent ones (Bayley & Hammersley 1946, "The

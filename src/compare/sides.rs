@@ -24,7 +24,7 @@ pub struct Side {
     pub records: Vec<Record>,
     pub metrics: Vec<Metric>,
     manifests: Vec<Manifest>,
-    /// Cases whose measurement is there and cannot be read.
+    /// Cases whose measurement exists and cannot be read.
     pub(super) unread: BTreeSet<Case>,
     /// What could not be used, for the reader.
     pub notes: Vec<String>,
@@ -34,7 +34,7 @@ impl Side {
     /// Reads the runs of a list that is separated by commas.
     ///
     /// # Errors
-    /// There is no such run or baseline (the message lists those that there are), it cannot be read, or it is named twice.
+    /// There is no such run or baseline (the message lists the existing ones), it cannot be read, or it is named twice.
     pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self> {
         let mut side = Side::of_records(names, Vec::new());
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -69,7 +69,7 @@ impl Side {
         self.records.iter().map(|record| record.run_id.as_str()).collect()
     }
 
-    /// What a machine was set to in the runs of this side, as far as they tell.
+    /// The values of a setting of the machine in the runs of this side, as far as they are known.
     fn setting(&self, of: fn(&Machine) -> Option<String>) -> BTreeSet<String> {
         self.manifests.iter().filter_map(|manifest| of(&manifest.machine)).collect()
     }
@@ -94,7 +94,8 @@ impl Side {
     }
 }
 
-/// The settings of the machine that are not the same on both sides: they change its speed, and no condition of a case tells them.
+/// Notes about settings of the machine that differ between the sides: they change its speed, and no condition of a case
+/// covers them.
 pub(super) fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
     type Setting = (&'static str, fn(&Machine) -> Option<String>);
     const SETTINGS: [Setting; 5] = [
@@ -113,13 +114,13 @@ pub(super) fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
         let sides = [base, candidate].map(|side| side.setting(of));
         let [before, after] = sides.each_ref().map(|it| it.iter().cloned().collect::<Vec<_>>().join(" or "));
         let differs = sides.iter().all(|it| !it.is_empty()) && sides[0] != sides[1];
-        differs.then(|| format!("the machine's {name} was not the same: {before} and {after}"))
+        differs.then(|| format!("the machine's {name} differed: {before} and {after}"))
     };
     SETTINGS.into_iter().filter_map(note).collect()
 }
 
-/// A case is asked for if it passes the filter, and each of its parts is that of a case of the run. An interrupted run does not
-/// tell what it was still to measure.
+/// A case was asked for if it passes the filter, and each of its parts is also in a case of the run. An interrupted run
+/// does not say which cases it was still to measure.
 fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
     let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
     let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
@@ -149,7 +150,8 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
         return of_folders(name, &[folder], NEW, paths);
     }
-    // Criterion's baseline: what each case was last saved as, and which cases failed in the runs that saved it.
+    // A baseline of Criterion: the last saved measurement of each case, and the cases that failed in the runs that
+    // saved it.
     let folders: Vec<RunFolder> = RunFolder::all(&runs).into_iter().filter(|folder| has_saved(folder, name)).collect();
     ensure!(!folders.is_empty(), nothing_of_that_name(name, history, paths));
     of_folders(name, &folders, name, paths)
@@ -169,7 +171,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
         for record in conversion.records {
             match refused.get(&record.case_id) {
                 None => drop(last.insert(record.case(), Ok(record))),
-                // An older run may have left what can be read.
+                // An older run may have left a measurement that can be read.
                 Some(reason) => drop(last.entry(record.case()).or_insert_with(|| Err(reason.clone()))),
             }
         }
@@ -277,11 +279,11 @@ mod tests {
         let said = |other| other_settings(&side(set("performance", true, 8, &[])), &side(other));
         let slow = Machine { container_processors: Some(2.0), ..set("powersave", false, 4, &["A=1"]) };
         let parts = [
-            "governor was not the same: performance and powersave",
-            "turbo was not the same: on and off",
-            "number of processors was not the same: 8 and 4",
-            "limit of processors was not the same: none and 2",
-            "variables was not the same: none and A=1",
+            "governor differed: performance and powersave",
+            "turbo differed: on and off",
+            "number of processors differed: 8 and 4",
+            "limit of processors differed: none and 2",
+            "variables differed: none and A=1",
         ];
         assert_eq!(said(slow), parts.map(|part| format!("the machine's {part}")));
         assert!(said(set("performance", true, 8, &[])).is_empty() && said(Machine::default()).is_empty());

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::discoveries;
 
-/// What can be said of the candidate, beside the base.
+/// What can be said about the candidate, compared with the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[derive(Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "kebab-case")]
@@ -42,7 +42,7 @@ pub struct RatioInterval {
     pub confidence: f64,
 }
 
-/// What an estimator says of a ratio.
+/// The result of an estimator for a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RatioEstimate {
     pub interval: RatioInterval,
@@ -61,11 +61,11 @@ pub struct Limits {
     pub tolerance: f64,
 }
 
-/// What is found about one case among all of a comparison.
+/// The finding about one case of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub verdict: Verdict,
-    /// The change is sure and above the floor, and within the tolerance: it is worth a notice, and is no regression.
+    /// The change is sure and above the floor, and within the tolerance: it is worth a notice, and is not a regression.
     pub is_small_change: bool,
     /// The change is sure and beyond floor and tolerance, and has no verdict because builds of equal code may differ by as much.
     pub is_within_layout: bool,
@@ -116,7 +116,7 @@ impl Limits {
         if is_same_build { 0.0 } else { LAYOUT_FLOOR }
     }
 
-    /// With the floor that a null control shows, which is the larger bound of its interval.
+    /// Limits with the floor that a null control shows, which is the larger bound of its interval.
     pub fn of_null(null: &RatioInterval, is_same_build: bool, tolerance: f64) -> Self {
         Limits { floor: null.largest_change(), layout: Limits::layout(is_same_build), tolerance }
     }
@@ -150,7 +150,7 @@ fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Find
     } else if interval.lower > 0.0 && interval.upper <= *tolerated.end() {
         Verdict::NotSlower
     } else {
-        // Also of an interval that is not a number.
+        // An interval that is not a number ends here, too.
         Verdict::CannotSay
     };
     Finding {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(found(1.016, 1.02, 1.024, true), (Verdict::Same, true));
         assert_eq!(found(0.976, 0.98, 0.984, true), (Verdict::Same, true));
         assert_eq!(found(1.015, 1.025, 1.035, true), (Verdict::CannotSay, true));
-        // Below the floor it is the machine's.
+        // Below the floor, the change is the machine's.
         assert_eq!(found(1.001, 1.005, 1.009, true), (Verdict::Same, false));
     }
 

@@ -3,8 +3,8 @@
 //! It takes the folder of a run that the harness has left. It gives the records. They are written by `history`, and
 //! Criterion's own layout is known to `criterion_dir` only.
 //!
-//! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is not of
-//! the run, or its files do not belong together, it is refused with its reason; the rest is converted.
+//! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is
+//! of another run, or its files do not belong together, it is refused with a reason; the rest is converted.
 
 mod judges;
 mod quality;
@@ -22,13 +22,13 @@ use crate::run_data::{
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
-/// What a run comes to.
+/// The result of a conversion.
 pub struct Conversion {
     pub manifest: Manifest,
     pub records: Vec<Record>,
-    /// Figures of the cases that are no columns of their records.
+    /// Figures of the cases that are not columns of their records.
     pub metrics: Vec<Metric>,
-    /// Of the calls of each measured case, by its id.
+    /// The distribution of the calls of each measured case, by its id.
     pub distributions: BTreeMap<String, Distribution>,
     /// Cases whose measurement in Criterion's tree is not in the records, with the reason.
     pub refused: Vec<(String, String)>,
@@ -36,8 +36,8 @@ pub struct Conversion {
     pub not_reached: usize,
 }
 
-/// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name. `measured` gets each
-/// record that has figures, with the calls that they are made of.
+/// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name. `measured` gets
+/// each record that has figures, with the calls that they are made of.
 ///
 /// # Errors
 /// The manifest cannot be read, and the first error of `measured`. Entries that cannot be read are in
@@ -79,8 +79,8 @@ pub fn convert(
     Ok(Conversion { manifest, records, metrics, distributions, refused, not_reached })
 }
 
-/// How many of its elements code handles per second; what the elements are stands in the place of a modality. It says the same as the
-/// time, whose verdict knows the noise between runs: neither a higher nor a lower rate is better here.
+/// How many of its elements code handles per second; the column `modality` says what the elements are. Neither
+/// direction is better here: the time says the same, and its verdict knows the noise between runs.
 fn rate_of_code(record: &Record) -> Option<Metric> {
     Some(Metric {
         run_id: record.run_id.clone(),
@@ -104,7 +104,7 @@ pub fn verified(manifest: &Manifest, outcomes: &Outcomes) -> Vec<Record> {
     records
 }
 
-/// A backend with whose outputs those of another agree agrees with that one, too.
+/// If a backend's outputs agree with another's, the other backend is verified, too.
 fn agree_both_ways(records: &mut [Record]) {
     let is_agreed =
         |record: &&Record| record.verified == Some(true) && record.verified_by.as_deref() != Some(BY_REFERENCE);
@@ -154,10 +154,11 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Puts in what was measured of a case, and returns its calls and how they are distributed; `None` if nothing was.
+    /// Adds the measurement of a case, and returns its calls and their distribution. Returns `None` if nothing was
+    /// measured.
     ///
     /// # Errors
-    /// The calls are not the case's, or not whole.
+    /// The calls are of another run, were made up by `--quick`, or are not whole.
     fn put_measurement(&self, record: &mut Record) -> Result<Option<(MeasuredEntry, Option<Distribution>)>> {
         let id = record.case_id.clone();
         let Some(outcome) = self.outcomes.finished.get(&id).filter(|_| record.status.is_measured()) else {
@@ -171,7 +172,7 @@ impl Context<'_> {
         let (first, distribution) = put_calls(record, &entry).unzip();
         let further = self.outcomes.further.get(&id).into_iter().flatten().cloned();
         let processes: Vec<Latencies> = first.into_iter().chain(further).collect();
-        // The reason that was planned with, and whether it was missed.
+        // The reason that was planned, marked if it was missed.
         let planned = record.stopped_by.as_ref().and_then(|reason| reason.parse().ok());
         if planned.is_some_and(|reason| is_missed(reason, &self.manifest.suite.effort, entry.samples_ns.concat())) {
             record.stopped_by = record.stopped_by.take().map(|reason| reason + "-missed");
@@ -200,8 +201,8 @@ impl Context<'_> {
     }
 }
 
-/// Whether a case has not what was planned for: Criterion made fewer calls than it was asked for, the interval is wider than
-/// the pilot made expect, or the percentile has no bound, for example since calls depend on one another.
+/// Whether a case missed what was planned: Criterion made fewer calls than it was asked for, the interval is wider than
+/// the pilot predicted, or the percentile has no bound, for example because calls depend on one another.
 fn is_missed(planned: StopReason, effort: &Effort, calls: Vec<u64>) -> bool {
     match planned {
         StopReason::Iterations => calls.len() < effort.iterations,
@@ -215,7 +216,7 @@ fn is_missed(planned: StopReason, effort: &Effort, calls: Vec<u64>) -> bool {
     }
 }
 
-/// What the calls of the first process say, and how they are distributed.
+/// Adds figures of the first process's calls, and returns their latencies and distribution.
 fn put_calls(record: &mut Record, entry: &MeasuredEntry) -> Option<(Latencies, Distribution)> {
     let sorted = SortedCalls::new(entry.samples_ns.concat())?;
     let calls = sorted.in_order();
@@ -226,7 +227,8 @@ fn put_calls(record: &mut Record, entry: &MeasuredEntry) -> Option<(Latencies, D
     Some((latencies, Distribution::of(&sorted, calls.len())))
 }
 
-/// Latencies, and throughput by their mean, which is Criterion's with its interval if there is one process.
+/// Adds latencies and throughput. Throughput is by the mean, which is Criterion's with its interval if there is one
+/// process.
 fn put_processes(record: &mut Record, processes: &[Latencies], tokens_a_call: Option<usize>) {
     let Some(all) = Latencies::together(processes) else { return };
     record.processes = Some(processes.len());
@@ -256,7 +258,7 @@ fn put_processes(record: &mut Record, processes: &[Latencies], tokens_a_call: Op
     };
     let per_second = |count: usize, ms: Option<f64>| ms.map(|ms| count as f64 / ms * 1e3);
     record.tokens_per_second = tokens_a_call.and_then(|tokens| per_second(tokens, mean));
-    // A call of `decode` is a token and no sample.
+    // A call of `decode` makes a token, not a sample.
     if record.phase != Phase::Decode {
         let per_second = |ms| per_second(record.batch_size, ms);
         record.throughput_ips = per_second(mean);
@@ -285,9 +287,9 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     record.sampling_mode = Some(entry.sampling_mode.to_lowercase());
 }
 
-/// How fast the model was computed by the mean latency, which is there by then, and how much of the machine's peaks that is,
-/// which are those of f32 on the processor, on the threads that the run asked for. The null backend computes nothing, however
-/// fast it is.
+/// Adds the FLOP/s by the mean latency, which has to be there, and their percentage of the machine's peaks. These are
+/// of f32 on the processor, with the threads that the run asked for. The null backend computes nothing, so it has
+/// neither.
 fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
     if record.backend == NULL {
         return;
@@ -319,7 +321,7 @@ mod tests {
             ((0..700).map(|call| call * 7919 % 700).collect(), (0..700).collect());
         assert!(!missed(StopReason::PercentileBound, &mixed));
         assert!(missed(StopReason::PercentileBound, &mixed[..661]));
-        // As many calls, which depend on one another.
+        // As many calls that depend on one another.
         assert!(missed(StopReason::PercentileBound, &in_a_row));
         assert!(!missed(StopReason::Budget, &[1000; 3]));
     }

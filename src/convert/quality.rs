@@ -1,5 +1,5 @@
-//! Computes accuracy, agreement with the original in f32, and the metrics of the model's kind, from the answers of evaluated
-//! cases.
+//! Computes accuracy, agreement with the original in f32, and the metrics of the model's kind, from the answers of
+//! evaluated cases.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::run_data::{Evaluation, Judged, Manifest, ManifestCase, MaskForm, Metr
 pub struct Answers(BTreeMap<String, (Case, Evaluation)>);
 
 impl Answers {
-    /// Reads the answers of all cases that were evaluated. Those that cannot be read are said and left out.
+    /// Reads the answers of all cases that were evaluated. Those that cannot be read are reported and left out.
     pub fn read(folder: &RunFolder, manifest: &Manifest) -> Self {
         let answers = manifest.cases.iter().filter_map(|ManifestCase { case, .. }| {
             let read = Evaluation::read(folder.path(), &case.benchmark_id());
@@ -21,7 +21,7 @@ impl Answers {
         Answers(answers.collect())
     }
 
-    /// Puts what is known of the record's case into its columns.
+    /// Fills the record's columns with what the answers of its case show.
     pub fn put_into(&self, record: &mut Record) {
         let Some((case, evaluation)) = self.0.get(&record.case_id) else { return };
         record.data_source = Some(evaluation.data_source.clone());
@@ -68,8 +68,8 @@ impl Answers {
         figures(evaluation, original.map(|(_, answers)| answers)).into_iter().map(metric).collect()
     }
 
-    /// The answers of the original: in f32, or in its own dtype where the run has none in f32; of the same backend, device
-    /// and batch size if there are such, otherwise of the first by name.
+    /// The answers of the original: in f32, or in its own dtype if the run has none in f32. The same backend, device
+    /// and batch size are preferred, in this order; otherwise the first by name counts.
     fn original_of(&self, case: &Case) -> Option<&(Case, Evaluation)> {
         let is_original = |other: &Case| {
             let is_same_work = (&other.model, other.phase, other.sequence_length, other.boundary)
@@ -101,7 +101,7 @@ fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
         record.accuracy_samples = Some(accuracy.samples as u64);
         (record.accuracy_lower, record.accuracy_upper) = accuracy.interval.unzip();
     }
-    // Of five classes or fewer one of the five largest is always right.
+    // With five classes or fewer, one of the five largest is always right.
     if let (Some(labels), Some(largest)) = (&evaluation.labels, &evaluation.largest)
         && evaluation.outputs.first().is_some_and(|row| row.len() > 5)
     {
@@ -110,7 +110,7 @@ fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
     }
 }
 
-/// Whether both are answers to the same samples, so that they can be paired: others may have been read, or could be.
+/// Whether both are answers to the same samples, so that they can be paired.
 fn has_same_samples(evaluation: &Evaluation, answers: &Evaluation) -> bool {
     let is_same = (&evaluation.data_source, &evaluation.labels, evaluation.samples, &evaluation.unreadable)
         == (&answers.data_source, &answers.labels, answers.samples, &answers.unreadable);
@@ -121,7 +121,7 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
     if !has_same_samples(evaluation, answers) {
         return;
     }
-    // Answers that only a package's own metrics judge.
+    // Without outputs, only a package's own metrics judge the answers.
     if evaluation.outputs.is_empty() {
         return;
     }
@@ -170,7 +170,7 @@ fn cosine(one: &[f32], other: &[f32]) -> f64 {
 }
 
 impl Evaluation {
-    /// For each labelled sample whether the largest output is at its label.
+    /// For each labelled sample, whether the largest output is at its label.
     fn right(&self) -> Option<Vec<bool>> {
         let (labels, largest) = (self.labels.as_ref()?, self.largest.as_ref()?);
         let is_right = |(label, places): (&i64, &Vec<i64>)| places.first() == Some(label);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!((record.accuracy, record.accuracy_change, record.agreement), (Some(0.75), Some(0.0), Some(0.5)));
         assert!(record.accuracy_change_lower < Some(0.0) && record.accuracy_change_upper > Some(0.0));
         assert_eq!((record.compared_with, record.output_cosine_samples), (Some(original.to_string()), Some(4)));
-        // No original on its backend: that of another.
+        // Its backend has no original, so another backend's counts.
         let record = record_of(&answers, &elsewhere);
         assert_eq!((record.accuracy, record.accuracy_change, record.agreement), (Some(1.0), Some(0.25), Some(0.75)));
         assert!(record_of(&answers, &Case::new("other", "ort", 1)).data_source.is_none());
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!((record.accuracy, record.agreement), (Some(0.75), Some(0.75)));
         assert!((record.output_cosine.unwrap() - 0.75).abs() < 1e-12, "{:?}", record.output_cosine);
         assert!(record.message.unwrap().contains("1 of 4 samples are not finite"));
-        // Also if none is: 0 of 4 are right, and not 0 of 0.
+        // If no output is finite, 0 of 4 are right, and not 0 of 0.
         let none = Evaluation { not_finite: 4, largest: Some(vec![Vec::new(); 4]), ..evaluation(&[0, 1, 2, 3]) };
         let folder = tempfile::tempdir().unwrap();
         none.write(folder.path(), &f16.benchmark_id()).unwrap();

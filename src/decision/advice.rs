@@ -28,28 +28,29 @@ pub struct Advice {
     pub boundary: Boundary,
     pub timed_on: TimedOn,
     pub goal: Goal,
-    /// The one sentence to remember.
+    /// The recommendation in one sentence.
     pub sentence: String,
     /// The case to deploy; absent if nothing can be recommended.
     pub case_id: Option<String>,
     pub host_id: Option<String>,
     /// The same case with its figures.
     pub deploy: Option<Deployed>,
-    /// What the case was measured to do under load, and with how many instances.
+    /// The case's figures in load tests, and with how many instances.
     pub under_load: Option<UnderLoad>,
-    /// The best of the others, and why it is not the one.
+    /// The second-best case, and why it is not recommended.
     pub runner_up: Option<RunnerUp>,
-    /// How sure it is that the first is better than the second.
+    /// The confidence that the first is better than the second.
     pub confidence: Option<String>,
-    /// Cases that were chosen among.
+    /// How many cases could be recommended.
     pub considered: usize,
     /// What was left out, a line for each reason.
     pub excluded: Vec<String>,
-    /// What servers of the model were measured to do under load, one per line. They are compared and not recommended: a server is no case.
+    /// The figures of the model's servers in load tests, one per line. They are shown for comparison and never
+    /// recommended, since a server is not a case.
     pub served: Vec<String>,
     /// Changes of a limit or a measurement that would lead to another recommendation, one per line.
     pub would_change: Vec<String>,
-    /// What larger batches bring there; absent if one batch size was measured.
+    /// What larger batches of this case bring; absent if only one batch size was measured.
     pub batch_sizes: Option<String>,
     /// The largest batch that is predicted to fit into the memory, in words.
     pub largest_batch: Option<String>,
@@ -76,7 +77,7 @@ pub struct Deployed {
     pub memory_mb: Option<f64>,
 }
 
-/// The best of the others.
+/// The second-best case.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunnerUp {
     pub case_id: String,
@@ -107,7 +108,7 @@ impl Advice {
     }
 }
 
-/// The same work for any batch size, whatever form of the model does it on whatever runtime.
+/// The work without its batch size, variant and runtime.
 pub fn kind(work: Work) -> Work {
     work.of_any_batch().of_any_variant().on_any_runtime()
 }
@@ -130,7 +131,7 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
 /// several files with one name, the newest counts.
 ///
 /// # Errors
-/// The records have no such model; the message says which ones there are.
+/// The records have no such model, and the message says which models there are; or no case of it passes the filters.
 pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Vec<Advice>> {
     let of_model = of_model(records, &options.model)?;
     let current = of_newest_files(&of_model);
@@ -151,7 +152,7 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
         advice.excluded.extend(slow.iter().cloned());
         if replaced > 0 {
             let rows = plural(replaced, "row is", "rows are");
-            advice.excluded.push(format!("{rows} of another file that had this name before"));
+            advice.excluded.push(format!("{rows} from an older file of the same name"));
         }
         advice
     };
@@ -164,7 +165,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     let names = Names::of(&found.rows);
     let chosen = found.chosen.as_ref().ok().copied();
     let (runner_up, confidence) = compare(&found, &names, options).unzip();
-    // One that is not slower may be faster.
+    // A runner-up that is not slower may be faster.
     let is_open = |it: &RunnerUp| matches!(it.verdict, Some(Verdict::CannotSay | Verdict::NotSlower));
     Advice {
         model: options.model.clone(),
@@ -197,7 +198,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     }
 }
 
-/// Rows by name, with what tells them apart: the batch size and the machine only if there are several.
+/// Names rows. A name has the batch size or the machine only if there are several.
 struct Names {
     has_batch_sizes: bool,
     has_machines: bool,
@@ -230,7 +231,7 @@ fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
     in_words(&Vec::from_iter(alike.filter_map(|row| Some((row.record.batch_size, row.record.latency_p50_ms?)))))
 }
 
-/// The best of the rows that are meant, with its quantity.
+/// The best of the rows for which `is_meant` is true, with its quantity.
 fn best(rows: &[Row], options: &Options, is_meant: impl Fn(&Row) -> bool) -> Option<(usize, f64)> {
     let meant = rows.iter().enumerate().filter(|(_, row)| is_meant(row));
     let known = meant.filter_map(|(index, row)| Some((index, quantity(row, options)?)));
@@ -241,7 +242,8 @@ fn quantity(row: &Row, options: &Options) -> Option<f64> {
     options.quantity(options.goal, &row.record)
 }
 
-/// The runner-up, and the confidence with which it is one. Returns `None` without a second case that may be recommended.
+/// The runner-up, and the confidence that the first is better. Returns `None` without a second case that may be
+/// recommended.
 fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(RunnerUp, String)> {
     let first = *found.chosen.as_ref().ok()?;
     let (second, _) = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended)?;
@@ -255,9 +257,9 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
         (None, Some(plain)) => format!("{} × {what}", three_digits(plain)),
         (None, None) => "its figure is not known".to_owned(),
     };
-    // The choice has not found it to be faster, among all rows.
+    // The test of all rows did not find it faster than the baseline, so the test of these two alone does not count.
     let is_open = |it: Verdict| it == Verdict::Faster && found.rows[first].is_baseline;
-    // A load test that was no search shows only that a case serves at least its rate.
+    // A load test that was not a search shows only that a case serves at least its rate.
     let is_at_least = goal.is_of_rate()
         && options.gain(goal, &row.record) > 1.0
         && row.under_load.as_ref().is_some_and(|it| !it.is_highest);
@@ -280,7 +282,7 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     };
     let kinds = [first, second].map(|index| found.rows[index].record.energy_kind.clone().unwrap_or_default());
     let confidence = match goal == Goal::Energy && kinds[0] != kinds[1] {
-        true => format!("{confidence}; but the counters are of different parts: {} and {}", kinds[0], kinds[1]),
+        true => format!("{confidence}; but the energy counters cover different parts: {} and {}", kinds[0], kinds[1]),
         false => confidence,
     };
     let runner_up = RunnerUp {
@@ -346,10 +348,10 @@ fn shown(value: f64, options: &Options) -> String {
     }
 }
 
-/// What was left out: by limit, by quality, and without figures.
+/// What was left out: by limit, by quality, or because there are no figures.
 fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
-    // How many are meant, and the best of them, or one if the quantity is known of none.
+    // How many rows are meant, and the best of them, or the first one if no quantity is known.
     let example = |is_meant: &dyn Fn(&Row) -> bool| {
         let first = rows.iter().position(is_meant)?;
         let index = best(rows, options, is_meant).map_or(first, |(index, _)| index);
@@ -382,12 +384,13 @@ fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
     lines
 }
 
-/// The name of the limit that a row is beyond.
+/// The name of the limit that a row breaks.
 fn limit(row: &Row) -> Option<&'static str> {
     Some(row.excluded.as_ref()?.limit)
 }
 
-/// For each limit, the one that would have to be given up for a better case; and better cases whose quality is open.
+/// The changes that would allow a better case: for each limit, a wider one; load tests; and measurements of outputs or
+/// quality.
 fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Options) -> Vec<String> {
     let least = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
     // A row that breaks two limits stays excluded if only one of them is changed.
@@ -418,8 +421,7 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         && let Some((index, own)) = best(rows, options, is_untested)
     {
         let (name, own) = (names.name(&rows[index]), shown(own, options));
-        let how =
-            if gain(&rows[index]) > 1.0 { "in a load test that was no search" } else { "by calls one after the other" };
+        let how = if gain(&rows[index]) > 1.0 { "in a load test that was not a search" } else { "by sequential calls" };
         lines.push(format!("a load test (`inferbench load search`) of {name}, which has {own} {how}"));
     }
     let is_unverified = |row: &Row| limit(row) == Some("verified") && row.quality.is_acceptable();

@@ -49,7 +49,8 @@ fn one(advice: &Advice, decide: Option<&str>, format: Format) -> String {
     }
 }
 
-/// A row for each recommendation for the latency, for the end of a run. Its sentence is below the table, or a tooltip of the page.
+/// The recommendations as a table for the end of a run. The sentence of a row is below the table, or a tooltip of the
+/// page.
 pub fn table(all: &[Advice]) -> Table {
     let texts = [Column::text("model"), Column::text("deploy").essential(), Column::number("p50").essential()];
     let others = [Column::number("throughput").minor(), Column::number("memory").minor(), Column::text("runner-up")];
@@ -104,7 +105,7 @@ pub fn schema() -> String {
     schema_of::<Vec<Advice>>("inferbench recommend: what to deploy")
 }
 
-/// The sentence, and whether another case is as likely the best.
+/// The sentence, and the case that cannot be told apart from the recommended one, if there is one.
 fn with_doubt(advice: &Advice) -> String {
     match advice.runner_up.as_ref().filter(|_| advice.is_undecided) {
         Some(other) => format!("{} But {} cannot be told apart from it.", advice.sentence, other.name),

@@ -1,4 +1,4 @@
-//! Which row is the best for a goal: faster rows as [`compare`](crate::compare) finds them, then size, then the answers.
+//! Chooses the best row for a goal: by the verdicts of [`compare`](crate::compare), then by size, then by the answers.
 
 use super::repeated::{Repeated, logarithms};
 use super::{Excluded, Goal, Measure, Options, Row};
@@ -7,29 +7,30 @@ use crate::compare::{
 };
 use crate::run_data::Record;
 
-/// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
+/// The confidence of the intervals. Of the rows that are called faster or slower, at most 5 % are expected to be
+/// neither.
 const CONFIDENCE: f64 = 0.95;
-/// Times, sizes and memory that differ by at most this fraction are equal: nobody decides by less.
+/// Times, sizes and memory that differ by at most this fraction count as equal.
 const TOLERANCE: f64 = 0.05;
 
 /// How far the times of identical code differ, how many runs a row has, and the times of each row.
 pub struct Spread {
     /// The change that times of identical code show.
     pub floor: f64,
-    /// At least.
+    /// The smallest number of runs of a row.
     pub runs: usize,
     /// Absent for a row that has no time.
     times: Vec<Option<CaseRuns>>,
 }
 
 impl Spread {
-    /// The noise of a row is that of its own runs if they are enough, or of its processes, and else what is known or assumed of
-    /// the machine.
+    /// The noise of a row comes from its own runs if there are enough, or else from its processes, or else from what is
+    /// known or assumed about the machine.
     pub fn of(cases: &[Repeated<'_>], options: &Options) -> Self {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
         let chosen = || measured().filter(|case| options.may_choose(case.newest));
         let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
-        // One process of a run measures energy: how far the times of all of them differ says nothing of it.
+        // Only one process of a run measures energy, so the differences between processes say nothing about its noise.
         let goal = goal_of_times(options);
         let is_of_processes = goal != Goal::Energy;
         let noise_of = |groups: &[Vec<f64>], records: Vec<&Record>| {
@@ -39,7 +40,8 @@ impl Spread {
         let noise = noise_of(&groups, chosen().flat_map(|case| case.counted(goal)).collect());
         let runs = chosen().map(|case| case.counted(goal).len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
-        // A case's own runs say more of it than those of other backends, and few of them can only add to what is known.
+        // A case's own runs say more about its noise than those of other backends. A few runs can only add to what is
+        // known.
         let of_case = |case: &Repeated<'_>| {
             let (timed, own) = (case.counted(goal), times(case, options));
             let noise = noise_of(std::slice::from_ref(&own), timed.clone());
@@ -51,7 +53,8 @@ impl Spread {
         Spread { floor: floor(&equal, &equal, CONFIDENCE), runs, times }
     }
 
-    /// One row's time over another's, and the verdict about the two alone. Returns `None` if one of them has no time.
+    /// The ratio of the time of `other` to that of `base`, and the verdict about these two rows alone. Returns `None`
+    /// if one of them has no time.
     pub fn ratio(&self, base: usize, other: usize) -> Option<(RatioInterval, Verdict)> {
         let compared = self.compared(base, other)?;
         let finding = verdicts(&[compared], 1.0 - CONFIDENCE).pop()?;
@@ -70,7 +73,8 @@ impl Spread {
     }
 }
 
-/// The noise of a case whose rate is that of a load test, which all its `runs` share: their number does not make it smaller.
+/// The noise of a case whose rate is that of a load test. All its `runs` share the load test, so more runs do not
+/// reduce this noise.
 fn with_load_test(noise: Noise, runs: usize) -> Noise {
     /// How much rates of identical code differ between load tests.
     const OF_A_LOAD_TEST: f64 = 2.0 * ASSUMED_DEVIATION;
@@ -78,7 +82,7 @@ fn with_load_test(noise: Noise, runs: usize) -> Noise {
     Noise { deviation, freedom: None, ..noise }
 }
 
-/// The logarithms of the times of a case. What a load test shows is the same for all its runs, so that they scatter as they did.
+/// The logarithms of the times of a case. The gain by a load test is the same for all runs, so their scatter stays.
 fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
     let goal = goal_of_times(options);
     let gain = options.gain(goal, &case.pooled(None)).ln();
@@ -99,14 +103,14 @@ pub fn compare_times(rows: &mut [Row], spread: &Spread) {
     }
 }
 
-/// What times are compared by: that of a call, or what the goal makes of it.
+/// The goal by which times are compared: the options' goal if it follows from times, or else the latency.
 pub fn goal_of_times(options: &Options) -> Goal {
     if options.goal.is_of_times() { options.goal } else { Goal::Latency }
 }
 
-/// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the smallest one
-/// that is as good and smaller; or else of the baseline. Rows that are level with the best are told apart by their size, then
-/// by their answers, then by their time.
+/// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the
+/// smallest one that is as good and smaller; or else of the baseline. Ties with the best are broken by size, then by
+/// the answers, then by latency.
 ///
 /// # Errors
 /// Nothing can be recommended; the text says why.

@@ -1,4 +1,4 @@
-//! Runs in which a machine was slower than it usually is: their rows are named, and count less than others.
+//! Runs in which a machine was slower than usual: they are reported, and their rows count less than others.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::statistics::median;
 
 /// From this factor on a run was slower than usual.
 const SLOWER: f64 = 1.3;
-/// The cases that tell it: so many at least, each of which so many other runs of the machine have.
+/// A slow run needs at least this many cases that at least [`LEAST_OTHERS`] other runs of the machine have, too.
 const LEAST_CASES: usize = 3;
 const LEAST_OTHERS: usize = 2;
 
@@ -23,19 +23,20 @@ const LEAST_OTHERS: usize = 2;
 pub struct Drift {
     pub run_id: String,
     pub host_id: String,
-    /// The median over the cases that other runs have, too, of the time over the median of the others.
+    /// The median, over the cases that other runs have, too, of the ratio of the time to the median of the other runs.
     pub factor: f64,
     /// How many cases these are.
     pub cases: usize,
 }
 
 impl Drift {
-    /// `run 20260101T000000Z on host 1a2b was 34 % slower than usual, by 12 cases that other runs have, too: its rows count less`.
+    /// `run 20260101T000000Z on host 1a2b was 34 % slower than usual in 12 cases that other runs measured, too: its
+    /// rows count less`.
     pub fn text(&self) -> String {
         let cases = plural(self.cases, "case", "cases");
         let percent = 100.0 * (self.factor - 1.0);
         format!(
-            "run {} on host {} was {percent:.0} % slower than usual, by {cases} that other runs have, too: its rows count less",
+            "run {} on host {} was {percent:.0} % slower than usual in {cases} that other runs measured, too: its rows count less",
             self.run_id, self.host_id
         )
     }
@@ -46,7 +47,7 @@ impl Drift {
     }
 }
 
-/// The runs of these records in which a machine was slower than usual. What changes a single case is no drift of the machine.
+/// The runs of these records in which a machine was slower than usual. A change of a single case is not a drift.
 pub fn drifts(records: &[Record]) -> Vec<Drift> {
     let is_measured =
         |record: &&Record| record.status == Status::Ok && record.latency_p50_ms.is_some_and(|ms| ms > 0.0);
@@ -70,7 +71,7 @@ pub fn drifts(records: &[Record]) -> Vec<Drift> {
     ratios.into_iter().filter_map(drift).collect()
 }
 
-/// The rows of runs that were as fast as usual, or all if there are none.
+/// Keeps the rows of runs that were as fast as usual, or all rows if there are no such runs.
 pub fn retain_usual(rows: &mut Vec<&Record>, drifted: &[Drift]) {
     let is_usual = |record: &&Record| !drifted.iter().any(|drift| drift.is_of(record));
     if rows.iter().any(is_usual) {
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use crate::report::tests::record;
 
-    /// A run of these cases, each so many times as slow as usual.
+    /// A run of these cases, in which each takes `factor` times as long as usual.
     fn run(index: usize, cases: &[&str], factor: f64) -> Vec<Record> {
         let row = |(place, model): (usize, &&str)| Record {
             run_id: format!("run{index}"),

@@ -1,4 +1,4 @@
-//! What the best case is best at, and what a case costs by that goal.
+//! The goals of a recommendation, and the quantity that each goal minimises.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Options, UnderLoad, own_memory, rate};
 use crate::definition::device_kind;
 use crate::run_data::Record;
 
-/// The quantity that the recommended case is to be best at.
+/// The quantity by which the recommended case is the best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -23,9 +23,9 @@ pub enum Goal {
     Energy,
     /// Price per million samples, or tokens, by a file of prices
     Cost,
-    /// The model's files
+    /// Size of the model's files
     Size,
-    /// The peak of the process
+    /// Peak memory of the process
     Memory,
 }
 
@@ -41,23 +41,24 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// The price of an hour of a device: of this one on its machine, of its machine, of such a device, or the default.
+    /// The price per hour: of the device on this machine, or else of the machine, of the device, of its kind, or the
+    /// default.
     pub fn per_hour_of(&self, host_id: &str, device: &str) -> Option<f64> {
         let of_device = format!("{host_id}/{device}");
-        // The first GPU has a name without a number.
+        // `cuda` is also the price of `cuda:1`.
         let names = [of_device.as_str(), host_id, device, device_kind(device), "default"];
         names.into_iter().find_map(|name| self.per_hour.get(name).copied())
     }
 }
 
 impl Options {
-    /// The quantity of a goal for a record, of which less is better. If a load test shows a higher rate than calls one after the other,
-    /// rates and prices are by that. Returns `None` if it is not known.
+    /// The quantity of a record that the goal minimises. If a load test shows a higher rate than sequential calls,
+    /// rates and prices follow from the load test. Returns `None` if the quantity is not known.
     pub(super) fn quantity(&self, goal: Goal, record: &Record) -> Option<f64> {
         Some(goal.quantity(record, &self.prices)? / self.gain(goal, record))
     }
 
-    /// The highest rate within the limits that load tests show, over that of calls one after the other; at least 1.
+    /// The ratio of the highest rate within the limits in load tests to that of sequential calls; at least 1.
     pub(super) fn gain(&self, goal: Goal, record: &Record) -> f64 {
         let is_meant = goal.is_of_rate() && record.tokens_per_second.is_none();
         let loaded = || UnderLoad::of(&self.loads, record, &self.limits);
@@ -67,17 +68,17 @@ impl Options {
 }
 
 impl Goal {
-    /// Whether the quantity follows from times, and scatters as they do.
+    /// Whether the quantity follows from times, and scatters as times do.
     pub fn is_of_times(self) -> bool {
         !matches!(self, Goal::Size | Goal::Memory)
     }
 
-    /// Whether the quantity is a rate or a price by it, which several instances of a session can better.
+    /// Whether the quantity follows from a rate, which several instances of a session can improve.
     pub fn is_of_rate(self) -> bool {
         matches!(self, Goal::Throughput | Goal::Cost)
     }
 
-    /// The quantity by calls one after the other, of which less is better. Returns `None` if it is not known.
+    /// The quantity that the goal minimises, by sequential calls. Returns `None` if it is not known.
     pub fn quantity(self, record: &Record, prices: &Prices) -> Option<f64> {
         let quantity = match self {
             Goal::Latency => record.latency_p50_ms,

@@ -1,4 +1,4 @@
-//! What a case must keep to be recommended at all.
+//! The limits that a recommended case must keep.
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +11,7 @@ use crate::report::numbers::{latency, megabytes, three_digits_of_any};
 use crate::run_data::{Metric, Record};
 use crate::selection::values;
 
-/// Bounds that a recommended case is within, as flags.
+/// The limits that a recommended case must keep, as flags.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
@@ -38,25 +38,25 @@ fn milliseconds(text: &str) -> Result<f64> {
     Ok(1e3 * values::duration(text)?)
 }
 
-/// The limit that a row is beyond, and by what.
+/// The limit that a row breaks, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Excluded {
     /// `max-p99`, `max-memory`, `min-rate`, `max-kl`, `max-perplexity`, `verified` or `filter`.
     pub limit: &'static str,
     /// `p99 31.0 ms is above 20.0 ms`.
     pub why: String,
-    /// The limit with which the row would be within this one, as it is written on the command line.
+    /// The flag with a wider limit that the row would keep: `--max-p99 32ms`.
     pub would_take: Option<String>,
     /// Whether this is the only limit that the row breaks.
     #[serde(skip)]
     pub is_only: bool,
 }
 
-/// What a row has lost against the original, as its metrics say it.
+/// The losses of a row against the original, from its metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
     kl: Option<Loss>,
-    /// In times of the original's.
+    /// As a multiple of the original's.
     perplexity: Option<Loss>,
 }
 
@@ -64,7 +64,7 @@ impl Excluded {
     /// The limit of [`Excluded::by_filter`].
     pub const FILTER: &str = "filter";
 
-    /// A case that may not be chosen.
+    /// For a case that the filters leave out.
     pub fn by_filter() -> Self {
         let why = "the filters leave it out".to_owned();
         Excluded { limit: Excluded::FILTER, why, would_take: None, is_only: false }
@@ -72,7 +72,7 @@ impl Excluded {
 }
 
 impl Losses {
-    /// Those of the original itself are none.
+    /// The original itself has no losses.
     pub fn of(metrics: &[Metric], is_original: bool) -> Self {
         let of = |name: &str, none: f64| {
             let metric = metrics.iter().find(|metric| metric.metric == name);
@@ -83,7 +83,7 @@ impl Losses {
     }
 }
 
-/// With three digits from the first that is not 0.
+/// A divergence with three significant digits.
 fn nats(divergence: f64) -> String {
     let first = divergence.abs().log10().floor();
     let decimals = if first.is_finite() { (2.0 - first).clamp(0.0, 9.0) as usize } else { 2 };
@@ -95,8 +95,8 @@ fn factor(ratio: f64) -> String {
 }
 
 impl Limits {
-    /// The first limit that the record is beyond. A figure that is not known is beyond its limit. Where a percentile has an
-    /// upper bound, this is what counts. What was measured under load counts in place of calls one after the other.
+    /// The first limit that the record breaks. An unknown figure breaks its limit. If p99 has an upper bound, the bound
+    /// counts. Figures under load count in place of those of sequential calls.
     pub fn excluding(&self, record: &Record, losses: Losses, under_load: Option<&UnderLoad>) -> Option<Excluded> {
         let of_load = under_load.map(|it| ("p99 under load", it.p99_ms));
         let of_bound = record.latency_p99_upper_ms.map(|bound| ("the 99 % bound of p99", bound));
@@ -136,7 +136,7 @@ impl Limits {
             let is_unverified = self.is_verified_only && record.verified != Some(true);
             is_unverified.then(|| excluded("verified", "its outputs were compared with nothing".to_owned(), None))
         };
-        // The upper bound has to be within the limit, too.
+        // A wider limit has to include the upper bound, too.
         let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let excluded = above(limit, name, loss.map(|(value, _)| value), most, text, unit)?;
             let would_take = loss.and_then(|(_, upper)| flag(limit, upper?, unit));
@@ -155,7 +155,7 @@ impl Limits {
         Some(Excluded { is_only: beyond.next().is_none(), ..first })
     }
 
-    /// What is known of a row's quality by the limits of its losses. Returns `None` if there is no such limit.
+    /// A row's quality by the limits of its losses: the worst of both. Returns `None` if there is no such limit.
     pub fn quality(&self, losses: Losses) -> Option<Quality> {
         let limits = [(self.max_kl, losses.kl), (self.max_perplexity, losses.perplexity)];
         let asked = limits.into_iter().filter_map(|(most, loss)| Some(Quality::of_loss(loss, most?)));
@@ -164,8 +164,8 @@ impl Limits {
     }
 }
 
-/// The limit with two digits that a case of this value is just within: rounded up for the most that is allowed, down for the least. The
-/// command line reads it as a limit that takes the case. Returns `None` for what is no number above 0.
+/// The flag with the tightest two-digit limit that a case of this value keeps: rounded down for `min-rate`, and up for
+/// the others. Returns `None` if the value is not a number above 0.
 fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let is_least = limit == "min-rate";
     let is_within = |text: &str| {
@@ -180,7 +180,7 @@ fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let exponent = (value > 0.0 && value.is_finite()).then(|| value.log10().floor() as i32 - 1)?;
     let nearest = (value / 10_f64.powi(exponent)).round() as i64;
     let steps = if is_least { [1, 0, -1] } else { [-1, 0, 1] };
-    // A number is written with no more digits than tell it from others.
+    // Parsing and printing the number gives its shortest form.
     let written = |step: i64| Some(format!("{}{unit}", format!("{}e{exponent}", nearest + step).parse::<f64>().ok()?));
     let text = steps.into_iter().filter_map(written).find(|text| is_within(text))?;
     Some(format!("--{limit} {text}"))
@@ -273,7 +273,7 @@ mod tests {
         let why = "the perplexity 1.010 times the original's is above 1.005 times the original's".to_owned();
         assert_eq!(excluding(perplexity(1.005), lossy), Some(("max-perplexity", why, "--max-perplexity 1.1x".into())));
         assert_eq!(excluding(Limits { max_kl: Some(0.03), ..perplexity(1.01) }, lossy), None);
-        // Without a bound no limit would do.
+        // Without an upper bound, no limit can be named.
         let unbounded = excluding(kl(0.02), losses((0.03, None), (0.01, None)));
         assert_eq!(unbounded.map(|(.., would_take)| would_take).as_deref(), Some(""));
     }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        /// The command is read by the parsers of the command line, and takes the case that it is said of.
+        /// The parsers of the command line read the limit, and the case keeps it.
         #[test]
         fn a_limit_that_would_do_does_as_a_command(logarithm in -9.0f64..16.0, is_whole in prop::bool::ANY) {
             let value = if is_whole { logarithm.exp().ceil() } else { logarithm.exp() };

@@ -1,15 +1,15 @@
-//! What to deploy: of the cases of a model that were measured, the best one for a goal within limits.
+//! What to deploy: the best measured case of a model for a goal, within limits.
 //!
-//! It takes records, a goal and limits. It gives what to deploy with the runner-up, and predictions for cases that
-//! nobody measured. Neither verdicts about two runs (`compare`) nor the look of tables (`report`) belong here.
+//! It takes records, a goal and limits. It gives the case to deploy with the runner-up, and predictions for cases that
+//! were not measured. Neither verdicts about two runs (`compare`) nor the look of tables (`report`) belong here.
 //!
 //! ```text
 //! records ─▶ repeated (runs of one program) ─▶ rows, limits ─▶ choice ─┬▶ advice (all batch sizes and machines together)
 //!                                                                      └▶ variants (a table for each batch size and machine)
 //! ```
 //!
-//! [`advise`] answers `inferbench recommend`, and [`compare`] `inferbench report --variants`. Both take what is recommended from
-//! `choose` in `choice`.
+//! [`advise`] answers `inferbench recommend`, and [`compare`] answers `inferbench report --variants`. In both,
+//! `choice::choose` decides which case is recommended.
 
 mod advice;
 mod advice_output;
@@ -49,20 +49,21 @@ use crate::compare::{CaseFilter, Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{LoadResult, Metric, Record};
 
-/// Which cases are chosen among, and by which rules.
+/// Which cases may be recommended, and by which rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub model: String,
     pub goal: Goal,
-    /// The cases that may be chosen. Others still say what the original is, and which file is the newest.
+    /// The cases that may be recommended. Others still determine the original and the newest file.
     pub filter: CaseFilter,
-    /// The device, machine, backend or dtype that a case has to be of.
+    /// The device, machine, backend, dtype or model that a recommended case must have.
     pub among: Option<(Per, String)>,
     /// A variant must be shown to lose at most this fraction of the samples.
     pub accuracy_loss: f64,
     pub limits: Limits,
     pub prices: Prices,
-    /// Load tests, whose rates and latencies count for the limits, and rates for the goals that follow from them.
+    /// Load tests. Their rates and latencies count for the limits, and their rates for the goals `throughput` and
+    /// `cost`.
     pub loads: Vec<LoadResult>,
     /// Runs in which a machine was slower than usual.
     pub drifted: Vec<Drift>,
@@ -71,7 +72,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The fastest variant that loses at most one point of accuracy, on a machine whose noise is unknown.
+    /// Options for the fastest variant that loses at most one point of accuracy, on a machine whose noise is unknown.
     pub fn new(model: impl Into<String>) -> Self {
         Options {
             model: model.into(),
@@ -114,7 +115,7 @@ pub struct VariantTable {
     pub accuracy_loss: f64,
     /// Times of identical code differ by up to this fraction here, in 95 % of the cases.
     pub floor: f64,
-    /// The smallest number of runs that a row's times are the geometric mean of.
+    /// The smallest number of runs of a row. The times of a row are geometric means over its runs.
     pub runs: usize,
     /// How the answers are evaluated.
     pub measure: Measure,
@@ -123,13 +124,13 @@ pub struct VariantTable {
     pub recommendation: Recommendation,
     /// The rows that were measured, the original first; then those that were not.
     pub rows: Vec<Row>,
-    /// How the figures are to be read.
+    /// How to read the figures.
     pub notes: Vec<String>,
 }
 
 /// A variant on a backend and device, in a dtype: all columns of its record, and how they compare.
 ///
-/// If there are several runs, the record is that of the newest run that evaluated the answers with the samples of the table;
+/// If there are several runs, the record is that of the run that says most about the answers to the table's samples.
 /// `latency_p50_ms`, `throughput_ips`, `tokens_per_second` and `energy_j_per_sample` are geometric means.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
@@ -137,26 +138,29 @@ pub struct Row {
     pub record: Record,
     /// The runs that its times are from.
     pub run_ids: Vec<String>,
-    /// Figures that are no columns.
+    /// Figures that are not columns of the record.
     pub metrics: Vec<Metric>,
     pub quality: Quality,
-    /// What it was measured to do under load.
+    /// Its figures in load tests.
     pub under_load: Option<UnderLoad>,
-    /// The limit that it is beyond.
+    /// The limit that it breaks.
     pub excluded: Option<Excluded>,
     pub differences: Option<Differences>,
-    /// Its time over that of the baseline, with a 95 % interval; for the goals `throughput` and `energy`, its time or energy per sample.
+    /// The ratio of its time to the baseline's, with a 95 % interval. For the goals `throughput`, `energy` and `cost`,
+    /// the ratio of the time, energy or price per sample.
     pub change: Option<RatioInterval>,
     /// Whether it is faster than the baseline, after control of the false-discovery rate over the rows.
     pub verdict: Option<Verdict>,
-    /// Whether the recommendation compares with it: it is the fastest original.
+    /// Whether the verdicts compare with it: it is the best original or, if no original is within the limits, the best
+    /// row of kept quality.
     pub is_baseline: bool,
     /// Whether no other row is at least as good in latency, quality and size, and better in one of them.
     pub is_on_front: bool,
     pub is_recommended: bool,
 }
 
-/// The row's figures over those of the original on the same backend and device, or else of the fastest original.
+/// The ratios of the row's figures to those of the original on the same backend and device, or else of the fastest
+/// original.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Differences {
     /// The case of that original.
@@ -164,7 +168,7 @@ pub struct Differences {
     pub model_size: Option<f64>,
     pub latency_p50: Option<f64>,
     pub throughput: Option<f64>,
-    /// Of processes that have measured nothing else.
+    /// The ratio of the peaks of processes that have measured nothing else.
     pub memory: Option<f64>,
 }
 
@@ -197,7 +201,7 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
 /// The records of a model.
 ///
 /// # Errors
-/// There are none; the message says which models there are.
+/// No record is of the model; the message says which models there are.
 fn of_model<'a>(records: &'a [Record], model: &str) -> Result<Vec<&'a Record>> {
     let of_model: Vec<&Record> = records.iter().filter(|record| record.model == *model).collect();
     if of_model.is_empty() {

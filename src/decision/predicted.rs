@@ -1,4 +1,4 @@
-//! Cases that were not measured, beside a recommendation: by prediction, with the command that measures them.
+//! Predicted cases beside a recommendation, each with the command that measures it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Status, TimedOn};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::{Record, Work};
 
-/// So many are named.
+/// The most predicted cases that an answer names.
 const MOST_NAMED: usize = 3;
 
 /// A case that was not measured, and is predicted to be better than the recommended one.
@@ -27,7 +27,7 @@ pub struct PredictedCase {
     pub latency_ms: Estimate,
     pub throughput_ips: Estimate,
     pub memory_mb: Option<Estimate>,
-    /// Whether its whole interval is better than what was measured of the recommended case.
+    /// Whether its whole interval is better than the measured figure of the recommended case.
     pub is_beyond: bool,
     /// The command that measures it.
     pub command: String,
@@ -54,9 +54,10 @@ impl PredictedCase {
     }
 }
 
-/// Adds what is predicted of cases that were not measured: of each backend, device and batch size of these records, those that are within
-/// the limits and the filter and may be better than the recommended case; and the largest batch that is predicted to fit into the memory
-/// of the machine. No prediction takes the place of a measured case: nobody has compared its outputs.
+/// Adds predictions of cases that were not measured, over the backends, devices and batch sizes of these records: those
+/// within the limits and the filter that may be better than the recommended case. Also adds the largest batch that is
+/// predicted to fit into the machine's memory. A prediction never replaces a measured case, since its outputs were
+/// never checked.
 pub fn add_predictions(
     all: &mut [Advice],
     records: &[Record],
@@ -94,14 +95,16 @@ pub fn add_predictions(
     }
 }
 
-/// The tokens of a sample, where rates are of tokens: what is predicted is the time of a call. A sample of `decode` is one token.
+/// Tokens per sample if rates count tokens, or else 1: predicted rates count samples. A sample of `decode` is one
+/// token.
 fn tokens_of(records: &[&Record]) -> f64 {
     let both = |record: &&Record| record.tokens_per_second.zip(record.throughput_ips);
     let mut ratios = records.iter().filter_map(both).map(|(tokens, samples)| tokens / samples);
     ratios.rfind(|ratio| ratio.is_finite() && *ratio > 0.0).unwrap_or(1.0)
 }
 
-/// The cases of the original that are not among these records and are predicted to be better than what was measured, the best first.
+/// The cases of the original that are not among these records and are predicted to be better than `measured`, the best
+/// first.
 fn better(
     predictor: &Predictor<'_>,
     examples: &[&Example],
@@ -116,7 +119,7 @@ fn better(
         tried.entry((record.case_id.clone(), &record.host_id)).or_default().push(Work::of(record));
     }
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
-    // A narrower dtype is another form of the model, whose answers nobody has compared.
+    // A narrower dtype is another form of the model, whose answers were never compared.
     let original = |record: &&&Record| record.variant == ORIGINAL && record.status == Status::Ok;
     let dtypes: Vec<Dtype> = records.iter().filter(original).map(|record| record.dtype).collect();
     let widest = Dtype::ALL.into_iter().find(|dtype| dtypes.contains(dtype));
@@ -171,7 +174,7 @@ fn better(
     found.into_iter().map(|(_, it)| it).take(MOST_NAMED).collect()
 }
 
-/// The largest batch of the case that is predicted to fit, by its measured batch sizes.
+/// The largest batch of the case that is predicted to fit into `most` megabytes, by its measured batch sizes.
 fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Record, most: f64) -> Option<usize> {
     let runtime = Runtime::of(&record.case());
     let is_of_case = |it: &&Example| {
@@ -186,7 +189,7 @@ fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Reco
 }
 
 impl Limits {
-    /// Whether nothing that is predicted of a case is beyond a limit. The rate is of samples, or tokens.
+    /// Whether the predicted figures keep the limits of p99, memory and rate. `rate` counts samples, or tokens.
     fn allow(&self, predicted: &PredictedCase, rate: f64) -> bool {
         self.max_p99_ms.is_none_or(|most| predicted.latency_ms.value <= most)
             && self.max_memory_mb.is_none_or(|most| predicted.memory_mb.is_some_and(|memory| memory.value <= most))

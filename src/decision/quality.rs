@@ -7,7 +7,7 @@ use super::Row;
 use crate::definition::Status;
 use crate::run_data::{Better, FRACTION, Metric, Record};
 
-/// Without labels, outputs whose mean cosine with the original's is below this are another model's.
+/// Without labels, a row is `lost` if the mean cosine of its outputs with the original's is below this.
 ///
 /// This and the next limit are conventions and not bounds of a loss: a few dozen samples without labels could not show a
 /// small loss, even if all of them agreed. Every output states the limits.
@@ -24,7 +24,7 @@ const ROUNDING: f64 = 1e-12;
 pub enum Measure {
     /// By the right answers over labelled samples.
     Accuracy,
-    /// By the metric of the model's kind over labelled samples, as mean average precision or an error rate.
+    /// By the metric of the model's kind over labelled samples, such as mean average precision or an error rate.
     Metric,
     /// By the likeness of the outputs to those of the original.
     Agreement,
@@ -39,25 +39,25 @@ pub enum Measure {
 pub enum Quality {
     /// Others are compared with it: it is the original in f32, or in its own dtype if there is none in f32.
     Original,
-    /// It is shown to lose at most the allowed accuracy, or so much of the metric of its kind. Without labels, at least 95 % of the
-    /// samples agree with the original, the cosine of the outputs is at least 0.99, and metrics against the original are at least
-    /// 95 %, which is no accuracy.
+    /// It is shown to lose at most the allowed fraction of the accuracy, or of the metric of its kind. Without labels,
+    /// at least 95 % of the samples agree with the original, the cosine of the outputs is at least 0.99, and metrics
+    /// against the original are at least 95 %; this is not accuracy.
     Kept,
-    /// It seems to lose little enough, and the samples are too few to show it.
+    /// It seems to lose little enough, but the samples are too few to show it.
     Open,
     /// It loses more than is allowed.
     Lost,
-    /// Nothing was measured of it.
+    /// Its answers were not evaluated.
     Unknown,
     /// Its outputs are not those of its own reference.
     Wrong,
 }
 
-/// What was lost, and the most that it may be, if that is known.
+/// A loss, and its upper bound if that is known.
 pub type Loss = (f64, Option<f64>);
 
 impl Quality {
-    /// Judges a loss, with its upper bound if that is known, by the largest loss that is allowed.
+    /// Judges a loss by the largest loss that is allowed.
     pub fn of_loss(loss: Option<Loss>, allowed: f64) -> Self {
         match loss {
             None => Quality::Unknown,
@@ -72,8 +72,8 @@ impl Quality {
     }
 }
 
-/// The change of the metric by which labelled samples judge a row: the first one whose value does not depend on the original's
-/// answers, and of which it is known how much was lost.
+/// The change of the metric by which labelled samples judge a row: the first one that does not depend on the original's
+/// answers, and whose loss is known.
 pub fn labelled_change(metrics: &[Metric]) -> Option<&Metric> {
     let is_labelled = |name: &str| labelled(metrics).any(|metric| metric.metric == name);
     metrics.iter().find(|metric| metric.loss().is_some() && metric.changed().is_some_and(is_labelled))
@@ -90,7 +90,7 @@ fn labelled(metrics: &[Metric]) -> impl Iterator<Item = &Metric> {
     metrics.iter().filter(is_own)
 }
 
-/// The first metric that says as a fraction how far the answers are those of the original.
+/// The first metric that compares the answers with the original's as a fraction.
 pub fn likeness(metrics: &[Metric]) -> Option<&Metric> {
     of_likeness(metrics).next()
 }
@@ -126,7 +126,7 @@ impl Measure {
         }
     }
 
-    /// What is known of a row if the fraction `loss` of the accuracy may be lost.
+    /// The quality of a row if the fraction `loss` of the accuracy may be lost.
     pub fn evaluate(self, record: &Record, metrics: &[Metric], is_original: bool, loss: f64) -> Quality {
         if record.verified == Some(false) {
             return Quality::Wrong;
@@ -145,7 +145,7 @@ impl Measure {
                 let of_outputs = record.output_cosine.map(|cosine| cosine >= LEAST_COSINE);
                 let of_classes = record.agreement.map(|agreement| agreement >= LEAST_AGREEMENT);
                 let of_metrics = likenesses(metrics).map(|likeness| likeness >= LEAST_AGREEMENT);
-                // Equal classes alone say little of the outputs.
+                // Equal classes alone say little about the outputs.
                 let known: Vec<bool> = of_outputs.into_iter().chain(of_metrics).collect();
                 match known.is_empty() {
                     true => Quality::Unknown,
@@ -157,7 +157,7 @@ impl Measure {
         }
     }
 
-    /// The figure of a row's quality, of which more is better. The original agrees with itself.
+    /// A row's quality as a number, where more is better. The original agrees with itself.
     pub fn value(self, row: &Row) -> Option<f64> {
         let likeness = || row.record.output_cosine.or_else(|| likenesses(&row.metrics).next());
         match self {
@@ -173,7 +173,7 @@ impl Measure {
         .filter(|value| value.is_finite())
     }
 
-    /// Figures that differ by at most this say the same: one answer more or less, or the third decimal of a cosine.
+    /// Values that differ by at most this count as equal: one answer more or less, or the third decimal of a cosine.
     pub fn resolution(self, row: &Row) -> f64 {
         let of_samples = |samples: Option<u64>| 1.5 / samples.unwrap_or(1).max(1) as f64;
         match self {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(evaluated(change(-0.02, (-0.03, -0.01))), Quality::Kept);
         let metrics = vec![rate.clone()];
         assert_eq!(Measure::of([(&record, &metrics)].into_iter()), Measure::Metric);
-        // Of the perplexity of seeded tokens nobody knows which is better.
+        // For seeded tokens, neither a higher nor a lower perplexity is better.
         let seeded = Record { data_source: Some("synthetic".into()), output_cosine: None, agreement: None, ..record };
         let undirected = vec![Metric { better: None, ..rate.clone() }];
         assert_eq!(Measure::of([(&seeded, &undirected)].into_iter()), Measure::Unknown);

@@ -1,4 +1,4 @@
-//! The records of a case on a machine, from one run or several, and what they say together.
+//! The records of a case on a machine, from one run or several, and their pooled figures.
 //!
 //! Times are pooled over the runs of the program that made the newest record. The answers are those of one run: a difference
 //! between two models is over the same samples only within a run.
@@ -23,7 +23,7 @@ pub struct Repeated<'a> {
     pub like: Vec<&'a Record>,
 }
 
-/// By work and machine, in the order of the records.
+/// The records by work and machine, in the order of the records.
 pub fn repeated<'a>(records: &[&'a Record], options: &Options) -> Vec<Repeated<'a>> {
     by_work_and_machine(records).into_iter().filter_map(|group| Repeated::new(group, options)).collect()
 }
@@ -38,8 +38,8 @@ pub fn by_work_and_machine<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
     groups.into_values().collect()
 }
 
-/// The number of each record's work. Numbers are given in the order of time: a row of which too little is known belongs to the last work
-/// before it.
+/// The number of each record's work. Numbers are assigned in the order of time: a record with too few known fields
+/// belongs to the last matching work before it.
 pub fn numbered(records: &[&Record], work: impl Fn(&Record) -> Work) -> (Works, Vec<usize>) {
     let (mut works, mut numbers) = (Works::default(), vec![0; records.len()]);
     let mut in_time: Vec<usize> = (0..records.len()).collect();
@@ -48,11 +48,11 @@ pub fn numbered(records: &[&Record], work: impl Fn(&Record) -> Work) -> (Works, 
     (works, numbers)
 }
 
-/// The records of a model without those of files that newer ones of the same name and variant have replaced.
+/// The records of a model, without those of files that a newer file of the same variant has replaced.
 pub fn of_newest_files<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let mut newest_first: Vec<usize> = (0..records.len()).collect();
     newest_first.sort_by_key(|place| std::cmp::Reverse(records[*place].timestamp));
-    // What tells networks apart, of each variant.
+    // The newest networks of each variant.
     let mut current: Vec<Work> = Vec::new();
     let mut is_replaced = |record: &Record| {
         let work = Work::of(record);
@@ -84,13 +84,14 @@ impl<'a> Repeated<'a> {
         Some(Repeated { newest, like: group })
     }
 
-    /// The record that says most about the answers to these samples, with the times of all runs: geometric means, since those
-    /// of processes differ by factors. The memory is that of the run that took most.
+    /// The record that says most about the answers to these samples. Its times are geometric means over all runs, since
+    /// the times of processes differ by factors. Its memory is the largest of all runs.
     pub fn pooled(&self, samples: Option<&str>) -> Record {
         let evaluated = self.like.iter().filter(|record| record.data_source.as_deref() == samples);
         let mut record = match evaluated.max_by_key(|record| knowledge(record)) {
             Some(evaluated) => (*evaluated).clone(),
-            // What it may know of other samples cannot be compared. Its other figures are those of a run that counts.
+            // Answers to other samples cannot be compared, so they are removed. The other figures are from a run that
+            // counts.
             None => Record {
                 data_source: None,
                 accuracy: None,
@@ -110,14 +111,14 @@ impl<'a> Repeated<'a> {
             let mean = |column| mean_of(&timed, column);
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
             record.latency_p99_ms = mean(|record| record.latency_p99_ms);
-            // Of a run without a bound, it is known that it is not below its p99.
+            // A run without a bound counts with its p99: its bound would not be lower.
             let is_bounded = timed.iter().any(|record| record.latency_p99_upper_ms.is_some());
             let bound = mean(|record| record.latency_p99_upper_ms.or(record.latency_p99_ms));
             record.latency_p99_upper_ms = bound.filter(|_| is_bounded);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
             record.energy_j_per_sample = mean_of(&self.like, |record| record.energy_j_per_sample);
-            // A peak is reached by one of them, and counts if the process was its own.
+            // A peak counts only if its process measured nothing else.
             let own = self.like.iter().filter(|other| own_memory(other).is_some()).copied();
             if let Some(most) = own.max_by(|one, other| one.memory_mb.partial_cmp(&other.memory_mb).unwrap_or(Equal)) {
                 (record.memory_mb, record.memory_kind) = (most.memory_mb, most.memory_kind.clone());
@@ -126,7 +127,8 @@ impl<'a> Repeated<'a> {
         record
     }
 
-    /// The measurements that its times are of: those of several processes if there are any, since they show how far processes differ.
+    /// The measurements that its times come from: only those with several processes if there are any, since these show
+    /// how far processes differ.
     pub fn timed(&self) -> Vec<&'a Record> {
         let several: Vec<&Record> =
             self.like.iter().copied().filter(|it| it.latency_p50_interval_lower_ms.is_some()).collect();
@@ -152,15 +154,15 @@ pub fn logarithms(records: &[&Record], column: impl Fn(&Record) -> Option<f64>) 
     figures.filter(|figure| *figure > 0.0 && figure.is_finite()).map(f64::ln).collect()
 }
 
-/// The samples that the rows are evaluated with, since answers to others cannot be compared: those of the record that says
-/// most. Returns `None` if they have no name, or nothing was evaluated.
+/// The samples by which all rows are evaluated, since answers to different samples cannot be compared: those of the
+/// record that says most. Returns `None` if they have no name, or nothing was evaluated.
 pub fn samples_of<'a>(cases: &[Repeated<'a>]) -> Option<&'a str> {
     let records = cases.iter().flat_map(|case| &case.like);
     records.max_by_key(|record| knowledge(record)).and_then(|record| record.data_source.as_deref())
 }
 
-/// How much a record says of its answers. What says most comes first: the change of accuracy, the accuracy, a likeness to the original,
-/// the name of the samples. Of two that say the same, the newer one counts.
+/// How much a record says about its answers, the most important first: the change of accuracy, the accuracy, a likeness
+/// to the original, the name of the samples. Of two records that say the same, the newer one counts.
 fn knowledge(record: &Record) -> (bool, bool, bool, bool, Timestamp) {
     (
         record.accuracy_change.is_some(),

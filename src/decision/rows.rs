@@ -36,11 +36,11 @@ pub struct Candidates<'a> {
     pub chosen: Result<usize, String>,
 }
 
-/// What is known of these cases, and which one is chosen.
+/// Evaluates these cases, and chooses one.
 pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &Options) -> Candidates<'a> {
     let samples = samples_of(cases);
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
-    // What is known of other samples cannot be compared.
+    // Metrics over other samples cannot be compared.
     let of_record = |record: &Record| match record.data_source {
         Some(_) => Metric::all_of(all_metrics, record).into_iter().cloned().collect(),
         None => Vec::new(),
@@ -92,7 +92,8 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
     Candidates { rows, measure, samples, spread, chosen }
 }
 
-/// The metrics of a row; of one that reads prompts, those of the same model's decoding in its runs, by which its answers are evaluated.
+/// The metrics of a row. If a row of `prefill` has none, they are those of `decode` in its runs, by which its answers
+/// are evaluated.
 fn of_decoding<'a>(case: &Repeated<'_>, record: &Record, own: &'a [Metric], all: &[Metric]) -> Cow<'a, [Metric]> {
     if record.phase != Phase::Prefill || !own.is_empty() {
         return own.into();
@@ -102,8 +103,8 @@ fn of_decoding<'a>(case: &Repeated<'_>, record: &Record, own: &'a [Metric], all:
     case.like.iter().rev().flat_map(decoding).cloned().collect::<Vec<Metric>>().into()
 }
 
-/// The row that others must be shown to be better than: the best original, or else, if none is within the limits, the best row
-/// of kept quality. It is the fastest one for goals that do not follow from times, of those whose figure is known.
+/// The row that others must be shown to be better than: the best original or, if none is within the limits, the best
+/// row of kept quality. For goals that do not follow from times, it is the fastest of those whose figure is known.
 fn baseline(rows: &[Row], options: &Options) -> Option<usize> {
     let goal = goal_of_times(options);
     let quantity = |index: &usize| options.quantity(goal, &rows[*index].record).unwrap_or(f64::INFINITY);
@@ -175,8 +176,8 @@ impl Differences {
     }
 }
 
-/// The originals that others are compared with, the fastest first: those that were measured and are not wrong, in f32, or
-/// else in the dtype that the model itself has.
+/// The originals that others are compared with, the fastest first. They were measured, are not wrong, and have the
+/// widest dtype of all originals.
 fn originals(records: &[Record]) -> Vec<&Record> {
     let is_right = |record: &&Record| record.status == Status::Ok && record.verified != Some(false);
     let mut originals: Vec<&Record> =

@@ -46,14 +46,14 @@ pub struct BestCase {
     pub best_of: String,
     /// The model, phase and lengths.
     pub work: String,
-    /// What is smallest in the best of all: the milliseconds, the reciprocal of the rate, the joules, the price, or the megabytes.
+    /// The quantity that the goal minimises: milliseconds, the reciprocal of the rate, joules, the price, or megabytes.
     pub quantity: Option<f64>,
     /// The record of the case, with the times of all runs that count.
     pub record: Record,
 }
 
-/// The best case for each value and kind of work that something can be recommended of, the best by the goal first. An empty name of
-/// a model stands for all of them.
+/// The best case for each value of `per` and each kind of work with a recommendation, the best by the goal first. An
+/// empty model name stands for all models.
 pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, per: Per) -> Vec<BestCase> {
     let is_of_model = |record: &&Record| options.model.is_empty() || record.model == options.model;
     let of_models: Vec<&Record> = records.iter().filter(is_of_model).collect();
@@ -91,13 +91,13 @@ pub fn best_table(found: &[BestCase], goal: Goal, per: Per) -> Table {
         let cells = [&best.best_of, &best.work, &best.record.family].map(|text| Cell::from(text.clone()));
         let of_record = columns.iter().map(|column| Cell::from(column.text(entry)));
         let row = table.row(cells.into_iter().chain(of_record));
-        // Of one work, only one can be the best.
+        // Each kind of work has only one best case.
         let is_best = if per == Per::Model { place == 0 } else { works.insert(&best.work) };
         if is_best {
             row.mark(BEST);
         }
     }
-    table.footnote(format!("{BEST} the best for {goal}; each row is what `recommend` chooses of this {per}"));
+    table.footnote(format!("{BEST} the best for {goal}; each row is what `recommend` chooses for this {per}"));
     table
 }
 

@@ -1,5 +1,5 @@
-//! What a case was measured to do under load, which counts for limits in place of calls one after the other; and a line for each server
-//! of the model, beside the cases of this program.
+//! The figures of a case in load tests, which count for limits in place of those of sequential calls; and a line for
+//! each server of the model, beside the cases of this program.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::run_data::{LoadResult, Record, Scenario, Verdict, is_no_difference};
 pub struct UnderLoad {
     /// The load test.
     pub run_id: String,
-    /// Of a search, the rate that all its repetitions have found together.
+    /// For the highest rate of a search, the rate that all repetitions of the search have found together.
     pub samples_per_s: f64,
     /// Whether it is the highest rate that a search has found, and not only one that was served.
     pub is_highest: bool,
-    /// The upper bound with 99 % confidence if that was for this percentile. Of the highest rate that a search has found, the bound that
-    /// the search was for.
+    /// The upper bound with 99 % confidence if the test was for p99 or above, or else the measured p99. If the highest
+    /// rate of a search is undecided, the latency bound of the search.
     pub p99_ms: f64,
-    /// Of the process with all instances.
+    /// The memory of the process with all instances.
     pub memory_mb: Option<f64>,
     pub instances: usize,
     /// Threads of each instance.
@@ -35,11 +35,11 @@ pub struct UnderLoad {
 
 impl UnderLoad {
     /// The trial with the highest rate of those within the limits of p99 and memory, over all numbers of instances; or else the one with the
-    /// lowest p99. Returns `None` if no requests at random times were served by the case.
+    /// lowest p99. Returns `None` if the case has no trial that counts.
     ///
-    /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete trials count, in
-    /// which every request was answered, and the bound was kept with certainty or there was none; of a search also the highest rate that
-    /// it found. They are of the library, file and inputs of the record.
+    /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete
+    /// trials count: every request was answered, and the bound was kept with certainty or there was none. The highest
+    /// rate of a search also counts. The trials have the library, file and inputs of the record.
     pub fn of(loads: &[LoadResult], record: &Record, limits: &Limits) -> Option<Self> {
         let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
         best(those_that_count(&own), limits)
@@ -61,7 +61,7 @@ impl UnderLoad {
     }
 }
 
-/// Whether the trial is of the record's case, machine, library, file and inputs. A file whose hash is not known may be any.
+/// Whether the trial is of the record's case, machine, library, file and inputs. An unknown hash or shape matches any.
 fn is_of_record(trial: &LoadResult, record: &Record) -> bool {
     trial.case_id == record.case_id
         && trial.host_id == record.host_id
@@ -72,7 +72,7 @@ fn is_of_record(trial: &LoadResult, record: &Record) -> bool {
         && is_no_difference(&trial.input_shape, &record.input_shape)
 }
 
-/// The trials that show their rates, and that no newer one of these replaces.
+/// The trials that show their rates, and that no newer trial replaces.
 fn those_that_count<'a>(own: &[&'a LoadResult]) -> Vec<&'a LoadResult> {
     let is_replaced = |it: &LoadResult| own.iter().any(|newer| is_instead(newer, it));
     own.iter().copied().filter(|it| shows_its_rate(it) && !is_replaced(it)).collect()
@@ -89,7 +89,7 @@ fn best<'a>(trials: impl IntoIterator<Item = &'a LoadResult>, limits: &Limits) -
     fastest.or_else(|| beyond.into_iter().min_by(|one, other| one.p99_ms.total_cmp(&other.p99_ms)))
 }
 
-/// Whether the trial says that its rate was served.
+/// Whether the trial shows that its rate was served.
 fn shows_its_rate(trial: &LoadResult) -> bool {
     let is_complete = trial.unanswered == 0 && !trial.ended_early;
     is_complete
@@ -100,16 +100,16 @@ fn shows_its_rate(trial: &LoadResult) -> bool {
         }
 }
 
-/// Whether the requests of the trial came as a trace says. A trace asks for as many queries as it has until its last one, and its rate
-/// follows from both; without one, they all came at once.
+/// Whether the requests of the trial followed a trace. The rate of a trace is exactly its number of gaps over its
+/// duration. A trace without a rate asks all queries at once.
 fn is_of_trace(trial: &LoadResult) -> bool {
     let gaps = trial.asked_queries as f64 - 1.0;
     let is_exact = |rate: f64| gaps > 0.0 && (trial.asked_seconds * rate / gaps - 1.0).abs() < 1e-9;
     !trial.is_of_search && trial.rate.is_none_or(is_exact)
 }
 
-/// Whether a trial is newer than another one and stands in its place: it has the same terms, or it has failed by requests at a rate that is
-/// not higher. Requests of a trace may come in bursts: its rate says nothing of other arrivals.
+/// Whether a newer trial replaces an older one: it has the same terms, or it has failed at a rate that is not higher.
+/// Requests of a trace may come in bursts, so a trace replaces only the same trace.
 fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
     let is_newer = newer.run_id != older.run_id && (newer.timestamp, &newer.run_id) > (older.timestamp, &older.run_id);
     let sessions = |row: &LoadResult| (row.instances, row.threads, row.callers, row.most_batch, row.most_delay_ms);
@@ -142,7 +142,8 @@ impl From<&LoadResult> for UnderLoad {
     }
 }
 
-/// The best trial within the limits of each server that has the model, or else its quickest one, of its newest load test.
+/// A line for each server that has the model: the trial of its newest load test with the highest rate within the
+/// limits, or else the one with the lowest p99.
 pub fn served(loads: &[LoadResult], case: &Case, options: &Options) -> Vec<String> {
     let is_meant = |row: &&LoadResult| {
         let is_same = (row.model.as_str(), row.phase) == (case.model.as_str(), case.phase);
@@ -164,7 +165,7 @@ fn line(trials: &[&LoadResult], options: &Options) -> Option<String> {
     let beyond = if options.limits.max_p99_ms.is_some_and(|most| p99_ms > most) {
         ", which is above the limit"
     } else if options.limits.min_rate.is_some_and(|least| samples_per_s < least) {
-        ", which is below the rate that is asked for"
+        ", which is below the rate that is required"
     } else {
         ""
     };

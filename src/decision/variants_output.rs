@@ -44,7 +44,7 @@ impl Variants {
         })
     }
 
-    /// All tables in print, each by its title, its recommendation and the table itself.
+    /// Prints each table from its title, its recommendation and the table itself.
     fn printed(&self, print: impl Fn(&str, &str, Table) -> String) -> String {
         self.tables.iter().map(|it| print(&title(it, self), &it.recommendation.sentence, table(it))).collect()
     }
@@ -77,7 +77,7 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
     format!("{} · batch {batch_size}{host}", title_of(&case, inputs.as_ref()))
 }
 
-/// `digits · sequence length 128 · prefill`: the model, and what of its work is not usual.
+/// `digits · sequence length 128 · prefill`: the model, and the parts of its work that are not the default.
 pub fn title_of(case: &Case, input_shape: Option<&String>) -> String {
     let parts = [
         Some(case.model.clone()),
@@ -91,11 +91,11 @@ pub fn title_of(case: &Case, input_shape: Option<&String>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The columns of the records, as far as something is known of them.
+/// The columns of the records that may be shown.
 const COLUMNS: &str = "variant,backend,device,dtype,batch,p50,size,accuracy,accuracy-change,top5,agreement,cosine,samples,\
                        tokens,memory,parameters";
 
-/// How many times that of the original the figure of a column is.
+/// The ratio of a column's figure to that of the original.
 fn factor(differences: &Differences, column: &str) -> Option<f64> {
     match column {
         P50 => differences.latency_p50,
@@ -116,7 +116,7 @@ pub fn table(shown: &VariantTable) -> Table {
         column.is_known(&entries) && !(by_accuracy && ["agreement", "cosine"].contains(&column.name))
     };
     let columns: Vec<&RecordColumn> = COLUMNS.split(',').filter_map(RecordColumn::find).filter(is_shown).collect();
-    // The cosine of the outputs is a column of the records.
+    // The cosine of the outputs is already a column of the records.
     let mut metrics = names(measured.iter().flat_map(|row| &row.metrics));
     metrics.retain(|name| *name != "cosine");
     let of_metrics = metrics.iter().map(|name| Column::number(metrics::title(name)));
@@ -163,7 +163,7 @@ fn mark(row: &Row) -> &'static str {
     }
 }
 
-/// The one sentence to remember: the row to use with its figures, and the figures beside those of the baseline.
+/// The recommendation in one sentence: the row to use with its figures, and their ratios to those of the baseline.
 pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String {
     let record = &row.record;
     let quality = quality_text(row, measure);
@@ -197,16 +197,17 @@ pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
         Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
         Measure::Metric => labelled_metric(&row.metrics).map(named),
         Measure::Agreement => {
-            let agreement =
-                record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
+            let agreement = record
+                .agreement
+                .map(|it| format!("agreement with the original {}, which is not accuracy", percent(it)));
             let divergence = row.metrics.iter().find(|metric| metric.metric == "kl_divergence").map(named);
             let beside = |metric| {
                 let all = listed([Some(named(metric)), divergence]);
-                format!("{all} beside the original, which is no accuracy")
+                format!("{all} against the original, which is not accuracy")
             };
             let cosine = record
                 .output_cosine
-                .map(|it| format!("outputs with a cosine of {it:.4} to the original's, which is no accuracy"));
+                .map(|it| format!("outputs with a cosine of {it:.4} to the original's, which is not accuracy"));
             agreement.or_else(|| likeness(&row.metrics).map(beside)).or(cosine)
         }
         Measure::Unknown => None,
@@ -227,7 +228,7 @@ pub fn name(row: &Row) -> String {
     format!("{variant} on {}{device}{dtype}", record.backend)
 }
 
-/// How the figures are to be read.
+/// How to read the figures.
 pub fn notes(table: &VariantTable) -> Vec<String> {
     let measured: Vec<&Row> = table.rows.iter().filter(|row| row.is_measured()).collect();
     let mut notes = vec!["● recommended; ◇ on the Pareto front of latency, quality and size".to_owned()];
@@ -241,7 +242,8 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
             };
             let or_else =
                 if measured.iter().any(|row| is_elsewhere(&row)) { ", or else to the fastest original" } else { "" };
-            notes.push(format!("× is to the original in {} on the same backend and device{or_else}", row.record.dtype));
+            let dtype = row.record.dtype;
+            notes.push(format!("× is relative to the original in {dtype} on the same backend and device{or_else}"));
             notes.push(format!(
                 "times are geometric means of at least {}; more runs show smaller changes (`--last 3`); verdicts are against {}; \
                  times of identical code differ by up to {} here",
@@ -289,7 +291,7 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
     notes
 }
 
-/// What tells code apart: the commit, and of a tree with changes the executable, or the run.
+/// What identifies code: the commit and, unless the tree had no changes, the executable or else the run.
 fn code(record: &Record) -> (Option<&str>, Option<&str>) {
     let own = record.program.as_ref().unwrap_or(&record.run_id);
     (record.git_commit.as_deref(), (record.git_dirty != Some(false)).then_some(own.as_str()))

@@ -65,7 +65,7 @@ pub struct Case {
     pub model: String,
     pub variant: String,
     pub phase: Phase,
-    /// The sizes that were asked for of dimensions which the model leaves open. The batch is not among them.
+    /// The sizes set for dimensions that the model leaves open, without the batch.
     #[serde(default)]
     pub dims: Dims,
     pub sequence_length: Option<usize>,
@@ -93,7 +93,7 @@ impl Case {
         }
     }
 
-    /// The sizes that it gives to the symbolic dimensions.
+    /// The batch size and the sequence length, for symbolic dimensions.
     pub fn sizes(&self) -> Sizes {
         Sizes { batch: self.batch_size, sequence: self.sequence_length }
     }
@@ -103,7 +103,7 @@ impl Case {
     /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
     /// backend, device and dtype, and the value is the batch size. If a group is too long, a part of its hash replaces its end.
     pub fn benchmark_id(&self) -> BenchmarkId {
-        // Nothing but samples goes through a pipeline.
+        // A pipeline always takes samples.
         let says_samples = self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline;
         let mut group = vec![self.model.clone()];
         group.extend((self.variant != ORIGINAL).then(|| self.variant.clone()));
@@ -156,30 +156,30 @@ impl fmt::Display for BenchmarkId {
 pub struct Cost {
     /// Floating-point operations of matrix products and convolutions.
     pub flops: u64,
-    /// Those of them that are of convolutions.
+    /// The part of `flops` in convolutions.
     pub convolution_flops: u64,
-    /// Weights, inputs and outputs, each once.
+    /// Bytes of the weights, inputs and outputs, each counted once.
     pub bytes: u64,
     /// Nodes of the graph that compute or move something; 0 if they were not counted.
     pub nodes: u64,
-    /// What these nodes read and write, as if their elements were f32.
+    /// Bytes that these nodes read and write, as if their elements were f32.
     pub node_bytes: u64,
-    /// Products of two matrices: of a node that multiplies batches of matrices, one for each pair.
+    /// Products of two matrices. A node that multiplies batches of matrices has one product per pair.
     pub matrix_products: u64,
 }
 
 impl Cost {
-    /// The cost of both, one after the other. Returns `None` if it is more than can be counted.
+    /// The sum of both costs. Returns `None` if it is too large.
     pub fn plus(self, other: Self) -> Option<Self> {
         self.by_figure(other, u64::checked_add)
     }
 
-    /// The cost of this many calls. Returns `None` if it is more than can be counted.
+    /// The cost of this many calls. Returns `None` if it is too large.
     pub fn times(self, calls: u64) -> Option<Self> {
         self.by_figure(self, |figure, _| figure.checked_mul(calls))
     }
 
-    /// The products of two matrices, if they were counted, which manifests of older versions did not.
+    /// The products of two matrices. Returns `None` if they were not counted, as in manifests of older versions.
     pub fn counted_products(self) -> Option<u64> {
         (self.matrix_products > 0 || self.flops == self.convolution_flops).then_some(self.matrix_products)
     }
@@ -195,8 +195,8 @@ impl Cost {
         })
     }
 
-    /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual
-    /// performance model for multicore architectures", CACM 52(4), 2009, call it operational intensity.
+    /// Operations per byte that has to be moved: the operational intensity of Williams, Waterman and Patterson,
+    /// "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009.
     pub fn intensity(self) -> Option<f64> {
         (self.bytes > 0).then(|| self.flops as f64 / self.bytes as f64)
     }
@@ -204,7 +204,7 @@ impl Cost {
 
 /// Bytes that Criterion keeps of a component of a name.
 const LONGEST: usize = 64;
-/// Hexadecimal digits of the hash that stands for the end of a longer one.
+/// Hexadecimal digits of the hash that replaces the end of a longer component.
 const HASH_DIGITS: usize = 8;
 
 /// The text, if Criterion keeps all of it; otherwise its beginning and a part of its hash, so that different texts remain different.
@@ -241,8 +241,8 @@ pub fn check_component(component: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a usable name of a text: other characters become `-`, those at the ends are left out, and a part of the hash replaces the end
-/// of a text that is too long.
+/// Makes a usable name from a text: other characters become `-`, or are dropped at the ends. A part of the hash
+/// replaces the end of a text that is too long.
 pub fn usable_name(text: &str) -> String {
     let text = text.to_lowercase();
     let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());

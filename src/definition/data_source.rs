@@ -15,13 +15,13 @@ pub enum DataSource {
     Synthetic,
     /// A safetensors file with `input.<name>`, one row per sample, and perhaps `label`, i64.
     Recorded(PathBuf),
-    /// Pictures in one folder per class: `<path>/<class>/<name>.jpg`.
+    /// Images in one folder per class: `<path>/<class>/<name>.jpg`.
     ImageFolder(ImageFolderSettings),
     /// A text file with one text per line, for models that take tokens.
     Text(PathBuf),
 }
 
-/// How the pictures of a folder become inputs `[batch, 3, height, width]`, as with torchvision's transforms for
+/// How the images of a folder become inputs `[batch, 3, height, width]`, as with torchvision's transforms for
 /// classification: resize the shorter side, crop the centre, scale to 0..1, normalise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,9 +31,9 @@ pub struct ImageFolderSettings {
     /// folder. Without such a file the classes are the folders in the order of their names, as for torchvision's
     /// `ImageFolder`.
     pub classes: Option<PathBuf>,
-    /// The folder of the masks or depth maps of the pictures, under the same names and with `.png`, `.npy` or `.npz` at
-    /// their end, for models that are judged by them. The default is the folder `labels` beside that of the pictures,
-    /// if there is one.
+    /// The folder of the images' masks or depth maps, for models that are judged by them: files with the names of the
+    /// images that end with `.png`, `.npy` or `.npz`. The default is the folder `labels` beside the images' folder, if
+    /// it exists.
     pub labels: Option<PathBuf>,
     /// The shorter side after resizing, in pixels. The default is 256/224 of the model's input.
     pub resize: Option<usize>,
@@ -43,7 +43,7 @@ pub struct ImageFolderSettings {
     /// The standard deviations, as `mean`.
     #[serde(default = "imagenet_std")]
     pub std: [f32; 3],
-    /// Use this many pictures, evenly spread over all of them.
+    /// Use this many images, evenly spread over all of them.
     pub samples: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ fn imagenet_std() -> [f32; 3] {
 }
 
 impl ImageFolderSettings {
-    /// ImageNet's usual preparation of the pictures below `path`.
+    /// ImageNet's usual preparation of the images below `path`.
     pub fn new(path: PathBuf) -> Self {
         ImageFolderSettings {
             path,
@@ -69,7 +69,7 @@ impl ImageFolderSettings {
         }
     }
 
-    /// The folder of masks or depth maps, if one is said or there is one beside the pictures.
+    /// The folder of masks or depth maps: that of the settings, or `labels` beside the images' folder if it exists.
     pub fn folder_of_labels(&self) -> Option<PathBuf> {
         let beside = || Some(self.path.with_file_name("labels")).filter(|beside| beside.is_dir());
         self.labels.clone().or_else(beside)
@@ -77,7 +77,7 @@ impl ImageFolderSettings {
 }
 
 impl DataSource {
-    /// The samples of a folder of pictures or of a file: texts if its name ends with `.txt`, and else tensors.
+    /// The samples of a folder of images or of a file: texts if its name ends with `.txt`, and tensors otherwise.
     pub fn of_path(path: PathBuf) -> Self {
         match path.extension() {
             _ if path.is_dir() => DataSource::ImageFolder(ImageFolderSettings::new(path)),
@@ -97,7 +97,7 @@ impl DataSource {
         }
     }
 
-    /// The text by which a flag names it. A flag has no settings of a folder of pictures.
+    /// The text of a flag that names the source. The settings of a folder of images are not in it.
     pub fn flag(&self) -> String {
         match self {
             DataSource::Synthetic => "synthetic".into(),

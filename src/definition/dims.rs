@@ -1,4 +1,4 @@
-//! Sizes of dimensions that a model leaves open: those of a case, and lists of them that are measured one after the other.
+//! Sizes of dimensions that a model leaves open: the sizes of one case, and lists that are measured in turn.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context, Error, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The sizes of a case by the names of their dimensions, as the suite or a flag says them: `height=224,width=224`.
+/// The sizes of a case by the names of their dimensions, as the suite or a flag gives them: `height=224,width=224`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Dims(pub BTreeMap<String, usize>);
@@ -80,18 +80,18 @@ impl Sweep {
         Sweep(self.0.iter().chain(&other.0).map(|(name, sizes)| (name.clone(), sizes.clone())).collect())
     }
 
-    /// The same for the dimensions that `other` does not name.
+    /// The same, without the dimensions that `other` names.
     #[must_use]
     pub(crate) fn without(&self, other: &Sweep) -> Self {
         let kept = self.0.iter().filter(|(name, _)| !other.0.contains_key(*name));
         Sweep(kept.map(|(name, sizes)| (name.clone(), sizes.clone())).collect())
     }
 
-    /// The sizes of each case, for the dimensions that are known. Lists go together, the first size of one with the first of another; a
-    /// single size goes with each.
+    /// The sizes of each case, for the known dimensions. Lists are paired: the first size of one list goes with the
+    /// first size of another. A single size goes with all sizes of the lists.
     ///
     /// # Errors
-    /// Two lists are of different lengths, a size is 0, or a name has a comma, so that it could not be read again.
+    /// Two lists have different lengths, a list is empty, a size is 0, or a name has a comma, so that it is unreadable.
     pub(crate) fn steps(&self, is_known: impl Fn(&str) -> bool) -> Result<Vec<Dims>> {
         let known: Vec<(&String, &[usize])> =
             self.0.iter().filter(|(name, _)| is_known(name)).map(|(name, sizes)| (name, sizes.all())).collect();
@@ -101,7 +101,7 @@ impl Sweep {
             ensure!(!name.contains(','), "{name:?} has a comma: write the input and the place of the size, as in x.2");
             ensure!(
                 [1, count].contains(&sizes.len()),
-                "{name} has {} sizes, and another dimension has {count}: lists of sizes go together, so give as many, or one",
+                "{name} has {} sizes, and another dimension has {count}: lists of sizes are paired, so give as many, or one",
                 sizes.len()
             );
         }

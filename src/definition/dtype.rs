@@ -1,4 +1,4 @@
-//! The element types that models compute in, and the kinds of quantisation to eight-bit integers.
+//! The element types that models compute in, and the kinds of quantisation.
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -36,8 +36,8 @@ impl Dtype {
     }
 }
 
-/// A form in which GGUF files have the weights of a language model, by llama.cpp's names: blocks of weights with scales, and for those with
-/// `m` at the end a mix, in which some tensors have more bits.
+/// A quantisation of a language model's weights in GGUF files, by llama.cpp's name: blocks of weights with scales. If
+/// the name ends with `m`, it is a mix, in which some tensors have more bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
 pub enum Scheme {
@@ -54,12 +54,12 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The name, as variants have it.
+    /// The name of the variant.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Weights of a block, of which rows are multiples.
+    /// Weights per block. A row has to be a multiple of it.
     pub fn block(self) -> usize {
         match self {
             Scheme::Q8 | Scheme::Q4 => 32,
@@ -67,7 +67,7 @@ impl Scheme {
         }
     }
 
-    /// About how many bits of a file there are per weight.
+    /// The approximate number of bits per weight in a file.
     pub fn bits(self) -> f64 {
         match self {
             Scheme::Q8 => 8.5,
@@ -79,7 +79,8 @@ impl Scheme {
     }
 }
 
-/// A form of ONNX graphs in which the weights of products are blocks of few bits with a scale each: ONNX Runtime's operator `MatMulNBits`.
+/// A quantisation of ONNX graphs: the weights of matrix products are blocks of few bits, each with a scale, for ONNX
+/// Runtime's operator `MatMulNBits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[derive(Serialize, Deserialize, Display, IntoStaticStr, strum::EnumIter)]
 pub enum Blocks {
@@ -101,17 +102,17 @@ pub enum Blocks {
 }
 
 impl Blocks {
-    /// The name, as variants have it.
+    /// The name of the variant.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Bits of a weight: 4 or 8.
+    /// Bits per weight: 4 or 8.
     pub fn bits(self) -> usize {
         if self == Blocks::Int8 { 8 } else { 4 }
     }
 
-    /// Weights of a block, of which rows are multiples.
+    /// Weights per block. A row has to be a multiple of it.
     pub fn size(self) -> usize {
         match self {
             Blocks::Int8 | Blocks::Int4 | Blocks::Int4Asym => 32,
@@ -119,20 +120,20 @@ impl Blocks {
         }
     }
 
-    /// Whether 0 is the middle of a block's integers. Otherwise each block has a zero point, so that its integers reach from its smallest
-    /// number to its largest.
+    /// Whether 0 is the middle of a block's integers. Otherwise each block has a zero point, so that its integers span
+    /// the range from its smallest weight to its largest.
     pub fn is_symmetric(self) -> bool {
         !matches!(self, Blocks::Int4Asym | Blocks::Int4LongAsym)
     }
 }
 
-/// The fraction of a model's parameters that has to be in rows of whole blocks for a form to be called by the name of its blocks. What does not
-/// fit blocks of 32 stays as it is.
+/// The fraction of a model's parameters that has to be in rows of whole blocks, for the variant to have the blocks'
+/// name. Weights that do not fit blocks of 32 stay as they are.
 pub(crate) fn least_share(block: usize) -> f64 {
     if block > 32 { 0.9 } else { 0.5 }
 }
 
-/// The source of the ranges of activations in quantised products.
+/// The kind of quantisation, by the source of the ranges of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantization {

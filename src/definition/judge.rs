@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tensor_spec::{Dimension, TensorSpec};
 
-/// What a model's answers are, for those who judge them.
+/// What a model's answers are, which decides how they are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -17,7 +17,7 @@ pub enum Judge {
     Embedding,
     /// Tokens that follow a prompt.
     Text,
-    /// Tokens of what is said in a sound.
+    /// Tokens of what is said in audio.
     Speech,
     /// The class of each pixel, or a score per class and pixel.
     Segmentation,
@@ -25,25 +25,25 @@ pub enum Judge {
     Depth,
     /// The score of an item that a user may choose.
     Recommendation,
-    /// A signal, such as a picture without its noise, or the noise.
+    /// A signal, such as an image without its noise, or the noise.
     Denoising,
 }
 
-/// Parts of the names of families that transcribe sound.
+/// Words in the names of families that transcribe speech.
 const SPEECH: [&str; 4] = ["wav2vec2", "whisper", "hubert", "wavlm"];
-/// Those of families that find the classes of pixels, depths, what a user chooses, and noise.
+/// Words in the names of families for other judges.
 const SEGMENTATION: [&str; 6] = ["segformer", "segment", "unet", "deeplab", "upernet", "fcn"];
 const DEPTH: [&str; 3] = ["depth", "dpt", "midas"];
 const RECOMMENDATION: [&str; 3] = ["dlrm", "deepfm", "recommend"];
 const DENOISING: [&str; 3] = ["diffusion", "denois", "restoration"];
 
 impl Judge {
-    /// The judge of a model whose definition names none: of a generative model speech if it takes sound, and otherwise text; of
-    /// another one by what its outputs are called; or classes.
+    /// The judge of a model whose definition names none. A generative model has speech if it takes audio, and text
+    /// otherwise. For any other model, its family and its outputs decide; the default is classes.
     pub fn usual(family: &str, modality: &str, is_generative: bool, outputs: &[TensorSpec]) -> Self {
         let is_named =
             |word: &str| outputs.is_empty() || outputs.iter().any(|output| output.name.to_lowercase().contains(word));
-        // One number per class, and not the likeness of pairs.
+        // One number per class, not the similarity of pairs.
         let is_score_per_class = |output: &TensorSpec| {
             let is_vector = matches!(output.shape.as_slice(), [_, Dimension::Fixed(2..)]);
             is_vector && is_scores(&output.name)
@@ -108,12 +108,12 @@ fn is_number(_name: &str, shape: &[Dimension]) -> bool {
     matches!(shape, [_] | [_, Dimension::Fixed(1)])
 }
 
-/// Whether a name is one of an output that holds a score per class or token.
+/// Whether an output of this name holds a score per class or token.
 pub fn is_scores(name: &str) -> bool {
     ["logits", "prob"].iter().any(|word| name.to_lowercase().contains(word))
 }
 
-/// Whether a name is one of an output that holds a vector per sample.
+/// Whether an output of this name holds a vector per sample.
 pub fn is_embedding(name: &str) -> bool {
     ["embed", "pool", "mean_state"].iter().any(|word| name.to_lowercase().contains(word))
 }

@@ -28,15 +28,15 @@ pub struct Model {
     pub phases: Vec<PhasePlan>,
     /// How a generative model makes tokens.
     pub generation: Option<Generation>,
-    /// Lengths for which there is a reference; empty for a model without a sequence dimension. In a case that times texts these
-    /// are the lengths into which the texts are sorted.
+    /// The default sequence lengths, for which a packaged model has references; empty for a model without a sequence
+    /// dimension. If texts are timed, the lengths into which they are sorted.
     pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
     /// The dtype that the files compute in. Other dtypes are made from f32 only.
     pub dtype: Dtype,
     /// The samples on which the accuracy is evaluated.
     pub data_source: DataSource,
-    /// How its answers are judged. `None` if the family and the names of the outputs say so.
+    /// How its answers are judged. `None` if the family and the outputs decide.
     pub judge: Option<Judge>,
     pub origin: Origin,
 }
@@ -69,25 +69,25 @@ pub struct PhasePlan {
 
 /// How a generative model makes tokens.
 ///
-/// A part's input takes the value of its name, or of the one that `takes` says: an input of the model, or an output of a
-/// part before it. Output `present.X` becomes input `past.X` or `past_key_values.X` of the next step. What a part takes
-/// and gives under one name is a cache, which is empty at the start. Inputs such as `position_ids` and `attention_mask`
-/// are made for the call.
+/// An input of a part takes the value of its own name, or of the name in `takes`: an input of the model, or an output
+/// of an earlier part. Output `present.X` becomes input `past.X` or `past_key_values.X` of the next step. A value that
+/// a part both takes and gives is a cache, which is empty at the start. Inputs such as `position_ids` and
+/// `attention_mask` are made for each call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
     /// The input that takes the prompt's tokens and then each new one.
     pub tokens: String,
-    /// Positions that other inputs take before the prompt, such as those of a picture.
+    /// Positions that other inputs take before the prompt, such as those of an image.
     #[serde(default)]
     pub prefix_positions: usize,
     /// Inputs of parts that are empty after the prefill.
     #[serde(default)]
     pub once: Vec<String>,
-    /// The names of values that inputs take in place of those of their own names, by `part.input`.
+    /// The names of the values that inputs take instead of their own names, by `part.input`.
     #[serde(default)]
     pub takes: BTreeMap<String, String>,
-    /// The tokens that steps make after a prompt, before decoding begins again after it. `None` for those of a reference.
+    /// New tokens after a prompt, before decoding begins again after it. `None` for the number of the reference.
     pub new_tokens: Option<usize>,
     /// The number of positions that the model has, if that is limited.
     pub positions: Option<usize>,
@@ -106,8 +106,8 @@ impl Generation {
     }
 }
 
-/// The name of the value that an output is. An output `present.X` of one step and an input `past.X`, `past_key_values.X` or
-/// `past_X` of the next have one name.
+/// The name of the value of an input or output. An output `present.X` of one step and an input `past.X`,
+/// `past_key_values.X` or `past_X` of the next have one name.
 pub fn value_name(name: &str) -> String {
     let rest = name.strip_prefix("present").or_else(|| name.strip_prefix("past"));
     let rest = rest.map(|rest| rest.strip_prefix("_key_values").unwrap_or(rest));
@@ -126,7 +126,7 @@ pub enum Origin {
         weights: Option<PathBuf>,
         /// Whether the committed reference outputs belong to these weights.
         has_reference: bool,
-        /// How the products are quantised during preparation; `None` for most models.
+        /// How matrix products are quantised during preparation; `None` for most models.
         quantization: Option<Quantization>,
     },
     /// Files with their weights inside: files of a user, or the quantised files of a packaged model.
@@ -135,7 +135,7 @@ pub enum Origin {
         /// What only PyTorch runs: a TorchScript archive, a `.pt2`, or a `.py` with a function that makes a module.
         torchscript: Option<PathBuf>,
         reference: Option<PathBuf>,
-        /// How the products of the ONNX file are quantised during preparation; `None` for the file as it is.
+        /// How matrix products of the ONNX file are quantised during preparation; `None` for the file as it is.
         quantization: Option<Quantization>,
     },
     /// A user's GGUF file of a language model.
@@ -143,7 +143,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The files with its weights inside, its graph first; of a packaged model the file of weights that it is given.
+    /// The files that contain the weights, the graph first. For a packaged model, its file of weights, if it has one.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let files = match self {
             Origin::Packaged { weights, .. } => [weights.as_ref(), None],
@@ -154,13 +154,13 @@ impl Origin {
     }
 }
 
-/// The error of an output that counts as right in any case, as a part of what the outputs of different samples differ by.
+/// The error of an output that is always accepted, per dtype, as a fraction of how much the outputs of samples differ.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tolerance(BTreeMap<Dtype, f64>);
 
 impl Tolerance {
-    /// The same tolerances, but for `dtype`.
+    /// The same tolerances, except for `dtype`.
     pub fn with(&self, dtype: Dtype, tolerance: f64) -> Self {
         let mut changed = self.clone();
         changed.0.insert(dtype, tolerance);
@@ -175,7 +175,7 @@ impl Tolerance {
     }
 
     /// # Errors
-    /// One is negative, infinite or no number.
+    /// A tolerance is negative, infinite or not a number.
     pub fn check(&self) -> anyhow::Result<()> {
         let is_right = |tolerance: &f64| tolerance.is_finite() && *tolerance >= 0.0;
         anyhow::ensure!(self.0.values().all(is_right), "a tolerance is a number from 0 on");
@@ -188,13 +188,13 @@ impl Tolerance {
     }
 }
 
-/// Returns true if an input of this type can take pictures.
+/// Returns true if an input of this type can take images.
 fn is_of_pictures(dtype: ElementType) -> bool {
     matches!(dtype, ElementType::F32 | ElementType::F16 | ElementType::Bf16)
 }
 
 impl Model {
-    /// A model of which nothing is known but what it takes and gives: a network of f32, as a whole.
+    /// A model of which only inputs and outputs are known: an f32 network in one part.
     pub(crate) fn of_tensors(name: impl Into<String>, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Self {
         let (parts, phases) = whole(&inputs, outputs);
         Model {
@@ -221,7 +221,7 @@ impl Model {
         self.phases.iter().find(|plan| plan.phase == phase)
     }
 
-    /// How the answers to samples are judged: as the definition says, or else by the family and the names of the outputs.
+    /// How the answers to samples are judged: as the definition says, or else by the family and the outputs.
     pub(crate) fn judged_by(&self) -> Judge {
         let outputs = self.phase(Phase::Forward).map(|plan| plan.outputs.as_slice()).unwrap_or_default();
         self.judge.unwrap_or_else(|| Judge::usual(&self.family, &self.modality, self.generation.is_some(), outputs))
@@ -258,7 +258,7 @@ impl Model {
         Model { inputs, parts, ..self }
     }
 
-    /// The ONNX file of a part, as its author has left it: beside the file that was named, if there are several parts.
+    /// The original ONNX file of a part. If a user's model has several parts, they are beside the file that was named.
     pub(crate) fn onnx_file(&self, part: &Part) -> Option<PathBuf> {
         let file = format!("{}.onnx", part.name);
         match &self.origin {
@@ -303,7 +303,7 @@ impl Model {
         if self.inputs.len() > 1 && self.inputs.iter().any(is_state_of_one) {
             return Some(1);
         }
-        // Whole numbers may be pairs of a graph's nodes, which are no batch of two.
+        // An integer input may hold pairs of a graph's nodes, `[2, edges]`, which are not a batch of two.
         let mut tables = self.inputs.iter().filter(|input| input.shape.len() > 1);
         let first = tables.clone().find(|input| input.dtype.is_floating()).or_else(|| tables.next());
         Some(first.and_then(|input| input.shape[0].fixed()).unwrap_or(1))
@@ -314,8 +314,8 @@ impl Model {
         self.inputs.iter().any(TensorSpec::has_sequence)
     }
 
-    /// Height and width of the pictures that the model takes as its only input, `[batch, 3, height, width]`. Returns
-    /// `None` if the model takes anything else.
+    /// Height and width of the images that the model takes as its only input, `[batch, 3, height, width]`. Returns
+    /// `None` if the model takes anything else, or leaves them open.
     pub(crate) fn picture_size(&self) -> Option<[usize; 2]> {
         let [input] = self.inputs.as_slice() else { return None };
         let [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)] = input.shape[..] else {
@@ -324,7 +324,7 @@ impl Model {
         is_of_pictures(input.dtype).then_some([height, width])
     }
 
-    /// Whether its only input is a picture, also one whose height and width are still open.
+    /// Whether its only input is an image, whose height and width may be open.
     pub(crate) fn may_take_pictures(&self) -> bool {
         let [input] = self.inputs.as_slice() else { return false };
         matches!(input.shape[..], [_, Dimension::Fixed(3), _, _]) && is_of_pictures(input.dtype)
@@ -354,7 +354,7 @@ impl Model {
         if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
     }
 
-    /// The scheme of the GGUF file that is made of the model, if it is one.
+    /// The scheme of the GGUF file that is made from the model. Returns `None` if none is made.
     pub(crate) fn gguf_scheme(&self) -> Option<Scheme> {
         match self.origin {
             Origin::Packaged { quantization: Some(Quantization::Gguf(scheme)), .. } => Some(scheme),
@@ -367,7 +367,7 @@ impl Model {
         matches!(self.origin, Origin::Gguf { .. }) || self.gguf_scheme().is_some()
     }
 
-    /// The blocks in which the weights of its ONNX graphs are, if it is such a form.
+    /// The blocks of the weights in its ONNX graphs. Returns `None` if its weights are not in blocks.
     pub(crate) fn blocks(&self) -> Option<Blocks> {
         match self.origin {
             Origin::Packaged { quantization: Some(Quantization::Blocks(blocks)), .. }
@@ -376,7 +376,7 @@ impl Model {
         }
     }
 
-    /// The dtypes that its weights are computed in, the usual one first: weights in blocks meet activations of i8 or of f32.
+    /// The dtypes in which it computes, the usual one first: weights in blocks take activations in i8 or in f32.
     pub(crate) fn own_dtypes(&self) -> &[Dtype] {
         match self.dtype {
             Dtype::I8 if self.blocks().is_some() => &[Dtype::I8, Dtype::F32],
@@ -384,7 +384,7 @@ impl Model {
         }
     }
 
-    /// The forms of a model of f32 whose weights are in blocks. Their reference is no longer that of the weights.
+    /// The variants of an f32 model whose weights are in blocks. They have no reference.
     pub(crate) fn block_variants(&self) -> Vec<Model> {
         let has_graph = matches!(
             self.origin,
@@ -397,7 +397,7 @@ impl Model {
         Blocks::iter().map(form).collect()
     }
 
-    /// The forms of a packaged or imported language model that are made as GGUF files. Their reference is no longer that of the weights.
+    /// The variants of a packaged or imported language model that are made as GGUF files. They have no reference.
     pub(crate) fn gguf_variants(&self) -> Vec<Model> {
         let is_packaged = matches!(self.origin, Origin::Packaged { quantization: None, .. });
         if !is_packaged || self.variant != ORIGINAL || self.generation.is_none() {
@@ -407,8 +407,8 @@ impl Model {
         Scheme::iter().map(form).collect()
     }
 
-    /// The other forms that are made of a user's ONNX file of f32: in f16, and in i8 with ranges of activations that are found in
-    /// each call, or measured over samples before.
+    /// The other variants that are made from a user's f32 ONNX file: in f16, and in i8 with ranges of activations that
+    /// are found in each call, or measured on samples in advance.
     pub(crate) fn derived_variants(&self) -> Vec<Model> {
         let is_file = matches!(self.origin, Origin::Files { onnx: Some(_), quantization: None, .. });
         if !is_file || self.variant != ORIGINAL || self.dtype != Dtype::F32 || self.generation.is_some() {
@@ -421,7 +421,7 @@ impl Model {
         ]
     }
 
-    /// The form of this name, which preparation makes. What only PyTorch runs is not quantised.
+    /// The variant of this name, which preparation makes. Files that only PyTorch runs are not quantised.
     fn form(&self, variant: &str, dtype: Dtype, made: Option<Quantization>) -> Model {
         let mut model = Model { variant: variant.into(), dtype, ..self.clone() };
         match &mut model.origin {
@@ -452,8 +452,8 @@ impl Model {
 /// The file with the outputs of PyTorch for the samples of the input pool, in a packaged model's folder.
 pub const REFERENCE: &str = "reference.safetensors";
 
-/// The file with the ranges of a model's activations, for its static quantisation: in a packaged model's folder, or in the folder
-/// of prepared files of a user's.
+/// The file with the ranges of a model's activations, for its static quantisation: in a packaged model's folder, or in
+/// the folder of prepared files of a user's model.
 pub const CALIBRATION: &str = "calibration.toml";
 
 /// The one part and the one phase of a model that is not generative.

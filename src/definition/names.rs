@@ -38,8 +38,8 @@ pub fn backend_name(name: &str) -> String {
 /// The backends that run modules of PyTorch.
 pub const MODULES: [&str; 3] = ["torch", "torch-compile", "torch-aot"];
 
-/// What PyTorch's backends can be set to, and the backends that can: a setting is a part of the backend's name, as in
-/// `torch-compile.max-autotune`.
+/// The settings of PyTorch's backends, each with the backends that have it. A setting is a part of the backend's name,
+/// as in `torch-compile.max-autotune`.
 const SETTINGS: [(&str, &[&str]); 9] = [
     ("autocast", &MODULES),
     ("channels-last", &MODULES),
@@ -61,8 +61,8 @@ pub fn backend_and_settings(name: &str) -> (&str, &str) {
     }
 }
 
-/// The name of a backend with these settings besides its own, separated by dots; `default` is none. Returns `None` if the
-/// backend does not have one of them.
+/// The name of a backend with these settings besides its own, separated by dots; `default` adds none. Returns `None` if
+/// the backend lacks one of them.
 ///
 /// # Errors
 /// No backend has such a setting, or settings exclude each other; the message lists the settings.
@@ -85,7 +85,7 @@ pub fn with_settings(backend: &str, settings: &str) -> Result<Option<String>> {
         .iter()
         .filter(|setting| matches!(**setting, "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs"));
     ensure!(modes.count() <= 1, "{}: Inductor has one mode at a time", all.join("."));
-    // One name for one form, in whichever order its settings are given.
+    // One name, in whichever order the settings are given.
     all.sort_unstable();
     Ok(Some([&[base], all.as_slice()].concat().join(".")))
 }
@@ -104,7 +104,7 @@ pub fn usual_backend(text: &str) -> Result<String> {
     with_settings(base, settings)?.with_context(|| format!("{base} does not have all of the settings {settings}"))
 }
 
-/// The variable with the environments of backends, one a line: `ort@old=/home/me/old`. All processes of a run inherit it.
+/// The variable with the environments of backends, one per line: `ort@old=/home/me/old`. A run's processes inherit it.
 const PLACES: &str = "INFERBENCH_PLACES";
 
 /// The backends that have an environment of their own, with its folder.
@@ -113,14 +113,14 @@ pub fn backends_in_places() -> Vec<(String, PathBuf)> {
     text.lines().filter_map(|line| line.split_once('=')).map(|(name, place)| (name.to_owned(), place.into())).collect()
 }
 
-/// Reads the name of a backend as a flag has it. `ort@FOLDER` is ONNX Runtime out of a Python environment: it gets the name of the
-/// folder, `ort@old`, and is known by that to this process and to those that it starts. `main` reads its flags before it starts a thread.
+/// Reads the name of a backend in a flag. `ort@FOLDER` is ONNX Runtime of a Python environment: it gets the folder's
+/// name, `ort@old`, which this process and its children know. `main` reads its flags before it starts a thread.
 ///
 /// # Errors
 /// There is no such folder, its name cannot be a part of an id, or another environment has the same name.
 pub fn backend_of_flag(text: &str) -> Result<String> {
     let Some((backend, place)) = text.split_once('@') else { return usual_backend(text) };
-    // Those that another process has handed down; a flag of this process may mean another folder by the same name.
+    // The environments of the parent process. A flag of this process may mean another folder of the same name.
     static INHERITED: LazyLock<Vec<(String, PathBuf)>> = LazyLock::new(backends_in_places);
     let backend = &usual_backend(backend)?;
     let named = format!("{backend}@{place}");
@@ -178,7 +178,8 @@ pub const AUTO: &str = "auto";
 /// The order in which `auto` looks for a device.
 pub const PREFERRED: [&str; 4] = ["cuda", "rocm", "mps", "cpu"];
 
-/// Returns the name if it is that of a device: a kind, and for some a number after a colon. Each device has one name: `cuda:01` is none.
+/// Returns the name if it is that of a device: a kind, and for some kinds a number after a colon. `cuda:01` is refused,
+/// because each device has one name.
 ///
 /// # Errors
 /// The kind is unknown; the message lists the known ones.
@@ -212,7 +213,7 @@ pub fn device_type(name: &str) -> Option<&'static str> {
 
 /// The dtype of a case that names none: f32, if the device has it.
 pub fn own_dtype(device: &str) -> Dtype {
-    // The floating-point unit of Qualcomm's HTP has no other.
+    // Qualcomm's HTP has no other floating-point type.
     if device_kind(device) == "qnn" { Dtype::F16 } else { Dtype::F32 }
 }
 

@@ -32,7 +32,7 @@ pub struct Shard {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardCases {
-    /// The kind of device that all cases run on, if parts were made by it.
+    /// The kind of device that all cases run on, if the suite was divided by kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Seconds that the cases are expected to take.
@@ -41,7 +41,7 @@ pub struct ShardCases {
     pub cases: Vec<String>,
 }
 
-/// What all parts of a suite have to have in common, so that they are parts of one measurement.
+/// What all parts of one measurement have to have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
@@ -70,7 +70,7 @@ impl Shard {
     pub fn measurement(&self) -> String {
         let Fingerprint { program, cases, files } = &self.fingerprint;
         let identity = format!("{program} {cases} {files:?} {:?} {:?}", self.parts, self.planned);
-        // FNV-1a (Fowler, Noll and Vo 1991): the name only has to differ.
+        // FNV-1a (Fowler, Noll and Vo 1991): the name only has to differ from others.
         let hash =
             identity.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         format!("{}-{hash:08x}-of-{}", usable_name(&self.suite), self.parts.len())
@@ -107,8 +107,9 @@ impl FromStr for PartNumber {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
         let is_part = |&(index, count): &(usize, usize)| (1..=count).contains(&index);
-        let (index, count) =
-            numbers.filter(is_part).ok_or_else(|| format!("{text:?} is no part: the second of four parts is 2/4"))?;
+        let (index, count) = numbers
+            .filter(is_part)
+            .ok_or_else(|| format!("{text:?} is not a part: the second of four parts is 2/4"))?;
         Ok(PartNumber { index, count })
     }
 }

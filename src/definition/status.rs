@@ -25,7 +25,7 @@ pub enum Status {
     Suspicious,
     OutOfMemory,
     Timeout,
-    /// It was measured, and the figures scatter too much for a statement.
+    /// It was measured, and the results scatter too much for a conclusion. No measurement gives this status.
     Unstable,
 }
 

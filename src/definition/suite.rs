@@ -38,7 +38,7 @@ pub struct Suite {
     pub backends: Vec<String>,
     #[serde(default = "default_devices")]
     pub devices: Vec<String>,
-    /// The default is the own dtype of each device.
+    /// The default is each device's own dtype.
     #[serde(default)]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
@@ -48,14 +48,14 @@ pub struct Suite {
     /// What is timed: `seeded` inputs, or `samples` of the model's data source.
     #[serde(default)]
     pub time_on: TimedOn,
-    /// Phases of models that have more than one. The default is all of them.
+    /// The phases that run; a model without one of them is left out. The default is all phases.
     pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one. The default is the list in the model's definition.
     pub seq_lens: Option<Vec<usize>>,
     /// Tests of language models as llama-bench has them, in place of phases and sequence lengths.
     #[serde(default, skip_serializing_if = "TokenTests::is_empty")]
     pub tokens: TokenTests,
-    /// Sizes that models leave open, by their names, or as `x.2` for the third dimension of input `x`: one or a list for each.
+    /// Sizes that models leave open, by name, or as `x.2` for the third dimension of input `x`: one or a list for each.
     #[serde(default, skip_serializing_if = "Sweep::is_empty")]
     pub dims: Sweep,
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Suite {
     /// How cases are put under load: the flags of `inferbench load`, by their names.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub load: toml::Table,
-    /// The part that is measured of a suite which was divided among machines.
+    /// The part that is measured, if the suite was divided among machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
 }
@@ -74,9 +74,9 @@ pub struct Suite {
 pub struct TokenTests {
     /// Lengths of prompts that are read.
     pub pp: Vec<usize>,
-    /// Tokens that are generated.
+    /// The number of tokens that are generated.
     pub tg: Option<usize>,
-    /// The tokens before those that are generated.
+    /// Numbers of tokens before the generated ones.
     pub depth: Vec<usize>,
 }
 
@@ -86,7 +86,7 @@ impl TokenTests {
     }
 
     /// # Errors
-    /// A number is out of its range, or depths are of nothing.
+    /// A number is out of its range, or there are depths without `tg`.
     fn check(&self) -> Result<()> {
         let range = 1..=MOST_TOKENS;
         ensure!(
@@ -104,7 +104,7 @@ impl TokenTests {
         Ok(())
     }
 
-    /// Checks that a model has positions for a test.
+    /// Checks that a model has enough positions for a test.
     ///
     /// # Errors
     /// `unsupported`: it has too few.
@@ -136,7 +136,7 @@ impl TokenTests {
 
 /// The most tokens of a test.
 const MOST_TOKENS: usize = 1 << 24;
-/// Beyond it, products of sizes would not fit.
+/// Products of larger sizes would overflow.
 const LARGEST_SIZE: usize = 1 << 32;
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
@@ -145,12 +145,12 @@ const LARGEST_SIZE: usize = 1 << 32;
 #[non_exhaustive]
 pub struct SuiteModel {
     pub name: String,
-    /// Whether the model has neither a file nor a package: engines of your own know what it is.
+    /// Whether the model is neither a file nor packaged: engines of your own know what it is.
     #[serde(skip)]
     pub is_of_code: bool,
     /// The model's file, if it is in none of the folders of `models/`; files of the same stem belong to it.
     pub path: Option<PathBuf>,
-    /// Whether the name is that of the file, so that another can be given to it.
+    /// Whether the name comes from the file, so that inferbench may change it.
     #[serde(skip)]
     pub is_named_by_file: bool,
     /// Whether the file stands alone on the command line, and runs beside models that are asked for by name.
@@ -166,10 +166,10 @@ pub struct SuiteModel {
     /// Inputs of a model with a path, in place of those that its file says: `["x:f32[batch,3,224,224]"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// As those of the suite, for this model.
+    /// Like `dims` of the suite, for this model.
     #[serde(default, skip_serializing_if = "Sweep::is_empty")]
     pub dims: Sweep,
-    /// Inputs with the outputs that are right for a model with a path: a folder of `.pb` files, `.npz` or `.safetensors`.
+    /// Inputs with the right outputs, for a model with a path: a folder of `.pb` files, `.npz` or `.safetensors`.
     pub reference: Option<PathBuf>,
     /// Outputs of a model that is code, as `logits:f32[batch,10]`.
     #[serde(skip)]
@@ -193,16 +193,16 @@ pub struct SuiteModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Effort {
-    /// Processes that measure each case; those of all cases take turns.
+    /// Processes that measure each case; the processes of all cases alternate.
     pub processes: usize,
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
-    /// Whether the user has said `iterations` by flag or variable: the timeout limits them then, and not the budget.
+    /// Whether a flag or variable gives `iterations`: then the timeout limits them, and not the budget.
     pub are_iterations_explicit: bool,
-    /// The least number of seconds of measured calls: calls that take microseconds get more than `iterations` of them.
+    /// The minimum seconds of measured calls: a case whose calls take microseconds makes more than `iterations`.
     #[serde(rename = "least_s")]
     pub least_seconds: f64,
-    /// The least number of calls before the first measured one.
+    /// The minimum number of calls before the first measured one.
     pub warmup: usize,
     /// Seconds for the measured calls of a case; Criterion's minimum of 10 samples may take longer.
     #[serde(rename = "budget_s")]
@@ -215,7 +215,7 @@ pub struct Effort {
     /// Measure until the 95 % interval of the mean is ± this many per cent of it, instead of `iterations` calls.
     #[serde(rename = "until_interval_percent")]
     pub until_interval: Option<f64>,
-    /// The seed of a shuffled order of the cases of a process.
+    /// The seed of a shuffled order of the cases in a process.
     pub shuffle: Option<u64>,
     /// Threads of every backend. The default is the number of processors.
     pub threads: Option<usize>,
@@ -297,7 +297,7 @@ impl Effort {
 }
 
 impl From<&str> for SuiteModel {
-    /// A file of a graph if the name has the ending of one, and otherwise a packaged model.
+    /// The file of a graph if the name ends with `.onnx` or `.pt`, and otherwise a packaged model.
     fn from(name: &str) -> Self {
         let path = Path::new(name);
         let is_file = path.extension().is_some_and(|extension| extension == "onnx" || extension == "pt");
@@ -334,7 +334,7 @@ impl Suite {
         }
     }
 
-    /// The same with its paths, if they are relative, as paths in a folder.
+    /// The same suite, with relative paths as paths in `folder`.
     pub fn with_paths_in(mut self, folder: &Path) -> Self {
         let in_folder = |source: DataSource| source.relative_to(folder);
         self.data_source = self.data_source.map(in_folder);
@@ -352,7 +352,7 @@ impl Suite {
         self
     }
 
-    /// What the calls of a boundary have as inputs: nothing but samples goes through a pipeline.
+    /// What the calls of a boundary have as inputs: a pipeline always takes samples.
     pub fn inputs_of(&self, boundary: Boundary) -> TimedOn {
         if boundary == Boundary::Pipeline { TimedOn::Samples } else { self.time_on }
     }

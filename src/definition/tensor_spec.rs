@@ -29,7 +29,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// The names of all of them.
+    /// The names of all types.
     pub(crate) const NAMES: &str = "f32, f16, bf16, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool";
 
     /// Whether the elements are floating-point numbers.
@@ -63,13 +63,13 @@ impl Dimension {
     }
 }
 
-/// The dimension that a case's batch size stands for.
+/// The name of the dimension whose size is a case's batch size.
 pub const BATCH: &str = "batch";
 
-/// The dimension that a case's sequence length stands for: tokens, or samples of sound.
+/// The name of the dimension whose size is a case's sequence length: tokens, or samples of audio.
 pub const SEQUENCE: &str = "sequence";
 
-/// Stands for all dimensions of an input of which not even their number is known.
+/// Stands for all dimensions of an input, if not even their number is known.
 pub const ANY_SHAPE: &str = "...";
 
 /// The sizes that a case gives to the symbolic dimensions.
@@ -86,8 +86,8 @@ pub struct TensorSpec {
     pub name: String,
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
-    /// The seeded values of an integer input are from 0 to below this, such as a vocabulary's size. The default is 2, and any number of
-    /// the type for integers of 8 and 16 bits.
+    /// The seeded values of an integer input are from 0 to below this, such as a vocabulary's size. The default is 2;
+    /// integers of 8 and 16 bits have any value of their type.
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.
     pub constant: Option<f64>,
@@ -99,7 +99,7 @@ impl TensorSpec {
         TensorSpec { name: name.into(), dtype, shape, below: None, constant: None }
     }
 
-    /// The shape with the case's sizes put in.
+    /// The shape with the case's sizes.
     ///
     /// # Errors
     /// A dimension has no size; the message names it.
@@ -120,12 +120,12 @@ impl TensorSpec {
             .collect()
     }
 
-    /// A tensor of which not even the number of dimensions is known.
+    /// A tensor whose number of dimensions is unknown.
     pub(crate) fn of_any_shape(name: impl Into<String>, dtype: ElementType) -> Self {
         Self::new(name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())])
     }
 
-    /// Returns whether the number of dimensions is unknown, too.
+    /// Whether not even the number of dimensions is known.
     pub(crate) fn has_any_shape(&self) -> bool {
         self.shape == [Dimension::Symbol(ANY_SHAPE.into())]
     }
@@ -136,7 +136,7 @@ impl TensorSpec {
         self.has_any_shape() || self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(fits)
     }
 
-    /// The same with these sizes, but for the batch if it stays open.
+    /// The same with these sizes, except for the batch if it stays open.
     #[must_use]
     pub fn with_sizes(&self, shape: &[usize], is_batch_open: bool) -> Self {
         let size = |(place, &size): (usize, &usize)| {
@@ -151,13 +151,13 @@ impl TensorSpec {
         self.shape.first() == Some(&Dimension::Symbol(BATCH.into()))
     }
 
-    /// Whether a case has to say a sequence length.
+    /// Whether a case has to give a sequence length.
     pub fn has_sequence(&self) -> bool {
         self.shape.contains(&Dimension::Symbol(SEQUENCE.into()))
     }
 }
 
-/// Puts sizes in for open dimensions: by their names, by input and place as in `x.2`, or as a sum of known ones.
+/// Gives open dimensions their sizes: by name, by input and place as in `x.2`, or as a sum of known sizes.
 #[must_use]
 pub fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {
     let size = |text: &str| sizes.get(text).copied().or_else(|| text.parse().ok());

@@ -10,7 +10,7 @@ use super::tensor_spec::{Dimension, ElementType, SEQUENCE, TensorSpec};
 pub enum TextInput {
     /// The ids of the tokens.
     Tokens,
-    /// 1 for each token of a text, and 0 behind its end.
+    /// 1 for each token of a text, and 0 after its end.
     Mask,
     /// Which of two texts a token belongs to.
     Types,
@@ -59,7 +59,7 @@ impl Model {
         (input.name == *tokens).then_some(input)
     }
 
-    /// The same model of texts with the length of the texts for its sequence, if it leaves that open by another name.
+    /// The same model of texts, with the length of the texts as its sequence if that is open under another name.
     #[must_use]
     pub(crate) fn with_texts_as_sequence(self) -> Self {
         if self.text_inputs().is_none() {
@@ -74,8 +74,7 @@ impl Model {
         self.with_inputs(inputs)
     }
 
-    /// Where the model's tokenizer is looked for, in this order: beside its files, and above a folder `onnx`, as model hubs
-    /// have it.
+    /// Where the model's tokenizer is looked for, in this order: beside its files, and above a hub's folder `onnx`.
     pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
         let packaged = if let Origin::Packaged { folder, .. } = &self.origin { Some(folder.as_path()) } else { None };
         let beside = self.origin.files().filter_map(|file| file.parent());

@@ -22,31 +22,31 @@ use crate::machine::spawn_displaced;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A process of an arm. It is killed when this is dropped, with all that it has started.
+/// A process of an arm. It is killed when this is dropped, with all processes that it has started.
 ///
-/// An error of it is a [`CaseFailure`] if the arm has failed, and [`Interrupted`] if the user stops the duel.
+/// Its methods fail with a [`CaseFailure`] if the arm has failed, and with [`Interrupted`] if the user stops the duel.
 pub struct LiveArm {
     child: Child,
-    /// The value of [`STARTED_FOR`] of all processes that it has started.
+    /// The value of [`STARTED_FOR`] in this process and in all that it has started.
     mark: String,
     input: ChildStdin,
     answers: Receiver<ArmAnswer>,
     timeout: Duration,
     log: PathBuf,
-    /// What it has said, if it has warmed up.
+    /// Its answer after the warm-up, until the driver takes it.
     ready: Option<ArmReady>,
 }
 
 impl LiveArm {
-    /// Starts a process that loads its case, on these processors if it is told any, or else on its own. Its memory is displaced by so many
-    /// bytes from where it would lie.
+    /// Starts a process that loads its case, on the processors `load_on` or else on its own. Its memory is displaced by
+    /// `displacement` bytes.
     pub fn start(
         arena: &Arena,
         (role, start, handicap): Start<'_>,
         displacement: usize,
         load_on: Option<&[usize]>,
     ) -> Result<Self> {
-        // Numbers of one length, like the paths.
+        // All numbers have the same length, like the paths.
         let slowdown = handicap.into_iter().flat_map(|Handicap { slowdown_ppm, least_call_ns }| {
             [format!("--slowdown-ppm={slowdown_ppm:09}"), format!("--least-call-ns={least_call_ns:09}")]
         });
@@ -81,7 +81,7 @@ impl LiveArm {
         Ok(LiveArm { child, mark, input, answers, timeout, log, ready: None })
     }
 
-    /// Waits until the case is loaded, and stops the process. If it was not told where to load, it is warmed up, too.
+    /// Waits until the case is loaded, and stops the process. Without `load_on`, it has warmed up by then, too.
     pub fn wait_until_loaded(&mut self) -> Result<()> {
         match self.answer()? {
             ArmAnswer::Loaded => {}
@@ -124,14 +124,14 @@ impl LiveArm {
     fn answer(&mut self) -> Result<ArmAnswer> {
         let begin = Instant::now();
         loop {
-            // Asked before every answer, because arms may always answer before the next look.
+            // Checked before every answer: if arms answer quickly, there is never a timeout.
             if is_interrupted() {
                 bail!(Interrupted);
             }
             match self.answers.recv_timeout(LOOK_EVERY) {
                 Ok(ArmAnswer::Failed(failure)) => bail!(failure),
                 Ok(answer) => {
-                    // Ctrl-C goes to all processes of a terminal, so that one may have ended.
+                    // Ctrl-C goes to all processes of a terminal, so this one may have ended.
                     let ended = suspend(&self.child).context("an arm that is to stop")?;
                     return ended.map_or(Ok(answer), |status| Err(self.ended(status)));
                 }

@@ -1,8 +1,9 @@
 //! Builds a checked-out revision: inferbench with the features of the running executable, or the bench of another package.
 //!
-//! All builds share one target folder, `<target>/inferbench/duel/build/`, so that the second one compiles little but the
-//! package itself. What is built of inferbench is kept as `executables/<commit>-<hash>`; the hash is that of all else on which
-//! a build depends. Of another package, only cargo knows that, since its dependencies may be folders: it is asked each time.
+//! All builds share one target folder, `<target>/inferbench/duel/build/`, so that the second one compiles little but
+//! the package itself. An executable of inferbench is kept as `executables/<commit>-<hash>`; the hash covers everything
+//! else that the build depends on. For another package, only cargo knows this, since its dependencies may be folders,
+//! so cargo is run each time.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::harness::wait_for;
 use crate::paths::Paths;
 
 const LINES_SHOWN: usize = 25;
-/// Beginnings of the names of variables that change what a compiler makes of a source.
+/// Prefixes of the environment variables that change the result of a build.
 const VARIABLES: [&str; 11] = [
     "RUSTFLAGS",
     "RUSTC",
@@ -44,7 +45,7 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Re
     let duels = paths.duels();
     let features = features_of(worktree).join(",");
     let protoc = paths.root().canonicalize().unwrap_or_default().join("scripts/protoc");
-    // From one place for all revisions: cargo compiles a native crate anew when such a path changes.
+    // The same paths for all revisions, since cargo recompiles a native crate when such a path changes.
     let native: Vec<(&str, PathBuf)> = [("LIBTORCH", paths.native().join("libtorch")), ("PROTOC", protoc)]
         .into_iter()
         .filter(|(variable, path)| std::env::var_os(variable).is_none() && path.exists())
@@ -62,7 +63,7 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Re
     Ok(executable)
 }
 
-/// What a duel builds of a package that uses inferbench; `[duel]` of its `inferbench.toml` has the same keys.
+/// The bench that a duel builds in a package that uses inferbench; `[duel]` in its `inferbench.toml` has the same keys.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BuildFlags {
@@ -74,7 +75,7 @@ pub struct BuildFlags {
     pub features: Vec<String>,
 }
 
-/// The file in a package that says what is built of it.
+/// The file in a package with the settings of its duels.
 const SETTINGS: &str = "inferbench.toml";
 
 #[derive(Default, Deserialize)]
@@ -85,7 +86,7 @@ struct Settings {
 }
 
 impl BuildFlags {
-    /// The flags, with what the package's own file says where no flag is given.
+    /// The flags, with the settings of the package's file for those that are not given.
     ///
     /// # Errors
     /// The file cannot be read, or has other keys.
@@ -100,7 +101,7 @@ impl BuildFlags {
         Ok(BuildFlags { bench: self.bench.clone().or(own.bench), features })
     }
 
-    /// The bench of a package that is built.
+    /// The bench to build in a package.
     ///
     /// # Errors
     /// The manifest cannot be read, has no bench, or has several and none is chosen.
@@ -151,7 +152,7 @@ pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags
     kept_copy(paths, &built)
 }
 
-/// Copies an executable: a build in the middle of the duel may put another one in its place.
+/// Copies an executable, since a build during the duel may replace it.
 pub fn kept_copy(paths: &Paths, executable: &Path) -> Result<PathBuf> {
     let copy = paths.duels().join("executables").join(&sha256_of_file(executable)?[..40]);
     if !copy.is_file() {
@@ -164,8 +165,8 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Builds the target of this kind and name, and returns its executable. It is where cargo says: a setting such as
-/// `CARGO_BUILD_TARGET` puts it below a folder of its own. Cargo's messages for people go to a file.
+/// Builds the target of this kind and name, and returns the path of its executable from cargo's output: a setting such
+/// as `CARGO_BUILD_TARGET` changes it. Cargo's messages for people go to a file.
 ///
 /// # Errors
 /// The build fails, and the message ends with its last lines; or [`Interrupted`](crate::harness::Interrupted).
@@ -207,7 +208,8 @@ fn keep_executable(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Everything but the commit on which a build depends: features, compiler, flags, and the native libraries that it links.
+/// Everything that a build depends on, except the commit: features, compiler, flags, and the native libraries that it
+/// links.
 fn circumstances(paths: &Paths, features: &str, native: &[(&str, PathBuf)]) -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(&rustc).arg("-vV").stdin(Stdio::null()).output().context("rustc -vV")?;
@@ -231,7 +233,7 @@ pub fn short_sha256(text: &str) -> String {
     Sha256::digest(text).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The backends of the running build that the revision has; it may be older than some of them.
+/// The features of the running build that the revision has, too. The revision may be older than some backends.
 fn features_of(worktree: &Worktree) -> Vec<&'static str> {
     let manifest = std::fs::read_to_string(worktree.project().join("Cargo.toml")).unwrap_or_default();
     let manifest: toml::Table = toml::from_str(&manifest).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the generations of a duel say, so far or at its end.
+//! The result of a duel from its generations, so far or at its end.
 
 use super::foresight::minutes_needed;
 use super::generation::MeasuredGeneration;
@@ -21,12 +21,12 @@ pub fn outcomes_of(duel: &Duel, case: usize) -> &[CaseOutcome] {
     &duel.cases[case * duel.candidates.len()..][..duel.candidates.len()]
 }
 
-/// The case with each candidate that is measured in it. Those that are not have no place in the rows.
+/// The case with each candidate that is measured. Other candidates have no figures in the rows.
 fn paired<'a>(duel: &Duel, case: usize, generations: &'a [Generation]) -> Vec<Paired<'a>> {
     let outcomes = outcomes_of(duel, case);
     let error_rate = outcomes[0].plan.as_ref().map_or(FALSE_DISCOVERIES, |plan| plan.error_rate(generations.len()));
     let measured = outcomes.iter().filter(|outcome| outcome.loss.is_none());
-    // The runtimes of another environment are other code.
+    // Another Python environment has other runtimes, so the code differs.
     let is_same_build = |outcome: &CaseOutcome| {
         let candidate = &duel.candidates[outcome.candidate];
         duel.is_same_code || (&candidate.sha256, &candidate.environment) == (&duel.base.sha256, &duel.base.environment)
@@ -37,7 +37,7 @@ fn paired<'a>(duel: &Duel, case: usize, generations: &'a [Generation]) -> Vec<Pa
         .collect()
 }
 
-/// Whether the generations of a case are enough: they lead to one of its looks, and every candidate's verdict is settled.
+/// Whether a case needs no more generations: one of its looks is due, and every candidate's verdict is settled.
 pub fn is_settled(duel: &Duel, entries: &[Entry], case: usize) -> bool {
     let generations = generations_of(entries, case);
     let Some(plan) = &outcomes_of(duel, case)[0].plan else { return true };
@@ -46,7 +46,7 @@ pub fn is_settled(duel: &Duel, entries: &[Entry], case: usize) -> bool {
         && decide_duet(&paired(duel, case, &generations), duel.tolerance).iter().all(is_enough)
 }
 
-/// A planned duel with what the generations so far say of every case.
+/// A planned duel with the result of every case after these generations.
 pub fn conclude(planned: &Duel, entries: &[Entry]) -> Duel {
     let mut duel = planned.clone();
     let candidates = duel.candidates.len();

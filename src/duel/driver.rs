@@ -28,7 +28,7 @@ use crate::paths::Paths;
 use crate::report::numbers::plural;
 use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
 
-/// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
+/// The fraction of the time that is planned; the rest is a reserve for generations that take longer than in the pilot.
 pub(super) const PLANNED: f64 = 0.85;
 
 /// Measures a duel, and returns it with the generations of each of its cases. The caller keeps other measurements out
@@ -58,7 +58,7 @@ struct Driver<'a> {
     base: &'a Program,
     candidates: &'a [Program],
     terms: &'a Terms,
-    /// The processors that an arm's threads are pinned to; none if it is empty.
+    /// The processors to which an arm's threads may be pinned; empty if they are not pinned.
     processors: Vec<usize>,
     /// The arguments of `arm plan` for the base.
     flags: Vec<String>,
@@ -83,7 +83,7 @@ impl Driver<'_> {
         let (folder, Agreement { mut duel, loaded: before, .. }) = agreed;
         ensure!(
             before.is_empty() || before == loaded,
-            "libraries or files of models have changed since: start the duel anew, without --resume"
+            "libraries or model files have changed since: start the duel anew, without --resume"
         );
         let machine = Machine::read();
         say_variables(&machine);
@@ -91,7 +91,7 @@ impl Driver<'_> {
             duel.machine.variables.is_none() || duel.machine.lasting_variables() == machine.lasting_variables();
         ensure!(
             duel.machine.host_id == machine.host_id && has_same_variables,
-            "it was begun on another machine, or with other variables of the environment: start the duel anew, without --resume"
+            "it was begun on another machine, or with other environment variables: start the duel anew, without --resume"
         );
         for (program, plan) in std::iter::once(&mut duel.base).chain(&mut duel.candidates).zip(plans) {
             program.libraries = plan.cases.into_iter().filter_map(|case| case.library).collect();
@@ -121,8 +121,10 @@ impl Driver<'_> {
             let Some(arms) = pairing.and_then(|pairing| self.arms(pairing, duel.seed)) else {
                 bail!("{} cannot be measured any more; start the duel anew, without --resume", outcomes[0].id);
             };
-            let kept =
-                format!("{} of {total} generations are kept; `--resume` goes on with the same command", entries.len());
+            let kept = format!(
+                "{} of {total} generations are kept; the same command with `--resume` continues",
+                entries.len()
+            );
             let result = arms.measure(number, &|_| (plan.slices, plan.slice)).inspect_err(|_| self.say(&kept))?;
             let entry = Entry { case, number, result };
             append_line(&journal, &entry)?;
@@ -136,7 +138,7 @@ impl Driver<'_> {
         for Program { name, executable, sha256, .. } in [self.base].into_iter().chain(self.candidates) {
             ensure!(
                 sha256_of_file(executable)? == *sha256,
-                "{name}: {} was replaced during the duel, so that nothing is known of either program",
+                "{name}: {} was replaced during the duel, so nothing is known about either program",
                 executable.display()
             );
         }
@@ -150,7 +152,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Asks the programs what they can measure, once for all that are the same. The second list has what each has answered.
+    /// Asks each distinct program what it can measure. The second list has the answer of every program.
     fn pairings(&self) -> Result<(Vec<Pairing>, Vec<ArmPlan>)> {
         let ask = |role: Role, program: &Program| ask(self.arena, role, program, self.terms, &self.processors);
         let mut programs = vec![self.base];
@@ -163,17 +165,14 @@ impl Driver<'_> {
             programs.push(candidate);
             plans.push(plan);
         }
-        // One program alone has the outputs that it has.
+        // A candidate that is the same program as the base has the same outputs.
         let others = programs.iter().zip(&plans).skip(1).filter(|(program, _)| !program.is_same_as(self.base));
         for (program, plan) in others {
             let is_unverified = |it: &&ArmCase| it.start.is_some() && it.is_verified == Some(false);
             let ids: Vec<&str> = plan.cases.iter().filter(is_unverified).map(|it| it.id.as_str()).collect();
             if !ids.is_empty() {
                 let ids = ids.join(", ");
-                self.say(&format!(
-                    "{}: without a reference, so that nobody would notice wrong outputs: {ids}",
-                    program.name
-                ));
+                self.say(&format!("{}: no reference, so wrong outputs would go unnoticed: {ids}", program.name));
             }
         }
         let may_differ = programs.iter().any(|program| program.suite.is_some());
@@ -197,15 +196,17 @@ impl Driver<'_> {
 
     fn warn_of_pins(&self, processors: &[usize]) {
         if !self.terms.rules.no_pin && processors.is_empty() {
-            self.say("threads are not pinned: there are fewer processors than threads, or the system has no pins");
+            self.say(
+                "threads are not pinned: there are fewer processors than threads, or the system cannot pin threads",
+            );
         } else if share_a_core(processors) {
-            self.say("some threads share a core; with fewer of them (--threads) the intervals are narrower");
+            self.say("some threads share a core; fewer threads (--threads) give narrower intervals");
         }
         if are_of_several_kinds(processors) {
-            self.say("some threads run on efficient cores and others on fast ones; with fewer of them (--threads) the verdict is of fast ones alone");
+            self.say("some threads run on efficient cores and others on fast ones; fewer threads (--threads) run on fast cores only");
         }
         if !can_fix_addresses() {
-            self.say("the arms' memory lies at random addresses, because the system does not let it be otherwise: the intervals are wider");
+            self.say("the arms' memory is at random addresses, because the system does not allow fixed ones: the intervals are wider");
         }
     }
 
@@ -231,7 +232,7 @@ impl Driver<'_> {
         (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, groups, seed, id: &pairing.id })
     }
 
-    /// Tries every case, and settles how it is measured.
+    /// Measures the pilot of every case, and fixes its plan.
     fn agree(
         &self,
         pairings: &[Pairing],
@@ -326,8 +327,8 @@ impl Driver<'_> {
         Ok((folder, agreement))
     }
 
-    /// The seconds that so many cases may take together, with all that comes before. If nobody says how long, they are three minutes for
-    /// up to twelve.
+    /// The seconds that so many cases may take together, with all preparations. By default, 15 s per case, but at least
+    /// three minutes.
     fn seconds(&self, cases: usize) -> f64 {
         const NO_LIMIT: f64 = 1e9;
         let cases = cases as f64;
@@ -339,8 +340,8 @@ impl Driver<'_> {
     }
 }
 
-/// Case, number and plan of every generation: the first one of every case, then the second, and so on, so that each case is
-/// measured over the whole time.
+/// Case, number and plan of every generation: first generation 0 of every case, then generation 1, and so on, so that
+/// each case is measured over the whole time.
 fn schedule(duel: &Duel) -> Vec<(usize, usize, DuetPlan)> {
     let cases = duel.cases.chunks(duel.candidates.len()).enumerate();
     let plans = cases.filter_map(|(case, outcomes)| Some((case, outcomes[0].plan?)));
@@ -350,7 +351,7 @@ fn schedule(duel: &Duel) -> Vec<(usize, usize, DuetPlan)> {
     schedule
 }
 
-/// Each case of a program with what it loads.
+/// Each case of a program with the library and files that it loads.
 fn loaded_by(plan: &ArmPlan) -> BTreeSet<String> {
     let text = |ArmCase { id, library, files_sha256, .. }: &ArmCase| {
         [Some(id), library.as_ref(), files_sha256.as_ref()].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
-//! What a duel will be able to see, and how long a verdict would take: said at its beginning from the pilot, and at its end from
-//! what was measured.
+//! The changes that a duel will detect and the time that a verdict would take, predicted at its beginning from the
+//! pilot, and at its end from the measured generations.
 
 use super::driver::PLANNED;
 use super::pilot::Pilot;
@@ -9,7 +9,7 @@ use crate::report::numbers::{plural, short_percent};
 /// Longer duels are not advised.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
 
-/// A pilot does not tell widths that differ by less.
+/// A pilot cannot distinguish half-widths that differ by less than this factor.
 const NEARLY: f64 = 1.2;
 
 /// `m/x/1: about ± 1.2 % in 40 s (at most 40 generations of 20 slices per arm)`.
@@ -34,20 +34,20 @@ fn length_of_slice(plan: &DuetPlan) -> String {
     }
 }
 
-/// What the user's number of generations cannot show in a duel of so many comparisons, and the number that could. Returns `None` if the
-/// generations are enough.
+/// The warning that the user's number of generations is too small for so many comparisons, with the number that
+/// suffices. Returns `None` if it is not.
 pub fn too_few(generations: usize, comparisons: usize) -> Option<String> {
     let fewest = fewest_generations(comparisons);
     (generations < fewest).then(|| {
         format!(
-            "{generations} generations cannot show a change of one alone of {comparisons} comparisons, however large it is: that \
+            "if one alone of {comparisons} comparisons changed, {generations} generations could not show it, however large it is: that \
              needs at least {fewest}: `--generations {fewest}`"
         )
     })
 }
 
-/// What it takes to decide the cases that are planned for less: `± 0.6 % needs about 3 min: --minutes 3`. Returns `None` if the
-/// plans are enough. `spent` are the seconds before the first generation that counts.
+/// How long the duel would have to be to decide every case, such as `± 0.6 %, … needs about 3 min`. Returns `None` if
+/// the plans are long enough. `spent` is the time before the first generation that counts, in seconds.
 pub fn advice(planned: &[(Pilot, DuetPlan)], tolerance: f64, spent: f64) -> Option<String> {
     let deciding = deciding_half_width(tolerance);
     let is_enough = |(pilot, plan): &(Pilot, DuetPlan)| pilot.components.half_width(plan) <= NEARLY * deciding;
@@ -67,8 +67,8 @@ pub fn advice(planned: &[(Pilot, DuetPlan)], tolerance: f64, spent: f64) -> Opti
     })
 }
 
-/// The `--minutes` of a duel that would decide every case that only more time would decide, by the scatter that was measured.
-/// `seconds` are those of each case's generations.
+/// The `--minutes` that would decide the cases that more time can decide, from the measured scatter. `seconds` has the
+/// time of each case's generations.
 pub fn minutes_needed(duel: &Duel, seconds: &[f64]) -> Option<f64> {
     let needed = |outcome: &CaseOutcome| {
         let found = outcome.comparison.as_ref()?;
@@ -82,7 +82,8 @@ pub fn minutes_needed(duel: &Duel, seconds: &[f64]) -> Option<f64> {
     is_open.then(|| minutes(duel.preparation_seconds + total)).flatten()
 }
 
-/// The minutes that leave so many seconds to what is planned, rounded up.
+/// The minutes whose planned fraction is so many seconds, rounded up. Returns `None` if they are more than
+/// [`MOST_MINUTES`].
 fn minutes(seconds: f64) -> Option<f64> {
     let minutes = seconds / PLANNED / 60.0;
     let step = match minutes {
@@ -96,7 +97,7 @@ fn minutes(seconds: f64) -> Option<f64> {
 
 fn percent(logarithm: f64) -> String {
     let fraction = logarithm.exp_m1();
-    // Two digits: no more are known.
+    // More than two digits are not certain.
     let decimals = if fraction < 0.1 { 1000.0 } else { 100.0 };
     short_percent((fraction * decimals).round() / decimals)
 }
@@ -129,7 +130,7 @@ mod tests {
     fn too_few_generations_for_so_many_comparisons_are_said_with_the_number_that_is_enough() {
         assert_eq!([too_few(12, 1), too_few(12, 20), too_few(13, 24), too_few(40, 24)], [None, None, None, None]);
         let said = too_few(12, 24).unwrap();
-        assert!(said.starts_with("12 generations cannot show a change of one alone of 24 comparisons"), "{said}");
+        assert!(said.starts_with("if one alone of 24 comparisons changed, 12 generations could not show it"), "{said}");
         assert!(said.ends_with("that needs at least 13: `--generations 13`"), "{said}");
         assert!(too_few(12, 41).unwrap().ends_with("`--generations 14`"));
     }

@@ -13,7 +13,7 @@ use crate::fixture::seeded::Stream;
 use crate::harness::{ArmStart, Handicap, SliceFigures};
 use crate::machine::MOST_DISPLACEMENT;
 
-/// Draws of a generation that are not for the order of a row.
+/// Stands in place of a row for a generation's other draws.
 const NO_ROW: usize = u32::MAX as usize;
 
 /// An arm, how it is started, and how it is made slower.
@@ -22,7 +22,7 @@ pub type Start<'a> = (Role, &'a ArmStart, Option<Handicap>);
 /// What a generation has measured, or why the case is lost from here on.
 pub type Measured = Result<MeasuredGeneration, Loss>;
 
-/// How many slices each arm has, and their length, which may depend on what the longest call is expected to take.
+/// The number of slices per arm and their length, from the expected time of the longest call.
 type Slices<'a> = &'a dyn Fn(Duration) -> (usize, SliceLength);
 
 /// The arms of one case.
@@ -30,14 +30,15 @@ pub struct ArmsOfCase<'a> {
     pub arena: &'a Arena,
     /// The arms that are measured, in the order of a row's figures.
     pub starts: Vec<Start<'a>>,
-    /// Groups of processors on which arms may load side by side, their own first. Fewer than two if they may not.
+    /// Groups of processors on which arms may load side by side; the first is the one that arms measure on. Fewer than
+    /// two if they may not.
     pub groups: Vec<Vec<usize>>,
     /// Draws every order.
     pub seed: u64,
     pub id: &'a str,
 }
 
-/// The slices of a generation, as they are kept.
+/// The slices of a generation, as the journal keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredGeneration {
     /// Median nanoseconds of the slices' calls, in rows of one slice per arm that is measured: base, null control, candidates.
@@ -48,7 +49,7 @@ pub struct MeasuredGeneration {
     pub row_seconds: f64,
     /// The processors that the threads of the base's process could use, as the kernel lists them.
     pub affinities: Vec<String>,
-    /// Nanoseconds of each call of each slice, in rows as above, where a slice has few calls. Only the pilot asks for them.
+    /// Nanoseconds of each call, by row and arm, if a slice has few calls. Only the pilot uses them.
     #[serde(skip)]
     pub calls_ns: Vec<Vec<Vec<u64>>>,
 }
@@ -61,7 +62,7 @@ impl From<&MeasuredGeneration> for Generation {
 }
 
 impl ArmsOfCase<'_> {
-    /// Measures generation `number`. A generation that is lost is repeated once. What ends the whole duel is an error.
+    /// Measures generation `number`. A lost generation is repeated once. Only what ends the whole duel is an error.
     pub fn measure(&self, number: usize, slices: Slices<'_>) -> Result<Measured> {
         let measured = self.attempt(number, slices)?;
         let Err(loss) = &measured else { return Ok(measured) };
@@ -75,7 +76,7 @@ impl ArmsOfCase<'_> {
         let mut affinities = Vec::new();
         let mut call_ns = 0;
         let displacement = draws(self.seed, self.id, number, NO_ROW).at(0) as usize % MOST_DISPLACEMENT;
-        // The order in which processes start may decide where their memory lies.
+        // The order is random, since the order in which processes start may decide where their memory lies.
         let mut places = order(self.seed, self.id, self.starts.len(), number, 0).into_iter();
         let alone = [None];
         let groups: Vec<Option<&[usize]>> = self.groups.iter().map(|group| Some(group.as_slice())).collect();
@@ -86,7 +87,7 @@ impl ArmsOfCase<'_> {
             for (place, group) in places.by_ref().take(free.len()).zip(free) {
                 loading.push((place, LiveArm::start(self.arena, self.starts[place], displacement, *group)?));
             }
-            // One after the other, because all of them have the same processors, which from now on are no longer free.
+            // One after the other, because all have the same processors. From now on, no arm can load there.
             for (place, mut arm) in loaded.drain(..) {
                 match arm.warm_up() {
                     Ok(ready) => {
@@ -136,18 +137,19 @@ impl ArmsOfCase<'_> {
     }
 }
 
-/// What an arm has failed of; any other error is passed on.
+/// Why an arm has failed; any other error is passed on.
 fn lost(role: Role, error: anyhow::Error) -> Result<Loss> {
     let CaseFailure { status, message } = error.downcast()?;
     Ok(Loss { role, status, message })
 }
 
-/// The draws of a row depend on these numbers only, so that a duel which goes on after an interruption goes on as it would have.
+/// The draws of a row depend on these arguments only, so that a resumed duel continues as it would have without the
+/// interruption.
 fn draws(seed: u64, id: &str, generation: usize, row: usize) -> Stream {
     Stream::new(Stream::new(seed, id).at((generation as u64) << 32 | row as u64), "order")
 }
 
-/// The order of the arms, drawn for each row anew.
+/// A random order of the arms, different for each row.
 fn order(seed: u64, id: &str, arms: usize, generation: usize, row: usize) -> Vec<usize> {
     let draws = draws(seed, id, generation, row);
     let mut places: Vec<usize> = (0..arms).collect();

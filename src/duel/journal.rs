@@ -19,13 +19,14 @@ use crate::run_data::files::{folders_with, read_json};
 pub const DUEL: &str = "duel.json";
 pub const GENERATIONS: &str = "generations.jsonl";
 
-/// What was asked and settled before the first generation that counts. A duel of the same question can be resumed.
+/// The question and the plan, fixed before the first generation that counts. A duel with the same question can be
+/// resumed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// What the base was told.
+    /// The arguments of `arm plan` for the base.
     pub flags: Vec<String>,
     pub rules: Rules,
-    /// Each case of the base and of the candidates with what it loads: the library and the files. Empty in older duels.
+    /// For the base and each candidate, every case with the library and files that it loads. Empty in older duels.
     #[serde(default)]
     pub loaded: Vec<BTreeSet<String>>,
     /// With the plan of each case, and why candidates cannot run it.
@@ -41,7 +42,7 @@ pub struct Entry {
     pub result: Measured,
 }
 
-/// Finds the folder of the last duel that asked the same.
+/// Finds the last duel with the same question, and its folder.
 pub fn last(duels: &Path, is_same: impl Fn(&Agreement) -> bool) -> Result<(PathBuf, Agreement)> {
     let read = |folder: PathBuf| read_json(&folder.join(DUEL)).ok().map(|agreement| (folder, agreement));
     let mut agreements = folders_with(duels, DUEL).into_iter().rev().filter_map(read);

@@ -1,4 +1,4 @@
-//! Which case of each candidate belongs to which of the base, and which cannot be compared, and why.
+//! Pairs each case of the base with a case of each candidate, and says which cannot be compared, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::harness::{ArmCase, ArmPlan, ArmStart};
 /// A case of the base, and of every candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
-    /// The id of the base's case, with those of the candidates' where they are others.
+    /// The id of the base's case, with the candidates' ids if they differ from it.
     pub id: String,
-    /// The id of the base's case, and of that of each candidate, if it has one.
+    /// The ids of the base's case and of each candidate's, if it has one.
     base_id: String,
     candidate_ids: Vec<Option<String>>,
-    /// How arms of the base and of each candidate are started, or why nobody can be compared.
+    /// How the arms of the base and of each candidate are started, or why no candidate can be compared.
     pub starts: Result<(ArmStart, Vec<Result<ArmStart, Loss>>), Loss>,
 }
 
@@ -32,13 +32,13 @@ impl Pairing {
         self.starts.as_ref().map_or_else(Some, |(_, candidates)| candidates[candidate].as_ref().err())
     }
 
-    /// The ids of the case in the base and in a candidate, if that of the pairing is made of several.
+    /// The ids of the case in the base and in a candidate, if the pairing's id is made of several.
     pub fn own_ids(&self, candidate: usize) -> Option<[String; 2]> {
         let of_candidate = self.candidate_ids[candidate].as_ref().filter(|_| self.id != self.base_id)?;
         Some([self.base_id.clone(), of_candidate.clone()])
     }
 
-    /// Why candidates cannot be measured, or the base.
+    /// Why the base or some candidates cannot be measured.
     pub fn losses(&self) -> Vec<&Loss> {
         match &self.starts {
             Ok((_, candidates)) => candidates.iter().filter_map(|start| start.as_ref().err()).collect(),
@@ -47,9 +47,10 @@ impl Pairing {
     }
 }
 
-/// Pairs the cases by their ids. If `may_differ`, what is left is paired by all of the id but backend, device and dtype, and
-/// the last one of each program belongs to the other's. Cases that the base cannot run on this machine or in this build, or that no
-/// candidate has to run, are left out, with their reasons in the second list: they are nobody's loss.
+/// Pairs the cases by their ids. If `may_differ`, the others are paired if they differ only in the dtype, then if they
+/// differ only in backend, device and dtype, and then if each program has only one left. Cases that the base cannot run
+/// on this machine or in this build, or that no candidate has to run, are left out, with their reasons in the second
+/// list: no program has lost them.
 pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pairing>, Vec<String>) {
     let partners: Vec<BTreeMap<String, String>> =
         candidates.iter().map(|candidate| partners(base, candidate, may_differ)).collect();
@@ -66,7 +67,7 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             .map(|(plan, partners)| partners.get(&case.id).and_then(|id| plan.cases.iter().find(|it| it.id == *id)))
             .collect();
         let candidate_start = |(number, found): (usize, &Option<&ArmCase>)| match found {
-            // Another size of the inputs is other work, and nobody's loss.
+            // Inputs of another size are other work, so no program has lost the case.
             Some(ArmCase { id, inputs: Some(inputs), .. })
                 if (*id == case.id || !is_same_work(id, &case.id))
                     && case.inputs.as_ref().is_some_and(|of_base| of_base != inputs) =>
@@ -75,7 +76,7 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
                 let message = format!("the inputs are {of_base} in the base, and {inputs} in the candidate");
                 Err(Loss { role: Role::Base, status: Status::Unsupported, message })
             }
-            // A runtime that has no such dtype does not make the form of a file worse.
+            // A runtime that does not support the dtype is not a fault of the quantised file.
             Some(found)
                 if may_differ
                     && found.id != case.id
@@ -87,7 +88,7 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             }
             Some(found) => start(found, Role::Candidate(number)),
             None => {
-                // Nobody promised that another suite has it.
+                // Another suite need not have the case.
                 let role = if may_differ { Role::Base } else { Role::Candidate(number) };
                 Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() })
             }
@@ -133,7 +134,7 @@ fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<S
     partners
 }
 
-/// Whether two ids differ in the dtype only, as those of a file and of its quantised form.
+/// Whether two ids differ in the dtype only, such as those of a file and its quantised form.
 fn is_same_runtime(one: &str, other: &str) -> bool {
     let runtime = |id: &str| Some(id.split('/').nth(1)?.rsplit_once('-')?.0.to_owned());
     is_same_work(one, other) && runtime(one).is_some() && runtime(one) == runtime(other)

@@ -1,5 +1,5 @@
-//! The pilot of a case: how its slices are taken, what the scatter is made of, and what generations cost. Its figures count for
-//! nothing else.
+//! The pilot of a case finds the length of its slices, the components of the scatter, and the costs of generations. Its
+//! figures are not part of the result.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use crate::statistics::{mean, median};
 
 const GENERATIONS: usize = 4;
 const SLICES: usize = 6;
-/// Where the slices of a generation take longer than this, there are fewer of both.
+/// If the slices of a generation take longer than this, the pilot has fewer slices and generations.
 const LONG_GENERATION: Duration = Duration::from_secs(1);
 const FEWER_GENERATIONS: usize = 3;
 const FEWER_SLICES: usize = 2;
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const FIRST_NUMBER: usize = 1_000_000;
-/// Calls of a slice of long calls: the first half may be slower, because another arm has used the caches, and the second is not.
+/// Calls per slice if calls are long. The first half may be slower, because another arm has used the caches, but not
+/// the second.
 const CALLS: usize = 6;
 /// The longest time of a slice that has more than one call.
 const MOST_TIME: Duration = Duration::from_millis(100);
-/// A call has settled if it is longer than those after it by at most this fraction.
+/// A call has settled if it is longer than the second half of the calls by at most this fraction.
 const SETTLED: f64 = 0.02;
 
 /// What the pilot has shown of a case.
@@ -103,7 +104,8 @@ fn median_of(calls_ns: &[u64]) -> Option<f64> {
     median(&calls_ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>())
 }
 
-/// How many calls at the beginning of a slice are slower than those of its second half. `told` are the calls of each slice.
+/// The number of calls at the beginning of a slice that are slower than its second half. `told` is the number of calls
+/// that each slice reports.
 fn unsettled<'a>(slices: impl Iterator<Item = &'a Vec<u64>> + Clone, told: usize) -> usize {
     let late = told - told / 2;
     let slower = |place: usize| {
@@ -118,7 +120,7 @@ fn unsettled<'a>(slices: impl Iterator<Item = &'a Vec<u64>> + Clone, told: usize
 mod tests {
     use super::*;
 
-    /// A pilot whose calls take 2 ms, and longer ones by these factors at the beginning of a slice.
+    /// Generations of a pilot whose calls take 2 ms, times the factor of their place in the slice.
     fn generations(factors: [f64; 6]) -> Vec<MeasuredGeneration> {
         let generation = |number: usize| {
             let call = |arm: usize, place: usize, row: usize| {
@@ -146,7 +148,7 @@ mod tests {
         let first = pilot([1.3, 1.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(first.slice, SliceLength { ns: 0, dropped: 1, counted: 1 });
         assert_eq!(pilot([1.3, 1.0, 1.05, 1.0, 1.0, 1.0]).slice.dropped, 3);
-        // Two of the six calls are made in each slice of a row of 37 ms, which leaves 13 ms.
+        // With two of six calls per slice, a row takes 13 ms instead of 37 ms.
         assert!((first.costs.row - 0.013).abs() < 2e-4, "{:?}", first.costs);
         assert!(first.components.within < 0.01 && (first.costs.start - 1.5).abs() < 1e-9, "{first:?}");
     }

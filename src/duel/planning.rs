@@ -1,4 +1,4 @@
-//! What each program of a duel can measure: asked once, before the first slice.
+//! Asks each program of a duel what it can measure, once, before the first slice.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub struct Arena(PathBuf);
 
 impl Arena {
     pub fn lay_out(folder: PathBuf, base: &Program, candidates: &[Program]) -> Result<Self> {
-        // A duel that was killed has left its own.
+        // A duel that was killed has left its arena.
         let _ = std::fs::remove_dir_all(&folder);
         let duels = folder.parent().unwrap_or(&folder).to_owned();
         let arena = Arena(folder);
@@ -65,7 +65,7 @@ impl Arena {
         command
     }
 
-    /// Where a process of an arm complains: a file and not a pipe, which somebody would have to read.
+    /// The file for the error stream of an arm's process. A pipe would have to be read.
     pub fn log(&self, role: Role) -> PathBuf {
         self.of(role).join("log")
     }
@@ -75,8 +75,8 @@ impl Arena {
     }
 }
 
-/// The folder of a program's prepared files. Two suites may have models of one name, and so may two revisions of a package: what is made
-/// of one must not be replaced by what is made of the other.
+/// The folder of a program's prepared files. Two suites, or two revisions of a package, may have models of the same
+/// name: the files made from one must not replace those made from the other.
 pub fn prepared_by(program: &Program, duels: &Path) -> PathBuf {
     let paths = Paths::of(program.root.clone());
     let own = match (&program.suite, &program.commit) {
@@ -87,7 +87,7 @@ pub fn prepared_by(program: &Program, duels: &Path) -> PathBuf {
     duels.join("prepared").join(own)
 }
 
-/// The last lines of what a process of an arm complained of.
+/// The last lines of an arm's error stream.
 pub fn last_words(log: &Path) -> String {
     const LINES: usize = 5;
     let text = std::fs::read(log).unwrap_or_default();
@@ -100,7 +100,8 @@ pub fn last_words(log: &Path) -> String {
 /// for each case.
 ///
 /// # Errors
-/// It cannot be started, it refuses, its answer is not a plan, or [`Interrupted`](crate::harness::Interrupted).
+/// The program cannot be started, it refuses, its answer is not a plan, or
+/// [`Interrupted`](crate::harness::Interrupted).
 pub fn ask(arena: &Arena, role: Role, program: &Program, terms: &Terms, processors: &[usize]) -> Result<ArmPlan> {
     let command = arena.command(role, plan_arguments(&arena.of(role).join("jobs"), program, terms, processors)?);
     let too_old = "has no `inferbench arm`, which times the slices of a duel: it is older than paired benchmarks. Take a later \
@@ -109,11 +110,11 @@ pub fn ask(arena: &Arena, role: Role, program: &Program, terms: &Terms, processo
     read_plan(&text).with_context(|| program.name.clone())
 }
 
-/// What a program prints when it is asked by this command. `log` is for what it complains of, and `too_old` says what a program
-/// lacks that does not know the subcommand.
+/// What a program prints when it is started by this command. `log` is for its error stream. `too_old` completes the
+/// message about a program that does not know the subcommand.
 ///
 /// # Errors
-/// It cannot be started, it refuses, or [`Interrupted`](crate::harness::Interrupted).
+/// The program cannot be started, it refuses, or [`Interrupted`](crate::harness::Interrupted).
 pub fn answer_of(mut command: Command, program: &Program, log: &Path, too_old: &str) -> Result<String> {
     let answer = log.with_file_name("answer");
     let file = |path: &Path| fs_err::File::create(path).map(|file| file.into_parts().0);
@@ -126,7 +127,7 @@ pub fn answer_of(mut command: Command, program: &Program, log: &Path, too_old: &
     Ok(String::from_utf8_lossy(&fs_err::read(&answer)?).into_owned())
 }
 
-/// The JSON object of an answer: libraries may print before it.
+/// The JSON object of an answer, before which libraries may print.
 pub fn last_object(text: &str) -> &str {
     text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default()
 }

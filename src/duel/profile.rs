@@ -1,4 +1,4 @@
-//! Why a case became slower: profiles of it by the base and by the candidate.
+//! Profiles a case that became slower, by the base and by the candidate, to find out why.
 
 use std::process::Command;
 
@@ -11,10 +11,11 @@ use crate::compare::{CaseOutcome, Duel, Program, Verdict};
 use crate::paths::{PREPARED, Paths};
 use crate::run_data::Profile;
 
-/// How often a pair of programs is profiled at the most.
+/// How often a pair of programs is profiled at most.
 const MOST_ATTEMPTS: usize = 3;
 
-/// A profile for each case that became slower, with two cases: by the base, and by the candidate. Each is made when it is asked for.
+/// A profile for each case that became slower. Its two cases are by the base and by the candidate. It is made when the
+/// iterator reaches it.
 ///
 /// # Errors
 /// A program cannot be started or has no profile of the case, its answer cannot be read, or the user stops it
@@ -25,7 +26,8 @@ pub fn profile_slower(duel: &Duel, terms: &Terms, paths: &Paths) -> impl Iterato
     duel.cases.iter().filter(is_slower).map(move |case| profile_pair(duel, case, terms, paths))
 }
 
-/// Profiles by both programs, one after the other: once more if a disturbance has hidden that the candidate is slower.
+/// Profiles by both programs, one after the other, and repeats this if a disturbance has hidden that the candidate is
+/// slower.
 fn profile_pair(duel: &Duel, case: &CaseOutcome, terms: &Terms, paths: &Paths) -> Result<Profile> {
     let [of_base, of_candidate] = case.own_ids.as_ref().map_or([&case.id; 2], |ids| ids.each_ref());
     let mut attempts = 0;

@@ -27,16 +27,16 @@ enum Meaning {
     Commit(String),
 }
 
-/// Finds the programs of a duel and builds the revisions among them. Names of one commit share what is built of it. The
+/// Finds the programs of a duel and builds the revisions among them. Names of the same commit share one build. The
 /// worktrees must stay as long as the programs are used.
 ///
 /// # Errors
 /// The system cannot stop processes, a name means nothing, a revision does not build, or the user stops it
 /// ([`Interrupted`](crate::harness::Interrupted)).
 pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Result<(Vec<Program>, Vec<Worktree>)> {
-    ensure!(CAN_SUSPEND, "unavailable: a duel stops its processes in turn, and this system has no means for that");
+    ensure!(CAN_SUSPEND, "unavailable: a duel stops its processes in turn, and this system cannot stop processes");
     let flags = &flags.with_file(paths.root())?;
-    // Cases are paired by their names: all files of models have the name of the first.
+    // Cases are paired by their names, so all model files have the name of the first.
     let first = names.iter().map(|name| path_of(file_of(name))).find(|path| is_model(path));
     let model = first.map(|file| name_of_file(paths, &file)).transpose()?.unwrap_or_default();
     // All names are looked up before a build that may take minutes.
@@ -73,7 +73,7 @@ fn is_model(file: &Path) -> bool {
     is_model_file(file) || is_module(file)
 }
 
-/// The name of a model by its file, which no model of the catalogue has.
+/// A name for the model in a file that no model of the catalogue has.
 fn name_of_file(paths: &Paths, file: &Path) -> Result<String> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut name = usable_name(stem.split('.').next().unwrap_or_default());
@@ -92,9 +92,9 @@ pub fn running(paths: &Paths) -> Result<Program> {
     program(".", kept_copy(paths, &own_executable()?)?, fs_err::canonicalize(paths.root())?, None)
 }
 
-/// Writes a suite of a model's file, and returns its path.
+/// Writes a suite with the model in a file, and returns its path.
 fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
-    // A duel is resumed with the same files only: one that has changed meanwhile makes another suite.
+    // A duel is resumed with the same files only, so a file that has changed makes another suite.
     let hash = sha256_of_file(&file)?;
     // Only PyTorch runs a module.
     let is_run = |backend: &&str| !is_module(&file) || *backend == MODULES[0];
@@ -108,7 +108,7 @@ fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The file in git's name of one in a revision, `HEAD~1:net.py`, or the whole name.
+/// The file in a name such as `HEAD~1:net.py`, which is git's for a file of a revision; otherwise the whole name.
 fn file_of(name: &str) -> &str {
     match name.split_once(':') {
         Some((revision, file)) if !file.is_empty() && !revision.ends_with(".py") => file,
@@ -116,8 +116,8 @@ fn file_of(name: &str) -> &str {
     }
 }
 
-/// A file as it was in a revision of the repository of the current folder, `HEAD~1:net.py`, with all files of that revision around it.
-/// Returns `None` if the name has no such revision.
+/// A file of a revision in the repository of the current folder, such as `HEAD~1:net.py`, with all files of that
+/// revision around it. Returns `None` if the name has no such revision.
 fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
     let file = file_of(name);
     let Some(revision) = name.strip_suffix(file).and_then(|revision| revision.strip_suffix(':')) else {
@@ -129,7 +129,7 @@ fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
         unpack(Path::new("."), &commit, &folder)?;
     }
     let path = folder.join(path_of(file));
-    ensure!(path.is_file(), "the revision {revision} has no file {file}: its name is that from the repository's root");
+    ensure!(path.is_file(), "the revision {revision} has no file {file}: give its path from the repository's root");
     Ok(Some(path))
 }
 
@@ -161,7 +161,7 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(
-            "{name:?} is no revision of {}, executable, suite, model's file or Python environment; `.` is the running inferbench, or the working tree of a package",
+            "{name:?} is not a revision of {}, an executable, a suite, a model's file or a Python environment; `.` is the running inferbench, or the working tree of a package",
             paths.root().display()
         ),
     }

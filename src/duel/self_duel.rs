@@ -1,4 +1,4 @@
-//! A duel of this executable with itself, out of which the gate's own error rates are found.
+//! A duel of this executable with itself, from which the gate's own error rates are found.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::machine::processes::CAN_SUSPEND;
 use crate::paths::Paths;
 use crate::selection::Selection;
 
-/// Measures duels of this executable with itself for about that long, as duels are by default. There is no gate if too few
+/// Measures a duel of this executable with itself, by the default rules, for about `at_most`. Returns `None` if too few
 /// generations fit, or the system cannot stop processes.
 ///
 /// # Errors

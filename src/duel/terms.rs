@@ -43,7 +43,7 @@ pub struct Rules {
     /// Minutes that all cases may take together [default: 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// Whether the minutes are used up, however narrow the interval is before.
+    /// Whether to use all minutes, even if the interval is narrow enough before.
     #[arg(skip)]
     pub are_minutes_used_up: bool,
     /// Measure exactly this many generations of processes, without early looks at the result
@@ -52,7 +52,7 @@ pub struct Rules {
     /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     pub tolerance: f64,
-    /// State that different executables have the same machine code, such as a program and a script that starts it. Otherwise, changes up to 1 % may come from other addresses of their code
+    /// State that different executables have the same machine code, such as a program and a script that starts it. Otherwise, changes up to 1 % may come from different code addresses
     #[arg(long)]
     pub same_code: bool,
     /// Slow the candidate down by this fraction, to see whether the change is found

@@ -1,4 +1,4 @@
-//! A revision that is checked out into a git worktree of its own, with the files that git does not know linked into it.
+//! A revision that is checked out into a git worktree of its own, with the untracked files linked into it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,27 +10,28 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::machine::files::link;
 use crate::paths::Paths;
 
-/// Folders of a checkout of inferbench into which users put files that git need not know.
+/// Folders of an inferbench checkout for users' own files, which may be untracked.
 const USERS_OWN: [&str; 3] = ["models/exported", "models/trained", "models/quantized"];
 
 /// A checked-out revision; it is removed when this is dropped.
 pub struct Worktree {
     repository: PathBuf,
     path: PathBuf,
-    /// The folder of the project in it, which may be a part of a repository.
+    /// The folder of the project in the worktree. The project may be only a part of the repository.
     project: PathBuf,
 }
 
 /// Finds the commit of a revision. Returns `None` if there is no such revision.
 pub fn find_commit(repository: &Path, revision: &str) -> Result<Option<String>> {
-    if git(repository, &["rev-parse", "--git-dir"])?.is_err() {
-        bail!("{} is not a git repository: there are no revisions to compare", repository.display());
+    // Git also refuses a repository that belongs to another user, and then says what to do.
+    if let Err(why) = git(repository, &["rev-parse", "--git-dir"])? {
+        bail!("there are no revisions to compare in {}; git says: {why}", repository.display());
     }
     let name = format!("{revision}^{{commit}}");
     Ok(git(repository, &["rev-parse", "--verify", "--quiet", &name])?.ok())
 }
 
-/// Puts all files of a commit into a folder, which is made.
+/// Puts all files of a commit into a new folder.
 ///
 /// # Errors
 /// Git or tar does not start, or fails; then there is no folder.
@@ -63,7 +64,7 @@ impl Worktree {
         let text = path.to_string_lossy();
         git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
             .map_err(|why| anyhow!("git worktree add {text} {commit}: {why}"))?;
-        // A library's lock file is often unknown to git; both revisions then have the packages of the working tree.
+        // A library's lock file is often untracked; both revisions then use the packages of the working tree.
         let depth = Path::new(&prefix).components().count();
         for (from, to) in root.ancestors().zip(project.ancestors()).take(depth + 1) {
             let [from, to] = [from, to].map(|folder| folder.join("Cargo.lock"));
@@ -82,7 +83,7 @@ impl Worktree {
         }
         let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN[..] };
         for &folder in folders {
-            // A file that git knows there belongs to another revision; this one has its own.
+            // A tracked file belongs to the working tree's revision; this revision has its own.
             let known = git(&root, &["ls-files", "-z", folder])?.unwrap_or_default();
             let known = known.split('\0').filter(|name| !name.is_empty()).map(|name| root.join(name)).collect();
             link_missing(&root.join(folder), &project.join(folder), &known)?;
@@ -119,7 +120,7 @@ fn link_missing(from: &Path, to: &Path, known: &BTreeSet<PathBuf>) -> Result<()>
         if known.contains(&path) {
             continue;
         }
-        // In a folder with files that git knows, in this revision or in another one, only the other files are linked.
+        // In a folder with tracked files, in this revision or in the working tree, only untracked files are linked.
         let is_mixed = place.is_dir() || !place.exists() && known.iter().any(|file| file.starts_with(&path));
         if is_mixed && path.is_dir() && !place.is_symlink() {
             link_missing(&path, &place, known)?;
@@ -130,7 +131,7 @@ fn link_missing(from: &Path, to: &Path, known: &BTreeSet<PathBuf>) -> Result<()>
     Ok(())
 }
 
-/// Returns what git prints, or what it complains of.
+/// Returns git's output, or its error message.
 fn git(repository: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
     let output = Command::new("git").arg("-C").arg(repository).args(arguments).stdin(Stdio::null()).output();
     let output = output.context("git")?;

@@ -1,4 +1,4 @@
-//! Puts the parts of a suite together into one run.
+//! Merges the parts of a suite into one run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::definition::{Shard, Status};
 use crate::history::{History, Imported, NewRun, RESULTS, Run, remove};
 use crate::run_data::{Distributions, HIDDEN, Manifest, Metric, Record, RunPart};
 
-/// Parts as one run, which is not in a history yet.
+/// The merged run. It is not in a history yet.
 pub struct Merged {
     pub manifest: Manifest,
     pub records: Vec<Record>,
     pub metrics: Vec<Metric>,
     distributions: Distributions,
-    /// The runs in which the calls are, with their machines and the cases that are taken from each.
+    /// The runs that have the calls, with their machines and the cases that are taken from each.
     sources: Vec<(Run, String, BTreeSet<String>)>,
-    /// The models of which several machines have measured cases, besides the anchor.
+    /// The models that several machines have measured, apart from the anchor.
     pub divided_models: BTreeSet<String>,
-    /// The numbers of the parts of which there is no run.
+    /// The numbers of the parts without a run.
     pub missing_parts: Vec<usize>,
-    /// The cases of which there is no record.
+    /// The cases without a record.
     pub missing_cases: Vec<String>,
     /// Earlier runs of parts that were measured again.
     superseded: Parts,
@@ -37,10 +37,13 @@ struct Source {
 }
 
 /// The runs in these folders and below them.
+///
+/// # Errors
+/// A folder cannot be read, or there is no run.
 pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for folder in folders {
-        // Reports, measurement, part, run.
+        // The levels: reports, measurement, part, run.
         for entry in WalkDir::new(folder).max_depth(4).sort_by_file_name() {
             let entry = entry.with_context(|| folder.display().to_string())?;
             let is_partial = |part: Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(HIDDEN.as_bytes());
@@ -54,13 +57,14 @@ pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Puts runs of parts together. Of a case that two parts have measured, the later row is taken if `takes_newest`.
+/// Merges runs of parts. If two parts have measured the same case, `takes_newest` takes the later row.
 ///
 /// # Errors
-/// A run is no part, parts are of different measurements (the message names what differs), or two parts have measured the same case.
+/// A run is not a part, parts are of different measurements (the message names the difference), or two parts have
+/// measured the same case.
 pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
     let mut sources = runs.into_iter().map(Source::read).collect::<Result<Vec<_>>>()?;
-    // Of one part, the newest run is the last.
+    // The runs of one part are in order of time.
     sources.sort_by_key(|source| (source.shard.index, source.manifest.started));
     let Some(first) = sources.first() else { bail!("there is no part") };
     for other in &sources {
@@ -86,9 +90,14 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
                     source.shard.index,
                     source.run.folder().display()
                 );
-                let is_older = sources[*other].manifest.started > source.manifest.started;
-                // A part that goes on elsewhere leaves the case at which it was stopped as failed.
-                if is_older || (known.status == Status::Ok && record.status != Status::Ok && is_of_one_part) {
+                let is_right = |record: &Record| record.status == Status::Ok;
+                // A part that continues on another machine has a failed row of the case at which it was stopped.
+                let stays = if (is_anchor || is_of_one_part) && is_right(known) != is_right(&record) {
+                    is_right(known)
+                } else {
+                    sources[*other].manifest.started > source.manifest.started
+                };
+                if stays {
                     continue;
                 }
             }
@@ -98,8 +107,9 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
     Ok(Merged { superseded, ..Merged::of(sources, taken.into_values().collect(), &shard)? })
 }
 
-/// Takes out the runs of a part that were made before all of it was measured again: they are of an earlier measurement. A later run in
-/// which something failed that was measured before replaces nothing. `sources` has those of one part in their order in time.
+/// Removes the runs of a part that a later run replaces, because it has measured the whole part again, and returns
+/// their ids. A later run replaces nothing if a case failed in it that was right before. In `sources`, the runs of one
+/// part are in order of time.
 fn take_superseded(sources: &mut Vec<Source>) -> Result<Parts> {
     let right = |source: &Source| -> Result<BTreeSet<String>> {
         let rows = source.run.records()?.into_iter().filter(|record| record.status == Status::Ok);
@@ -124,11 +134,11 @@ impl Source {
         let manifest =
             run.manifest().with_context(named)?.with_context(|| format!("{}: it has no manifest", named()))?;
         let shard = manifest.suite.shard.clone();
-        let shard = shard.with_context(|| format!("{}: the run is no part of a suite", named()))?;
+        let shard = shard.with_context(|| format!("{}: the run is not a part of a suite", named()))?;
         Ok(Source { run, manifest, shard })
     }
 
-    /// Whether the run came to its end, has all cases of the part, and does not go on with an earlier one.
+    /// Whether the run came to its end and has all cases of the part. A run that continues an earlier one lacks some.
     fn is_of_whole_part(&self) -> bool {
         let planned: BTreeSet<String> = self.manifest.cases.iter().map(|planned| planned.case.to_string()).collect();
         let part = self.shard.index.checked_sub(1).and_then(|place| self.shard.parts.get(place));
@@ -154,7 +164,7 @@ impl Source {
 }
 
 impl Merged {
-    /// The records that are taken, each with the place of its source.
+    /// The merged run of these records, each with the place of its source.
     fn of(sources: Vec<Source>, taken: Vec<(usize, Record)>, shard: &Shard) -> Result<Self> {
         let mut cases_of: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
         let mut machines_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -195,7 +205,8 @@ impl Merged {
         }
         let mut records: Vec<Record> =
             taken.into_iter().map(|(_, record)| Record { run_id: manifest.run_id.clone(), ..record }).collect();
-        // A history knows a run by its id and by the machine of its first row: that is the same one, whatever parts come later.
+        // A history knows a run by its id and the machine of its first row. That machine stays the same if more parts
+        // come.
         records.sort_by_key(|record| record.host_id != manifest.machine.host_id);
         Ok(Merged {
             manifest,
@@ -211,7 +222,7 @@ impl Merged {
     }
 }
 
-/// The manifest of the whole: that of the first part, with all cases and machines.
+/// The manifest of the merged run: that of the earliest part, with all cases and machines.
 fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
     let first = sources.iter().min_by_key(|source| source.manifest.started).context("there is no part")?;
     let started = first.manifest.started;
@@ -263,7 +274,7 @@ pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
     }
     let (imported, run) =
         new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)?;
-    // The ids of merges of fewer parts begin with the time of another part: their rows would be in the history twice.
+    // The id of a merge of fewer parts may begin with the time of another part. Its rows would be in the history twice.
     let known: Parts = own.union(&merged.superseded).cloned().collect();
     for (other, parts) in &others {
         if other.folder() != run.folder() && parts.is_subset(&known) && !parts.is_disjoint(&own) {
@@ -273,7 +284,7 @@ pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
     Ok((imported, run))
 }
 
-/// The ids of the runs that a run was merged of, with their machines.
+/// The ids and machines of the runs that were merged into one.
 type Parts = BTreeSet<(String, String)>;
 
 fn parts_of(manifest: &Manifest) -> Parts {
@@ -293,4 +304,49 @@ fn other_merges(manifest: &Manifest, root: &Path) -> Result<Vec<(Run, Parts)>> {
         }
     }
     Ok(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::definition::{Case, Fingerprint, ShardCases, Suite};
+    use crate::history::write_records;
+    use crate::run_data::RunFolder;
+
+    /// A run of a part, with the anchor as its only row.
+    fn part(root: &Path, index: usize, started: i64, status: Status) -> Run {
+        let anchor = Case::new("m", "ort", 1);
+        let shard = Shard {
+            index,
+            suite: "small".into(),
+            planned: None,
+            anchor: Some(anchor.to_string()),
+            fingerprint: Fingerprint::default(),
+            parts: vec![ShardCases::default(); 2],
+        };
+        let suite = Suite { shard: Some(shard), ..Suite::default() };
+        let started = Timestamp::from_second(started).unwrap();
+        let folder = root.join(index.to_string());
+        fs_err::create_dir(&folder).unwrap();
+        let manifest = Manifest::begun(format!("run{index}"), started, suite, Vec::new());
+        RunFolder::new(folder.clone()).write_manifest(&manifest).unwrap();
+        let of_run = Record { host_id: "h".into(), ..Record::default() };
+        let row = Record { status, ..of_run.about(&anchor) };
+        write_records(&[row], fs_err::File::create(folder.join(RESULTS)).unwrap()).unwrap();
+        Run::in_folder(&folder)
+    }
+
+    #[test]
+    fn an_anchor_that_fails_in_one_part_of_a_machine_does_not_replace_the_right_one() {
+        use Status::{Ok, Timeout};
+        for (statuses, started) in [([Ok, Timeout], [1, 2]), ([Timeout, Ok], [2, 1]), ([Timeout, Ok], [1, 2])] {
+            let root = tempfile::tempdir().unwrap();
+            let parts = [1, 2].map(|index| part(root.path(), index, started[index - 1], statuses[index - 1]));
+            let merged = merge(parts.into(), false).unwrap();
+            let found: Vec<Status> = merged.records.iter().map(|record| record.status).collect();
+            assert_eq!(found, [Ok], "{statuses:?} at {started:?}");
+        }
+    }
 }

@@ -1,10 +1,9 @@
-//! A suite over many machines: puts the parts together that machines have measured, and starts parts where others schedule them.
+//! One suite on many machines: starts its parts by Slurm or ssh, and merges what the machines have measured.
 //!
-//! It takes the parts of a suite that machines have measured. It gives one run. A part is planned by `harness`, and
-//! measured by `inferbench run` as any other run.
+//! It takes the parts of a suite that machines have measured. It gives one run.
 //!
-//! `inferbench shard` writes the parts, which `harness` plans, `run --shard` measures one, and `inferbench merge` makes one run of the history of
-//! what they left.
+//! `harness` plans the parts, and `inferbench shard` writes them. `inferbench run` measures a part like any other run.
+//! `inferbench merge` makes one run of the history from them.
 
 mod merge;
 mod slurm;

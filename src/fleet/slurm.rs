@@ -1,4 +1,4 @@
-//! Slurm: an array job with a node per part, and a job that merges what the parts have left.
+//! Slurm: an array job with a node per part, and a job that merges the results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,14 @@ pub struct Array<'a> {
     pub root: &'a Path,
     /// The feature of nodes that a kind of device needs.
     pub constraints: &'a BTreeMap<String, String>,
-    /// More arguments of `sbatch`.
+    /// Further arguments of `sbatch`.
     pub arguments: &'a [String],
+    /// Whether the merge exits with 0 even if a case failed.
+    pub may_fail: bool,
 }
 
 impl Array<'_> {
-    /// Parts that go to the same nodes, with the arguments of their job.
+    /// The arguments of each array job. There is one for each kind of device.
     fn jobs(&self) -> Vec<Vec<String>> {
         let mut kinds: BTreeMap<Option<&str>, Vec<String>> = BTreeMap::new();
         for (place, part) in self.shard.parts.iter().enumerate() {
@@ -57,10 +59,11 @@ impl Array<'_> {
             format!("--output={}", self.plan.join("merge.log").display()),
         ];
         let script = [self.plan.join("merge").display().to_string()];
-        own.into_iter().chain(self.arguments.iter().cloned()).chain(script).collect()
+        let flag = self.may_fail.then(|| "--allow-failed".to_owned());
+        own.into_iter().chain(self.arguments.iter().cloned()).chain(script).chain(flag).collect()
     }
 
-    /// What the jobs have in their environment.
+    /// The environment variables of the jobs.
     fn variables(&self) -> Result<[(&'static str, PathBuf); 4]> {
         let executable = std::env::current_exe().context("the path of this executable")?;
         Ok([
@@ -90,7 +93,7 @@ impl Array<'_> {
 /// Writes the jobs' scripts beside the plan and submits them. Returns the numbers of the arrays, and that of the merge.
 ///
 /// # Errors
-/// Slurm is not here, or refuses a job. The message has what it says, and the jobs that it took before.
+/// Slurm is not installed, or refuses a job. The message has its reason and the jobs that were submitted before.
 pub fn submit(array: &Array<'_>) -> Result<(Vec<String>, String)> {
     for (name, text) in [("part", PART), ("merge", MERGE)] {
         fs_err::write(array.plan.join(name), text)?;
@@ -102,7 +105,7 @@ pub fn submit(array: &Array<'_>) -> Result<(Vec<String>, String)> {
         let output = command.output().context("sbatch: Slurm's commands are not on this machine")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "sbatch {}: {}", arguments.join(" "), said.trim());
-        // A cluster's name follows after a semicolon.
+        // The name of the cluster may follow after a semicolon.
         let number = String::from_utf8_lossy(&output.stdout);
         Ok(number.trim().split(';').next().unwrap_or_default().to_owned())
     };
@@ -126,6 +129,35 @@ fn after(submitted: &[String], number: Result<String>) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::{Fingerprint, ShardCases};
+
+    #[test]
+    fn failed_cases_fail_the_merge_unless_they_are_allowed() {
+        let shard = Shard {
+            index: 1,
+            suite: "small".into(),
+            planned: None,
+            anchor: None,
+            fingerprint: Fingerprint::default(),
+            parts: vec![ShardCases::default()],
+        };
+        let place = Path::new("/shared");
+        let merge_job = |may_fail| {
+            let array = Array {
+                shard: &shard,
+                plan: place,
+                root: place,
+                constraints: &BTreeMap::new(),
+                arguments: &[],
+                may_fail,
+            };
+            array.merge_job(&["12".into()])
+        };
+        let script = "/shared/merge".to_owned();
+        assert_eq!(merge_job(false).last(), Some(&script));
+        assert_eq!(merge_job(true)[merge_job(false).len() - 1..], [script, "--allow-failed".to_owned()]);
+        assert!(MERGE.trim_end().ends_with("--partial \"$@\""), "the script passes the flag on");
+    }
 
     #[test]
     fn a_job_that_is_refused_names_those_before_it() {

@@ -1,9 +1,9 @@
-//! ssh: copies the program and what it reads to a machine, lets it measure a part there, and fetches what it left.
+//! ssh: copies the program and its files to a machine, measures a part there, and fetches the results.
 //!
-//! Hashes decide which files are copied: `sha256sum` says on the other machine which ones it lacks. Besides that, the machine needs `tar`
-//! and a shell, and a C library that the executable runs with.
+//! Files are copied if their hash differs, which `sha256sum` finds on the other machine. That machine also needs `tar`,
+//! a shell, and a C library that the executable runs with.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -24,16 +24,16 @@ pub struct Host {
     pub folder: String,
 }
 
-/// The exit codes of a run that has come to its end: with wrong outputs, nothing that could be measured, or failed cases, there are records
-/// all the same.
+/// The exit codes of a run that has come to its end. There are records even if outputs are wrong (1), no case was
+/// measured (3) or cases failed (5).
 const ENDED: [i32; 4] = [0, 1, 3, 5];
 
-/// Measures a part on a machine, or goes on with it, and puts what it left into the folder of reports here. What the machine says is
-/// printed with its name before it.
+/// Measures a part on a machine, or continues it, and fetches the results into the folder of parts here. Each line that
+/// the machine prints is shown after its name.
 ///
 /// # Errors
-/// The machine cannot be reached, or a command fails there. What was measured stays there, and the same command with `--resume` goes on
-/// with it.
+/// The machine cannot be reached, or a command fails there. What was measured stays there, and the same command with
+/// `--resume` continues.
 pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result<()> {
     let (name, folder) = (&host.name, host.place());
     let executable = std::env::current_exe().context("the path of this executable")?;
@@ -62,10 +62,8 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
         shell_word(&suite)
     );
     let mut running = host.ssh(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    for line in running.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
-        if !line.trim().is_empty() {
-            eprintln!("{name}: {line}");
-        }
+    for line in running.stderr.take().into_iter().flat_map(lines_of) {
+        eprintln!("{name}: {line}");
     }
     let status = running.wait()?;
     let has_ended = status.code().is_some_and(|code| ENDED.contains(&code));
@@ -79,6 +77,13 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     fetched.with_context(|| format!("{name}: fetching"))
 }
 
+/// The lines that are not empty, with a replacement character for bytes that are not UTF-8.
+fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+    let text = |line: Vec<u8>| String::from_utf8_lossy(&line).trim_end().to_owned();
+    lines.map(text).filter(|line| !line.is_empty())
+}
+
 impl Host {
     /// The folder as a word for the shell of the machine.
     fn place(&self) -> String {
@@ -86,7 +91,7 @@ impl Host {
         of_home.map_or_else(|| shell_word(&self.folder), |rest| format!("~/{}", shell_word(rest)))
     }
 
-    /// `INFERBENCH_SSH` is the command to use, with its flags, in place of `ssh`.
+    /// The program that runs `command` on the machine: `ssh`, or the one in `INFERBENCH_SSH` with its flags.
     fn ssh(&self, command: &str) -> Command {
         let own = variable("INFERBENCH_SSH").unwrap_or_else(|| "ssh".into());
         let own = own.to_string_lossy();
@@ -97,11 +102,11 @@ impl Host {
         ssh
     }
 
-    /// Copies the files that the machine lacks, or has in another form, to these names in its folder.
+    /// Copies the files that the machine lacks, or has with other content, to these names in its folder.
     fn copy(&self, files: &[(PathBuf, String)]) -> Result<()> {
         let line = |(path, name): &(PathBuf, String)| Ok(format!("{}  {name}\n", sha256_of_file(path)?));
         let sums = files.iter().map(line).collect::<Result<Vec<String>>>()?.concat();
-        // In the language of the machine's user, it would say something else than `FAILED`.
+        // In another language, it would not print `FAILED`.
         let check = format!(
             "mkdir -p {0} && cd {0} && command -v sha256sum >/dev/null && LC_ALL=C sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'",
             self.place()
@@ -127,17 +132,18 @@ impl Host {
         sent
     }
 
-    /// Fetches a folder below another one.
+    /// Fetches the folder `name` in `parent` into `target`.
     fn fetch(&self, parent: &str, name: &str, target: &Path) -> Result<()> {
         let mut packing = self.ssh(&format!("tar -C {parent} -cf - {name}")).stdout(Stdio::piped()).spawn()?;
         let packed = packing.stdout.take().context("ssh has no output")?;
         let unpacked = Command::new("tar").arg("-C").arg(target).args(["-xf", "-"]).stdin(packed).status()?;
-        ensure!(packing.wait()?.success() && unpacked.success(), "{parent}/{name} did not come here whole");
+        ensure!(packing.wait()?.success() && unpacked.success(), "{parent}/{name} was not fetched completely");
         Ok(())
     }
 }
 
-/// Writes an archive of these files, by their names on the other side: links to them in a temporary folder, which `tar` follows.
+/// Writes a tar archive of these files under their names on the other machine: `tar` follows links in a temporary
+/// folder.
 fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
     let links = tempfile::tempdir()?;
     for (path, name) in files {
@@ -158,6 +164,12 @@ fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_in_latin_1_does_not_end_the_output_of_a_machine() {
+        let lines: Vec<String> = lines_of(b"[1/2] a\r\n\n \n  Ger\xe4t\n[2/2] b".as_slice()).collect();
+        assert_eq!(lines, ["[1/2] a", "  Ger\u{fffd}t", "[2/2] b"]);
+    }
 
     #[test]
     fn a_folder_is_one_word_for_the_shell_of_the_machine() {

@@ -22,7 +22,7 @@ impl ElementKind {
     pub const F16: ElementKind = ElementKind(1);
     pub const BF16: ElementKind = ElementKind(30);
 
-    /// The type of a number in a file. Returns `None` if there is none.
+    /// The type with this number in files. Returns `None` if there is none.
     pub fn of(number: u32) -> Option<Self> {
         let is_known = KINDS.iter().any(|(own, ..)| *own == number);
         is_known.then_some(ElementKind(number))
@@ -38,18 +38,18 @@ impl ElementKind {
         self.row().0
     }
 
-    /// Elements of a block.
+    /// The elements of a block.
     pub fn block(self) -> u64 {
         self.row().1
     }
 
-    /// Bytes of so many elements, which are whole blocks. Returns `None` if that is more than can be counted.
+    /// The bytes of this many elements, which are whole blocks. Returns `None` if a `u64` cannot hold them.
     pub fn bytes(self, elements: u64) -> Option<u64> {
         let (_, block, bytes) = self.row();
         (elements / block).checked_mul(bytes)
     }
 
-    /// Whether elements are numbers of their own, and not quantised by blocks.
+    /// Whether each element is a number of its own, and not a part of a quantised block.
     pub fn is_plain(self) -> bool {
         self.block() == 1
     }

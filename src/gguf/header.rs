@@ -11,17 +11,17 @@ use crate::definition::Dtype;
 const MAGIC: &[u8; 4] = b"GGUF";
 /// The versions that have 64-bit counts.
 const VERSIONS: [u32; 2] = [2, 3];
-/// Offsets of tensors are multiples of this number, if the file says no other.
+/// The alignment of tensors' offsets, if the file gives no other.
 const ALIGNMENT: u64 = 32;
 /// The largest alignment that is accepted.
 const MOST_ALIGNMENT: u64 = 1 << 20;
-/// Dimensions that a tensor has at most.
+/// The most dimensions of a tensor.
 const MOST_DIMENSIONS: u32 = 4;
 /// Bytes of the longest name of a tensor that ggml reads.
 const LONGEST_NAME: usize = 63;
 /// How deep lists may be nested.
 const DEEPEST: usize = 4;
-/// llama.cpp's names of the forms of files, by their numbers in `general.file_type`.
+/// llama.cpp's names of the kinds of files, by their numbers in `general.file_type`.
 #[rustfmt::skip]
 const FORMS: [(u64, &str); 34] = [
     (0, "all F32"), (1, "F16"), (2, "Q4_0"), (3, "Q4_1"), (7, "Q8_0"), (8, "Q5_0"), (9, "Q5_1"),
@@ -33,13 +33,13 @@ const FORMS: [(u64, &str); 34] = [
     (32, "BF16"), (36, "TQ1_0 - 1.69 bpw ternary"), (37, "TQ2_0 - 2.06 bpw ternary"), (38, "MXFP4 MoE"),
     (39, "NVFP4"),
 ];
-/// Elements of a list that are kept at most.
+/// The most elements of a list that are kept.
 const MOST_KEPT: u64 = 1 << 22;
 
 /// What a GGUF file says of itself.
 #[derive(Clone, Debug)]
 pub struct Header {
-    /// The values that are no lists, and the lengths of lists.
+    /// The values that are not lists, and the lengths of lists.
     pub values: BTreeMap<String, Value>,
     pub tensors: Vec<TensorInfo>,
     /// Bytes of the file.
@@ -61,10 +61,10 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
     pub name: String,
-    /// Sizes in the order of files: the first is that of a row.
+    /// Sizes in the order of files: the first is the length of a row.
     pub sizes: Vec<u64>,
     pub kind: ElementKind,
-    /// The place of its first byte in the file.
+    /// The position of its first byte in the file.
     pub begin: u64,
     pub bytes: u64,
 }
@@ -80,7 +80,7 @@ impl Header {
     /// Reads the header of a file.
     ///
     /// # Errors
-    /// The file cannot be read, is no GGUF file, was cut short, or says what cannot be.
+    /// The file cannot be read, is not a GGUF file, was cut short, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self> {
         Ok(Self::read_with_lists(path, &[])?.0)
     }
@@ -92,8 +92,8 @@ impl Header {
     pub fn read_with_lists(path: &Path, keys: &[&str]) -> Result<(Self, BTreeMap<String, Vec<Value>>)> {
         let file = fs_err::File::open(path)?;
         ensure!(file.metadata()?.len() > 0, "{} is empty", path.display());
-        // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, like any other reader
-        // of weights.
+        // SAFETY: the map is read only. If another process cuts the file short meanwhile, this process ends, as any
+        // other reader of weights would.
         let map = unsafe { memmap2::Mmap::map(file.file()) }.with_context(|| path.display().to_string())?;
         Self::of_bytes(&map, keys).with_context(|| format!("{} is not a GGUF file that can be read", path.display()))
     }
@@ -124,11 +124,11 @@ impl Header {
         let alignment = match values.get("general.alignment") {
             None => ALIGNMENT,
             Some(Value::Integer(said)) => u64::try_from(*said).unwrap_or(0),
-            Some(_) => bail!("its alignment is no whole number"),
+            Some(_) => bail!("its alignment is not a whole number"),
         };
         ensure!(
             alignment.is_power_of_two() && (8..=MOST_ALIGNMENT).contains(&alignment),
-            "its alignment {alignment} is no power of two between 8 and {MOST_ALIGNMENT}"
+            "its alignment {alignment} is not a power of two between 8 and {MOST_ALIGNMENT}"
         );
         let mut tensors = (0..tensor_count).map(|_| bytes.tensor()).collect::<Result<Vec<_>>>()?;
         let data = (bytes.at as u64).next_multiple_of(alignment);
@@ -138,7 +138,7 @@ impl Header {
             let TensorInfo { name, begin, bytes, .. } = tensor;
             ensure!(
                 begin.is_multiple_of(alignment),
-                "the offset {begin} of tensor {name:?} is no multiple of {alignment}"
+                "the offset {begin} of tensor {name:?} is not a multiple of {alignment}"
             );
             let end = data.checked_add(*begin).and_then(|begin| begin.checked_add(*bytes));
             ensure!(
@@ -184,12 +184,12 @@ impl Header {
         self.text("general.architecture").context("the file does not say its architecture (`general.architecture`)")
     }
 
-    /// A number of the architecture: `context_length` is that of the key `llama.context_length`.
+    /// A number of the architecture: for `context_length`, the value of the key `llama.context_length`.
     pub fn of_architecture(&self, key: &str) -> Option<u64> {
         self.number(&format!("{}.{key}", self.architecture().ok()?))
     }
 
-    /// Tokens of the vocabulary, as its list, its key or the table of embeddings say.
+    /// The number of tokens in the vocabulary, by its list, its key or the table of embeddings.
     pub fn vocabulary(&self) -> Option<u64> {
         let of_list = match self.values.get("tokenizer.ggml.tokens") {
             Some(Value::List(length)) => Some(*length),
@@ -199,7 +199,7 @@ impl Header {
         of_list.or_else(|| self.of_architecture("vocab_size")).or_else(of_table)
     }
 
-    /// Elements of all tensors but tables that follow from the rest.
+    /// Elements of all tensors, except for the `rope_` tables, which follow from other values.
     pub fn parameters(&self) -> u64 {
         let is_table = |tensor: &&TensorInfo| tensor.name.starts_with("rope_");
         self.tensors.iter().filter(|tensor| !is_table(tensor)).map(TensorInfo::elements).sum()
@@ -225,16 +225,15 @@ impl Header {
         told.map(|(kind, elements)| format!("{} {:.0} %", kind.name(), share(*elements))).collect::<Vec<_>>().join(", ")
     }
 
-    /// The scheme by which the file says that it was quantised, as llama.cpp names it: `Q4_K - Medium`. A file that does not say it has the
-    /// name of the type of most of its elements.
+    /// The scheme by which the file was quantised, as the file gives it and llama.cpp names it: `Q4_K - Medium`. A file
+    /// without it has the name of the type of most of its elements.
     pub fn scheme(&self) -> &'static str {
         let said = self.number("general.file_type");
         let found = FORMS.iter().find(|(number, _)| Some(*number) == said);
         found.map(|(_, name)| *name).or_else(|| Some(self.kinds().first()?.0.name())).unwrap_or_default()
     }
 
-    /// What its products are computed in on a CPU: integers of eight bits if a tensor is quantised, or else the type of most of its
-    /// elements.
+    /// The dtype of its products on a CPU: i8 if a tensor is quantised, or else the type of most of its elements.
     pub fn dtype(&self) -> Dtype {
         let kinds = self.kinds();
         match kinds.first() {
@@ -274,7 +273,7 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Checks that the file has room for so many things of at least so many bytes.
+    /// Checks that the rest of the file has room for this many items of at least `bytes_each` bytes.
     fn check_count(&self, count: u64, bytes_each: u64, of_what: &str) -> Result<()> {
         ensure!(
             count <= (self.file.len() - self.at) as u64 / bytes_each,
@@ -315,7 +314,7 @@ impl<'a> Bytes<'a> {
                         self.check_count(length, each, "elements in a list")?;
                         self.take(usize::try_from(length * each)?)?;
                     }
-                    // A vocabulary that nobody asks for is long.
+                    // A vocabulary is long; one that is not kept is only skipped.
                     None if kind == 8 && !keeps => {
                         self.check_count(length, 8, "elements in a list")?;
                         for _ in 0..length {
@@ -364,7 +363,7 @@ impl<'a> Bytes<'a> {
         let row = sizes[0];
         ensure!(
             row.is_multiple_of(kind.block()),
-            "the rows of tensor {name:?} have {row} elements, which is no multiple of the {} of a block of {}",
+            "the rows of tensor {name:?} have {row} elements, which is not a multiple of {}, the block size of {}",
             kind.block(),
             kind.name()
         );
@@ -375,7 +374,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Bytes of a value of a type whose values are all of one length.
+/// Bytes of a value, for types whose values all have the same length.
 fn bytes_of(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -394,7 +393,7 @@ mod tests {
         [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
     }
 
-    /// A file with one key and one tensor `[32, 2]` of a type, of so many bytes of data.
+    /// A file with one key and one tensor `[32, 2]` of a type, with this many bytes of data.
     fn file(kind: u32, data: usize) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(3_u32.to_le_bytes());
@@ -430,7 +429,8 @@ mod tests {
     fn what_a_file_has_no_room_for_is_refused() {
         assert!(refused(&file(8, 67)).contains("tensor \"token_embd.weight\" ends beyond the file"));
         assert!(
-            refused(&file(14, 1000)).contains("have 32 elements, which is no multiple of the 256 of a block of Q6_K")
+            refused(&file(14, 1000))
+                .contains("have 32 elements, which is not a multiple of 256, the block size of Q6_K")
         );
         assert!(refused(&file(99, 1000)).contains("unknown type 99"));
         for (place, of_what) in [(8, "tensors"), (16, "keys")] {

@@ -1,11 +1,12 @@
-//! GGUF files of language models: reads their headers without a runtime, and writes the weights of a packaged model as one.
+//! GGUF files of language models: reads their headers without a runtime, and writes the weights of a packaged model as
+//! one.
 //!
-//! It takes a file, or a model's weights. It gives a checked header, or a file. Running one is the matter of the
-//! backends `llama-cpp` and `candle`.
+//! It takes a file, or a model's weights. It gives a checked header, or a file. The backends `llama-cpp` and `candle`
+//! run the files.
 //!
-//! The layout is that of `docs/gguf.md` of ggml: the magic `GGUF`, a version, the numbers of tensors and of keys, the keys with their values,
-//! the tensors' names, sizes, types and offsets, and then their data. Every number of a header is checked against the length of the file before
-//! anything is made of it, because a header may say anything.
+//! The layout is that of `docs/gguf.md` of ggml: the magic `GGUF`, a version, the numbers of tensors and of keys, the
+//! keys with their values, the tensors' names, sizes, types and offsets, and then their data. A header may say
+//! anything, so every number in it is checked against the length of the file before it is used.
 
 mod element;
 mod header;
@@ -19,7 +20,7 @@ use anyhow::{Result, ensure};
 
 use crate::definition::{Scheme, least_share};
 
-/// Checks that a scheme can hold most of a model: the rows of K-quants are multiples of 256, and those of the others of 32.
+/// Checks that a scheme can hold most of a model: K-quants need rows that are multiples of 256, and the others of 32.
 ///
 /// # Errors
 /// Less than nine tenths of the parameters, or half of them for blocks of 32, are in rows that the scheme can hold.

@@ -1,9 +1,9 @@
-//! Writes the weights of a packaged or imported language model as a GGUF file of f32: a `config.json` as transformers writes it, and a
-//! safetensors file with transformers' names.
+//! Writes the weights of a packaged or imported language model as a GGUF file of f32, from the `config.json` that
+//! transformers writes and a safetensors file with transformers' names.
 //!
-//! Names, keys and layouts are those of llama.cpp's `convert_hf_to_gguf.py`. Its architecture `llama` rotates pairs of elements that lie side by
-//! side, where transformers rotates the halves of a head, so that the rows of queries and keys change their places. GPT-2's products are
-//! transposed.
+//! Names, keys and layouts are those of llama.cpp's `convert_hf_to_gguf.py`. Its architecture `llama` rotates pairs of
+//! neighbouring elements, where transformers rotates the halves of a head, so the rows of queries and keys are
+//! reordered. GPT-2's matrices are transposed.
 
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
@@ -15,12 +15,12 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 const ALIGNMENT: usize = 32;
-/// The file's own numbers of the types of values.
+/// The numbers of value types in files.
 const U32: u32 = 4;
 const F32: u32 = 6;
 const TEXT: u32 = 8;
 
-/// An architecture whose weights are written.
+/// An architecture that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Architecture {
@@ -30,26 +30,26 @@ pub enum Architecture {
     Gpt2,
 }
 
-/// What becomes of a tensor's elements.
+/// How a tensor's elements are reordered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Layout {
     Same,
-    /// Rows of so many heads, from halves to pairs.
+    /// The rows of this many heads, from halves to pairs.
     Pairs(usize),
     Transposed,
 }
 
 impl Architecture {
-    /// That of the `config.json` in a folder.
+    /// The architecture of the `config.json` in a folder.
     ///
     /// # Errors
-    /// There is none, or one that is not written.
+    /// The file is missing, or its architecture cannot be written.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         Self::of_config(&serde_json::from_slice(&fs_err::read(folder.join("config.json"))?)?)
     }
 
     /// # Errors
-    /// The architecture is not written, or has what its GGUF form lacks here.
+    /// The architecture cannot be written, or the configuration has something that cannot.
     fn of_config(config: &Value) -> Result<Self> {
         let named = config["model_type"].as_str();
         let architecture: Option<Architecture> = named.and_then(|name| name.parse().ok());
@@ -77,16 +77,18 @@ struct Planned<'a> {
     data: &'a [u8],
 }
 
-/// About how many bytes [`write_f32`] writes of tensors of these names and shapes.
+/// About how many bytes [`write_f32`] writes for tensors of these names and shapes.
 pub fn bytes_to_write(tensors: &[(String, Vec<usize>)]) -> u64 {
     let bytes = |shape: &Vec<usize>| (4 * shape.iter().product::<usize>()).next_multiple_of(ALIGNMENT) as u64;
     tensors.iter().map(|(_, shape)| bytes(shape)).sum()
 }
 
-/// Writes a GGUF file of f32 of the architecture in `config_folder`, with the weights of a safetensors file of f32. It has no tokenizer.
+/// Writes a GGUF file of f32 of the architecture in `config_folder`, with the weights of a safetensors file of f32. It
+/// has no tokenizer.
 ///
 /// # Errors
-/// The configuration or the weights cannot be read, are of an architecture that is not written, or do not fit each other; the disk is full.
+/// The configuration or the weights cannot be read, are of an architecture that cannot be written, or do not fit each
+/// other; or the disk is full.
 pub fn write_f32(config_folder: &Path, weights: &Path, to: &Path) -> Result<()> {
     let config_file = config_folder.join("config.json");
     let config: Value =
@@ -132,7 +134,7 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// Keys, with the types of their values and these as bytes.
+/// Keys, with the types and the bytes of their values.
 fn keys(architecture: Architecture, config: &Value) -> Result<Vec<(String, u32, Vec<u8>)>> {
     let own: &str = architecture.into();
     let number = |name: &str| {
@@ -142,7 +144,7 @@ fn keys(architecture: Architecture, config: &Value) -> Result<Vec<(String, u32, 
     let real = |name: &str| config[name].as_f64().with_context(|| format!("it has no number {name:?}"));
     let mut keys = vec![
         ("general.architecture".to_owned(), TEXT, text(own)),
-        // All of f32, in llama.cpp's numbers of forms.
+        // llama.cpp's number for files of f32.
         ("general.file_type".into(), U32, 0_u32.to_le_bytes().to_vec()),
         ("general.quantization_version".into(), U32, 2_u32.to_le_bytes().to_vec()),
         ("tokenizer.ggml.model".into(), TEXT, text("none")),
@@ -191,7 +193,7 @@ fn planned<'a>(architecture: Architecture, config: &Value, tensors: &'a SafeTens
     names.sort_unstable();
     for name in names {
         let tensor = tensors.tensor(name)?;
-        // Causal masks, which old files of GPT-2 have.
+        // Old files of GPT-2 hold causal masks.
         if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
             continue;
         }

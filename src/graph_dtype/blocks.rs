@@ -1,11 +1,13 @@
-//! Rewrites a graph of f32 so that the weights of its products are blocks of few bits with a scale each, and such a graph back to one of f32.
+//! Rewrites an f32 graph so that the weights of its products are blocks of few bits with a scale each, and rewrites
+//! such a graph back to f32.
 //!
-//! A product with a constant matrix `W` becomes ONNX Runtime's operator `MatMulNBits`: the rows of `Wᵀ`, one per output channel, are cut into
-//! blocks, and each block has a scale and, if it is not symmetric, a zero point. The numbers are those of ONNX Runtime's own quantiser
-//! (`matmul_nbits_quantizer`, which calls `MlasQuantizeBlockwise`). Biases, tables that are looked up, and rows that are no multiple of the block
-//! stay in f32.
+//! A product with a constant matrix `W` becomes ONNX Runtime's operator `MatMulNBits`: the rows of `Wᵀ`, one per output
+//! channel, are cut into blocks, and each block has a scale and, if it is not symmetric, a zero point. The numbers are
+//! those of ONNX Runtime's own quantiser (`matmul_nbits_quantizer`, which calls `MlasQuantizeBlockwise`). Biases,
+//! lookup tables, and rows whose length is not a multiple of the block size stay in f32.
 //!
-//! Attribute `accuracy_level` says what activations are computed in: 4 for i8, by blocks of their own, and 1 for f32.
+//! The attribute `accuracy_level` gives the type that activations are computed in: 4 for i8, in blocks of their own,
+//! and 1 for f32.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +25,7 @@ use crate::onnx::proto::{AttributeProto, NodeProto, OperatorSetIdProto, TensorPr
 const DOMAIN: &str = "com.microsoft";
 const OPERATOR: &str = "MatMulNBits";
 
-/// The parameters of graphs that can be in blocks, and all others but those of tables that are only looked up.
+/// How many parameters of graphs can be in blocks, and how many there are without tables that are only looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     fitting: u64,
@@ -69,7 +71,7 @@ impl Share {
     }
 }
 
-/// The node as a product whose weight can be in such blocks.
+/// The node as a product, if its weight can be in such blocks.
 fn fitting_product(products: &Products<'_>, node: &NodeProto, blocks: Blocks) -> Option<Product> {
     let product = products.find(node).filter(|_| node.op_type != "Conv")?;
     (product.weight_dims[0] as usize).is_multiple_of(blocks.size()).then_some(product)
@@ -157,16 +159,16 @@ fn write(draft: &mut Draft<'_>, product: &Product, blocks: Blocks) -> Result<Vec
 /// A matrix in blocks, as `MatMulNBits` takes it.
 #[derive(Debug, Default, PartialEq)]
 struct Quantised {
-    /// Row after row; of numbers of four bits, the first of a byte is in its lower half.
+    /// Row after row. Of two numbers of four bits, the first is in the lower half of the byte.
     integers: Vec<u8>,
     /// One per block.
     scales: Vec<f32>,
-    /// One per block, packed as the integers are, with a row's end at the end of a byte. Empty if the blocks are symmetric.
+    /// One per block, packed as the integers are; each row begins with a new byte. Empty if the blocks are symmetric.
     zero_points: Vec<u8>,
 }
 
 impl Quantised {
-    /// Quantises rows of so many numbers, which are whole blocks.
+    /// Quantises rows of `row` numbers, which are whole blocks.
     fn of(numbers: &[f32], row: usize, blocks: Blocks) -> Self {
         let most = ((1_u32 << blocks.bits()) - 1) as f32;
         let middle = 1_u8 << (blocks.bits() - 1);
@@ -178,7 +180,7 @@ impl Quantised {
                 let largest = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let (scale, zero_point) = if blocks.is_symmetric() {
                     let farthest = if largest.abs() > least.abs() { largest } else { least };
-                    // The farthest number is the integer that has no counterpart on the other side of 0.
+                    // The number farthest from 0 becomes the integer that has no counterpart on the other side of 0.
                     (farthest / -f32::from(middle), middle)
                 } else {
                     let (least, largest) = (least.min(0.0), largest.max(0.0));
@@ -193,7 +195,8 @@ impl Quantised {
                 zero_points.push(zero_point);
             }
             if !blocks.is_symmetric() {
-                // Half a byte at the end of a row is what a symmetric block would have, as in ONNX Runtime's own files.
+                // An unused half byte at the end of a row holds the zero point of symmetric blocks, as in ONNX
+                // Runtime's own files.
                 if !zero_points.len().is_multiple_of(2) {
                     zero_points.push(middle);
                 }
@@ -205,7 +208,7 @@ impl Quantised {
     }
 }
 
-/// Numbers of so many bits, the first of a byte in its lower half.
+/// Packs numbers of `bits` bits, the first of a byte in its lower half.
 fn packed(numbers: &[u8], bits: usize) -> Vec<u8> {
     if bits == 8 {
         return numbers.to_vec();
@@ -213,7 +216,7 @@ fn packed(numbers: &[u8], bits: usize) -> Vec<u8> {
     numbers.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)).collect()
 }
 
-/// The number of a place among packed ones.
+/// The packed number at a position.
 fn unpacked(bytes: &[u8], place: usize, bits: usize) -> Option<u8> {
     if bits == 8 {
         return bytes.get(place).copied();
@@ -221,10 +224,11 @@ fn unpacked(bytes: &[u8], place: usize, bits: usize) -> Option<u8> {
     bytes.get(place / 2).map(|byte| if place.is_multiple_of(2) { byte & 15 } else { byte >> 4 })
 }
 
-/// Writes a graph with weights in blocks as one of f32 with the same weights: what a runtime on the blocks has to compute.
+/// Writes a graph with weights in blocks as an f32 graph with the same weights: what a runtime has to compute from the
+/// blocks.
 ///
 /// # Errors
-/// A file cannot be read or written, or its blocks are not what its operators say.
+/// A file cannot be read or written, or its blocks do not match its operators.
 pub fn dequantise(source: &Path, destination: &Path) -> Result<()> {
     let source = Source::read(source)?;
     let mut draft = Draft::new(&source, Some(destination));

@@ -1,22 +1,23 @@
-//! Rewrites a graph of f32 so that its products with weights are of eight-bit integers, with ranges of activations that
-//! were measured before: static quantisation, in the form of ONNX Runtime's `quantize_static` (QDQ).
+//! Rewrites an f32 graph so that its products with weights use eight-bit integers, with ranges of activations that were
+//! measured before: static quantisation, in the form of ONNX Runtime's `quantize_static` (QDQ).
 //!
 //! Operators stay as they are. Their inputs are rounded by `QuantizeLinear` (u8, the calibration's range) and
-//! `DequantizeLinear`, and weights are `DequantizeLinear` of i8 (symmetric, one scale per output channel); a runtime puts
-//! an operator and those around it into one of integers. Which products give f32 is decided by what follows them:
+//! `DequantizeLinear`, and weights are `DequantizeLinear` of i8 (symmetric, one scale per output channel). A runtime
+//! fuses an operator and these nodes into an operator on integers. What follows a product decides whether its result is
+//! rounded:
 //!
-//! - `Conv` has its result rounded too, after a `BatchNormalization`, which is computed in its weights, and a `Relu` or
-//!   `Clip`, for which integers need nothing. What only moves numbers (`MaxPool`, `Pad`, `Reshape`, `Transpose`, `Flatten`)
-//!   keeps the integers, and so does an `Add` of two such results: a convolutional network is in integers throughout.
-//!   The bias is i32 on the scale of the sums, as `quantize_static` has it.
-//! - `MatMul` and `Gemm` give f32. In a transformer normalisations, softmax, GELU and sums of residuals come next, which
-//!   are better off and mostly faster in f32; rounding them costs accuracy for nothing. For the same reason products of
-//!   two activations (those of attention) stay f32, as they do in dynamic quantisation.
+//! - The result of `Conv` is rounded, after a `BatchNormalization`, which is folded into the weights, and a `Relu` or
+//!   `Clip`, for which integers need nothing. What only moves numbers (`MaxPool`, `Pad`, `Reshape`, `Transpose`,
+//!   `Flatten`) keeps the integers, and so does an `Add` of two such results: a convolutional network is in integers
+//!   throughout. The bias is i32 on the scale of the sums, as in `quantize_static`.
+//! - `MatMul` and `Gemm` give f32. In a transformer, normalisations, softmax, GELU and residual sums come next, which
+//!   are more accurate and mostly faster in f32. For the same reason, products of two activations (in attention) stay
+//!   f32, as they do in dynamic quantisation.
 //!
-//! A product of which a range is not known stays f32.
+//! A product stays f32 if one of its ranges is not known.
 //!
-//! Weights use all of i8. On x86 processors without VNNI, ONNX Runtime adds pairs of products of u8 and i8 in i16, which can
-//! saturate (its documentation on quantisation, `reduce_range`); dynamic quantisation has the same limit.
+//! Weights use all of i8. On x86 processors without VNNI, ONNX Runtime adds pairs of products of u8 and i8 in i16,
+//! which can saturate (its documentation on quantisation, `reduce_range`); dynamic quantisation has the same limit.
 
 use std::collections::{HashMap, HashSet};
 
@@ -67,16 +68,16 @@ struct Rewriter<'a> {
     products: Products<'a>,
     calibration: &'a Calibration,
     uses: Uses<'a>,
-    /// The places of the nodes that are computed in the weights of others.
+    /// The positions of the nodes that were folded into the weights of others.
     folded: HashSet<usize>,
-    /// Values that are rounded as soon as they are computed, so that all that use them use what is rounded.
+    /// Values that are rounded as soon as they are computed, so that all nodes use the rounded value.
     integers: HashMap<String, Rounded>,
-    /// Values of f32 that were rounded for products alone, and the names of what they were rounded to.
+    /// Values of f32 that were rounded only for products, with the names of the rounded values.
     rounded: HashMap<String, String>,
 }
 
 impl Rewriter<'_> {
-    /// Writes the node as a product of integers, and returns whether it is one whose ranges are known.
+    /// Writes the node as a product of integers if it is a product whose ranges are known. Returns whether it did.
     fn quantise(&mut self, node: &NodeProto) -> Result<bool> {
         let Some(mut product) = self.products.find(node) else { return Ok(false) };
         let known = self.integers.get(&node.inputs[0]).map(|rounded| rounded.grid);
@@ -123,7 +124,7 @@ impl Rewriter<'_> {
         (tensor.data_type == element::FLOAT && tensor.dims == [product.channels]).then_some(place)
     }
 
-    /// A `BatchNormalization` of the product's channels by numbers that are known.
+    /// A `BatchNormalization` of the product's channels with constant numbers.
     fn normalisation(&self, node: &NodeProto, product: &Product) -> Option<Normalisation> {
         let is_inference = node.int("training_mode").unwrap_or(0) == 0 && node.outputs.len() == 1;
         if node.op_type != "BatchNormalization" || !node.is_standard() || !is_inference {
@@ -135,8 +136,8 @@ impl Rewriter<'_> {
         Some(Normalisation { gamma, beta, mean, variance, epsilon })
     }
 
-    /// Pads the integers themselves, with that of 0 or with what is there: runtimes do so only where it is written. Returns
-    /// whether the node is such a padding.
+    /// Writes a `Pad` of integers, which pads with their zero point or with existing numbers. Runtimes pad integers
+    /// only if the graph says so. Returns whether the node is such a `Pad`.
     fn pad(&mut self, node: &NodeProto) -> bool {
         let ([given, pads, others @ ..], [output]) = (node.inputs.as_slice(), node.outputs.as_slice()) else {
             return false;
@@ -156,7 +157,7 @@ impl Rewriter<'_> {
         true
     }
 
-    /// Lets what comes out of a node be integers because of what it is given: it moves integers, or adds them.
+    /// Keeps a node's output in integers if the node only moves integers, or adds them.
     fn keep_integers(&mut self, node: &NodeProto) -> Result<()> {
         let is_integers = |place: usize| node.inputs.get(place).and_then(|name| self.integers.get(name));
         let [output] = node.outputs.as_slice() else { return Ok(()) };
@@ -183,11 +184,11 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Adds a node, and rounds what comes out of it where that is to be integers.
+    /// Adds a node, and rounds its output if that is to be integers.
     fn push(&mut self, mut node: NodeProto) {
         let rounded = node.outputs.first().and_then(|output| self.integers.get(output)).cloned();
         let Some(rounded) = rounded else { return self.products.draft.nodes.push(node) };
-        // The rounded value takes the name, so that it is what all others use.
+        // The rounded value takes the name, so that all nodes use it.
         let exact = self.products.draft.fresh(&node.outputs[0], "exact");
         let output = std::mem::replace(&mut node.outputs[0], exact.clone());
         self.products.draft.nodes.push(node);
@@ -224,7 +225,7 @@ impl Rewriter<'_> {
         Ok(Rounded { grid, parameters: [scale, zero_point], integers: draft.fresh(to, "u8") })
     }
 
-    /// Numbers in f32 out of integers that do not change, whose name comes first.
+    /// Dequantises a constant, whose `names` begin with that of its integers.
     fn dequantised(&mut self, names: &[String], axis: i64) -> String {
         let name = self.products.draft.fresh(&names[0], "f32");
         let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -236,7 +237,8 @@ impl Rewriter<'_> {
 
 /// The nodes that use the values of a graph.
 struct Uses<'a> {
-    /// The only use of a value, by the node's place; absent for one that is used more than once or is an output.
+    /// By value: the position of the only node that uses it, and the node. Values that are used more than once or are
+    /// an output are absent.
     only: HashMap<&'a str, (usize, &'a NodeProto)>,
 }
 
@@ -254,12 +256,12 @@ impl<'a> Uses<'a> {
         Uses { only: first.filter(|(name, _)| times.get(name) == Some(&1)).collect() }
     }
 
-    /// The place of the only node that uses a value, as its first input, and that node.
+    /// The only node that uses a value, if the value is its first input, and the node's position.
     fn only(&self, value: &str) -> Option<(usize, &'a NodeProto)> {
         self.only.get(value).copied()
     }
 
-    /// The value after a `Relu` or `Clip`, if all that is done with `value` is that.
+    /// The output of the `Relu` or `Clip` that is the only node to use `value`, or else `value`.
     fn after_bounds(&self, value: &str) -> String {
         let bounded = self.only(value).filter(|(_, node)| matches!(node.op_type.as_str(), "Relu" | "Clip"));
         let output = bounded.filter(|(_, node)| node.is_standard()).and_then(|(_, node)| node.outputs.first());

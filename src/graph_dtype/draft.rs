@@ -1,4 +1,5 @@
-//! A graph that is being written: its nodes in memory, small initializers inside it, and the others in one data file beside it.
+//! A graph that is being written: its nodes in memory, small initializers inside it, and the others in one data file
+//! beside it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write};
@@ -29,7 +30,7 @@ pub(super) struct Draft<'a> {
     pub nodes: Vec<NodeProto>,
     /// Sets of operators that the nodes need, besides those of the source.
     pub imports: Vec<OperatorSetIdProto>,
-    /// The file of the graph. Without it only the size is found, and no weights are read.
+    /// The file to write. Without it, only the size is found, and no weights are read.
     pub destination: Option<&'a Path>,
     /// Names of values that are taken.
     taken: HashSet<String>,
@@ -59,7 +60,7 @@ impl<'a> Draft<'a> {
         !name.is_empty() && self.types.get(name) == Some(&element::FLOAT)
     }
 
-    /// The numbers of an initializer of the source; none if only the size is asked for.
+    /// The numbers of an initializer of the source; empty if only the size is asked for.
     pub fn floats(&self, place: usize) -> Result<Vec<f32>> {
         match self.destination {
             Some(_) => self.source.floats(&self.source.graph.initializers[place]),
@@ -117,7 +118,7 @@ impl<'a> Draft<'a> {
 
     /// Takes over an initializer of the source.
     fn keep(&mut self, tensor: &TensorProto) -> Result<()> {
-        // Texts and packed numbers are in the file of the graph.
+        // Texts and packed numbers in the source's own file are kept as they are.
         let is_as_it_is = element_bytes(tensor.data_type).is_none() && tensor.data_location == 0;
         if self.destination.is_none() || is_as_it_is {
             self.initializers.push(tensor.clone());
@@ -127,8 +128,8 @@ impl<'a> Draft<'a> {
         self.store(TensorProto { name, dims, data_type, ..TensorProto::default() }, self.source.bytes(tensor)?)
     }
 
-    /// Writes the graph of the source with these nodes and those of its initializers that they need. Returns the bytes of all
-    /// initializers.
+    /// Writes the graph of the source with the draft's nodes and the initializers that they need. Returns the bytes of
+    /// all initializers.
     pub fn finish(self) -> Result<u64> {
         let outputs = self.source.graph.outputs.clone();
         self.finish_with_outputs(outputs)
@@ -137,17 +138,17 @@ impl<'a> Draft<'a> {
     /// The same, with other outputs than those of the source.
     pub fn finish_with_outputs(mut self, outputs: Vec<ValueInfoProto>) -> Result<u64> {
         let graph = &self.source.graph;
-        // Their names of files would be taken for those beside the new graph.
+        // The file names of data inside nodes would be taken for files beside the new graph.
         let flat = graph.flat();
         let mut inside = flat.initializers.iter().filter(|tensor| !self.places.contains_key(tensor.name.as_str()));
         if let Some(tensor) = inside.find(|tensor| tensor.data_location != 0) {
             bail!(
-                "{:?} is inside of a node, and its values are in another file; save the graph with all values in one file",
+                "{:?} is inside a node, and its values are in another file; save the graph with all values in one file",
                 tensor.name
             );
         }
         let mut used: HashSet<String> = outputs.iter().map(|output| output.name.clone()).collect();
-        // It is not known which values a graph inside a node uses that cannot be read.
+        // If a graph inside a node cannot be read, it is not known which values it uses.
         let mut keeps_all = false;
         let attributes = self.nodes.iter().flat_map(|node| &node.attributes);
         for bytes in attributes.flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
@@ -161,7 +162,7 @@ impl<'a> Draft<'a> {
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.reverse();
         nodes.retain(|node| {
-            // Weights that were converted in another order are not transposed any more.
+            // Weights that were written transposed need no `Transpose` any more.
             let is_needed = keeps_all || !matches!(node.op_type.as_str(), "Transpose" | "Identity");
             let is_needed = is_needed || node.outputs.iter().any(|name| used.contains(name));
             used.extend(node.inputs.iter().filter(|_| is_needed).cloned());
@@ -191,15 +192,15 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Numbers as they lie in a file.
+/// Numbers as files store them.
 pub(super) fn little_endian(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 /// The element types of a graph's values, by name, as the operators' specifications give them.
 ///
-/// What the file says comes first; the rest follows from the operators. Operators of other sets than ONNX's own are
-/// taken to make what they are given.
+/// Types that the file gives come first; the rest follows from the operators. Most operators of other domains are taken
+/// to keep the type of their input.
 pub(super) fn element_types(graph: &GraphProto) -> HashMap<String, i32> {
     let said = |value: &ValueInfoProto| {
         let element = value.r#type.as_ref()?.tensor.as_ref()?.element;
@@ -251,7 +252,7 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
     match (node.op_type.as_str(), place) {
         ("If" | "Loop" | "Scan", _) => {
             let graph = node.attributes.iter().find_map(|attribute| GraphProto::decode(attribute.g.clone()?).ok());
-            // A loop's first output says whether it goes on.
+            // The first output of a loop's body is its condition.
             let place = place + usize::from(node.op_type == "Loop");
             let said =
                 graph.and_then(|graph| Some(graph.outputs.get(place)?.r#type.as_ref()?.tensor.as_ref()?.element));
@@ -276,7 +277,7 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
         ("ConstantOfShape", _) => of_tensor().unwrap_or(element::FLOAT),
         ("Constant", _) if node.attribute("value_int").or(node.attribute("value_ints")).is_some() => element::INT64,
         ("Constant", _) => of_tensor().unwrap_or(element::FLOAT),
-        // Numbers by chance and the like.
+        // Random numbers and the like.
         _ => attribute("dtype").unwrap_or_else(|| of_input(0)),
     }
 }

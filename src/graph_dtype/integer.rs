@@ -1,4 +1,4 @@
-//! Rewrites a graph of f32 so that its products with weights are of eight-bit integers: dynamic quantisation.
+//! Rewrites an f32 graph so that its products with weights use eight-bit integers: dynamic quantisation.
 //!
 //! `A·W` becomes `MatMulInteger(q(A), q(W)) · a · w` with `q(A), a` by `DynamicQuantizeLinear` (u8, its range that of
 //! the values in each call) and `q(W), w` fixed (i8, symmetric, one scale per output channel), as in ONNX's
@@ -17,7 +17,7 @@ pub(super) fn rewrite(draft: Draft<'_>) -> Result<u64> {
     let graph = &draft.source.graph;
     let mut rewriter = Rewriter { products: Products::new(draft), activations: HashMap::new() };
     for node in &graph.nodes {
-        // Runtimes have no ConvInteger of groups.
+        // Runtimes have no ConvInteger with groups.
         match rewriter.products.find(node).filter(|_| node.int("group").unwrap_or(1) == 1) {
             Some(product) => rewriter.quantise(node, &product)?,
             None => rewriter.products.draft.nodes.push(node.clone()),
@@ -28,7 +28,7 @@ pub(super) fn rewrite(draft: Draft<'_>) -> Result<u64> {
 
 struct Rewriter<'a> {
     products: Products<'a>,
-    /// By the name of the activation: its integers, their scale and zero point.
+    /// By activation: the names of its integers, scale and zero point.
     activations: HashMap<String, [String; 3]>,
 }
 
@@ -68,7 +68,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// The names of the activation in integers, which are made once.
+    /// The names of the activation's integers, scale and zero point, which are computed once.
     fn activation(&mut self, name: &str) -> [String; 3] {
         if let Some(names) = self.activations.get(name) {
             return names.clone();

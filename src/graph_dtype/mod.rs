@@ -1,11 +1,11 @@
-//! Converts a graph of f32 to another dtype, with the same weights and without a runtime.
+//! Converts an f32 graph to another dtype, with the same weights and without a runtime.
 //!
-//! It takes the bytes of an ONNX graph of f32. It gives those of a graph in another dtype, or why there is none.
-//! Running either one is the caller's matter; so is the error that the dtype brings (`fixture`).
+//! It takes an ONNX graph of f32. It gives the graph in another dtype, or the reason why there is none. Running either
+//! graph is up to the caller; so is the error that the dtype brings (`fixture`).
 //!
-//! For f16 and bf16 the weights and the operators are of that type (`narrow`). For i8 the products with weights are of
-//! integers, and the ranges of their activations come from each call (`integer`) or from a calibration (`calibrated`); or the
-//! weights alone are blocks of few bits (`blocks`).
+//! For f16 and bf16, the weights and the operators have that type (`narrow`). For i8, the products with weights use
+//! integers, and the ranges of their activations come from each call (`integer`) or from a calibration (`calibrated`);
+//! or only the weights are in blocks of few bits (`blocks`).
 //! Inputs and outputs stay as they are, so that a model is called and verified in the same way in each dtype.
 
 mod blocks;
@@ -32,14 +32,14 @@ use crate::definition::{Blocks, CaseFailure, Dtype};
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
 use crate::onnx::{OLDEST_OPSET, Source};
 
-/// The form that a graph of f32 is converted to.
+/// The form that an f32 graph is converted to.
 #[derive(Clone, Debug)]
 pub enum Form {
     /// This dtype; for i8, the ranges of activations are found in each call.
     Dtype(Dtype),
     /// i8 with the ranges of activations of a calibration: static quantisation.
     Static(Calibration),
-    /// Weights in blocks, whose activations are of this dtype: i8 or f32.
+    /// Weights in blocks, and activations of this dtype: i8 or f32.
     Blocks(Blocks, Dtype),
 }
 
@@ -59,8 +59,8 @@ impl Form {
 /// Initializers of more than 1 KiB go to `<stem>.data` beside `destination`.
 ///
 /// # Errors
-/// The source or its data cannot be read or are not whole, the graph has something that has no such form, the calibration
-/// is of another graph, or the files cannot be written; an incomplete file may be left then.
+/// The source or its data cannot be read or are not whole, the graph has something that has no such form, the
+/// calibration is of another graph, or the files cannot be written; an incomplete file may be left then.
 pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
     rewrite(source, form, Some(destination)).map(drop)
 }
@@ -68,9 +68,9 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
 /// Bytes of the weights that [`convert`] would write; the source's data need not exist yet.
 ///
 /// # Errors
-/// As [`convert`], but for the data.
+/// As for [`convert`], except for the data.
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
-    // A graph that is refused here, where its weights are not read, has no such form.
+    // Weights are not read here, so a refusal means that the graph has no such form.
     rewrite(source, form, None).map_err(|why| CaseFailure::unsupported(format!("{why:#}")).into())
 }
 
@@ -99,7 +99,7 @@ fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> 
     rewritten().with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))
 }
 
-/// Constants that are nodes become initializers, which are converted by one rule.
+/// Turns float constants that are nodes into initializers, so that one rule converts both.
 fn make_constants_initializers(graph: &mut GraphProto) {
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes) {
@@ -113,12 +113,12 @@ fn make_constants_initializers(graph: &mut GraphProto) {
     name_weights_once(graph);
 }
 
-/// What `Identity` makes of an initializer is that initializer: exporters write equal ones once.
+/// Replaces the output of an `Identity` of an initializer by the initializer: exporters write equal weights only once.
 fn name_weights_once(graph: &mut GraphProto) {
     let mut own: HashMap<String, String> =
         graph.initializers.iter().map(|tensor| (tensor.name.clone(), tensor.name.clone())).collect();
     let outputs: HashSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
-    // Graphs inside of nodes may use the name.
+    // Graphs inside nodes may use the name.
     let has_subgraph = graph.nodes.iter().any(NodeProto::has_subgraph);
     graph.nodes.retain_mut(|node| {
         for input in &mut node.inputs {

@@ -34,7 +34,7 @@ pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
     let precisions = precisions(&draft, dtype);
     let computing = graph.nodes.iter().zip(&precisions).filter(|(node, _)| !MOVING.contains(&node.op_type.as_str()));
     let computing: Vec<Precision> = computing.map(|(_, precision)| *precision).collect();
-    // A graph that only moves numbers moves half of the bytes.
+    // If a graph only moves numbers, moving half of the bytes is an effect.
     let is_narrow = |precisions: &[Precision]| precisions.contains(&Precision::Narrow);
     let has_effect = is_narrow(if computing.is_empty() { &precisions } else { &computing });
     ensure!(has_effect, "none of its operators computes in {dtype}");
@@ -60,7 +60,7 @@ pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
 
 fn check(graph: &GraphProto) -> Result<()> {
     ensure!(graph.sparse_initializers.is_empty(), "it has sparse weights");
-    // Sequences of tensors, and tensors that may be absent.
+    // Sequences and optional values are not tensors.
     let is_of_tensors = |node: &NodeProto| {
         let takes_sequences = node.op_type.contains("Sequence") && node.op_type != "ReverseSequence";
         !node.has_subgraph() && !takes_sequences && !node.op_type.starts_with("Optional")
@@ -71,15 +71,15 @@ fn check(graph: &GraphProto) -> Result<()> {
     Ok(())
 }
 
-/// The values of f32 of a graph: in f32 they have their own names, and in the narrow type others.
+/// Rewrites the nodes of a graph. A value of f32 keeps its name in f32, and gets another name in the narrow type.
 struct Rewriter<'a> {
     dtype: Dtype,
     draft: Draft<'a>,
-    /// Values that are there in f32.
+    /// Values that exist in f32.
     full: HashSet<String>,
-    /// The names of values that are there in the narrow type.
+    /// By value: its name in the narrow type, if it exists there.
     narrow: HashMap<String, String>,
-    /// Values whose numbers may be beyond the narrow type, as the mask of an attention, which may be the least of f32.
+    /// Values that may exceed the range of the narrow type, such as an attention mask with the least f32.
     wide: HashSet<String>,
     bounds: Option<[String; 2]>,
 }
@@ -122,7 +122,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// The value in f32, under its own name.
+    /// The name of the value in f32, which is converted if needed.
     fn full(&mut self, value: &str) -> String {
         if self.full.insert(value.to_owned())
             && let Some(narrow) = self.narrow.get(value)
@@ -132,7 +132,7 @@ impl Rewriter<'_> {
         value.to_owned()
     }
 
-    /// The name of the value in the narrow type.
+    /// The name of the value in the narrow type, to which it is converted if needed.
     fn narrow(&mut self, value: &str) -> Result<String> {
         if let Some(name) = self.narrow.get(value) {
             return Ok(name.clone());
@@ -156,7 +156,7 @@ impl Rewriter<'_> {
         Ok(name)
     }
 
-    /// The value within what the narrow type has.
+    /// Clips a value to the range of the narrow type, and returns the new name.
     fn clipped(&mut self, name: &str) -> Result<String> {
         let [least, largest] = match &self.bounds {
             Some(bounds) => bounds.clone(),
@@ -172,7 +172,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether a graph's input is added to something, as a bias of the attention is, whose values may be the least of f32.
+/// Whether a graph's input is added to something, such as an attention bias, whose values may be the least f32.
 fn is_added(graph: &GraphProto, input: &str) -> bool {
     const MOVING: [&str; 9] =
         ["Concat", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"];
@@ -183,8 +183,8 @@ fn is_added(graph: &GraphProto, input: &str) -> bool {
     })
 }
 
-/// The nearest f16. A finite number stays finite, and a number other than 0 does not become 0: the small constant under a
-/// root must keep its quotient finite.
+/// The nearest f16. A finite number stays finite, and a number other than 0 does not become 0: a small constant under a
+/// root has to keep its quotient finite.
 fn to_f16(value: f32) -> f16 {
     if value.is_infinite() {
         return f16::from_f32(value);

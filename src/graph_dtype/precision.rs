@@ -1,7 +1,7 @@
 //! Decides which nodes of a graph compute in the narrow type and which stay in f32.
 //!
-//! Values that are computed from whole numbers (positions, distances, masks) stay in f32 until they meet an activation of
-//! the model: f16 has no 2049, and the sine of a rounded position is another number. Libraries compute these in f32 as
+//! Values that are computed from whole numbers (positions, distances, masks) stay in f32 until they meet an activation
+//! of the model: f16 cannot hold 2049, and the sine of a rounded position is wrong. Libraries compute these in f32 as
 //! well, and it is little work.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,14 +23,14 @@ pub(super) enum Precision {
     Narrow,
     /// In f32, since the operator has no other type.
     Full,
-    /// In f32, since it is computed from whole numbers, or in whole numbers alone.
+    /// In f32, since it computes with whole numbers, or from them.
     Exact,
 }
 
 /// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Made {
-    /// Weights with what a user gives.
+    /// Computed from the model's inputs, or with weights.
     Activation,
     WholeNumbers,
     Constants {
@@ -57,7 +57,7 @@ pub(super) fn precisions(draft: &Draft<'_>, dtype: Dtype) -> Vec<Precision> {
         made.push(of_node);
     }
 
-    // A value of constants alone is exact where what it goes into is.
+    // A value of constants alone is exact if a node that uses it is exact.
     let mut is_used_exactly: HashSet<&str> = HashSet::new();
     let mut precisions = vec![Precision::Exact; graph.nodes.len()];
     for (place, node) in graph.nodes.iter().enumerate().rev() {
@@ -76,16 +76,16 @@ pub(super) fn precisions(draft: &Draft<'_>, dtype: Dtype) -> Vec<Precision> {
     precisions
 }
 
-/// By the name of a dtype and the version of the operator set: the operators' names, separated by spaces.
+/// By dtype and opset: the names of the operators that have the dtype since that opset, separated by spaces.
 type Since = BTreeMap<String, BTreeMap<String, String>>;
 
 static SINCE: LazyLock<Since> =
     LazyLock::new(|| toml::from_str(include_str!("operators.toml")).expect("the file is a part of the program"));
 
-/// Whether the node may have inputs and outputs of `dtype`. An operator that is not known to have the type is left in f32, with
-/// a cast before and after it.
+/// Whether the node may have inputs and outputs of `dtype`. An operator that is not known to have the type is left in
+/// f32, with a cast before and after it.
 fn computes_in(node: &NodeProto, dtype: Dtype, opset: i64) -> bool {
-    // The mean and the deviation, where they are asked for, are f32 or bf16.
+    // The optional outputs, the mean and the deviation, are f32 or bf16.
     if dtype == Dtype::F16 && node.op_type == "LayerNormalization" && node.outputs.len() > 1 {
         return false;
     }

@@ -1,4 +1,4 @@
-//! Finds the products of a graph with weights that are known, which both ways of quantising work on, and writes their weights.
+//! Finds the products of a graph with known weights, which every quantisation works on, and writes the weights in i8.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use crate::onnx::proto::{NodeProto, element};
 /// A product of an activation with weights that are known.
 pub(super) struct Product {
     pub weight: Quantised,
-    /// Shape of the weight in the new graph: that of a convolution, or inner times output channels.
+    /// The shape of the weight in the new graph: as it is for a convolution, and `[inner, channels]` otherwise.
     pub weight_dims: Vec<i64>,
-    /// Output channels.
+    /// The number of output channels.
     pub channels: i64,
     pub bias: Option<String>,
 }
@@ -21,17 +21,18 @@ pub(super) struct Product {
 /// A graph whose products are found, and the graph that is written.
 pub(super) struct Products<'a> {
     pub draft: Draft<'a>,
-    /// For a value that is an initializer transposed: that initializer.
+    /// By value that is a transposed initializer: the initializer's position.
     transposed: HashMap<&'a str, usize>,
-    /// With their scales.
+    /// The weights that were written, with their scales.
     written: Vec<(Quantised, Vec<f32>, Written)>,
 }
 
-/// The names of a weight's integers, their scales and, if they are asked for, their zero points; and of the integers and
-/// scales of its bias, if that is quantised too.
+/// The names of the initializers of a weight and its bias.
 #[derive(Clone)]
 pub(super) struct Written {
+    /// Integers, scales and, if they are asked for, zero points.
     pub weight: Vec<String>,
+    /// Integers and scales; empty if the bias is not quantised.
     pub bias: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ impl<'a> Products<'a> {
         Products { transposed: transposed.collect(), draft, written: Vec::new() }
     }
 
-    /// The node as a product of an activation with known weights.
+    /// The node as a product, if it multiplies an activation by known weights.
     pub fn find(&self, node: &NodeProto) -> Option<Product> {
         let [activation, weight, ..] = node.inputs.as_slice() else { return None };
         let is_known = |name: &str| self.draft.places.contains_key(name);
@@ -142,8 +143,8 @@ impl<'a> Products<'a> {
     pub fn finish(self) -> Result<u64> {
         ensure!(
             !self.written.is_empty(),
-            "it has no product with constant f32 weights (MatMul, Gemm or Conv), or the calibration has no range of an \
-             activation of one: nothing to quantise"
+            "it has no product with constant f32 weights (MatMul, Gemm or Conv), or the calibration has no range for \
+             the activation of any: nothing to quantise"
         );
         self.draft.finish()
     }

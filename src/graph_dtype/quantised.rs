@@ -6,15 +6,15 @@ use crate::onnx::Source;
 
 /// A weight as symmetric i8: `round(w / scale)` with `scale = max |w| / 127` of its output channel.
 ///
-/// That is `quantize_dynamic` of ONNX Runtime with `per_channel` and `QInt8`; the zero point is 0.
+/// This is `quantize_dynamic` of ONNX Runtime with `per_channel` and `QInt8`; the zero point is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Quantised {
     pub source: usize,
-    /// Channels are the rows of the source, which is seen as a matrix; its columns otherwise.
+    /// Whether channels are the rows of the source, which is seen as a matrix, and not its columns.
     pub channels_are_rows: bool,
     /// Whether the integers are written with rows and columns exchanged.
     pub is_transposed: bool,
-    /// A normalisation of the product that is computed in its weights.
+    /// A normalisation of the product that is folded into its weights.
     pub normalisation: Option<Normalisation>,
     /// A bias in i32.
     pub bias: Option<Bias>,
@@ -39,7 +39,7 @@ pub(super) struct Bias {
     pub activation_scale: f32,
 }
 
-/// What a weight is quantised to.
+/// A quantised weight and its bias.
 #[derive(Default)]
 pub(super) struct Numbers {
     pub integers: Vec<i8>,
@@ -97,7 +97,7 @@ impl Quantised {
                 // Weights that are tiny in comparison with their bias get coarser steps, so that the bias fits.
                 *scale = scale.max((bias.abs() / LARGEST_BIAS).max(f32::MIN_POSITIVE) / activation_scale);
             }
-            // A channel of zeros, or of numbers too small for their scale to be one, is all zeros with any scale.
+            // A channel of zeros, or of numbers too small for a normal scale, becomes all zeros with any scale.
             if !scale.is_normal() {
                 *scale = 1.0;
             }

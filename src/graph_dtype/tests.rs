@@ -274,7 +274,7 @@ fn what_is_inside_of_a_node_is_not_taken_for_what_lies_beside_the_new_graph() {
     let nodes = &mut model.graph.as_mut().unwrap().nodes;
     nodes.push(NodeProto { attributes: vec![branch], ..NodeProto::new("If", &["c"], "z") });
     let refused = format!("{:#}", place.convert(&model, Dtype::I8).unwrap_err());
-    assert!(refused.contains("\"v\" is inside of a node"), "{refused}");
+    assert!(refused.contains("\"v\" is inside a node"), "{refused}");
 }
 
 #[test]

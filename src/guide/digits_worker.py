@@ -1,4 +1,4 @@
-"""A worker of inferbench in plain Python: it computes the packaged model `digits` with lists of numbers.
+"""An external worker in plain Python, which computes the packaged model `digits` with lists of numbers.
 
     INFERBENCH_WORKER='plain:python3 src/guide/digits_worker.py' inferbench run --backend plain,ort --model digits
     inferbench devices --conformance 'python3 src/guide/digits_worker.py'
@@ -13,14 +13,14 @@ import struct
 import sys
 import time
 
-# Frames go through copies of the standard streams, so that nothing that is printed gets between them.
+# Frames go through copies of the standard streams, so that printed output does not get between them.
 INPUT, OUTPUT = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 CODES = {"f32": "f", "f64": "d", "i32": "i", "i64": "q", "u8": "B", "bool": "B"}
 
 
 class Refused(Exception):
-    """An answer that is a failure of the case, with its status."""
+    """A failure of the case, with its status, which becomes the answer."""
 
 
 def read_frame():
@@ -62,7 +62,7 @@ def dot(left, right):
 
 
 def convolution(values, weights, bias, side):
-    """3 x 3 with zeros around, then max(0, x), then the largest of each 2 x 2."""
+    """A 3 x 3 convolution with zero padding, then max(0, x), then a 2 x 2 max pool."""
     planes, edge = len(values) // side**2, [0.0] * (side + 2)
     rows = [[0.0, *values[place : place + side], 0.0] for place in range(0, len(values), side)]
     padded = [[edge, *rows[place : place + side], edge] for place in range(0, len(rows), side)]
@@ -85,7 +85,7 @@ def product(values, weights, bias):
 class Digits:
     def __init__(self, request):
         if request["model"] != "digits" or request["phase"] != "forward":
-            raise Refused("unsupported", "it knows the network `digits` only")
+            raise Refused("unsupported", "it only knows the network `digits`")
         if request["device"] != "cpu":
             raise Refused("unavailable", f"it has no {request['device']}")
         self.weights, self.bound = read_weights(request["weights"]), {}
@@ -105,7 +105,7 @@ class Digits:
 
 
 def answer(verb, request, tensors, session):
-    """Returns the session from now on, the fields of the answer and its tensors."""
+    """Returns the session for the next requests, the answer's fields and its tensors."""
     if verb == "describe":
         version = f"0.1 on Python {platform.python_version()}"
         return session, {"protocol": 1, "name": "digits in plain Python", "version": version, "devices": [{"device": "cpu"}], "dtypes": ["f32"]}, ()
@@ -116,7 +116,7 @@ def answer(verb, request, tensors, session):
         return session, {}, ()
     if verb == "run":
         times = []
-        # A number below 0 begins a row of calls: -1 - binding. Each call of this network stands alone.
+        # A negative number, -1 - binding, begins a new row of calls. In this network, each call stands alone.
         for turn in tensors["turns"][1]:
             begin = time.perf_counter_ns()
             session.call(turn if turn >= 0 else -1 - turn)

@@ -1,5 +1,5 @@
-//! Measures the ranges of activations that a user's graph is quantised by: in a worker process that runs the graph over samples
-//! and shows all its values.
+//! Measures the activation ranges for the static quantisation of a user's graph. A worker process runs a form of the
+//! graph with these activations as outputs over samples.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,8 +18,9 @@ use crate::paths::Paths;
 use crate::run_data::write_whole;
 use crate::selection::PlannedCase;
 
-/// Measures the ranges for the selected cases of users' graphs that are quantised by them, each graph once over all sizes of its inputs, and
-/// keeps them in the folders of the prepared files. A case whose graph has none cannot run.
+/// Measures the activation ranges for the selected cases of users' graphs that are statically quantised, and keeps them
+/// in the folders of the prepared files. Each graph is measured once, over all sizes of its inputs. If that fails, its
+/// cases get the failure.
 ///
 /// # Errors
 /// The user has stopped it, no process can be started, or a folder cannot be written.
@@ -42,17 +43,17 @@ pub fn measure_ranges(
     Ok(())
 }
 
-/// A model with inputs of one size, and a case of each backend and device that runs it so.
+/// A model with inputs of one size, and one case for each backend and device that runs it at that size.
 type OfSize = (Model, Vec<Case>);
 
-/// For each graph that is quantised by ranges, by the folder of its prepared files: the sizes that it runs with. A prepared
-/// file serves all sizes, so that its ranges are those of all of them.
+/// The sizes that each statically quantised graph runs with, by the folder of its prepared files. A prepared file
+/// serves all sizes, so its ranges cover all of them.
 fn sizes_of_graphs<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> BTreeMap<String, Vec<OfSize>> {
     let mut sizes: BTreeMap<String, Vec<OfSize>> = BTreeMap::new();
     for PlannedCase { case, model, .. } in cases {
         let Some(model) = model.as_ref().ok().filter(|model| is_ranged(model)) else { continue };
         let of_graph = sizes.entry(model.artifact_folder_name()).or_default();
-        // Lengths of sequences are sizes, too, and only cases say them.
+        // The sequence length is a size, too, and only the case has it.
         let is_same =
             |(known, of): &&mut OfSize| known.inputs == model.inputs && of[0].sequence_length == case.sequence_length;
         match of_graph.iter_mut().find(is_same) {
@@ -90,7 +91,7 @@ fn made_from(file: &Path, sizes: &[OfSize]) -> Result<String> {
 /// Writes the calibration of a graph with inputs of these sizes into the folder, unless it is there.
 ///
 /// # Errors
-/// A [`CaseFailure`] if the graph has none; or what ends everything.
+/// A [`CaseFailure`] if the graph cannot be calibrated; any other error ends the run.
 fn ranges_of(sizes: &[OfSize], folder: &Path, effort: &Effort) -> Result<()> {
     let Some((model, Origin::Files { onnx: Some(file), .. })) = sizes.first().map(|(model, _)| (model, &model.origin))
     else {
@@ -125,7 +126,7 @@ fn ranges_of(sizes: &[OfSize], folder: &Path, effort: &Effort) -> Result<()> {
             };
             let work = vec![WorkItem::new(case, model.clone(), artifacts_of(&shown))];
             let now = Supervisor::ask(Purpose::Calibrate, work, None, effort)?;
-            // What the first backend says is told, if no other runs.
+            // If no backend runs it, the failure of the first one is reported.
             if now.is_ok() || place == 0 {
                 ranges = now;
             }

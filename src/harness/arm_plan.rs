@@ -21,7 +21,7 @@ pub struct ArmRequest {
     pub selection: Selection,
     #[command(flatten)]
     pub effort: EffortArguments,
-    /// Where the jobs go
+    /// The folder for the jobs
     #[arg(long, value_name = "PATH")]
     pub folder: PathBuf,
     /// Processors that threads are pinned to, in the order in which threads get them
@@ -30,7 +30,7 @@ pub struct ArmRequest {
 }
 
 /// Plans the cases, prepares their artifacts, compares their outputs once, and writes a job for each case that can be
-/// measured. `own_suite` stands for the default suite.
+/// measured. `own_suite` replaces the default suite.
 ///
 /// # Errors
 /// The suite or a filter is wrong, the user has stopped it ([`Interrupted`](super::Interrupted)), or the folder cannot be
@@ -52,7 +52,7 @@ pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest)
         let verified = work.as_ref().map_err(CaseFailure::clone).and_then(|item| match outcomes.get(&id) {
             Some(Outcome { row, .. }) if row.status == Status::Ok => Ok(item),
             Some(Outcome { row, .. }) => Err(CaseFailure::new(row.status, row.message.clone().unwrap_or_default())),
-            None => Err(CaseFailure::failed("its process ended before it")),
+            None => Err(CaseFailure::failed("the process ended before this case")),
         });
         let version = outcomes.get(&id).and_then(|outcome| outcome.row.library_version.as_ref());
         let library = version.map(|version| format!("{} {version}", case.backend));
@@ -77,7 +77,7 @@ fn describe_inputs(inputs: &[TensorSpec], sizes: Sizes) -> Option<String> {
     Some(inputs.iter().map(text).collect::<Option<Vec<_>>>()?.join(" "))
 }
 
-/// Writes the job of a case, and says how an arm is started with it.
+/// Writes the job of a case, and returns how an arm is started with it.
 fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) -> Result<ArmStart> {
     let processors = request.processors.get(..effort.effective_threads()).unwrap_or_default().to_vec();
     let path = request.folder.join(format!("{number:04}.json"));

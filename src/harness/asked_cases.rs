@@ -1,4 +1,4 @@
-//! Asks a worker process about each case that is selected, one case after the other.
+//! Asks a worker process about each selected case, one case after the other.
 
 use anyhow::{Error, Result, ensure};
 use clap::Parser;
@@ -14,9 +14,9 @@ use crate::selection::PlannedCase;
 
 /// The message if no case passes the filter.
 pub(super) const NO_CASE: &str =
-    "no case matches; `inferbench run --dry-run` or `cargo bench -- --list` shows those that there are";
+    "no case matches; `inferbench run --dry-run` or `cargo bench -- --list` lists the cases";
 
-/// The cases that suite, filters and Criterion's arguments select, ready to run.
+/// The cases that the suite, filters and Criterion's arguments select, ready to run.
 pub struct AskedCases {
     pub effort: Effort,
     cases: Vec<PlannedCase>,
@@ -25,7 +25,7 @@ pub struct AskedCases {
 
 impl AskedCases {
     /// # Errors
-    /// What was asked for is wrong, or no case matches.
+    /// The request is wrong, or no case matches.
     pub fn select(paths: &Paths, request: &Request) -> Result<Self> {
         let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
         let own = request.own_suite.as_ref();
@@ -36,11 +36,11 @@ impl AskedCases {
         Ok(AskedCases { effort: suite.effort, cases, preparations })
     }
 
-    /// Asks about each case; `doing` says on the terminal what is done with it. A case that fails, by the error of `ask` too, is among the
-    /// answers. If the user stops it, the answers until then are returned.
+    /// Calls `ask` for each case, and prints a progress line that begins with `doing`. A [`CaseFailure`], also of
+    /// `ask`, is the answer for its case. If the user stops it, the answers until then are returned.
     ///
     /// # Errors
-    /// Those of `ask` that are of no case; the user has stopped it before the first answer.
+    /// Any other error of `ask`; or the user has stopped it before a case succeeded.
     pub fn ask_each<T>(
         mut self,
         paths: &Paths,

@@ -41,17 +41,17 @@ struct BenchVariables {
     effort: EffortArguments,
 }
 
-/// The variables that are no flag: where files and libraries lie.
+/// The environment variables without a flag: paths of files and libraries, and settings of backends.
 pub const PATH_VARIABLES: [(&str, &str); 16] = [
     (
         "INFERBENCH_ROOT",
-        "The project's folder [default: the next one from the current folder upwards that is a checkout of inferbench or a package that uses it, or else the current folder]",
+        "The project's folder [default: the nearest folder, from the current one upwards, that is a checkout of inferbench or a package that uses it, or else the current folder]",
     ),
     ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
     (OUTPUT_DIR, "The folder of the reports and the history, instead of `target-reports`"),
     (
         "INFERBENCH_HOST_ID",
-        "What tells this machine from others, where each container or runner would be a machine of its own",
+        "The identity of this machine, where each container or runner would otherwise count as another machine",
     ),
     ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
     (
@@ -107,7 +107,7 @@ pub fn load_main() -> ExitCode {
     })
 }
 
-/// What Criterion's arguments and the environment ask for. Ends the process with a message if one is wrong, and for `--help`.
+/// The request of Criterion's arguments and the environment. Ends the process if one is wrong, and for `--help`.
 pub fn bench_request(words: &[OsString]) -> Request {
     // It refuses words that are not UTF-8.
     command_line().get_matches_from(words);
@@ -117,7 +117,7 @@ pub fn bench_request(words: &[OsString]) -> Request {
     Request { selection, effort, criterion_arguments, ..Request::default() }
 }
 
-/// Says which variables are nearly those of a flag: nobody reads a misspelled one.
+/// Warns of variables that are nearly those of a flag: a misspelled one has no effect.
 pub fn say_misspelled_variables() {
     let flags = BenchVariables::command();
     let flags = flags.get_arguments().filter_map(|flag| flag.get_env()?.to_str());
@@ -125,14 +125,14 @@ pub fn say_misspelled_variables() {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if let Some(meant) = meant_by(&name, &known) {
-            eprintln!("inferbench: nobody reads the variable {name}; there is {meant}");
+            eprintln!("inferbench: the variable {name} has no effect; did you mean {meant}?");
         }
     }
 }
 
 fn meant_by<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     const MOST_LETTERS: usize = 2;
-    // Cargo sets it for what it starts, since the build script does for the compiler.
+    // The build script sets it for the compiler, and so Cargo sets it for what it starts.
     const OF_BUILD: &str = "INFERBENCH_RUSTC";
     let is_near = |other: &&String| strsim::levenshtein(name, other) <= MOST_LETTERS;
     let is_unknown = name.starts_with("INFERBENCH_") && name != OF_BUILD && !known.iter().any(|other| other == name);
@@ -158,7 +158,7 @@ fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder) -> anyhow::Resu
     }
 }
 
-/// The exit code of a run that has not come to its end.
+/// The exit code of a run that ended with an error.
 fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Interrupted>() { exit_codes::INTERRUPTED } else { exit_codes::USAGE }
 }

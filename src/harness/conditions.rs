@@ -1,4 +1,4 @@
-//! What the machine does besides a measurement, watched for about a second.
+//! What else the machine is doing, watched for about a second.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -14,11 +14,11 @@ use crate::paths::Paths;
 pub struct Conditions {
     pub machine: Machine,
     pub limits: Option<ContainerLimits>,
-    /// Part of all processors' time that others used, from 0 to 1.
+    /// Fraction of all processors' time that other processes used, from 0 to 1.
     pub others_share: Option<f64>,
-    /// Part of all processors' time that the hypervisor took.
+    /// Fraction of all processors' time that the hypervisor took.
     pub stolen_share: Option<f64>,
-    /// The processes that used most, the first the busiest.
+    /// The processes that used most processor time, the busiest first.
     pub busiest: Vec<BusyProcess>,
     /// Pages that went to or came from the swap area.
     pub swapped_pages: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Conditions {
     pub is_measuring: Option<bool>,
 }
 
-/// A process and the part of one processor that it used.
+/// A process and the fraction of one processor that it used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BusyProcess {
     pub id: u32,
@@ -38,7 +38,7 @@ pub struct BusyProcess {
 const WINDOW: Duration = Duration::from_secs(1);
 const NAMED: usize = 3;
 
-/// Says which variables of the environment change what is measured: the outputs stay right, so that nobody would see it.
+/// Prints the environment variables that change what is measured. Outputs stay right, so nobody would notice otherwise.
 pub fn say_variables(machine: &Machine) {
     let variables = machine.variables.iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     if !variables.is_empty() {
@@ -75,7 +75,7 @@ impl Conditions {
     }
 }
 
-/// Whether another run measures with these paths. Returns `None` if the folder cannot be written, which says nothing of others.
+/// Whether another run measures with these paths. Returns `None` if the folder cannot be written: then it is not known.
 fn is_measuring(paths: &Paths) -> Option<bool> {
     match keep_others_out(paths) {
         Ok(_) => Some(false),

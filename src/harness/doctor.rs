@@ -1,40 +1,40 @@
-//! What of the machine's conditions would disturb a measurement, and how to mend it.
+//! Which conditions of the machine would disturb a measurement, and how to fix them.
 
 use serde::Serialize;
 
 use super::conditions::{BusyProcess, Conditions};
 
-/// One thing that was looked at.
+/// A check of the machine, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub subject: &'static str,
     pub state: State,
     pub detail: String,
-    /// Absent where there is nothing to mend.
+    /// How to fix it; `None` if there is nothing to fix.
     pub mend: Option<&'static str>,
 }
 
-/// How it is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum State {
     Ok,
-    /// It would disturb.
+    /// It would disturb a measurement.
     Warning,
-    /// It cannot be seen here.
+    /// It cannot be determined on this system.
     Unknown,
 }
 
-/// Others may use that part of all processors, and the hypervisor may take that.
+/// The largest fractions of all processors' time that other processes and the hypervisor may use.
 const OTHERS_LIMIT: f64 = 0.05;
 const STOLEN_LIMIT: f64 = 0.01;
 const LEAST_MEMORY_SHARE: f64 = 0.1;
 
-/// How a thing is, `ok` or `warning`, and what is seen of it. `None` if it cannot be seen.
+/// A check: its result, `ok` or `warning`, with details. `None` if it cannot be determined.
 type Look = fn(&Conditions) -> Option<(State, String)>;
 
-/// What is looked at, in the order of how much it usually disturbs, and how it is mended.
+/// All checks with their remedies, ordered by how much the condition usually disturbs.
 const LOOKS: [(&str, Look, &str); 11] = [
     (
         "load",
@@ -68,7 +68,7 @@ const LOOKS: [(&str, Look, &str); 11] = [
                 judged(true, format!("a virtual machine ({name}): its host's other guests share caches and clock"))
             }
         },
-        "compare only what is measured in turn, or measure without a hypervisor",
+        "compare only measurements that take turns (`inferbench duel`), or measure without a hypervisor",
     ),
     (
         "governor",
@@ -121,21 +121,21 @@ const LOOKS: [(&str, Look, &str); 11] = [
             let [available, all] = [seen.available_memory_bytes?, all].map(|it| it as f64 / 1e9);
             judged(available < LEAST_MEMORY_SHARE * all, format!("{available:.1} of {all:.1} GB are free"))
         },
-        "end what holds memory, or choose smaller batches",
+        "end programs that hold much memory, or choose smaller batches",
     ),
     (
         "swap",
         |seen| judged(seen.swapped_pages? > 0, format!("{} pages were swapped in a second", seen.swapped_pages?)),
-        "end what holds memory, or sudo swapoff --all",
+        "end programs that hold much memory, or sudo swapoff --all",
     ),
 ];
 
-/// Examines everything.
+/// Makes all checks.
 pub fn examine(conditions: &Conditions) -> Vec<Finding> {
     let find = |(subject, look, mend): (&'static str, Look, &'static str)| {
         let unseen = || (State::Unknown, "the system does not show it".to_owned());
         let (state, detail) = look(conditions).unwrap_or_else(unseen);
-        // The remedies for what is not seen are those of Linux.
+        // The remedies for unknown conditions are commands of Linux.
         let is_mended = state == State::Warning || state == State::Unknown && cfg!(target_os = "linux");
         Finding { subject, state, detail, mend: is_mended.then_some(mend) }
     };

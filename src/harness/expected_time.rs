@@ -1,4 +1,4 @@
-//! How long the cases of a run will take, from the last runs here.
+//! The expected times of the cases of a run, from the last runs here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,21 +9,21 @@ use crate::measurement::Sampling;
 use crate::run_data::{Manifest, Outcomes, RunFolder, Work};
 use crate::selection::PlannedCase;
 
-/// How long each case took when it last ran here with the same settings; its budget says it of others.
+/// How long each case took when it last ran here with the same settings, or else an estimate from its budget.
 pub struct ExpectedTimes {
     effort: Effort,
-    /// Seconds of works that are measured in one process, the newest of a case last.
+    /// What each case has measured in one process, and the seconds that it took; the newest last.
     seconds: BTreeMap<Case, Vec<(Work, f64)>>,
 }
 
-/// Besides the measured calls, a case takes loading, verification, warm-up, Criterion's analysis, and a process that watches
-/// memory and energy.
+/// Seconds of a case besides its measured calls: loading, verification, warm-up, Criterion's analysis, and a process
+/// that watches memory and energy.
 const SECONDS_BESIDE: f64 = 5.0;
-/// Runs that are looked at.
+/// How many of the last runs are read.
 const LAST_RUNS: usize = 5;
 
 impl ExpectedTimes {
-    /// By the last runs, but the present one.
+    /// Reads the times of the last runs, except the present one.
     pub fn read(runs: &Path, effort: &Effort, present_run: Option<&str>) -> Self {
         let mut earlier = RunFolder::all(runs);
         earlier.retain(|folder| Some(folder.id().as_str()) != present_run);
@@ -59,7 +59,7 @@ impl ExpectedTimes {
         self.known(work).unwrap_or(1.5 * self.effort.budget_seconds + SECONDS_BESIDE)
     }
 
-    /// Takes a case that did not run here to have calls of so many milliseconds.
+    /// Estimates a case that has not run here, from the predicted milliseconds of a call.
     pub fn learn(&mut self, work: Work, call_ms: f64) {
         let call_ns = (call_ms * 1e6) as u64;
         let sampling = Sampling::choose(&self.effort, call_ns, &[]);
@@ -70,7 +70,7 @@ impl ExpectedTimes {
         }
     }
 
-    /// Returns true if no run here has told how long the case takes.
+    /// Returns true if the case has neither run here nor been estimated.
     pub fn lacks(&self, work: &Work) -> bool {
         self.known(work).is_none()
     }
@@ -92,7 +92,7 @@ impl ExpectedTimes {
     }
 }
 
-/// The work of a case that is to run, as far as it is known before.
+/// The work of a planned case, as far as it is known before it runs.
 pub fn work_of_planned(planned: &PlannedCase) -> Work {
     let model = planned.model.as_ref().ok().or(planned.definition.as_ref().ok());
     model.map_or_else(|| Work::named(&planned.case), |model| work_of(&planned.case, model))
@@ -112,10 +112,10 @@ mod tests {
             times.learn(work(name), call_ms);
         }
         let seconds = |name: &str| (10.0 * times.of_process(&work(name))).round() / 10.0;
-        // The least time, twice, and ten calls of ten seconds after a warm-up of half the budget.
+        // Fast: twice the minimum time. Slow: ten calls of ten seconds after a warm-up of half the budget.
         assert_eq!(["here", "fast", "slow"].map(seconds), [3.0, 5.4, 106.0]);
         assert!(times.lacks(&work("other")) && !times.lacks(&work("slow")));
-        // Another size of the same case took another time.
+        // The time is not known for another size of the same case.
         assert!(times.lacks(&Work { input_shape: Some("1x64".into()), ..work("here") }));
     }
 }

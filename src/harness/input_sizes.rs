@@ -1,4 +1,4 @@
-//! Finds sizes for what the files of users leave open: usual ones are tried in a worker process until the model runs.
+//! Finds sizes for dynamic dimensions of users' files: tries typical sizes in a worker process until the model runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ use crate::selection::PlannedCase;
 /// Seconds that all attempts of a model may take.
 const PATIENCE: f64 = 300.0;
 
-/// Puts the sizes of references into the models of users that have one, and then those of an original into its variants.
-/// A reference that cannot be read is the model's failure, unless the model is measured at several sizes, and the reference is for another
-/// one of them.
+/// Sets the input sizes of users' models to those of their references, and the sizes of variants to those of their
+/// original. If a reference fits only some of the sizes at which a model is measured, the other sizes have no
+/// reference. A reference that fits none, or cannot be read, is the model's failure.
 pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
     let sized = |entry: &Entry| {
         let model = entry.model.as_ref().ok().filter(|_| entry.place != Place::Zoo)?;
@@ -51,7 +51,7 @@ pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
         if let (Ok(model), Some(Ok(first))) = (&mut entry.model, first.map(|first| &first.model)) {
             let said = model.inputs.clone();
             inherit_inputs(model, first);
-            // Tables of a suite have put their values in already.
+            // The suite's tables have set these two fields already.
             if entry.place == Place::Suite {
                 let mut inputs = model.inputs.clone();
                 for (input, said) in inputs.iter_mut().zip(said) {
@@ -63,8 +63,9 @@ pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
     }
 }
 
-/// Finds sizes for the selected cases whose models leave some open, on the first of their backends that runs one, and says
-/// them; then measures the ranges by which they are quantised. Where none runs, the cases cannot. Returns what was prepared for it.
+/// Finds sizes for the selected cases whose models have dynamic dimensions, on the first of their backends that runs
+/// one, and prints them. If no backend runs a model, its cases get the failure. Then measures the ranges for static
+/// quantisation. Returns the artifacts that were prepared for this.
 ///
 /// # Errors
 /// The user has stopped it, no process can be started, or a folder cannot be written.
@@ -76,7 +77,7 @@ pub fn find_sizes_and_ranges(
 ) -> Result<Preparations> {
     let mut preparations = Preparations::default();
     say_outputs_left_out(cases.iter().filter(|planned| is_selected(&planned.case)));
-    // Forms of one model that have the same inputs have the same sizes.
+    // Variants of one model with the same inputs get the same sizes.
     let key = |planned: &PlannedCase| {
         let PlannedCase { case, definition, .. } = planned;
         let inputs = definition.as_ref().map(|model| model.inputs.clone()).unwrap_or_default();
@@ -123,7 +124,7 @@ pub fn find_sizes_and_ranges(
     Ok(preparations)
 }
 
-/// Says which outputs of users' files nobody compares, since they are no tensors of numbers.
+/// Prints which outputs of users' files are not compared, because they are not tensors of numbers.
 fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
     let mut files: BTreeMap<&Path, &str> = BTreeMap::new();
     for planned in cases {
@@ -132,14 +133,14 @@ fn say_outputs_left_out<'a>(cases: impl Iterator<Item = &'a PlannedCase>) {
         }
     }
     for (file, name) in files {
-        // Who reads the file for its model says what is wrong with it.
+        // If the file cannot be read, loading the model reports that.
         for output in onnx::outputs_left_out(file).unwrap_or_default() {
             eprintln!("{name}: the output {output}; it is left out of the comparison");
         }
     }
 }
 
-/// Tries usual sizes on the backend of the item.
+/// Tries typical sizes on the backend of the item.
 fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
     let open = &item.model;
     let attempts = attempts(open, item.case.sequence_length);

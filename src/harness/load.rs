@@ -1,4 +1,4 @@
-//! Load tests of the cases that are selected, each in a process of its own.
+//! Load tests of the selected cases, each in a separate process.
 
 use std::collections::BTreeSet;
 
@@ -24,25 +24,24 @@ pub struct Split {
     pub threads: usize,
 }
 
-/// The ways to divide so many processors among sessions of equal size.
+/// The ways to divide the processors among sessions of equal size.
 pub fn splits(processors: usize) -> Vec<Split> {
     let mut threads: Vec<usize> = (1..=processors).map(|instances| processors / instances).collect();
     threads.dedup();
     threads.into_iter().map(|threads| Split { instances: processors / threads, threads }).collect()
 }
 
-/// A trial takes longer than its length: what arrives last has to be answered, and a search makes many.
+/// The timeout in lengths of a trial: the last requests have to be answered, and a search makes many trials.
 const LENGTHS_OF_A_TIMEOUT: f64 = 100.0;
-/// A query takes no longer.
+/// Seconds that the timeout adds for each query if there is no rate.
 const SECONDS_OF_A_QUERY: f64 = 10.0;
 
-/// Puts the cases that suite, filters and Criterion's arguments select under load, with each of these splits. A case that fails has a row
-/// with its status. `keep` gets the load test as it is after each case, so that nothing is lost that was measured. If the user stops it, the
-/// rows until then are returned.
+/// Load-tests the cases that the suite, filters and Criterion's arguments select, with each of these splits. A case
+/// that fails has a row with its status. `keep` gets the load test so far after each case, so that nothing measured is
+/// lost. If the user stops it, the rows until then are returned.
 ///
 /// # Errors
-/// What was asked for is wrong, no case matches, the user has stopped it before the first case was finished, or no process can be
-/// started.
+/// The request is wrong, no case matches, no process can be started, or the user stopped before the first case ended.
 pub fn load(
     paths: &Paths,
     request: &Request,
@@ -105,7 +104,7 @@ pub fn load(
     Ok(run_of(results, &windows))
 }
 
-/// Notes what the searches of a split have found together.
+/// Writes the combined result of a split's searches into its rows.
 pub fn note_found(rows: &mut [LoadResult]) {
     let searches: BTreeSet<usize> = rows.iter().filter(|row| row.is_of_search).map(|row| row.search).collect();
     let rates: Vec<f64> = rows.iter().filter(|row| row.is_highest).filter_map(|row| row.rate).collect();
@@ -118,7 +117,7 @@ pub fn note_found(rows: &mut [LoadResult]) {
 }
 
 fn timeout_seconds(effort: &Effort, terms: &LoadTerms) -> f64 {
-    // Without a rate, nobody knows how long so many queries take.
+    // Without a rate, it is not known how long the queries take.
     let of_queries = if terms.rate.is_none() { SECONDS_OF_A_QUERY * terms.queries as f64 } else { 0.0 };
     effort.timeout_seconds + of_queries + LENGTHS_OF_A_TIMEOUT * terms.least_seconds()
 }
@@ -145,7 +144,7 @@ mod tests {
             timeout_seconds(&Effort { timeout_seconds: 1800.0, ..Effort::default() }, &terms) - 1800.0
         };
         assert_eq!(of(10.0, 1), 1000.0);
-        // Without `--duration` there are no seconds: these queries take 2,614 of them.
+        // Without `--duration`, `seconds` is 0. These queries take 2,614 s.
         assert!(of(0.0, 1307) >= 3.0 * 2614.0);
         let closed = LoadTerms { queries: 20_000, ..LoadTerms::default() };
         assert_eq!(timeout_seconds(&Effort { timeout_seconds: 1800.0, ..Effort::default() }, &closed), 202_800.0);

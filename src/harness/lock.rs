@@ -1,4 +1,4 @@
-//! One measurement at a time per target folder: two at once would write the same files, and measure each other.
+//! One measurement at a time per target folder: two at once would write the same files and disturb each other.
 
 use std::fs::TryLockError;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::paths::Paths;
 
 /// In the error of [`keep_others_out`] if another process is measuring.
 pub const BUSY: &str = "another run is measuring with this target folder";
-/// How often a process that waits looks whether the other part has ended.
+/// How often a waiting process checks whether the other part has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A lock that keeps other measurements out until it is dropped.
@@ -23,14 +23,14 @@ pub struct Lock {
     _of_machine: Option<std::fs::File>,
 }
 
-/// Keeps other measurements with these paths out until it is dropped, and parts of suites on this machine.
+/// Locks out other measurements with these paths, and parts of suites on this machine, until the lock is dropped.
 ///
 /// # Errors
-/// Another process is measuring.
+/// Another process is measuring, or a lock cannot be opened.
 pub fn keep_others_out(paths: &Paths) -> Result<Lock> {
-    // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
+    // One lock for all kinds of runs: a verification would disturb a measurement, too.
     let own = held(&paths.runs().with_file_name("lock"))?;
-    // A part holds this one by `wait_for_other_parts`.
+    // A part already holds this lock, from `wait_for_other_parts`.
     let of_machine = (!paths.is_apart()).then(|| held(&paths.part_lock(&Machine::read().host_id))).transpose()?;
     Ok(Lock { _own: own, _of_machine: of_machine })
 }
@@ -45,8 +45,8 @@ fn held(path: &Path) -> Result<std::fs::File> {
     .context(path.display().to_string())
 }
 
-/// Keeps other parts of suites off this machine until it is dropped, after it has waited for one that is being measured: the slots of a
-/// scheduler may be on one machine.
+/// Waits until no other part of a suite is measured on this machine, and locks other parts out until the lock is
+/// dropped: several slots of a scheduler may be on one machine.
 ///
 /// # Errors
 /// The user has stopped the wait ([`Interrupted`]), or the file cannot be locked.
@@ -54,9 +54,9 @@ pub fn wait_for_other_parts(paths: &Paths) -> Result<std::fs::File> {
     let path = paths.part_lock(&Machine::read().host_id);
     let (file, mut locked) = try_lock(&path)?;
     if matches!(locked, Err(TryLockError::WouldBlock)) {
-        eprintln!("waiting for another part that is measured on this machine");
+        eprintln!("waiting for another part that is being measured on this machine");
     }
-    // A lock that the system waits for would not end with Ctrl-C.
+    // Ctrl-C would not interrupt a blocking lock.
     while matches!(locked, Err(TryLockError::WouldBlock)) {
         if is_interrupted() {
             bail!(Interrupted);

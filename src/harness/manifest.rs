@@ -1,5 +1,5 @@
-//! The manifest that a run begins with, and whether a run that was stopped can go on: it has to be of the same cases, files and
-//! samples, on the same machine, by the same build.
+//! The manifest of a new run, and whether a stopped run can be resumed: cases, files, samples, machine and build have
+//! to be the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,22 +49,22 @@ pub fn new_manifest(
     }
 }
 
-/// The size and the time of the running executable. A later build at the same path has others.
+/// The size and the time of the running executable, which differ for a later build at the same path.
 fn own_program() -> Option<String> {
     let metadata = own_executable().ok()?.metadata().ok()?;
     let changed = metadata.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(format!("{} bytes of {}", metadata.len(), changed.as_nanos()))
 }
 
-/// The cases of a manifest. `work` has for each what it is run with, or why it cannot run. The hashes of files and samples are
-/// found out for runs that may be resumed.
+/// The cases of a manifest. `work` has the work item of each case, or why it cannot run. Files and samples are hashed
+/// only for runs that may be resumed.
 pub fn manifest_cases(
     selected: &[&PlannedCase],
     work: &[Result<WorkItem, CaseFailure>],
     prepared: &Path,
     may_be_resumed: bool,
 ) -> Vec<ManifestCase> {
-    // What takes long to find out, each once: most cases differ in other things.
+    // These take long, so each is found only once: most cases share files, samples or graphs.
     let (mut costs, mut nonzero_parameters) = (BTreeMap::new(), BTreeMap::new());
     let (mut files, mut samples, mut identities) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut networks = BTreeMap::new();
@@ -112,16 +112,16 @@ pub fn manifest_cases(
     selected.iter().zip(work).map(manifest_case).collect()
 }
 
-/// Whether a call is the operations of the graph, and all calls the same ones: texts have their own lengths.
+/// Whether each call is exactly the graph's operations: a pipeline does more, and texts have different lengths.
 fn is_cost_known(case: &Case) -> bool {
     case.boundary != Boundary::Pipeline && (case.timed_on == TimedOn::Seeded || case.sequence_length.is_none())
 }
 
-/// The last run, if it was to do the same: complete, if nothing of it is left to do, or as one that goes on. What has failed in it is
-/// opened again.
+/// The last run, if it was started for the same cases. It is complete if nothing is left to do; otherwise it continues,
+/// and its failed cases are opened again.
 ///
 /// # Errors
-/// There is none, or it was to do something else; the message says what differs.
+/// There is no run, it is unreadable, or it was started for something else; the message says what differs.
 pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let folder = RunFolder::find(runs, None)?;
     let last = folder.read_manifest().context("the last run cannot be resumed; a new one needs no `--resume`")?;
@@ -133,7 +133,7 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
     if last.is_complete() && failed.is_empty() && !can_run_now {
         return Ok((folder, last));
     }
-    // Before anything is opened again: a process that is killed after that must not leave a run that says it is complete.
+    // Written before cases are opened again: a process killed in between must not leave a run that looks complete.
     folder.write_manifest(&Manifest { finished: None, ..last.clone() })?;
     for id in &failed {
         eprintln!("measuring again what failed: {id}");
@@ -142,7 +142,7 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
     resumed(folder, last, planned)
 }
 
-/// A run that was to do the same, as one that goes on. Cases that could not run then and can run now are taken up.
+/// Continues a stopped run. Cases that could not run then are planned again.
 fn resumed(folder: RunFolder, stopped: Manifest, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let (finished, count) = (folder.read_outcomes()?.finished.len(), stopped.cases.len());
     eprintln!("resuming run {}: {finished} of {count} cases are finished", stopped.run_id);
@@ -151,10 +151,10 @@ fn resumed(folder: RunFolder, stopped: Manifest, planned: &Manifest) -> Result<(
     Ok((folder, Manifest { finished: None, is_interrupted: false, cases: cases.collect(), ..stopped }))
 }
 
-/// A run of a part of a suite as one that goes on, without the cases that other machines have finished since.
+/// Continues a stopped run of a part, without the cases that other machines have finished since.
 ///
 /// # Errors
-/// It was to do something else; the message says what differs.
+/// It was started for something else; the message says what differs.
 pub fn resumed_part(
     (folder, mut stopped): (RunFolder, Manifest),
     planned: &Manifest,
@@ -168,12 +168,12 @@ pub fn resumed_part(
 fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
     let Some(what) = difference(stopped, planned) else { return Ok(()) };
     bail!(
-        "run {}, the last one, had other {what}: it cannot be resumed by this command; repeat its own, or leave out `--resume`",
+        "run {}, the last one, had other {what}: it cannot be resumed by this command; repeat its own command, or leave out `--resume`",
         stopped.run_id
     )
 }
 
-/// What two runs have not in common, if they are not of the same.
+/// What differs between a stopped run and the planned one. Returns `None` if the stopped run can continue.
 fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
     let settings =
         |effort: &Effort| Effort { shuffle: effort.shuffle.and(stopped.suite.effort.shuffle), ..effort.clone() };
@@ -205,7 +205,7 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
     differs.or_else(|| no_longer_runnable(stopped, planned)).or_else(|| other_files(stopped, planned))
 }
 
-/// The first case that could run then and cannot run now. It would be missing in the results, and nothing could add it later.
+/// The first case that could run then and cannot run now. The results would lack it, and nothing could add it later.
 fn no_longer_runnable(stopped: &Manifest, planned: &Manifest) -> Option<String> {
     stopped.cases.iter().zip(&planned.cases).filter(|(before, _)| before.failure.is_none()).find_map(|(_, now)| {
         let failure = now.failure.as_ref()?;
@@ -272,7 +272,7 @@ mod tests {
         row.fail(CaseFailure::failed("killed"));
         folder.append(&Event::Finished(Box::new(Outcome::new(row)))).unwrap();
         last_run(runs.path(), &manifest(None, None)).unwrap();
-        // A process that is killed now leaves the files as they are here.
+        // If the process is killed here, the files stay as they are now.
         assert!(folder.read_outcomes().unwrap().finished.is_empty());
         assert!(!folder.read_manifest().unwrap().is_complete());
     }

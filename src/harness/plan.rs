@@ -1,4 +1,4 @@
-//! What is asked for: the suite with flags and variables on top, planned as cases on this machine.
+//! The requested suite, with flags and variables applied, planned as cases on this machine.
 
 use std::path::Path;
 
@@ -13,40 +13,41 @@ use crate::paths::Paths;
 use crate::run_data::{ProcessSpread, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
-/// The suite that runs where none is named.
+/// The suite that runs if none is named.
 const DEFAULT_SUITE: &str = "quick";
 
-/// A run as it is asked for.
+/// A requested run.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub purpose: Purpose,
-    /// The suite that runs where none is named, in place of the default one.
+    /// The suite that runs if none is named, instead of the default one.
     pub own_suite: Option<Suite>,
     pub selection: Selection,
     pub effort: EffortArguments,
     /// Criterion's command line, with its FILTER. Nothing is measured unless `--bench` is in it.
     pub criterion_arguments: Vec<String>,
-    /// The id of the run, for a program that has chosen it. Its folder may be there already, without a manifest.
+    /// The id of the run, if the caller has chosen it. Its folder may exist already, without a manifest.
     pub run_id: Option<String>,
-    /// Go on with the last run from where it was stopped.
+    /// Continue the last run where it was stopped.
     pub resume: bool,
     /// The part of the suite that is measured, if it is not all of it.
     pub part: Option<PartNumber>,
-    /// Gets each run of the part that another machine has begun, and the folder of the part among all parts, before its measurements of the
-    /// anchor are replaced: a machine that was killed has not put them anywhere.
+    /// Gets each run of the part that another machine has begun, and the part's folder relative to that of all parts.
+    /// It saves that machine's measurements of the anchor before they are replaced, because a killed machine has not
+    /// saved them.
     pub keep_of_others: Option<fn(&RunFolder, &Path)>,
-    /// Print about how long each case takes, and run nothing.
+    /// Print the expected time of each case, and run nothing.
     pub is_dry: bool,
-    /// Look at the speed of the machine before and after the cases, for a comparison with other machines. It takes about two seconds.
+    /// Measure the speed of the machine before and after the cases, to compare machines. This takes about two seconds.
     pub calibrates: bool,
     /// What the self-test of this machine has found.
     pub selftest: Option<ProcessSpread>,
-    /// Without a word, for figures about the machine and not about a model; nothing but time is measured.
+    /// Print nothing, and measure only times: for figures about the machine, not about a model.
     pub is_silent: bool,
 }
 
 impl Request {
-    /// To measure what the flags choose, and of that the cases whose ids match a filter.
+    /// A request to measure the cases that the flags choose and whose ids match the filter.
     pub fn of(selection: Selection, effort: &EffortArguments, filter: Option<String>) -> Self {
         let criterion_arguments = std::iter::once("--bench".to_owned()).chain(filter).collect();
         Request { selection, effort: effort.clone(), criterion_arguments, ..Request::default() }
@@ -59,23 +60,23 @@ pub struct Plan {
     pub cases: Vec<PlannedCase>,
 }
 
-/// The suite that is asked for, as it is written: `own`, if there is one, unless the selection names another.
+/// The requested suite, without the flags: the one that the selection names, or else `own`, or else the default suite.
 ///
 /// # Errors
-/// There is no such suite, it is wrong, or the files that it includes cannot be made.
+/// There is no such suite, it is wrong, or the operator models that it includes cannot be written.
 pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) -> Result<Suite> {
     let mut suite = match (own, &selection.suite) {
         (Some(own), None) => own.clone(),
         (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()?)?,
     };
-    // From here on they are models with files.
+    // The operators are models with files from here on.
     if std::mem::take(&mut suite.include_operators) {
         suite.models.extend(operators(&paths.operators())?);
     }
     Ok(suite)
 }
 
-/// Reads suite and catalogue and plans the cases. The suite is `own`, if there is one, unless the selection names another.
+/// Reads suite and catalogue and plans the cases. The suite is that of [`asked_suite`].
 ///
 /// # Errors
 /// The suite, a model name or a filter is wrong.

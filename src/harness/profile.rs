@@ -1,4 +1,4 @@
-//! Profiles the cases that are selected, each in a process of its own.
+//! Profiles the selected cases, each in a separate process.
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -15,12 +15,13 @@ use crate::profile::analyse;
 use crate::run_data::files::unused_name;
 use crate::run_data::{CaseProfile, CpuStacks, Peaks, Profile, ProfileFailure, ProfiledCalls};
 
-/// Profiles the cases that suite, filters and Criterion's arguments select, and if asked for samples the stacks of their threads, too. A
-/// case that cannot be profiled is among the failures. If the user stops it, the cases that were profiled by then are returned. `keep` is
-/// called after each profile with all so far, so that a killed process loses only one.
+/// Profiles the cases that the suite, filters and Criterion's arguments select; with `has_stacks`, also samples the
+/// stacks of their threads. A case that cannot be profiled is listed in `failures`. If the user stops it, the cases
+/// profiled until then are returned. `keep` gets the profile so far after each case, so that a killed process loses
+/// only one case.
 ///
 /// # Errors
-/// What was asked for is wrong, no case matches, the user has stopped it before the first profile, or no process can be started.
+/// The request is wrong, no case matches, no process can be started, or the user stopped before the first profile.
 pub fn profile(paths: &Paths, request: &Request, has_stacks: bool, keep: impl Fn(&Profile)) -> Result<Profile> {
     let cases = AskedCases::select(paths, request)?;
     let effort = cases.effort.clone();
@@ -46,10 +47,10 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool, keep: impl Fn
 fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_stacks: bool) -> Result<CaseProfile> {
     let work = vec![item.clone()];
     let calls: ProfiledCalls = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)??;
-    // They are the processor's.
+    // The peaks are those of the CPU.
     let peaks = Some(peaks).filter(|_| item.case.device == "cpu");
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
-    // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
+    // In a separate process: a sampler interrupts threads anywhere, and some code does not survive that.
     let stacks = if has_stacks {
         let sampled: Result<CpuStacks, CaseFailure> = Supervisor::ask(Purpose::SampleStacks, work, None, effort)?;
         sampled.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok()

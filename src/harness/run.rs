@@ -1,4 +1,4 @@
-//! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
+//! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and starts the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,9 +29,9 @@ use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
 pub struct FinishedRun {
-    /// Absent where nothing was to be run (`--list`, or no case matches).
+    /// `None` if nothing was to run, as with `--list`, or if no case matches.
     pub folder: Option<RunFolder>,
-    /// Whether it was to be resumed, and nothing was left to do.
+    /// Whether a run was to be resumed that is complete. Always false for a part.
     pub was_complete: bool,
     /// One of [`exit_codes`].
     pub exit_code: u8,
@@ -39,10 +39,10 @@ pub struct FinishedRun {
     pub part: Option<PathBuf>,
 }
 
-/// Runs the cases that suite, filters and Criterion's arguments select.
+/// Runs the cases that the suite, filters and Criterion's arguments select.
 ///
 /// # Errors
-/// What was asked for is wrong or impossible; nothing was measured then.
+/// The request is wrong or impossible, a process cannot be started, or a folder cannot be written.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let Plan { mut suite, mut cases } =
@@ -85,7 +85,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     }
     let _turn = part.is_some().then(|| wait_for_other_parts(paths)).transpose()?;
     let _lock = keep_others_out(paths)?;
-    // This computes, and would disturb another measurement.
+    // This computes, so it needs the lock.
     let mut preparations =
         find_sizes_and_ranges(&mut cases, |case| filter.is_match(&case.to_string()), &suite.effort, paths)?;
     let selected: Vec<&PlannedCase> = cases.iter().filter(is_selected).collect();
@@ -112,7 +112,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let (folder, mut manifest) = match (request.resume, &part) {
         (false, _) => new(planned),
         (true, None) => last_run(&runs, &planned)?,
-        // A scheduler starts a part in the same way every time.
+        // A scheduler starts a part with the same command every time, so `--resume` also begins a new run.
         (true, Some(_)) => match RunFolder::of_machine(&runs, &planned.machine.host_id) {
             None => new(planned),
             Some(known) if known.1.is_complete() => known,
@@ -183,7 +183,7 @@ fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
     }
 }
 
-/// One line a reason, so that a fresh clone says what a native library would add.
+/// Prints one line per reason why cases are left out, such as a missing native library.
 fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, CaseFailure>]) {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for (PlannedCase { case, model, .. }, work) in selected.iter().zip(work) {
@@ -213,7 +213,7 @@ fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
     }
 }
 
-/// A name that Criterion would cut is shortened, and a reader has to know what its cases are called.
+/// Prints the shortened names of models whose own names Criterion would cut.
 fn say_short_names(selected: &[&PlannedCase]) {
     let mut said = BTreeSet::new();
     for PlannedCase { case, model, .. } in selected {
@@ -223,21 +223,21 @@ fn say_short_names(selected: &[&PlannedCase]) {
             let file = of_user.and_then(|model| model.origin.files().next());
             let what = file.map_or_else(|| case.model.clone(), |file| file.display().to_string());
             eprintln!(
-                "{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` names it yourself"
+                "{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` sets another name"
             );
         }
     }
 }
 
-/// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
+/// Fails before hours are spent on the cases, if samples are missing or fit none of the models.
 fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
         && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!(
-            "none of the models can take {}: recorded samples are for models of which the file has each input, as a tensor \
-             `input.<name>`, pictures for models whose only input is f32, f16 or bf16 [batch, 3, height, width] with fixed sizes, and texts for \
-             models that take tokens",
+            "none of the models can take {}: recorded samples need a file with each input of the model, as a tensor \
+             `input.<name>`, pictures need a model whose only input is f32, f16 or bf16 [batch, 3, height, width] with fixed sizes, and texts need a \
+             model that takes tokens",
             source.name()
         );
     }
@@ -251,19 +251,19 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
     Ok(())
 }
 
-/// Takes their figures from the cases whose files have other hashes than in the manifest. Files that cannot be read are not compared.
+/// Fails the measured cases whose files no longer have the hashes in the manifest. Unreadable files are not compared.
 fn fail_changed(manifest: &Manifest, groups: &[Vec<WorkItem>], folder: &RunFolder) -> Result<()> {
     let outcomes = folder.read_outcomes()?;
     let before = |planned: &ManifestCase| Some((planned.case.to_string(), planned.files_sha256.clone()?));
     let before: BTreeMap<String, String> = manifest.cases.iter().filter_map(before).collect();
-    // Most cases have the files of others.
+    // Most cases share their files.
     let mut hashes: BTreeMap<String, Option<String>> = BTreeMap::new();
     for WorkItem { case, artifacts, .. } in groups.iter().flatten() {
         let id = case.to_string();
         let hash = hashes.entry(format!("{artifacts:?}")).or_insert_with(|| artifacts.sha256_of_all().ok());
         let is_changed = before.get(&id).zip(hash.as_ref()).is_some_and(|(before, now)| before != now);
         let Some(row) = outcomes.row(&id).filter(|row| is_changed && row.status.is_measured()) else { continue };
-        let why = CaseFailure::failed("its files have changed during the run, and its calls may be of either");
+        let why = CaseFailure::failed("its files have changed during the run, so its calls may be of either version");
         eprintln!("  {id}: {why}");
         let mut row = row.clone();
         row.fail(why);
@@ -273,7 +273,7 @@ fn fail_changed(manifest: &Manifest, groups: &[Vec<WorkItem>], folder: &RunFolde
     Ok(())
 }
 
-/// Criterion would panic in the middle of the run.
+/// Fails if a case lacks the baseline: Criterion would panic in the middle of the run.
 fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
@@ -292,12 +292,12 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion
     Ok(())
 }
 
-/// Whether the peaks are what a case can be compared with.
+/// Whether the case can be compared with the machine's peaks.
 fn has_roofline(case: &Case) -> bool {
     case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
 }
 
-/// The exit code, and what is said last.
+/// The exit code, and the last line that the run prints.
 fn conclude(
     manifest: &Manifest,
     folder: &RunFolder,

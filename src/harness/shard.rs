@@ -1,8 +1,8 @@
 //! Divides the cases of a suite into parts for several machines.
 //!
-//! What is compared stays on one machine: all backends of a model are in one part, unless the machines are said to be equal and there are
-//! more of them than models. The models that are expected to take longest come first, each into the part that has least to do so far (Graham
-//! 1969, "Bounds on multiprocessing timing anomalies").
+//! Cases that are compared stay on one machine: all backends of a model are in one part, unless the user calls the
+//! machines equal and there are fewer models than parts. The models that are expected to take longest come first, each
+//! into the part with the least to do so far (Graham 1969, "Bounds on multiprocessing timing anomalies").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ pub struct Division {
     /// The number of parts.
     #[arg(skip)]
     pub count: usize,
-    /// Let no part mix kinds of device, such as cpu and cuda
+    /// Give each kind of device, such as cpu or cuda, parts of its own
     #[arg(long, value_enum)]
     pub by: Option<By>,
-    /// If there are fewer models than parts, divide the backends of models, too, because the machines are equal. `merge` ranks the rows together
-    /// only if the calibrations of the machines and the anchor show no difference
+    /// The machines are equal: if there are fewer models than parts, divide the backends of a model, too. `merge` ranks
+    /// the rows together only if the calibrations of the machines and the anchor show no difference
     #[arg(long, requires = "anchor")]
     pub equal_machines: bool,
     /// The id of a case that every part measures, so that the machines can be compared
@@ -47,11 +47,12 @@ pub enum By {
     MachineKind,
 }
 
-/// Divides the cases that suite, filters and Criterion's arguments select. Returns the suite as the first of the parts; the others differ
-/// in the number. How long a case takes is known from runs here, or else by `predicted`: the milliseconds of a call, by the case's id.
+/// Divides the cases that the suite, filters and Criterion's arguments select. Returns the suite as part 1; the other
+/// parts differ only in their index. The expected time of a case comes from runs here, or else from `predicted`:
+/// milliseconds per call, by the case's id.
 ///
 /// # Errors
-/// The suite is wrong, has fewer models than parts are asked for, or lacks the anchor; a file of a model cannot be read.
+/// The suite is wrong, is a part itself, has too few models, or lacks the anchor; a model's file cannot be read.
 pub fn divide(
     paths: &Paths,
     request: &Request,
@@ -144,7 +145,7 @@ fn seconds(group: &[ExpectedCase<'_>]) -> f64 {
     group.iter().fold(0.0, |sum, case| sum + case.seconds)
 }
 
-/// Divides models into their backends, the one that takes longest first, until there are so many groups or no model has several backends.
+/// Splits models by backend, the longest first, until there are `count` groups or no model has several backends.
 fn divide_models(kinds: &mut [(Option<&str>, Vec<Group<'_>>)], count: usize) {
     while kinds.iter().map(|(_, groups)| groups.len()).sum::<usize>() < count {
         let all = kinds
@@ -163,7 +164,7 @@ fn divide_models(kinds: &mut [(Option<&str>, Vec<Group<'_>>)], count: usize) {
     }
 }
 
-/// How many parts each kind of device gets: one at least, and the others one by one to the kind whose parts have most to do.
+/// How many parts each kind of device gets: at least one. Each further part goes to the kind with most to do per part.
 fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Result<Vec<usize>> {
     let count = division.count;
     let groups: usize = kinds.iter().map(|(_, groups)| groups.len()).sum();
@@ -189,7 +190,7 @@ fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Resu
         let load = |place: &usize| of_kinds[*place].0 / counts[*place] as f64;
         let has_room = |place: &usize| counts[*place] < of_kinds[*place].1;
         let fullest = (0..counts.len()).filter(has_room).max_by(|one, other| load(one).total_cmp(&load(other)));
-        // There is one: as many parts as groups at most.
+        // Always `Some`: there are at most as many parts as groups.
         if let Some(place) = fullest {
             counts[place] += 1;
         }
@@ -197,7 +198,7 @@ fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Resu
     Ok(counts)
 }
 
-/// What the parts of these cases have to have in common.
+/// What all parts of these cases must have in common.
 fn fingerprint(effort: &Effort, selected: &[&PlannedCase]) -> Result<Fingerprint> {
     let mut files = BTreeMap::new();
     for PlannedCase { case, definition, .. } in selected {
@@ -211,7 +212,7 @@ fn fingerprint(effort: &Effort, selected: &[&PlannedCase]) -> Result<Fingerprint
     }
     let build = sha256_of_file(&own_executable()?)?;
     let ids: Vec<String> = selected.iter().map(|planned| planned.case.to_string()).collect();
-    // Each start has an order of its own, and measures the same.
+    // Each start may be shuffled differently, and still measures the same.
     let effort = Effort { shuffle: None, ..effort.clone() };
     Ok(Fingerprint {
         program: format!("{} of build {}", env!("CARGO_PKG_VERSION"), build.get(..12).unwrap_or_default()),
@@ -220,11 +221,11 @@ fn fingerprint(effort: &Effort, selected: &[&PlannedCase]) -> Result<Fingerprint
     })
 }
 
-/// Leaves the cases of a part, if the suite is one or a part is asked for, after a check that it is of the same program and files as it was
-/// planned for. Returns the folder of the part, relative to that of all parts.
+/// Keeps only the cases of the part, if the suite is a part or `asked` names one, after checking that program and files
+/// are those that it was planned for. Returns the part's folder, relative to that of all parts.
 ///
 /// # Errors
-/// The part is another one than was asked for, or is of something else; a file of a model cannot be read.
+/// The suite was divided into another number of parts, or for other code or files; a model's file cannot be read.
 pub(super) fn keep_part(
     suite: &mut Suite,
     cases: &mut Vec<PlannedCase>,
@@ -241,7 +242,7 @@ pub(super) fn keep_part(
     let shard = match (suite.shard.take(), asked) {
         (None, None) => return Ok(None),
         (None, Some(number)) => {
-            // No file says the parts: every machine finds the same ones, since all cases are taken to last equally long.
+            // Without a file of parts, all cases count as equally long, so that every machine finds the same parts.
             let division = Division { count: number.count, ..Division::default() };
             Shard { index: number.index, ..shard(suite, &selected, &division, |_| 1.0)? }
         }
@@ -261,7 +262,7 @@ pub(super) fn keep_part(
     Ok(Some(folder))
 }
 
-/// The runs of a part that machines before this one have begun.
+/// The runs of a part that other machines have begun.
 pub(super) fn begun_elsewhere(runs: &Path) -> Vec<(RunFolder, Manifest)> {
     let own = Machine::read().host_id;
     let read = |folder: RunFolder| folder.read_manifest().ok().map(|manifest| (folder, manifest));
@@ -269,7 +270,7 @@ pub(super) fn begun_elsewhere(runs: &Path) -> Vec<(RunFolder, Manifest)> {
     known.filter(|(_, manifest)| manifest.machine.host_id != own).collect()
 }
 
-/// The cases that these runs of a part have finished. Every machine measures the anchor.
+/// The cases that these runs of a part have finished, except the anchor, which every machine measures.
 pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> Result<BTreeSet<String>> {
     let mut finished = BTreeSet::new();
     for (folder, manifest) in runs {
@@ -281,8 +282,8 @@ pub(super) fn finished_in(runs: &[(RunFolder, Manifest)]) -> Result<BTreeSet<Str
     Ok(finished)
 }
 
-/// Whether a finished case of a run that was stopped has what comes after its first process: further processes, memory and energy, and the
-/// evaluation, which comes right after these.
+/// Whether nothing is left to do for a finished case of a stopped run: further processes, memory and energy, and the
+/// evaluation, which directly follows these.
 fn has_all_stages(outcomes: &Outcomes, effort: &Effort, id: &str) -> bool {
     if !outcomes.row(id).is_some_and(|row| row.status.is_measured()) {
         return true;

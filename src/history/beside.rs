@@ -1,4 +1,4 @@
-//! What a history has beside the folders of its runs: profiles and load tests.
+//! What a history holds besides runs: profiles and load tests.
 //!
 //! ```text
 //! target-reports/profiles/<run>/
@@ -34,8 +34,8 @@ pub const DATA: &str = "profile.json";
 pub(super) const LOADS: &str = "loads";
 const LOAD: &str = "load.json";
 
-/// Writes a profile with its page into the history in `root`, whole or not at all. It replaces what was kept of the same profile before
-/// its end. Returns its folder.
+/// Writes a profile with its page into the history in `root`, whole or not at all. It replaces an earlier, incomplete
+/// state of the same profile. Returns its folder.
 ///
 /// # Errors
 /// The history cannot be written.
@@ -53,8 +53,8 @@ pub fn write_profile(root: &Path, profile: &Profile, page: &str) -> Result<PathB
     write(&root.join(PROFILES), name, (DATA, profile), rows, Some(page), is_same)
 }
 
-/// Writes a load test into the history in `root`, whole or not at all. It replaces what was kept of the same load test before its end.
-/// Returns its folder.
+/// Writes a load test into the history in `root`, whole or not at all. It replaces an earlier, incomplete state of the
+/// same load test. Returns its folder.
 ///
 /// # Errors
 /// The history cannot be written.
@@ -67,8 +67,8 @@ pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
     write(&root.join(LOADS), (&run.run_id, &run.host_id), (LOAD, run), rows, None, is_same)
 }
 
-/// Writes a folder whose name is its id, or its id and host if another machine began in the same second, and a number if that is
-/// taken, too. A folder that `is_same` accepts is replaced.
+/// Writes a folder named by its id. If another machine began in the same second, the host is added, and then a number.
+/// A folder that `is_same` accepts is replaced.
 fn write(
     root: &Path,
     (run_id, host_id): (&str, &str),
@@ -95,7 +95,8 @@ fn write(
     Ok(folder)
 }
 
-/// Reads the load tests of the history in `root`, the oldest first. One that cannot be read is an error that names it, and hides no other.
+/// Reads the load tests of the history in `root`, the oldest first. A load test that cannot be read is an error that
+/// names its file.
 pub fn read_loads(root: &Path) -> Vec<Result<LoadRun>> {
     let folders = folders_with(&root.join(LOADS), LOAD);
     let mut loads: Vec<Result<LoadRun>> = folders.into_iter().map(|folder| read_json(&folder.join(LOAD))).collect();
@@ -143,7 +144,7 @@ pub(super) fn rows_of_loads(root: &Path) -> Result<Vec<Row>> {
     rows_of_readable(read_loads(root).into_iter(), load_rows)
 }
 
-/// The rows of what can be read. What cannot be read is named on the error stream, and hides nothing else.
+/// The rows of everything that can be read. The rest is named on the error stream.
 #[cfg(feature = "duckdb")]
 fn rows_of_readable<T>(all: impl Iterator<Item = Result<T>>, rows: fn(&T) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
     let readable = all.filter_map(|one| one.map_err(|why| eprintln!("left out: {why:#}")).ok());
@@ -178,7 +179,7 @@ mod tests {
         // Another machine has begun in the same second.
         write_load(root.path(), &run("b", 3)).unwrap();
         write_load(root.path(), &run("b", 4)).unwrap();
-        // And the same machine, twice more.
+        // The same machine, twice more.
         for second in [1, 2] {
             let timestamp = jiff::Timestamp::from_second(second).unwrap();
             write_load(root.path(), &LoadRun { timestamp, ..run("a", 5) }).unwrap();

@@ -18,8 +18,8 @@ use super::parquet::{has_column, open, read_column, schema, write_column};
 /// The file of the calls in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
 
-/// The columns: which run, which case (`digits/ort-cpu-f32/1`), sample and call in it from 0, the time of the call,
-/// whether the sample was disturbed, where that is known, and the machine, which files of older versions do not say.
+/// The columns: the run, the case (`digits/ort-cpu-f32/1`), the sample and the call within it (both from 0), the time
+/// of the call, whether the sample was disturbed (if known), and the machine, which files of older versions lack.
 pub fn columns() -> Vec<Column> {
     use ColumnType::{BigInt, Boolean, Text};
     let columns = [
@@ -34,7 +34,7 @@ pub fn columns() -> Vec<Column> {
     columns.map(|(name, column_type)| Column::new(name, column_type)).into()
 }
 
-/// Calls of a row group. A reader's thread takes one row group at a time, and the writer keeps one in memory.
+/// Calls per row group. A reader's thread takes one row group at a time, and the writer keeps one in memory.
 const ROW_GROUP: usize = 1 << 18;
 
 /// Writes calls, one case after the other.
@@ -49,13 +49,13 @@ pub struct CallsWriter<W: Write + Send> {
 struct Call {
     case: ByteArray,
     host_id: ByteArray,
-    /// Its sample, its number in the sample, and its nanoseconds.
+    /// The sample, the number of the call in the sample, and the nanoseconds.
     numbers: [i64; 3],
     disturbed: Option<bool>,
 }
 
 impl<W: Write + Send> CallsWriter<W> {
-    /// Begins the file of a run, with the calls of this machine.
+    /// Begins the file of a run. Cases that are appended were measured by the machine `host_id`.
     ///
     /// # Errors
     /// The output cannot be written.
@@ -84,7 +84,8 @@ impl<W: Write + Send> CallsWriter<W> {
         Ok(())
     }
 
-    /// Adds the calls of this machine in a file, of the cases that are wanted; a run without the file has none.
+    /// Adds the calls of the wanted cases from another run's file, as calls of the machine `host_id`. A missing file
+    /// has no calls.
     pub fn copy(&mut self, path: &Path, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
         use Type::{BOOLEAN, BYTE_ARRAY, INT64};
         self.host_id = ByteArray::from(host_id);
@@ -156,7 +157,7 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 }
 
-/// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
+/// The number of calls in a file, read from its footer, which only a complete file has; 0 if there is no file.
 pub fn count_calls(path: &Path) -> Result<usize> {
     let rows = if path.is_file() { open(path)?.metadata().file_metadata().num_rows() } else { 0 };
     Ok(usize::try_from(rows)?)

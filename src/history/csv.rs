@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use csv::ByteRecord;
 use serde::{Deserialize, Serialize};
 
-use super::columns::names_of;
-use super::facts::{Measured, RunFacts};
+use super::columns::{Column, ColumnType, names_of};
+use super::facts::{Measured, RunFacts, Table};
 use crate::definition::Status;
 use crate::run_data::{Metric, Record, SCHEMA_VERSION};
 
@@ -32,7 +32,7 @@ fn write<T: Default + Serialize>(rows: &[T], output: impl Write) -> Result<()> {
 /// Reads what [`write_records`] wrote, of this schema version or an older one.
 ///
 /// # Errors
-/// It is another CSV, of a newer schema version, or has a row that is cut short; the message names the line.
+/// The input is another kind of CSV, is of a newer schema version, or has a truncated row; the message names the line.
 pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
     let mut rows = Rows::open(input)?;
     let mut records = Vec::new();
@@ -47,13 +47,13 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
 /// Reads what [`write_metrics`] wrote.
 ///
 /// # Errors
-/// It is another CSV, or has a row that is cut short; the message names the line.
+/// The input is another kind of CSV, or has a truncated row; the message names the line.
 pub fn read_metrics(input: impl Read) -> Result<Vec<Metric>> {
     Ok(csv::Reader::from_reader(input).deserialize().collect::<Result<_, _>>()?)
 }
 
-/// What the rows of one run say of it as a whole; `None` if there is no row. Only the columns that this takes are looked at,
-/// since there are histories of ten thousand runs.
+/// The facts of a run, from its rows; `None` if there is no row. Only the necessary columns are parsed, since there are
+/// histories of ten thousand runs.
 ///
 /// # Errors
 /// Those of [`read_records`], and the rows are of several runs.
@@ -70,7 +70,7 @@ pub fn read_facts(bytes: &[u8]) -> Result<Option<RunFacts>> {
             Some(facts) => facts,
             None => facts.insert(rows.read()?),
         };
-        // A run that was merged has rows of several machines.
+        // Only the run's id has to agree: a merged run has rows of several machines.
         ensure!(is(run_id, &facts.run_id), "its rows are of several runs");
         facts.cases += 1;
         let is_ok = is(status, Status::Ok.name());
@@ -91,6 +91,8 @@ pub struct Rows<R> {
     reader: csv::Reader<R>,
     header: ByteRecord,
     schema_version: usize,
+    /// The columns of `true` and `false`.
+    flags: Vec<usize>,
     pub row: ByteRecord,
 }
 
@@ -98,8 +100,11 @@ impl<R: Read> Rows<R> {
     pub fn open(input: R) -> Result<Self> {
         let mut reader = csv::Reader::from_reader(input);
         let header = reader.byte_headers()?.clone();
-        let mut rows = Rows { reader, header, schema_version: 0, row: ByteRecord::new() };
+        let mut rows = Rows { reader, header, schema_version: 0, flags: Vec::new(), row: ByteRecord::new() };
         rows.schema_version = rows.place("schema_version")?;
+        let is_flag = |column: &&Column| column.column_type == ColumnType::Boolean;
+        let flags = Table::Results.columns().iter().filter(is_flag);
+        rows.flags = flags.filter_map(|column| rows.place(&column.name).ok()).collect();
         Ok(rows)
     }
 
@@ -111,10 +116,20 @@ impl<R: Read> Rows<R> {
     /// Goes to the next row, if there is one.
     ///
     /// # Errors
-    /// It is cut short, or of a newer schema version; the message names the line.
+    /// The row is truncated or of a newer schema version; the message names the line.
     pub fn advance(&mut self) -> Result<bool> {
         if !self.reader.read_byte_record(&mut self.row)? {
             return Ok(false);
+        }
+        // Spreadsheets save `true` as `TRUE`, and pandas as `True`.
+        if self.flags.iter().any(|place| self.row[*place].iter().any(u8::is_ascii_uppercase)) {
+            let lower = |(place, cell): (usize, &[u8])| match self.flags.contains(&place) {
+                true => cell.to_ascii_lowercase(),
+                false => cell.to_vec(),
+            };
+            let mut row: ByteRecord = self.row.iter().enumerate().map(lower).collect();
+            row.set_position(self.row.position().cloned());
+            self.row = row;
         }
         let version = str::from_utf8(&self.row[self.schema_version]).ok().and_then(|text| text.parse::<u32>().ok());
         let version = version.with_context(|| format!("line {}: schema_version is not a number", self.line()))?;
@@ -126,7 +141,7 @@ impl<R: Read> Rows<R> {
         Ok(true)
     }
 
-    /// The columns of the row that `T` has.
+    /// Parses the columns of the row that `T` has.
     fn read<'row, T: Deserialize<'row>>(&'row self) -> Result<T> {
         self.row.deserialize(Some(&self.header)).with_context(|| format!("line {}", self.line()))
     }
@@ -187,6 +202,15 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         assert_eq!(read_records(written().as_bytes()).unwrap(), [record()]);
+    }
+
+    #[test]
+    fn true_and_false_may_be_spelt_as_spreadsheets_and_pandas_spell_them() {
+        for spelling in ["FALSE", "False"] {
+            let saved = written().replace(",false,", &format!(",{spelling},"));
+            assert!(saved.contains(spelling), "{saved}");
+            assert_eq!(read_records(saved.as_bytes()).unwrap(), [record()]);
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Database {
     views: Option<Views>,
 }
 
-/// What an open history has, and the files that the views of it read.
+/// The runs and folders of an open history, and the files that its views read.
 struct Views {
     runs: Vec<Run>,
     /// Folders that may hold profiles and load tests without a run.
@@ -42,7 +42,8 @@ struct Views {
 }
 
 impl Database {
-    /// The tables, as views of what these runs hold, and of the profiles and load tests beside them and in the folders `roots`.
+    /// Opens the tables as views of these runs, and of the profiles and load tests beside them and in the folders
+    /// `roots`.
     pub fn over(runs: &[Run], roots: &[PathBuf]) -> Result<Self> {
         let open = || Connection::open_in_memory_with_flags(config(AccessMode::Automatic)?);
         let connection = open().map_err(plain)?;
@@ -50,10 +51,10 @@ impl Database {
         Ok(Database { connection, views: Some(views) })
     }
 
-    /// A database file, to read it.
+    /// Opens a database file for reading.
     ///
     /// # Errors
-    /// It is missing, of a newer DuckDB, or no database.
+    /// The file is missing, is of a newer DuckDB, or is not a database.
     pub fn open(path: &Path) -> Result<Self> {
         fs::File::open(path)?;
         let open = || Connection::open_with_flags(path, config(AccessMode::ReadOnly)?);
@@ -64,9 +65,10 @@ impl Database {
     /// Runs SQL, and returns the rows of the last statement.
     ///
     /// # Errors
-    /// DuckDB's own message, or which file of a run cannot be read.
+    /// The SQL is wrong, in DuckDB's words, or a file of a run cannot be read; the message names it.
     pub fn query(&self, sql: &str) -> Result<Answer> {
-        // A table takes its time, and a broken file concerns no other table. SQL without a table may ask which there are.
+        // Only the tables that the SQL names: each takes time, and a broken file must not affect queries of other
+        // tables. SQL that names none may ask which tables there are.
         let lower = sql.to_lowercase();
         let mut tables: Vec<Table> = Table::ALL.into_iter().filter(|table| lower.contains(table.name())).collect();
         if tables.is_empty() {
@@ -88,7 +90,7 @@ impl Database {
         self.connection.execute_batch(sql).map_err(plain)
     }
 
-    /// Makes a table of the runs, unless it is there.
+    /// Creates the view of a table, unless it exists.
     fn create_view(&self, table: Table) -> Result<()> {
         let Some(Views { runs, roots, files }) = &self.views else { return Ok(()) };
         let path = files.path().join(table.file());
@@ -98,7 +100,7 @@ impl Database {
         let rows = match table {
             Table::Results => results(runs, &path)?,
             Table::Calls => {
-                // If there are no calls, the columns are there all the same.
+                // An empty file, so that the columns exist even if there are no calls.
                 CallsWriter::new("", "", fs::File::create(&path)?.into_parts().0)?.finish()?;
                 let mut files = vec![quoted_glob(&path)];
                 for run in runs {
@@ -129,11 +131,11 @@ impl Database {
     }
 }
 
-/// The SQL that reads the records of all runs: those of large runs from their own Parquet files, the others from one CSV file, which is
-/// written here.
+/// The SQL that reads the records of all runs: large runs from their own Parquet files, all others from one CSV file,
+/// which is written here.
 ///
-/// DuckDB takes a second for ten thousand rows of one file, but most of a millisecond for each further file, whatever is
-/// asked of it: eight seconds for ten thousand runs.
+/// DuckDB takes a second for ten thousand rows of one file, but almost a millisecond for each further file, whatever
+/// the query: eight seconds for ten thousand runs.
 fn results(runs: &[Run], path: &Path) -> Result<String> {
     let mut header = Vec::new();
     write_records(&[], &mut header)?;
@@ -158,8 +160,8 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
     }
 }
 
-/// The bytes of `results.csv` with the columns of this version. DuckDB itself does not look at the version of a row, and names a row that is
-/// cut short by its place among the rows of all runs.
+/// The bytes of `results.csv` with the columns of this version, checked row by row. DuckDB itself ignores the version
+/// of a row, and reports a truncated row by its position among the rows of all runs.
 fn checked_results(run: &Run) -> Result<Vec<u8>> {
     let named = || run.folder().join(RESULTS).display().to_string();
     let bytes = run.results_of_this_version()?;
@@ -168,8 +170,9 @@ fn checked_results(run: &Run) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The Parquet file of the records, if they are so many that reading some of its columns is faster than reading the CSV file, and if
-/// both are whole, of this version (the CSV file begins with its header, and no row is of a newer one), and written by the same import.
+/// The Parquet file of the records, if it can be read instead of the CSV file. The CSV file has to be so large that
+/// this is faster. Both files have to be complete, written by the same import, and of this version: the CSV file begins
+/// with its header, and no row is of a newer version.
 fn large_results(run: &Run, header: &[u8]) -> Option<PathBuf> {
     let (csv, columns) = (run.folder().join(RESULTS), run.folder().join(Table::Results.file()));
     let (of_csv, of_columns) = (csv.metadata().ok()?, columns.metadata().ok()?);
@@ -186,7 +189,7 @@ fn large_results(run: &Run, header: &[u8]) -> Option<PathBuf> {
     (head == header && end == *b"\n" && is_newest_known).then_some(columns)
 }
 
-/// The table of a database file with the manifests, from which a run that is read from it has its facts and machine.
+/// The table of manifests in a database file. A run that is read from the file gets its facts and machine from it.
 const MANIFESTS: &str = "run_manifests";
 
 /// Writes these runs as real tables of a database file, whole or not at all.
@@ -219,7 +222,7 @@ pub fn write_database(runs: &[Run], path: &Path) -> Result<()> {
 /// The runs of a database that [`write_database`] wrote, each in a temporary folder of its own.
 ///
 /// # Errors
-/// It is no database, or has not the tables.
+/// The file is not a database, or lacks the tables.
 pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
     let database = Database::open(path)?;
     let read = || -> Result<Vec<Run>> {
@@ -253,7 +256,7 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
     read().with_context(|| path.display().to_string())
 }
 
-/// Nothing is fetched from anywhere.
+/// DuckDB must not download extensions.
 fn config(access: AccessMode) -> duckdb::Result<Config> {
     Config::default().access_mode(access)?.enable_autoload_extension(false)
 }
@@ -263,21 +266,21 @@ fn plain(error: duckdb::Error) -> anyhow::Error {
     anyhow::Error::msg(error.to_string())
 }
 
-/// A path as text of SQL.
+/// A path as an SQL string.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "''"))
 }
 
-/// A path as text of SQL that DuckDB's globbing takes as it is.
+/// A path as an SQL string in which DuckDB sees no wildcard.
 fn quoted_glob(path: &Path) -> String {
     let literal = |c: char| if "*?[".contains(c) { format!("[{c}]") } else { c.to_string() };
     quoted(&PathBuf::from(path.display().to_string().chars().map(literal).collect::<String>()))
 }
 
-/// The values of a column. What JSON has no form for is text.
+/// The values of a column. Values that JSON cannot express become text.
 fn values(column: &ArrayRef) -> Result<Vec<Value>> {
     let column = match column.data_type() {
-        // Arrow's texts of times with a zone need a list of all zones. These are UTC, too.
+        // Arrow needs a time zone database to print a time with a zone. These are UTC, so the zone is dropped.
         DataType::Timestamp(unit, Some(_)) => &cast(column, &DataType::Timestamp(*unit, None))?,
         _ => column,
     };
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_row_of_a_newer_version_is_refused_wherever_it_is() {
-        // The second number of rows is one of a run that is read from its Parquet file.
+        // A run with the second number of rows is read from its Parquet file.
         for rows in [2, 1000] {
             let folder = tempfile::tempdir().unwrap();
             let record = Record { host_id: "h".into(), ..Record::default() }.about(&Case::new("m", "ort", 1));

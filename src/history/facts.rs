@@ -1,4 +1,4 @@
-//! The tables of the history, and the facts of a run, which are its row in the first of them.
+//! The tables of the history, and the facts of a run, which are its row in the first table.
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,10 @@ use super::columns::{Column, ColumnType, columns_of};
 use crate::machine::Machine;
 use crate::run_data::{LoadResult, Metric, ProfileRow, Record};
 
-/// A table of the history: one Parquet file per run, and a view in DuckDB.
+/// A table of the history: one Parquet file per run, profile or load test, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Table {
-    /// One row per run: when, where, of which source, how many cases.
+    /// One row per run: its time, machine, source revision and number of cases.
     #[strum(serialize = "benchmark_runs")]
     Runs,
     /// One row per case and run: the columns of `results.csv`.
@@ -25,16 +25,16 @@ pub enum Table {
     /// One row per run: the machine, as the run found it.
     #[strum(serialize = "hardware_info")]
     Hardware,
-    /// One row per call: `run_id`, `case`, `sample`, `call`, `nanoseconds`, `disturbed`.
+    /// One row per call: `run_id`, `case`, `sample`, `call`, `nanoseconds`, `disturbed`, `host_id`.
     #[strum(serialize = "raw_benchmark_data")]
     Calls,
     /// One row per case and metric: the columns of `metrics.csv`.
     #[strum(serialize = "metrics")]
     Metrics,
-    /// One row per operator of a profiled case. These are not of runs: `profiles.parquet` lies in the folder of a profile.
+    /// One row per operator of a profiled case. `profiles.parquet` is in the folder of a profile, not of a run.
     #[strum(serialize = "profiles")]
     Profiles,
-    /// One row per trial of a load test. These are not of runs either: `load_results.parquet` lies in the folder of a load test.
+    /// One row per trial of a load test. `load_results.parquet` is in the folder of a load test, not of a run.
     #[strum(serialize = "load_results")]
     Loads,
 }
@@ -49,7 +49,7 @@ impl Table {
         self.into()
     }
 
-    /// The file in a run's folder.
+    /// The file in the folder of a run, profile or load test.
     pub fn file(self) -> &'static str {
         match self {
             Table::Runs => "run.parquet",
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// The columns, in their order. They are derived once: a history has many runs.
+    /// The columns, in their order. They are derived once, since a history has many runs.
     pub fn columns(self) -> &'static [Column] {
         static COLUMNS: LazyLock<[Vec<Column>; 7]> = LazyLock::new(|| {
             let run_id = Column::new("run_id", ColumnType::Text);
@@ -81,14 +81,14 @@ impl Table {
     }
 }
 
-/// When, where and of which source a run is, and how much there is of it: its row of `benchmark_runs`.
+/// The time, machine and source revision of a run, and how much it holds: its row of `benchmark_runs`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RunFacts {
     pub run_id: String,
     /// When it began.
     pub timestamp: Timestamp,
-    /// Absent where the run was killed, or came without its manifest.
+    /// Absent if the run was killed, or came without its manifest.
     pub finished: Option<Timestamp>,
     pub is_interrupted: Option<bool>,
     pub host_id: String,
@@ -110,13 +110,14 @@ pub struct RunFacts {
     pub models: String,
     /// The names of the backends, separated by commas.
     pub backends: String,
-    /// The ids of the cases with the lowest median, one of each model, separated by commas.
+    /// The ids of the cases with the lowest median, one per model, separated by commas.
     pub fastest_cases: String,
     /// The median of the fastest case, if there is one model.
     pub fastest_p50_ms: Option<f64>,
 }
 
-/// What the facts take from a manifest. The whole of one is long, and there are histories of ten thousand runs.
+/// The fields of a manifest that the facts need. A whole manifest is long, and there are histories of ten thousand
+/// runs.
 #[derive(Deserialize)]
 pub struct ManifestFacts {
     run_id: String,
@@ -127,19 +128,19 @@ pub struct ManifestFacts {
     inferbench_version: String,
 }
 
-/// What stands between the names of a list.
+/// Separates the names of a list.
 const SEPARATOR: &str = ", ";
 
 /// Models, backends and the fastest cases of rows that are read one after the other.
 #[derive(Default)]
 pub struct Measured {
-    /// With the fastest case of each model, if one has figures.
+    /// Each model with the median and id of its fastest case, if one has figures.
     models: IndexMap<String, Option<(f64, String)>>,
     backends: IndexSet<String>,
 }
 
 impl Measured {
-    /// Takes up a row. `median` has the case and its median, if the case is right.
+    /// Adds a row. `median` is the median in milliseconds and the id of the case, if its status is `ok`.
     pub fn add(&mut self, model: &str, backend: &str, median: Option<(f64, &str)>) {
         if !self.backends.contains(backend) {
             self.backends.insert(backend.to_owned());
@@ -164,7 +165,7 @@ impl Measured {
     }
 }
 
-/// The names of one of the lists of [`RunFacts`].
+/// The names in a list of [`RunFacts`], such as `models`.
 pub fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(SEPARATOR).filter(|name| !name.is_empty())
 }
@@ -177,7 +178,7 @@ impl RunFacts {
         has_one(models, &self.models) && has_one(backends, &self.backends)
     }
 
-    /// The facts of a run without a row, by the columns that all its rows would have.
+    /// The facts of a run without rows, from the columns that all its rows would share.
     pub fn of_columns(row: Record) -> Self {
         let Record { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version, schema_version, .. } =
             row;
@@ -185,7 +186,7 @@ impl RunFacts {
         RunFacts { rustc_version, schema_version, ..known }
     }
 
-    /// The same with what the manifest says.
+    /// Adds the facts that the manifest has.
     ///
     /// # Errors
     /// The manifest is of another run.

@@ -1,14 +1,14 @@
-//! The history of runs: the folders of `target-reports/`, each with everything that is kept of one run.
+//! The history of runs: the folders of `target-reports/`, one per run.
 //!
-//! It takes records and the files of a run to keep. It gives them back, all or by a question. What they mean is for
-//! `compare`, `report` and `decision`.
+//! It takes the records and files of a run. It gives them back: whole runs, or answers to a question. What they mean is
+//! for `compare`, `report` and `decision`.
 //!
 //! ```text
 //! target-reports/<run>/
-//!   results.csv          the records                               table benchmark_results
-//!   metrics.csv          figures that are no columns of these       table metrics
-//!   manifest.json        when, where, of which source              tables benchmark_runs and hardware_info
-//!   latencies.parquet    every call                                table raw_benchmark_data
+//!   results.csv          the records                                table benchmark_results
+//!   metrics.csv          figures that are not columns of records    table metrics
+//!   manifest.json        time, machine, source revision             tables benchmark_runs and hardware_info
+//!   latencies.parquet    every call                                 table raw_benchmark_data
 //!   distributions.json, throughput.csv, report.html, …
 //!   results.parquet, run.parquet, hardware.parquet, metrics.parquet   the same tables, for other programs
 //! target-reports/profiles/<run>/   what `inferbench profile` leaves     table profiles

@@ -1,6 +1,6 @@
 //! Tables as Parquet, for pandas, Polars and DuckDB: every column optional, no compression.
 //!
-//! Rows are [`toml::Table`], serde's own form of a flat struct that keeps integers apart from floats, knows infinity, and
+//! Rows are [`toml::Table`]: serde's form of a flat struct that keeps integers apart from floats, knows infinity, and
 //! leaves absent values out.
 
 use std::collections::{BTreeSet, HashMap};
@@ -71,7 +71,7 @@ fn write_cells<T: DataType, W: Write + Send>(
     write_column::<T, W>(group, &values, &levels)
 }
 
-/// Writes the next column of a row group: the values that are there, and for each row 1 if it has a value, or else 0.
+/// Writes the next column of a row group: the values that exist, and for each row 1 if it has a value, or else 0.
 ///
 /// # Errors
 /// The output cannot be written, or the schema has fewer columns.
@@ -85,16 +85,16 @@ pub fn write_column<T: DataType, W: Write + Send>(
     Ok(column.close()?)
 }
 
-/// Opens a file and reads its footer, which is at the end: a file that is cut short has none.
+/// Opens a file and reads its footer. The footer is at the end, so a truncated file has none.
 ///
 /// # Errors
-/// The file is missing, cut short, or no Parquet file; the message names it.
+/// The file is missing, cut short, or not a Parquet file; the message names it.
 pub fn open(path: &Path) -> Result<SerializedFileReader<File>> {
     SerializedFileReader::new(fs_err::File::open(path)?.into_parts().0)
-        .with_context(|| format!("{}: cut short, or no Parquet file", path.display()))
+        .with_context(|| format!("{}: cut short, or not a Parquet file", path.display()))
 }
 
-/// The different values of a column as `read` gives them, in their order; none if there is no such column.
+/// The distinct values of a column, converted by `read` and sorted; empty if there is no such column.
 ///
 /// # Errors
 /// Those of [`open`], and the column is cut short or of another type.
@@ -119,25 +119,25 @@ pub fn distinct<T: DataType, V: Ord>(
     Ok(found)
 }
 
-/// The different texts of a column; see [`distinct`].
+/// The distinct texts of a column; see [`distinct`].
 pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
     distinct::<ByteArrayType, _>(path, column, |text| Ok(text.as_utf8()?.to_owned()))
 }
 
-/// The most rows of a group that are read: a few bytes can stand for any number of equal rows.
+/// Larger row groups are refused: a few bytes can stand for any number of equal rows.
 const MOST_ROWS: usize = 1 << 24;
 
-/// Whether a column is there, of this type and with at most one value per row, as [`write_column`] writes them.
+/// Whether a column exists, is of this type and has at most one value per row, as [`write_column`] writes them.
 pub fn has_column(schema: &SchemaDescriptor, place: usize, physical: PhysicalType) -> bool {
     schema.columns().get(place).is_some_and(|column| {
         column.physical_type() == physical && column.max_rep_level() == 0 && column.max_def_level() == 1
     })
 }
 
-/// The values that a column of a row group has, and for each row 1 if it has one. [`has_column`] has to hold.
+/// The values of a column of a row group, and for each row 1 if it has a value, or else 0. [`has_column`] must hold.
 ///
 /// # Errors
-/// The column is cut short, or has fewer rows.
+/// The column is cut short or has fewer rows, or the row group is too large.
 pub fn read_column<T: DataType>(
     group: &dyn RowGroupReader,
     place: usize,

@@ -1,4 +1,4 @@
-//! One run of the history, and what can be read of it.
+//! One run of the history, and what can be read from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the folder is that of a run. Hidden folders are those that are being written.
+    /// Whether the folder is a run's. Hidden folders are still being written.
     pub(super) fn is_run(folder: &Path) -> bool {
         let is_hidden = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !is_hidden && folder.join(RESULTS).is_file()
@@ -55,11 +55,11 @@ impl Run {
         Run::extract(records, path)
     }
 
-    /// The runs of records that were read from a file, each in a temporary folder of its own.
+    /// Splits records that were read from a file into runs, each in a temporary folder of its own.
     pub(super) fn extract(records: Vec<Record>, file: &Path) -> Result<Vec<Self>> {
         let mut runs: BTreeMap<(String, String), Vec<Record>> = BTreeMap::new();
         for record in records {
-            // Two machines may have a run of one id, and the rows of a merged run are of several machines.
+            // Runs of two machines may have the same id. The rows of a merged run are of several machines.
             let host_id = if is_merged(&record.run_id) { String::new() } else { record.host_id.clone() };
             runs.entry((record.run_id.clone(), host_id)).or_default().push(record);
         }
@@ -74,7 +74,8 @@ impl Run {
         runs.into_iter().enumerate().map(extract).collect()
     }
 
-    /// The name of the folder, which is the run's id wherever inferbench has written it.
+    /// The name of the folder, usually the run's id. If two runs have the same id, the host is added. The name of a run
+    /// from a file is its id.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -84,13 +85,13 @@ impl Run {
         &self.folder
     }
 
-    /// The folder into which pages about this run are written: its own, or that of the file that holds it.
+    /// The folder for pages about this run: its own, or the folder of the file that holds it.
     pub fn pages(&self) -> &Path {
         &self.pages
     }
 
-    /// When the run began: by its name, or by its records where the name does not begin with a time.
-    /// Returns `None` if neither says it.
+    /// When the run began, by its name, or by its facts if the name does not begin with a time. Returns `None` if
+    /// neither can be read.
     pub fn started(&self) -> Option<Timestamp> {
         let by_name = || {
             let time = DateTime::strptime("%Y%m%dT%H%M%SZ", self.name.get(..16)?).ok()?;
@@ -99,10 +100,10 @@ impl Run {
         by_name().or_else(|| Some(self.facts().ok()?.timestamp))
     }
 
-    /// When, where and of which source the run is, and how much there is of it.
+    /// The time, machine and source revision of the run, and how much it holds.
     ///
     /// # Errors
-    /// A file is cut short, or files are of several runs; the message names it.
+    /// A file is cut short, of a newer version or of another run; the message names it.
     pub fn facts(&self) -> Result<RunFacts> {
         let named = || self.folder.display().to_string();
         let calls = count_calls(&self.folder.join(LATENCIES))?;
@@ -119,12 +120,13 @@ impl Run {
     /// The records: one per case.
     ///
     /// # Errors
-    /// The file is cut short, of a newer version, or something else; the message names it.
+    /// The file is cut short, of a newer version, or does not hold records; the message names it.
     pub fn records(&self) -> Result<Vec<Record>> {
         self.read_csv(RESULTS, |mut bytes| read_records(&mut bytes))
     }
 
-    /// The bytes of `results.csv` with the columns of this version. Its rows need not be right, and a newer version may have written them.
+    /// The bytes of `results.csv` with the columns of this version. The rows are not checked; a newer version may have
+    /// written them.
     pub(super) fn results_of_this_version(&self) -> Result<Vec<u8>> {
         let bytes = fs_err::read(self.folder.join(RESULTS))?;
         let mut whole = Vec::new();
@@ -150,10 +152,10 @@ impl Run {
         found.with_context(|| path.display().to_string())
     }
 
-    /// The metrics of the cases: figures that are no columns of their records. A run may have none.
+    /// The metrics of the cases: figures that are not columns of their records. A run may have none.
     ///
     /// # Errors
-    /// The file is cut short, or something else; the message names it.
+    /// The file is cut short, or does not hold metrics; the message names it.
     pub fn metrics(&self) -> Result<Vec<Metric>> {
         if !self.folder.join(METRICS).is_file() {
             return Ok(Vec::new());
@@ -182,7 +184,7 @@ impl Run {
         Ok(self.manifest()?.map(|manifest| manifest.machine))
     }
 
-    /// The machines of its records, in the order of their ids. The records are read only if the run has no `hardware.parquet`.
+    /// The ids of the machines in its records, sorted. The records are read only if the run has no `hardware.parquet`.
     ///
     /// # Errors
     /// A file is cut short; the message names it.
@@ -199,7 +201,8 @@ impl Run {
         Distributions::read(&self.folder)
     }
 
-    /// The rows of the run in one of the tables that are not its calls.
+    /// The rows of the run in a table. Calls, profiles and load tests have none here, since they are only in Parquet
+    /// files.
     ///
     /// # Errors
     /// A file cannot be read; the message names it.
@@ -223,9 +226,9 @@ impl Run {
         }
     }
 
-    /// Returns whether a newer inferbench has written the run, so that it cannot be read.
+    /// Whether a newer inferbench has written the run, so that it cannot be read.
     pub(super) fn is_newer(&self) -> bool {
-        // The records and the manifest have numbers of their own, and say it in the same words.
+        // The records and the manifest have separate versions, but the messages of both contain these words.
         self.facts().is_err_and(|why| format!("{why:#}").contains("is newer than this inferbench"))
     }
 
@@ -240,21 +243,27 @@ impl Run {
         )
     }
 
-    /// What was read of the run. An error also says what to do with it.
+    /// Adds to an error what to do with the run.
     pub(super) fn with_advice<T>(&self, read: Result<T>) -> Result<T> {
         read.map_err(|why| anyhow!("{why:#}; {}", self.how_to_mend()))
     }
 
-    /// Whether the two are one run that lies in two places.
+    /// Whether the two are the same run, possibly in two places. One of the names may have the host added.
     pub(super) fn is_same_as(&self, other: &Run) -> bool {
-        let identity = |run: &Run| run.facts().ok().map(|facts| (facts.run_id, facts.host_id));
-        self.folder == other.folder
-            || self.name == other.name && identity(self).is_some_and(|own| identity(other) == Some(own))
+        let are_alike = self.name.starts_with(&other.name) || other.name.starts_with(&self.name);
+        let both = || self.facts().ok().zip(other.facts().ok());
+        self.folder == other.folder || are_alike && both().is_some_and(|(own, its)| identity(&own) == identity(&its))
     }
 }
 
-/// Whether the id is that of a run that was merged of parts, such as `20260101T000000Z-small-1a2b3c4d-of-4`.
-pub(super) fn is_merged(run_id: &str) -> bool {
+/// What no other run has: different machines, or different target folders of one machine, may begin a run in the same
+/// second. The time of a merged run does not count, because its rows have several times.
+pub(super) fn identity(of: &RunFacts) -> (&str, &str, Option<Timestamp>) {
+    (&of.run_id, &of.host_id, (!is_merged(&of.run_id)).then_some(of.timestamp))
+}
+
+/// Whether this is the id of a run that was merged from parts, such as `20260101T000000Z-small-1a2b3c4d-of-4`.
+fn is_merged(run_id: &str) -> bool {
     let words: Vec<&str> = run_id.rsplit('-').collect();
     matches!(words.as_slice(), [count, "of", hash, _, _, ..] if count.parse::<usize>().is_ok() && hash.len() == 8)
 }

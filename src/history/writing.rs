@@ -1,8 +1,8 @@
-//! How runs come into a history and leave it: whole or not at all.
+//! Adds runs to a history and removes them, whole or not at all.
 //!
-//! A run is written into a hidden folder of the same root, every file is synced, and then the folder is renamed into place,
-//! or swapped with the one that it replaces. Whatever ends the process leaves the old run or the new one, and perhaps a
-//! hidden folder, which a later writer removes.
+//! A run is written into a hidden folder of the same root, every file is synced, and then the folder is renamed into
+//! place, or swapped with the one that it replaces. If the process ends early, the old run or the new one is in place.
+//! A hidden folder may be left, which a later writer removes.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use super::calls::{CallsWriter, LATENCIES};
 use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
-use super::run::{METRICS, RESULTS, Run, is_merged};
+use super::run::{METRICS, RESULTS, Run, identity};
 use crate::machine::files;
 use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, MANIFEST, Manifest, Metric, Record, hidden, write_whole};
 
@@ -38,19 +38,19 @@ const OWN_FILES: [&str; 10] = [
     DISTRIBUTIONS,
 ];
 
-/// A hidden folder that is older belongs to nobody.
+/// A hidden folder that is older is abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// What became of a run that was to be put into a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Imported {
     Added,
-    /// It was there, and has other content now.
+    /// The history had it with other content.
     Replaced,
-    /// It was there, as it is.
+    /// The history had it with the same content.
     Unchanged,
-    /// The history has more results or calls of it, a newer inferbench has written it there, or it cannot be read there and may be of
-    /// another machine, and it is kept; the reason.
+    /// The history keeps its own copy, for this reason: the copy has more results or calls, a newer inferbench has
+    /// written it, or it cannot be read and may be of another machine.
     Refused(String),
 }
 
@@ -74,16 +74,16 @@ impl NewRun {
         self.calls.append(case, samples_ns, disturbed).with_context(|| format!("{}: {LATENCIES}", self.root.display()))
     }
 
-    /// Adds the calls that another run, of this machine, has of some cases.
+    /// Adds the calls of the wanted cases from a run of the machine `host_id`.
     pub fn copy_calls(&mut self, run: &Run, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
         self.calls.copy(&run.folder().join(LATENCIES), host_id, is_wanted)
     }
 
-    /// Writes the rest, and puts the run into the history. One that the history has more of is refused, unless `replace`.
-    /// Returns the run where it is now.
+    /// Writes the rest, and moves the run into the history. Unless `replace`, it is refused if the history has more of
+    /// the same run. Returns the history's copy.
     ///
     /// # Errors
-    /// The disk is full, or the records are of several runs.
+    /// A file cannot be written, the records are of several runs, or a folder that is not this run has its name.
     pub fn publish(
         self,
         manifest: &Manifest,
@@ -107,11 +107,11 @@ impl NewRun {
     }
 }
 
-/// Copies a run into the history in `root`. One that the history has more of is refused, unless `replace`.
+/// Copies a run into the history in `root`. Unless `replace`, it is refused if the history has more of the same run.
 pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
     // What cannot be read is not imported.
     run.facts()?;
-    // In its own history, a run may have another name than its id.
+    // The folder of a run that is already in this history may have another name than its id.
     let place_of = |folder: &Path| folder.canonicalize().ok();
     if run.folder().parent().and_then(place_of).is_some_and(|parent| place_of(root) == Some(parent)) {
         let tables = || Table::ALL.map(|table| run.folder().join(table.file()).is_file());
@@ -144,7 +144,7 @@ pub fn remove(run: &Run) -> Result<()> {
 
 /// Removes the calls of a run.
 pub fn remove_calls(run: &Run) -> Result<()> {
-    // Tables that could not be written again would go on counting calls that are gone.
+    // Without these, the tables could not be rewritten, and would go on counting the removed calls.
     run.records()?;
     run.manifest()?;
     match fs::remove_file(run.folder().join(LATENCIES)) {
@@ -153,7 +153,7 @@ pub fn remove_calls(run: &Run) -> Result<()> {
     }
 }
 
-/// Records as a Parquet file, as that of a run's folder.
+/// Records as a Parquet file, like `results.parquet` in a run's folder.
 ///
 /// # Errors
 /// A value is not of its column's type.
@@ -164,7 +164,7 @@ pub fn records_as_parquet(records: &[Record]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes for other programs what a folder has besides the calls.
+/// Writes the tables of a run's folder, except its calls, for other programs.
 fn write_tables(folder: &Path) -> Result<()> {
     for table in [Table::Results, Table::Runs, Table::Hardware, Table::Metrics] {
         let rows = Run::in_folder(folder).rows(table)?;
@@ -179,7 +179,7 @@ pub(super) fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) ->
     write_whole(&folder.join(name), &bytes)
 }
 
-/// A hidden folder of a history, which is removed when it is dropped.
+/// Creates a hidden folder in a history, which is removed when it is dropped. Also removes abandoned ones.
 pub(super) fn hidden_folder(root: &Path) -> Result<TempDir> {
     fs::create_dir_all(root)?;
     for entry in fs::read_dir(root)?.flatten() {
@@ -192,10 +192,16 @@ pub(super) fn hidden_folder(root: &Path) -> Result<TempDir> {
     hidden(0o777).tempdir_in(root).with_context(|| root.display().to_string())
 }
 
-/// Renames a whole folder to where its run belongs: its id or, where another run has that id, id and host.
+/// Renames a complete folder to the place of its run: its id, or its id and host if another run has that id.
 fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
     let facts = Run::in_folder(new.path()).facts()?;
-    for name in [facts.run_id.clone(), format!("{}-{}", facts.run_id, facts.host_id)] {
+    let mut names = [facts.run_id.clone(), format!("{}-{}", facts.run_id, facts.host_id)];
+    // It may have the second name already, although the run that had the first one is gone.
+    let second = Run::in_folder(&root.join(file_name(&names[1])));
+    if second.facts().is_ok_and(|known| identity(&known) == identity(&facts)) {
+        names.reverse();
+    }
+    for name in names {
         let target = root.join(file_name(&name));
         let run = Run::in_folder(&target);
         loop {
@@ -205,11 +211,11 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
                 Err(error) => return Err(error).with_context(|| target.display().to_string()),
             }
             if !Run::is_run(&target) {
-                bail!("{} is there, and is no run", target.display());
+                bail!("{} exists and is not a run", target.display());
             }
             let known = run.facts().ok();
             if known.is_none() {
-                // Not all of its files may be damaged.
+                // Other files of it may still be readable.
                 let hosts = run.host_ids().unwrap_or_default();
                 if !hosts.is_empty() && !hosts.contains(&facts.host_id) {
                     break;
@@ -220,15 +226,11 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
                 };
                 if let Some(why) = why.filter(|_| !replace) {
                     let name = run.name();
-                    let reason =
-                        format!("run {name} is kept, because {why}; take this one all the same with `--replace`");
+                    let reason = format!("run {name} is kept, because {why}; use `--replace` to take this one anyway");
                     return Ok((Imported::Refused(reason), run));
                 }
             }
             // An unreadable run of this machine is worth less than this one.
-            // Two runs with target folders of their own may have begun in one second. The rows of a merged run have several times.
-            let began = |of: &RunFacts| (!is_merged(&of.run_id)).then_some(of.timestamp);
-            let identity = |of: &RunFacts| (of.run_id.clone(), of.host_id.clone(), began(of));
             if known.as_ref().is_some_and(|known| identity(known) != identity(&facts)) {
                 break;
             }
@@ -252,7 +254,7 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
     bail!("{}: other runs have the id {} already", root.display(), facts.run_id)
 }
 
-/// Why a run is kept, if the new one is less. Records alone, as of a CSV file, have neither a manifest nor metrics.
+/// Why a run is kept, if the new one has less. Mere records, such as a CSV file's, have neither a manifest nor metrics.
 fn refusal(known: &RunFacts, new: &RunFacts) -> Option<String> {
     let loses_manifest = known.arguments.is_some() && new.arguments.is_none();
     let is_more = known.cases_ok > new.cases_ok || known.calls > new.calls || loses_manifest;
@@ -260,7 +262,7 @@ fn refusal(known: &RunFacts, new: &RunFacts) -> Option<String> {
     is_more.then(|| {
         format!(
             "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}{without}; \
-             take it all the same with `--replace`",
+             use `--replace` to take it anyway",
             known.run_id, known.cases_ok, known.calls, new.cases_ok, new.calls
         )
     })
@@ -271,7 +273,7 @@ fn has_same_files(one: &Path, other: &Path) -> bool {
     OWN_FILES.iter().all(|name| content(one, name) == content(other, name))
 }
 
-/// Swaps two folders: no moment has neither.
+/// Swaps two folders, in one step where the system can do so.
 pub(super) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     if files::swap(new, old)? {
         return Ok(());
@@ -282,12 +284,12 @@ pub(super) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     std::fs::rename(&aside, new)
 }
 
-/// Takes over from a replaced run what no conversion writes.
+/// Moves the files that no conversion writes from the replaced run to the new one.
 fn keep_other_files(replaced: &Path, target: &Path) -> Result<()> {
     for entry in fs::read_dir(replaced)? {
         let entry = entry?;
         let name = entry.file_name();
-        // What comes from a database or a CSV file has no quantiles.
+        // A run from a database or a CSV file has no quantiles, so it gets those of the replaced run.
         let is_written = OWN_FILES.iter().any(|own| name == *own) && name != DISTRIBUTIONS;
         if !is_written && !target.join(&name).exists() {
             fs::rename(entry.path(), target.join(&name))?;
@@ -296,7 +298,7 @@ fn keep_other_files(replaced: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An id as a file name that stays in its folder and that no glob misunderstands.
+/// An id as a file name without separators and wildcards.
 fn file_name(id: &str) -> String {
     let is_plain = |(index, c): (usize, char)| {
         if c.is_ascii_alphanumeric() || "-_".contains(c) || (c == '.' && index > 0) { c } else { '_' }
@@ -324,6 +326,20 @@ mod tests {
         let run = Run::in_folder(source.path());
         assert!(matches!(import(&run, root.path(), false).unwrap(), Imported::Refused(_)));
         assert_eq!(import(&run, root.path(), true).unwrap(), Imported::Replaced);
+    }
+
+    #[test]
+    fn a_run_that_is_kept_by_its_id_and_host_is_not_added_again() {
+        let (source, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let import_of = |host_id: &str| {
+            let run = Record { run_id: "r".into(), host_id: host_id.into(), ..Record::default() };
+            let record = run.about(&Case::new("m", "ort", 1));
+            write_records(&[record], fs::File::create(source.path().join(RESULTS)).unwrap()).unwrap();
+            import(&Run::in_folder(source.path()), root.path(), false).unwrap()
+        };
+        assert_eq!(["a", "b"].map(import_of), [Imported::Added, Imported::Added]);
+        fs::remove_dir_all(root.path().join("r")).unwrap();
+        assert_eq!(import_of("b"), Imported::Unchanged);
     }
 
     #[test]

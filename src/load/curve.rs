@@ -1,4 +1,4 @@
-//! Shapes of results: the knee of a curve of rates and latencies, and what no other choice beats.
+//! The knee of a curve of rates and latencies, and the Pareto front of choices.
 
 /// The place of the knee of a curve that rises: the point that is farthest below the line from its first to its last point, both
 /// axes from 0 to 1 (Satopää et al. 2011, "Finding a 'kneedle' in a haystack", without smoothing). The points are in the order of
@@ -14,7 +14,8 @@ pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     distances.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place)
 }
 
-/// Which of these choices no other one beats, being at least as good in each figure and better in one: less is better.
+/// Whether each choice is on the Pareto front: no other one is at least as good in all figures and better in one. Less
+/// is better.
 pub fn front<const N: usize>(choices: &[[f64; N]]) -> Vec<bool> {
     let beats = |one: &[f64; N], other: &[f64; N]| {
         one.iter().zip(other).all(|(one, other)| one <= other) && one.iter().zip(other).any(|(one, other)| one < other)

@@ -10,11 +10,11 @@ use crate::statistics::{FEWEST_FOR_DEPENDENCE, SortedCalls, dependence, mean, mo
 const LAG_OF_BOUND: f64 = 0.05;
 const LEAST_LAG_NS: f64 = 50e3;
 
-/// The row of a trial of which each query has `samples` samples, and its windows if it was watched. `row` is that of the case by these
+/// The row of a trial with `samples` samples per query, and its windows if it was watched. `row` has the case and the
 /// terms, without figures. Returns `None` if no request was answered.
 ///
-/// Rates, services and the sessions' work are those of the requests that were answered. So are the latencies, except for what the
-/// verdict and the upper bound count: there a request without an answer took longer than any other.
+/// Rates, service times, utilisation and latencies are of the answered requests only. For the verdict and the upper
+/// bound, a request without an answer took longer than any other.
 pub fn figures(
     row: LoadResult,
     trial: &Trial,
@@ -24,7 +24,7 @@ pub fn figures(
     let served = &trial.served;
     let first_begin = served.iter().map(|request| request.scheduled_ns).min()?;
     served.iter().find(|request| request.is_answered())?;
-    // What the server was busy with or refused counts, and what still waited for a session does not.
+    // Requests that the server had begun or refused count. Requests that still waited for a session do not.
     let was_begun = |it: &&Served| it.is_answered() || !it.is_open && it.started_ns < it.ended_ns;
     let last_end = served.iter().filter(was_begun).map(|request| request.ended_ns).max()?;
     let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
@@ -45,13 +45,13 @@ pub fn figures(
     let (dependence, latency_upper_ms) = certainty(served, bounds, p);
     let open = served.iter().filter(|request| request.is_open).count();
     let unanswered = queries - answered.len() - open;
-    // A trial that was cut is not the one that was asked for.
+    // A trial that was cut is shorter than the requested one.
     let loadgen_accepts = over_bound.filter(|_| !trial.is_cut).map(|over| {
         let is_allowed = most_over(p, queries as u64, 1.0).is_some_and(|most| over as u64 <= most);
         is_allowed && unanswered == 0 && !trial.ended_early
     });
     let is_server = terms.scenario == Scenario::Server;
-    // LoadGen counts the gaps between arrivals, and those between completions.
+    // LoadGen counts the gaps between arrivals and between completions.
     let gaps = queries.saturating_sub(1) as f64;
     let completed_per_s = answered.len().saturating_sub(usize::from(is_server)) as f64 / seconds;
     let last_arrival = served.iter().map(|request| request.scheduled_ns).max().unwrap_or(0) as f64 / 1e9;
@@ -84,7 +84,7 @@ pub fn figures(
         service_p50_ms: ms(service.percentile(0.5)),
         service_p99_ms: ms(service.percentile(0.99)),
         over_bound,
-        // The part of the answers that keeps the bounds.
+        // The share of the answers that keep the bounds.
         goodput_per_s: over_bound.map(|_| completed_per_s * good as f64 / answered.len() as f64),
         unanswered,
         issue_lag_p50_us: of_server(lag.percentile(0.5) as f64 / 1e3),
@@ -120,7 +120,7 @@ pub fn figures(
     Some((LoadResult { verdict: Some(verdict), message, ..result }, found))
 }
 
-/// The bounds in words: `p99 ≤ 20 ms`, or `TTFT ≤ 200 ms and TPOT ≤ 50 ms`; `time` writes milliseconds.
+/// The bounds in words: `p99 ≤ 20 ms`, or `TTFT ≤ 200 ms and TPOT ≤ 50 ms`. `time` formats milliseconds.
 pub fn bounds_in_words(row: &LoadResult, time: impl Fn(f64) -> String) -> Option<String> {
     let name = percentile_name(row.percentile);
     let named = [(name.as_str(), row.bound_ms), ("TTFT", row.ttft_bound_ms), ("TPOT", row.tpot_bound_ms)];
@@ -128,7 +128,7 @@ pub fn bounds_in_words(row: &LoadResult, time: impl Fn(f64) -> String) -> Option
     Some(words.collect::<Vec<_>>().join(" and ")).filter(|words| !words.is_empty())
 }
 
-/// Whether the percentile is within the bound, and why not; `is_hopeless` if the trial ended because it could not pass any more.
+/// The verdict on the bounds, and its reason. `is_hopeless`: the trial ended because it could no longer pass.
 fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict, Option<String>) {
     let name = percentile_name(terms.percentile);
     let lag_ns = result.issue_lag_p99_us.unwrap_or(0.0) * 1e3;
@@ -189,9 +189,9 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     (Verdict::Undecided, Some(reason + &depend.unwrap_or_default()))
 }
 
-/// How certain a trial is about its percentile: the dependence of its requests, and the upper bound of the latency, in milliseconds. The
-/// bound is the least one that the requests keep with certainty, so that it is within the limit of a trial which passed. A request without
-/// an answer takes longer than any other.
+/// How certain the percentile of a trial is: the dependence of its requests, and the upper confidence bound of the
+/// latency, in milliseconds. A trial passes with this bound and with no smaller one. A request without an answer takes
+/// longer than any other.
 fn certainty(served: &[Served], bounds: Bounds, p: f64) -> (Option<f64>, Option<f64>) {
     let latency = |it: &Served| if it.is_answered() { it.latency_ns() as f64 / 1e6 } else { f64::INFINITY };
     let mut latencies: Vec<f64> = served.iter().map(latency).collect();
@@ -220,7 +220,7 @@ mod tests {
     use crate::load::{Draws, Generator, poisson};
     use crate::run_data::ServiceTime;
 
-    /// One session that serves requests at random times, one by one.
+    /// One session that serves requests at random times, one at a time.
     impl Default for LoadTerms {
         fn default() -> Self {
             LoadTerms {
@@ -258,6 +258,17 @@ mod tests {
     fn judged(trial: &Trial, terms: &LoadTerms, samples: usize) -> LoadResult {
         let row = LoadResult::about(&Case::new("m", "ort", 1), terms, 1);
         figures(row, trial, terms, samples).unwrap().0
+    }
+
+    #[test]
+    fn a_server_that_answers_at_once_has_the_requested_rate() {
+        for (rate, queries) in [(0.5, 5), (1.0, 10), (20.0, 200), (300.0, 3000)] {
+            let trial = queue(&poisson(rate, 1, queries), &mut Draws::new(ServiceTime::Constant(0.0), 1));
+            let row = judged(&trial, &terms(rate, None), 1);
+            for found in [row.scheduled_per_s.unwrap(), row.completed_per_s] {
+                assert!((found / rate - 1.0).abs() < 1e-6, "{found} instead of {rate}");
+            }
+        }
     }
 
     /// Pollaczek and Khinchine: the mean wait of M/G/1 is λ E[S²] / (2 (1 − ρ)); λ S² / (2 (1 − ρ)) for M/D/1 and ρ S / (1 − ρ)
@@ -320,7 +331,8 @@ mod tests {
         }
     }
 
-    /// From the issue, a stall is one slow request; from the schedule, all that it keeps waiting are slow, too.
+    /// Timed from its issue, one request is slow in a stall. Timed from the schedule, all requests that wait meanwhile
+    /// are slow, too.
     #[test]
     fn a_stall_shows_in_the_latency_from_the_schedule() {
         let stalling = ServiceTime::Stalling { seconds: 0.0005, stall: 0.1, every: 1000 };
@@ -348,7 +360,7 @@ mod tests {
         let (verdict, message) = of(queries(500, 2), 0);
         assert_eq!(verdict, Verdict::Undecided);
         assert!(message.contains(" queries would show that p99 is within it"), "{message}");
-        // The same number of those that waited for one another.
+        // The same number, next to each other: these waited for one another.
         let together: Vec<u64> = [vec![5; 700], vec![30; 5], vec![5; 602]].concat();
         let (verdict, message) = of(together, 0);
         assert_eq!(verdict, Verdict::Undecided);
@@ -360,7 +372,7 @@ mod tests {
         assert!(message.contains("lag is 1200 µs, and 1000 µs are allowed; it may not run"), "{message}");
     }
 
-    /// The figures of the issue: what had no answer is in no rate, and its time of service is not 0.
+    /// Requests without an answer are in no rate, and their service time does not count as 0.
     #[test]
     fn what_had_no_answer_is_in_no_rate_and_in_no_time() {
         let ms = |ms: u64| 1_000_000 * ms;
@@ -417,7 +429,7 @@ mod tests {
         };
         assert_eq!(of(true, false), (Verdict::Undecided, None, true));
         assert_eq!(of(false, true), (Verdict::Failed, Some(false), true));
-        // What was under way then may still have had an answer in time.
+        // The requests that were open then might still have been answered in time.
         let open = Served { ended_ns: 500_000, is_open: true, ..Served::default() };
         let served = [vec![request; 1000], vec![open; 8]].concat();
         let row = judged(&Trial { served, is_cut: true, ..Trial::default() }, &terms(100.0, Some(20.0)), 1);
@@ -436,7 +448,7 @@ mod tests {
             batch: 1,
             ..Served::default()
         };
-        // Good, late with its first token, and slow with those after it.
+        // Good requests, one with a late first token, and one with slow tokens after it.
         let served = [vec![request(10, 60); 98], vec![request(30, 40), request(10, 300)]].concat();
         let terms = LoadTerms { ttft_bound_ms: Some(20.0), tpot_bound_ms: Some(6.0), ..terms(1.0, None) };
         let result = judged(&Trial { served, ..Trial::default() }, &terms, 1);

@@ -5,13 +5,13 @@ use anyhow::{Context, Result, ensure};
 use crate::run_data::{RequestLengths, TokenLength};
 use crate::statistics::uniform;
 
-/// Tokens of a prompt or an answer, at most.
+/// The most tokens of a prompt or an answer.
 const MOST_TOKENS: usize = 1 << 20;
-/// The seeds of requests are so far apart.
+/// The distance between the seeds of two successive requests.
 const SEED_STEP: u64 = 0xD1B5_4A32_D192_ED03;
 
-/// The tokens of the prompt and of the answer of request `number`; `usual` are those of the case. They depend on nothing but the seed
-/// and the number.
+/// The tokens of the prompt and of the answer of request `number`. They depend on the seed and the number only. `usual`
+/// is the pair of the case.
 pub fn lengths_of(lengths: &RequestLengths, seed: u64, number: usize, usual: [usize; 2]) -> [usize; 2] {
     match lengths {
         RequestLengths::Listed(all) => all.get(number % all.len().max(1)).copied().unwrap_or(usual),
@@ -49,7 +49,7 @@ pub fn parse_token_length(text: &str) -> Result<TokenLength> {
     Ok(TokenLength::LogNormal { median: tokens(median)? as f64, sigma })
 }
 
-/// Reads a number of tokens; `advice` is the message for what is no number.
+/// Reads a number of tokens. `advice` is the message if the text is not a number.
 pub(super) fn tokens(text: &str, advice: &'static str) -> Result<usize> {
     let number = text.trim().parse().context(advice)?;
     ensure!((1..=MOST_TOKENS).contains(&number), "the number of tokens is from 1 to {MOST_TOKENS}");
@@ -59,13 +59,13 @@ pub(super) fn tokens(text: &str, advice: &'static str) -> Result<usize> {
 /// Reads lines of two numbers, the tokens of a prompt and of its answer, which a tab separates. Lines that begin with `#` are comments.
 ///
 /// # Errors
-/// A line is something else; the message has its number. Or there is no such line.
+/// A line has another form (the message has its number), or there is no line with numbers.
 pub fn parse_lengths(text: &str) -> Result<Vec<[usize; 2]>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let read = |line: &str| -> Result<[usize; 2]> {
         let (prompt, output) = line.split_once('\t').context("no tab between the tokens of prompt and answer")?;
-        let tokens = |text| tokens(text, "the tokens are no whole number");
+        let tokens = |text| tokens(text, "the tokens are not a whole number");
         Ok([tokens(prompt)?, tokens(output)?])
     };
     let lengths = lines.map(|(place, line)| read(line).with_context(|| format!("line {}", place + 1)));
@@ -102,7 +102,7 @@ mod tests {
         for (text, message) in [
             ("32 8", "line 1"),
             ("1\t2\n0\t3", "line 2"),
-            ("1\t2\n\nx\t3", "line 3: the tokens are no whole number"),
+            ("1\t2\n\nx\t3", "line 3: the tokens are not a whole number"),
             ("# nothing\n", "no line"),
         ] {
             let error = format!("{:#}", parse_lengths(text).unwrap_err());

@@ -1,8 +1,8 @@
-//! Load: when requests arrive, what became of them, whether a bound is kept, and up to which rate. Nothing here waits, reads or
-//! computes a model: times are numbers, so that theory can judge them.
+//! Load tests: when requests arrive, how they were answered, whether a bound is kept, and up to which rate. Nothing
+//! here waits, reads files or runs a model: times are numbers, so that theory can check them.
 //!
-//! It takes the terms of a load test, and times. It gives arrivals, percentiles with their validity, and the next
-//! rate to try. Who answers the requests is not known here (`measurement::serving`, `remote`).
+//! It takes the terms of a load test, and times. It gives arrivals, percentiles with their validity, and the next rate
+//! to try. The requests are answered elsewhere (`measurement::serving`, `remote`).
 
 mod arrivals;
 mod curve;

@@ -2,21 +2,23 @@
 
 use crate::statistics::{StudentT, geometric_mean, variance};
 
-/// How close the highest rate that passes and the lowest that fails come, as a ratio.
+/// The ratio of the lowest failing rate to the highest passing one at which the search ends.
 const RESOLUTION: f64 = 1.02;
-/// While nothing has failed, the rate grows by this; by less if an earlier search has found the rate with which this one begins.
+/// While nothing has failed, the rate grows by this factor. The smaller one is for a search that begins with the result
+/// of an earlier one.
 const STEP: f64 = 1.5;
 const STEP_NEARBY: f64 = 1.1;
-/// So close to the limit, a rate is judged by several seeds.
+/// If the lowest failing rate is within this factor of the highest passing one, several seeds judge each rate.
 const NEAR: f64 = 1.25;
 /// Seeds that judge a rate near the limit; the majority decides.
 pub const SEEDS: u64 = 3;
-/// Rates that are tried at most: a machine whose speed changes could keep a search going for ever.
+/// The most rates that are tried: a machine whose speed changes could keep a search going forever.
 const MOST_RATES: usize = 25;
-/// Where the majority of the seeds refuses what one seed has passed, the rate falls by 4 %, and by twice as much each time, so often.
+/// If the majority of the seeds fails a rate that one seed has passed, the rate falls by 4 %, and then by twice as much
+/// each time. This is the number of doublings, beginning with 2 %.
 const MOST_DOUBLINGS: u32 = 4;
-/// The search gives up below this part of the rate that it begins with, if the majority of the seeds fails, too: requests hardly wait any
-/// more, so that fewer of them are no faster.
+/// The search gives up below this part of its first rate if the majority of the seeds fails there. At such a rate
+/// requests hardly wait, so a lower one would not make them faster.
 const LEAST_PART: f64 = 0.1;
 
 /// Where the limit lies.
@@ -28,7 +30,7 @@ pub struct Limits {
     pub lowest_failing: Option<f64>,
 }
 
-/// A rate with its verdict, and whether several seeds have given it.
+/// A rate that was judged, and whether several seeds have judged it.
 #[derive(Clone, Copy)]
 struct Judged {
     rate: f64,
@@ -44,9 +46,12 @@ pub enum Begin {
     Found(f64),
 }
 
-/// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and returns `None` if
-/// the trial says nothing, which is neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not
-/// known then.
+/// Finds the limit to 2 %, if it is not above `most`. `passes` makes a trial with a rate and the number of a seed, and
+/// returns `None` if the trial is inconclusive. Returns `None` if the trials of a rate are inconclusive or divided: the
+/// limit is then unknown.
+///
+/// # Errors
+/// As `passes`.
 pub fn search<E>(
     begin: Begin,
     most: f64,
@@ -62,12 +67,12 @@ pub fn search<E>(
     // How often the rate has fallen since one passed.
     let mut falls = 0;
     let is_least = |judged: &Judged| judged.rate < first * LEAST_PART;
-    // Whether the first seed alone has failed at rates that the majority passes.
+    // Whether the first seed has failed rates that the majority passes.
     let mut is_misled = false;
     for _ in 0..MOST_RATES {
         let is_near = match (low, high) {
             (Some(low), Some(high)) => high.rate / low.rate <= NEAR,
-            // What passed by one seed has failed by the majority: the limit is not far below.
+            // The majority has failed a rate that one seed passed: the limit is not far below.
             (None, high) => high.is_some_and(|high| high.is_sure || is_least(&high)),
             (Some(_), None) => false,
         } || is_misled
@@ -79,7 +84,7 @@ pub fn search<E>(
         if has_passed {
             is_misled |= high.is_some_and(|high| is_least(&high));
             low = judged;
-            // What failed by one seed before, and less than what passes now, has failed by chance.
+            // A lower rate that failed before did so by chance.
             high = high.filter(|high| high.rate > rate);
         } else {
             high = judged;
@@ -87,7 +92,7 @@ pub fn search<E>(
         }
         rate = match (low, high) {
             (Some(low), Some(high)) if high.rate / low.rate > RESOLUTION => (low.rate * high.rate).sqrt(),
-            // The ends of the interval are judged by as many seeds as what lies between.
+            // The ends of the interval are judged by as many seeds as the rates in between.
             (Some(low), Some(_)) if !low.is_sure => low.rate,
             (Some(_), Some(high)) if !high.is_sure => high.rate,
             (Some(_), Some(_)) => break,
@@ -105,7 +110,8 @@ pub fn search<E>(
     Ok(Some(Limits { highest_passing: of(low), lowest_failing: of(high) }))
 }
 
-/// Ends as soon as the rest of the seeds cannot change it. Returns `None` if the seeds that say something are divided.
+/// The verdict of most seeds. It ends as soon as the other seeds cannot change it. Returns `None` if the conclusive
+/// seeds are divided.
 fn majority<E>(rate: f64, passes: &mut impl FnMut(f64, u64) -> Result<Option<bool>, E>) -> Result<Option<bool>, E> {
     let (mut passed, mut failed) = (0, 0);
     for seed in 0..SEEDS {
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_trial_that_says_nothing_is_neither_a_pass_nor_a_failure() {
-        // One seed of three is silent everywhere.
+        // One seed of three is always inconclusive.
         let silent = |rate: f64, seed: u64| Ok::<_, ()>((seed != 1).then_some(rate <= 431.7));
         let found = search(Begin::Guess(400.0), f64::INFINITY, silent).unwrap().unwrap();
         assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");

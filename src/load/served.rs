@@ -1,4 +1,4 @@
-//! What became of the requests of a trial.
+//! The requests of a trial, and how they were answered.
 
 use super::soak::Moment;
 use crate::run_data::LoadTerms;
@@ -6,19 +6,19 @@ use crate::run_data::LoadTerms;
 /// A request: its times in nanoseconds from the beginning of the trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// When it was to arrive.
+    /// When it was scheduled to arrive.
     pub scheduled_ns: u64,
-    /// When the generator had handed it over.
+    /// When the generator issued it.
     pub issued_ns: u64,
-    /// When a session began with it.
+    /// When a session began to process it.
     pub started_ns: u64,
-    /// When its answer was there, or when the trial ended without one.
+    /// When its answer arrived, or when the trial ended without one.
     pub ended_ns: u64,
-    /// The requests that the session computed in the same call; 0 if it has no answer.
+    /// The number of requests in the same call of the session; 0 without an answer.
     pub batch: usize,
-    /// Whether the trial was cut before there was an answer, which takes at least until `ended_ns`.
+    /// Whether the trial was cut before the answer, which would have come at `ended_ns` or later.
     pub is_open: bool,
-    /// When the first token of the answer was there, if it consists of tokens.
+    /// When the first token of the answer arrived, if it consists of tokens.
     pub first_token_ns: u64,
     /// Tokens of the prompt and of the answer.
     pub prompt_tokens: usize,
@@ -30,7 +30,7 @@ impl Served {
         self.batch > 0
     }
 
-    /// From the time at which it was to arrive: a request that waits because others are slow is slow itself (no coordinated
+    /// From the scheduled arrival: a request that waits because others are slow is slow itself (no coordinated
     /// omission).
     pub fn latency_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.scheduled_ns)
@@ -53,13 +53,13 @@ impl Served {
         (self.tokens > 0).then(|| self.first_token_ns.saturating_sub(self.scheduled_ns))
     }
 
-    /// Whether several tokens came in one event, which says nothing of the time between them.
+    /// Whether its several tokens came in one event, so that the time between them is unknown.
     pub fn came_at_once(&self) -> bool {
         self.tokens > 1 && self.ended_ns == self.first_token_ns
     }
 
-    /// The time per output token: from the first to the last, divided by the tokens after the first. Returns `None` if there are none, or all
-    /// came at once.
+    /// The time per output token: from the first to the last one, divided by the number of tokens after the first.
+    /// Returns `None` if there are none after the first, or all came at once.
     pub fn tpot_ns(&self) -> Option<f64> {
         let after_first = self.tokens.checked_sub(1).filter(|tokens| *tokens > 0 && !self.came_at_once())?;
         Some(self.ended_ns.saturating_sub(self.first_token_ns) as f64 / after_first as f64)
@@ -83,12 +83,13 @@ impl Bounds {
         *self != Bounds::default()
     }
 
-    /// Whether the request breaks one of them; one without an answer does.
+    /// Whether the request breaks a bound. Without an answer it does, unless it is open and still within the bound.
     pub fn are_broken_by(&self, request: &Served) -> bool {
         self.part_taken_by(request) > 1.0
     }
 
-    /// The largest of the request's times in its bound. A request without an answer takes longer than any other.
+    /// The largest ratio of a time of the request to its bound. It is infinite without an answer; an open request
+    /// counts with its latency so far.
     pub fn part_taken_by(&self, request: &Served) -> f64 {
         let part = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).map_or(0.0, |(ns, bound)| ns / 1e6 / bound);
         if request.is_open {
@@ -107,24 +108,24 @@ impl Bounds {
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     pub served: Vec<Served>,
-    /// The times between tokens that follow each other in an answer, of all requests.
+    /// The times between two successive tokens of an answer, of all requests.
     pub token_gaps_ns: Vec<u64>,
-    /// The state of the process meanwhile, if the trial was watched.
+    /// The state of the process during the trial, if it was watched.
     pub moments: Vec<Moment>,
-    /// What issued the requests. Absent if the sessions took one request after the other by themselves.
+    /// The generator of the requests. Absent if the sessions took one request after the other by themselves.
     pub generator: Option<Generator>,
-    /// Whether it was ended because it could not pass any more.
+    /// Whether it ended because it could no longer pass.
     pub ended_early: bool,
-    /// Whether a limit of the whole load test ended it, or its user.
+    /// Whether a limit of the whole load test, or the user, ended it.
     pub is_cut: bool,
-    /// Energy of the whole processor or GPU meanwhile, if that is known.
+    /// Energy of the whole processor or GPU during the trial, if known.
     pub energy_j: Option<f64>,
 }
 
-/// What the generator of requests used itself.
+/// How the generator of requests ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Generator {
-    /// Its part of one processor's time. Absent if the system does not tell.
+    /// Its share of one processor's time. Absent if the system does not report it.
     pub processor_share: Option<f64>,
     /// Whether it ran in the real-time class.
     pub is_real_time: bool,

@@ -1,4 +1,4 @@
-//! Service times that are known, by which theory can check a measurement.
+//! Known service times, with which theory can check a measurement.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ impl Draws {
         Draws { service, state: seed, calls: 0 }
     }
 
-    /// Those of a session of a load test: other ones for each seed and each session, and not those of the arrivals.
+    /// The service times of a session of a load test. They differ by seed and session, and are independent of the
+    /// arrivals.
     pub fn of_session(service: ServiceTime, seed: u64, session: usize) -> Self {
         let mut state = seed ^ APART_FROM_ARRIVALS;
         let mixed = uniform(&mut state).to_bits().wrapping_add(session as u64);
@@ -56,7 +57,7 @@ pub fn parse_service(text: &str) -> Result<ServiceTime> {
     let Some((usual, stalls)) = text.split_once('+') else { return Ok(ServiceTime::Constant(duration(text)?)) };
     let (stall, every) = stalls.split_once('/').context("write it as 0.5ms+100ms/1000")?;
     let every = every.parse().ok().filter(|every: &u64| *every > 0);
-    let every = every.context("a stall comes every so many calls, from 1 on, as in 0.5ms+100ms/1000")?;
+    let every = every.context("the number of calls per stall is a whole number from 1 on, as in 0.5ms+100ms/1000")?;
     Ok(ServiceTime::Stalling { seconds: duration(usual)?, stall: duration(stall)?, every })
 }
 

@@ -1,22 +1,22 @@
-//! What a long trial says about changes over time: growth of memory, and drift of the latency.
+//! Changes during a long trial: growth of memory, and drift of the latency.
 
 use super::served::Trial;
 use crate::run_data::{LoadResult, LoadWindow};
 use crate::statistics::{SortedCalls, autocorrelation_of, median};
 
-/// Windows of a watched trial.
+/// The number of windows of a watched trial.
 const WINDOWS: usize = 20;
 /// The part of a trial at its beginning in which memory may grow: allocators and caches fill up.
 const WARM_UP: f64 = 0.5;
-/// The parts of a trial after which its memory is looked at, besides its end. More looks would find a growth by chance, and a look in the
-/// first half would find that of the beginning.
+/// The parts of a trial after which its memory is tested for growth, besides its end. More looks would find growth by
+/// chance, and a look in the first half would find that of the warm-up.
 pub const LOOKS: [f64; 2] = [2.0 / 3.0, 5.0 / 6.0];
-/// Samples of memory that a growth takes at least.
+/// The fewest samples of memory for an estimate of growth.
 const FEWEST_SAMPLES: usize = 10;
-/// The quantile of the normal distribution by which a growth is certain with 99 %, one-sided, over three looks: each has a third of the
-/// 1 % (Bonferroni).
+/// The one-sided quantile of the normal distribution for 99 % confidence over three looks: each has a third of the 1 %
+/// (Bonferroni).
 const NORMAL_OF_A_LOOK: f64 = 2.713;
-/// A change of the latency is one if chance makes it with at most this probability.
+/// The significance level of a change of the latency.
 const SIGNIFICANT: f64 = 0.01;
 
 /// The state of the process at a moment of a trial.
@@ -24,7 +24,7 @@ const SIGNIFICANT: f64 = 0.01;
 pub struct Moment {
     pub at_ns: u64,
     pub memory_mb: f64,
-    /// How often the system has slowed the processors down so far, if it tells.
+    /// How often the system has throttled the processors so far, if it reports that.
     pub throttled: Option<u64>,
 }
 
@@ -32,14 +32,15 @@ pub struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     pub per_hour: f64,
-    /// With 99 % confidence over all looks it grows at least by this.
+    /// The lower bound of the growth with 99 % confidence over all looks.
     pub least_per_hour: f64,
 }
 
-/// The growth of memory in the second half of a trial of this length: the median of the slopes between all pairs of samples
-/// (Theil 1950), and its lower limit (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"). Neither a single step
-/// nor what ends in the first half is a growth. Samples that resemble their neighbours count as fewer, as in a first-order autoregressive
-/// series (Hamed & Rao 1998, "A modified Mann-Kendall trend test for autocorrelated data"). Returns `None` for fewer than ten samples.
+/// The growth of memory in the second half of a trial of this length: the median of the slopes between all pairs of
+/// samples (Theil 1950), and its lower bound (Sen 1968, "Estimates of the regression coefficient based on Kendall's
+/// tau"). A single step is not growth. Samples that resemble their neighbours count as fewer, as in a first-order
+/// autoregressive series (Hamed & Rao 1998, "A modified Mann-Kendall trend test for autocorrelated data"). Returns
+/// `None` for fewer than ten samples.
 pub fn growth(moments: &[Moment], length_ns: u64) -> Option<Growth> {
     let length_ns = moments.last().map_or(length_ns, |last| length_ns.max(last.at_ns));
     let begin = (WARM_UP * length_ns as f64) as u64;
@@ -63,15 +64,15 @@ pub fn growth(moments: &[Moment], length_ns: u64) -> Option<Growth> {
     Some(Growth { per_hour, least_per_hour: slopes[lower.max(0.0) as usize] })
 }
 
-/// The autocorrelation of neighbours and one standard error of it, from 0 to 0.6. More would not be noise: a growth that is not quite a
-/// line makes neighbours alike, too.
+/// The autocorrelation of neighbours plus one standard error, from 0 to 0.6. A higher one would not be noise: growth
+/// that is not quite linear also makes neighbours alike.
 fn likeness(values: &[f64]) -> f64 {
     let error = 1.0 / (values.len() as f64).sqrt();
     autocorrelation_of(values).map_or(0.0, |found| (found + error).clamp(0.0, 0.6))
 }
 
-/// Where the level of a series changes most, as the place of the first value after it, if that is no chance (Pettitt 1979, "A
-/// non-parametric approach to the change-point problem").
+/// The place of the first value after the largest change of a series' level. Returns `None` if the change is not
+/// significant (Pettitt 1979, "A non-parametric approach to the change-point problem").
 fn change_point(values: &[f64]) -> Option<usize> {
     let n = values.len();
     let sign = |before: f64, after: f64| f64::from(i8::from(after > before) - i8::from(after < before));
@@ -118,7 +119,7 @@ pub fn windows(case_id: &str, trial: &Trial) -> Vec<LoadWindow> {
     latencies.into_iter().enumerate().map(window).collect()
 }
 
-/// Adds what the windows and the memory of a watched trial say to its row.
+/// Adds the growth, drift and throttling of a watched trial to its row.
 pub fn with_changes(result: LoadResult, trial: &Trial, windows: &[LoadWindow], length_ns: u64) -> LoadResult {
     let growth = growth(&trial.moments, length_ns);
     let drift = |of: fn(&LoadWindow) -> Option<f64>| {
@@ -164,7 +165,7 @@ mod tests {
         let of = |memory_mb: &dyn Fn(f64) -> f64| growth(&moments(memory_mb), HOUR_NS).unwrap();
         let leak = of(&|minute| 100.0 + minute + (minute * 7.0).sin());
         assert!((leak.per_hour - 60.0).abs() < 3.0 && (20.0..60.0).contains(&leak.least_per_hour), "{leak:?}");
-        // What is taken in the first half, and a single step, is no growth.
+        // Memory that is taken in the first half is not growth, and neither is a single step.
         let flat = of(&|minute| if minute < 28.0 { minute } else { 28.0 });
         assert_eq!((flat.per_hour, flat.least_per_hour), (0.0, 0.0));
         let step = of(&|minute| if minute < 40.0 { 100.0 } else { 130.0 });
@@ -172,8 +173,8 @@ mod tests {
         assert_eq!(growth(&moments(|_| 1.0)[..35], HOUR_NS), None);
     }
 
-    /// Of so many trials of an hour, those that fail at one of the looks or at the end: memory grows by `per_hour` against a limit of 50 MB/h, beside
-    /// what `early` says of the first minutes, with a noise of 1 MB whose neighbours are alike.
+    /// How many of these trials of an hour fail at one of the looks or at the end. The limit is 50 MB/h. Memory grows
+    /// by `per_hour` MB/h and by `early` of the minute, with a noise of 1 MB whose autocorrelation is `alike`.
     fn failing(trials: u64, per_hour: f64, early: impl Fn(f64) -> f64, alike: f64) -> usize {
         let fails = |seed: u64| {
             let mut state = seed * 1_000_003;
@@ -202,7 +203,7 @@ mod tests {
             // Of 400 trials that each fail with 2.5 %, more than twenty do so once in 500 times.
             assert!(found <= 20, "{found} of 400 with {alike}");
         }
-        // An allocator that takes 12 MB within a tenth of the trial, at a limit of its noise.
+        // An allocator that takes 12 MB in the first tenth of the trial.
         assert_eq!(failing(200, 0.0, |minute| 12.0 * (minute / 6.0).min(1.0), 0.0), 0);
         assert!(failing(100, 70.0, |_| 0.0, 0.0) >= 95);
     }

@@ -19,19 +19,19 @@ pub fn with_tokens(result: LoadResult, trial: &Trial) -> LoadResult {
     let at_once = answered.iter().filter(|request| request.came_at_once()).count();
     let of_several = answered.iter().filter(|request| request.tokens > 1).count();
     let message = (at_once > 0).then(|| {
-        format!("{at_once} of {of_several} answers of several tokens came at once: they have no TPOT, and keep no bound of it")
+        format!("{at_once} of {of_several} answers of several tokens came at once: they have no TPOT, and break any bound of it")
     });
     let message = match message {
         Some(message) => with_note(result.message.clone(), message),
         None => result.message.clone(),
     };
-    // One request whose tokens came nearly at once says little, whatever its own rate is.
+    // By the mean TPOT: the rate of a request whose tokens came nearly at once is huge, and says little.
     let user_rate = (!per_token.is_empty()).then(|| 1e9 / mean(&per_token)).filter(|rate| rate.is_finite());
     let known = |tokens: usize| Some(tokens).filter(|tokens| *tokens > 0);
     let output_tokens = sum(|request| request.tokens);
     LoadResult {
         message,
-        // A server may not say it.
+        // A server may not report them.
         prompt_tokens: known(sum(|request| request.prompt_tokens)),
         output_tokens: Some(output_tokens),
         ttft_mean_ms,
@@ -74,7 +74,8 @@ pub const DEFINITIONS: [(&str, &str); 5] = [
     ),
     (
         "goodput",
-        "requests per second that keep all bounds (Zhong et al. 2024, \"DistServe\"; AIPerf): those of the latency, TTFT and TPOT at once",
+        "requests per second that keep all bounds, of the latency, TTFT and TPOT (AIPerf, `vllm bench serve`; for Zhong et al. 2024, \
+         \"DistServe\", the highest such rate per GPU)",
     ),
 ];
 

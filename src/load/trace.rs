@@ -1,4 +1,4 @@
-//! Arrivals that were recorded: when requests came, and how long their prompts and answers were.
+//! Recorded arrivals: when requests came, and how long their prompts and answers were.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
@@ -7,14 +7,14 @@ use super::lengths::tokens;
 /// The requests of a trace, in the order of their arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrivals {
-    /// From the first request on, in nanoseconds.
+    /// In nanoseconds since the first request.
     pub arrivals_ns: Vec<u64>,
     /// The tokens of prompts and answers, if the trace has them.
     pub lengths: Option<Vec<[usize; 2]>>,
 }
 
-/// Reads CSV with a header: `time` in seconds, and for language models `input` and `output` in tokens. Times never fall. Other columns are
-/// left out, and the first request comes at once.
+/// Reads CSV with a header: `time` in seconds, and for language models `input` and `output` in tokens. Times never
+/// decrease. Other columns are ignored, and the first request comes at once.
 ///
 /// # Errors
 /// A column or a value is missing or wrong; the message has the number of the line.
@@ -44,17 +44,17 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
         let line = line(record.position());
         let value = |column: usize| record.get(column).unwrap_or_default();
         let seconds: Option<f64> = value(time).parse().ok();
-        let seconds = seconds.with_context(|| format!("line {line}: the time is no number"))?;
+        let seconds = seconds.with_context(|| format!("line {line}: the time is not a number"))?;
         ensure!((0.0..LONGEST).contains(&seconds), "line {line}: the time is not from 0 to {LONGEST} s");
         let before = requests.last().map_or(0.0, |request| request.0);
         ensure!(
             seconds >= before,
-            "line {line}: the time is before that of the request before: sort the lines by `time`"
+            "line {line}: the time is before that of the previous request: sort the lines by `time`"
         );
         let mut of_request = [0, 0];
         for (number, column) in of_request.iter_mut().zip(lengths.into_iter().flatten()) {
             *number =
-                tokens(value(column), "the tokens are no whole number").with_context(|| format!("line {line}"))?;
+                tokens(value(column), "the tokens are not a whole number").with_context(|| format!("line {line}"))?;
         }
         requests.push((seconds, of_request));
     }
@@ -66,7 +66,7 @@ pub fn parse_trace(text: &str) -> Result<Arrivals> {
     })
 }
 
-/// The line of the record that is read from this place on. Empty lines and comments before it do not belong to it.
+/// The number of the line with the record that is read from this byte on, after empty lines and comments.
 fn line_of(text: &str, byte: u64) -> usize {
     let place = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
     let (before, rest) = text.as_bytes().split_at(place);

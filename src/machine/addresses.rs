@@ -1,18 +1,18 @@
-//! The addresses of a process's memory. Systems draw them at random for every process, and they make it some per cent faster
-//! or slower (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
+//! The addresses of a process's memory. Systems draw them at random for each process, and they make it some per cent
+//! faster or slower (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
 //!
-//! In a paired benchmark the arms of one generation get the same addresses, and each generation gets others.
+//! In a paired benchmark, the arms of one generation get the same addresses, and each generation gets new ones.
 
 use std::process::{Child, Command};
 
-/// Set for processes whose memory is to be displaced, to as many characters as it is displaced by bytes: the environment lies
-/// on the stack.
+/// The variable that displaces a process's memory by one byte per character of its value: the environment lies on the
+/// stack.
 const DISPLACEMENT: &str = "ARM_DISPLACEMENT";
-/// Displacements are smaller than this, which is a page.
+/// Displacements are smaller than this, a page.
 pub const MOST_DISPLACEMENT: usize = 4096;
 
-/// Starts a process whose addresses depend on its executable, its environment and `displacement` only. Where the system does
-/// not allow it (see [`can_fix_addresses`]), they are random as ever.
+/// Starts a process whose addresses depend only on its executable, its environment and `displacement`. Where the system
+/// does not allow it (see [`can_fix_addresses`]), they stay random.
 pub fn spawn_displaced(command: &mut Command, displacement: usize) -> std::io::Result<Child> {
     command.env(DISPLACEMENT, "-".repeat(displacement % MOST_DISPLACEMENT));
     with_fixed_addresses(|| command.spawn()).0
@@ -23,7 +23,7 @@ pub fn can_fix_addresses() -> bool {
     with_fixed_addresses(|| ()).1
 }
 
-/// The children of what runs in `start` have fixed addresses, if the second value is true.
+/// Runs `start`. The processes that it starts have fixed addresses if the second value is true.
 #[cfg(target_os = "linux")]
 fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
     use nix::sys::personality::{Persona, get, set};
@@ -39,8 +39,8 @@ fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
     (start(), false)
 }
 
-/// Displaces what this process maps from now on (libraries, large buffers) as it was told when it was started: the sixteenth
-/// part of its displacement, in pages.
+/// Displaces what this process maps from now on (libraries, large buffers): by a page for every 16 bytes of the
+/// displacement that it was started with.
 pub fn displace_mappings() {
     // An allocation of this size is a mapping of its own in every allocator.
     const LEAST: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! The limits of the control group that this process runs in: those of a container, as a rule.
+//! The limits of the control group that this process runs in, which is usually a container's.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::kernel_files::{kernel_number, named, value};
 /// Where the control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The tightest limits of the group and of those around it. `None` is no limit.
+/// The tightest limits of the group and its ancestors. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ContainerLimits {
     /// Processors' worth of time.
@@ -16,14 +16,15 @@ pub struct ContainerLimits {
 }
 
 impl ContainerLimits {
-    /// `None` where no control group can be read.
+    /// Returns `None` if no control group can be read.
     pub fn read() -> Option<Self> {
         let root = Path::new(GROUPS);
         let of_version_2 = own_group().and_then(|own| Self::read_below(root, &own));
         of_version_2.or_else(|| Self::of_version_1(root, &value("/proc/self/cgroup")?))
     }
 
-    /// By the controllers of version 1, each of which has groups of its own. `text` has the group of this process in each.
+    /// The limits by version 1, in which each controller has its own groups. `text` lists this process's group for
+    /// each.
     fn of_version_1(root: &Path, text: &str) -> Option<Self> {
         let around = |controller: &str| {
             let own = text.lines().find_map(|line| {
@@ -33,9 +34,9 @@ impl ContainerLimits {
             own.map_or_else(Vec::new, |own| groups_around(&root.join(controller), own))
         };
         let number = |file: PathBuf| value(file)?.parse::<u64>().ok();
-        // No limit is nearly 2^63.
+        // Without a limit, the file holds nearly 2^63.
         let memory = |group: PathBuf| number(group.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60);
-        // No quota is -1.
+        // Without a quota, the file holds -1.
         let quota = |group: PathBuf| {
             Some(number(group.join("cpu.cfs_quota_us"))? as f64 / number(group.join("cpu.cfs_period_us"))? as f64)
         };
@@ -58,8 +59,8 @@ impl ContainerLimits {
     }
 }
 
-/// How often the group and those around it were held back because they had used up their share of the processors. `None` where no
-/// control group of version 2 tells it.
+/// How often the group and its ancestors were throttled because they had used up their share of the processors. Returns
+/// `None` if no control group of version 2 tells.
 pub(super) fn held_back() -> Option<u64> {
     held_back_below(Path::new(GROUPS), &own_group()?)
 }
@@ -69,7 +70,8 @@ fn held_back_below(root: &Path, own: &str) -> Option<u64> {
     groups_around(root, own).into_iter().filter_map(count).reduce(|sum, more| sum + more)
 }
 
-/// What the group and those around it may still take of memory, with what they would give up of files. `None` if none has a limit.
+/// The memory that the group and its ancestors may still take, with the file cache that they would give up. Returns
+/// `None` if none has a limit.
 #[cfg(target_os = "linux")]
 pub(super) fn available_bytes() -> Option<u64> {
     available_below(Path::new(GROUPS), &own_group()?)
@@ -91,12 +93,12 @@ fn own_group() -> Option<String> {
     Some(named(&value("/proc/self/cgroup")?, "0")?.trim_start_matches('/').to_owned())
 }
 
-/// The folder of a group, and those of the groups around it.
+/// The folders of a group and its ancestors.
 fn groups_around(root: &Path, own: &str) -> Vec<PathBuf> {
     root.join(own).ancestors().take_while(|group| group.starts_with(root)).map(Path::to_path_buf).collect()
 }
 
-/// `quota period`; the quota is `max` where there is none.
+/// Reads `quota period`. Returns `None` for the quota `max`, which is no limit.
 fn processors(cpu_max: &str) -> Option<f64> {
     let (quota, period) = cpu_max.split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
@@ -170,7 +172,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("a/b")).unwrap();
         let write = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
-        // The outermost group of a machine has no share of its processors.
+        // The root group has no count.
         write("cpu.stat", "usage_usec 9\n");
         assert_eq!(held_back_below(root.path(), "a/b"), None);
         write("a/cpu.stat", "usage_usec 9\nnr_periods 8\nnr_throttled 5\n");

@@ -1,5 +1,5 @@
-//! What sysinfo tells on systems that have no `/proc`. What it does not tell is absent. The tests of this file run on Linux
-//! too, where they compare the same functions with `/proc`.
+//! What sysinfo tells on systems without `/proc`. Unknown facts are absent. The tests of this file also run on Linux,
+//! where they compare the same functions with `/proc`.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -8,10 +8,10 @@ use sysinfo::{CpuRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, Produc
 use super::Machine;
 use super::processes::own_processes;
 
-/// Digits of a UUID that differ from each other: fewer of them are a maker's placeholder, such as only zeros.
+/// A UUID with fewer different digits is a maker's placeholder, such as only zeros.
 const LEAST_DIGITS: usize = 10;
 
-/// The machine, with what `/proc` has not told.
+/// The machine, completed by what `/proc` does not tell.
 pub(super) fn completed(machine: Machine) -> Machine {
     let Ok(mut system) = System::new() else { return machine };
     system.refresh_memory();
@@ -22,13 +22,13 @@ pub(super) fn completed(machine: Machine) -> Machine {
         kernel: System::kernel_version().ok(),
         memory_bytes: known(system.total_memory()),
         physical_cores: System::physical_core_count().ok(),
-        // Windows has none; sysinfo's begins with the first call.
+        // Windows has no load average; sysinfo's begins with the first call.
         load_average: System::load_average().ok().map(|load| load.one).filter(|_| cfg!(unix)),
         ..machine
     }
 }
 
-/// What differs between machines that are made alike: the firmware's UUID, or else the host's name.
+/// Tells machines apart that are made alike: the firmware's UUID, or else the host's name.
 pub(super) fn identity() -> Option<String> {
     Product::uuid().ok().filter(|id| is_own(id)).or_else(|| System::host_name().ok()).filter(|id| !id.is_empty())
 }
@@ -56,7 +56,7 @@ pub fn resident_bytes() -> Option<u64> {
     known(own.iter().filter_map(|id| system.process(*id)).map(sysinfo::Process::memory).sum())
 }
 
-/// A figure that is not known is 0 in sysinfo.
+/// sysinfo gives 0 for an unknown figure.
 fn known(bytes: u64) -> Option<u64> {
     (bytes > 0).then_some(bytes)
 }

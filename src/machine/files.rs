@@ -1,4 +1,4 @@
-//! Files, as far as systems differ: links, executables, identities, and folders that change places.
+//! File operations that differ between systems: links, executables, identities, and the swap of two folders.
 
 use std::fs::Metadata;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// Makes a symbolic link to a file or folder.
 ///
 /// # Errors
-/// The place is taken, or this user may not make links.
+/// The path exists already, or this user may not make links.
 pub fn link(target: &Path, link: &Path) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::symlink(target, link);
@@ -26,7 +26,8 @@ pub fn is_executable(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("exe"))
 }
 
-/// The device and number of a file, which another one in its place does not have. `None` if the system does not tell.
+/// The device and number of a file, by which it differs from a file that replaces it. Returns `None` if the system does
+/// not tell.
 pub fn identity(metadata: &Metadata) -> Option<(u64, u64)> {
     #[cfg(unix)]
     return Some((std::os::unix::fs::MetadataExt::dev(metadata), std::os::unix::fs::MetadataExt::ino(metadata)));
@@ -37,14 +38,14 @@ pub fn identity(metadata: &Metadata) -> Option<(u64, u64)> {
     }
 }
 
-/// Lets this process open as many files as the system allows: the usual limit is there for programs that use `select`. Returns how many
-/// these are, if it is known.
+/// Lets this process open as many files as the system allows; the usual limit exists for programs that use `select`.
+/// Returns the new limit, if it is known.
 pub fn raise_file_limit() -> Option<u64> {
     #[cfg(unix)]
     {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-        // macOS takes no more than these, whatever it says.
+        // macOS accepts no more than this, whatever limit it reports.
         const OF_MACOS: u64 = 10_240;
         let wanted = [hard, hard.min(OF_MACOS)].into_iter().filter(|most| *most > soft);
         let raised = wanted.into_iter().find(|most| setrlimit(Resource::RLIMIT_NOFILE, *most, hard).is_ok());
@@ -54,10 +55,10 @@ pub fn raise_file_limit() -> Option<u64> {
     None
 }
 
-/// Swaps two folders so that no moment has neither. Returns `false` if only Linux, or only other file systems, can do it.
+/// Swaps two folders in one step. Returns `false` if the system or the file system cannot do it.
 ///
 /// # Errors
-/// One of them is not there, or this user may not rename it.
+/// One of them is missing, or this user may not rename it.
 pub fn swap(one: &Path, other: &Path) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {

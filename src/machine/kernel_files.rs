@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The only value of a file. `None` if the file is not there or empty.
+/// The only value of a file. Returns `None` if the file is missing or empty.
 pub(super) fn value(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -19,7 +19,7 @@ pub(super) fn named(text: &str, name: &str) -> Option<String> {
 }
 
 /// The number in a named line, in bytes where the kernel says `kB`: a field of `/proc/meminfo`, `/proc/vmstat` or
-/// `/proc/self/status`. `None` if the file or the line is not there.
+/// `/proc/self/status`. Returns `None` if the file or the line is missing.
 pub(super) fn kernel_number(path: impl AsRef<Path>, name: &str) -> Option<u64> {
     parse_number(&named(&fs::read_to_string(path).ok()?, name)?)
 }

@@ -22,25 +22,25 @@ pub fn resident_bytes() -> Option<u64> {
     own_memory("VmRSS")
 }
 
-/// The peak of the resident set since the last reset, in bytes. Only Linux tells it. Of several processes it is the sum of their
-/// peaks, which is an upper bound.
+/// The peak of the resident set since the last reset, in bytes. Only Linux tells it. With external workers, it is the
+/// sum of all peaks, which is an upper bound.
 pub fn peak_bytes() -> Option<u64> {
     own_memory("VmHWM")
 }
 
-/// Resets the high-water mark of the resident set to the present size. Works as an ordinary user.
+/// Resets the peak of the resident set to the present size. It needs no privileges.
 ///
 /// # Errors
-/// `/proc/self/clear_refs` is not there or not writable; the peak is then the process's, not the case's.
+/// `/proc/self/clear_refs` is missing or not writable; the peak is then the process's, not the case's.
 pub fn reset_peak() -> std::io::Result<()> {
     for folder in own_folders().iter().skip(1) {
-        // One that has ended meanwhile has no peak any more.
+        // A process that has ended meanwhile needs no reset.
         let _ = std::fs::write(folder.join("clear_refs"), "5");
     }
     std::fs::write("/proc/self/clear_refs", "5")
 }
 
-/// How often the kernel has killed a process for memory since it booted; 0 if it does not tell.
+/// How many processes the kernel has killed for lack of memory since it booted; 0 if it does not tell.
 pub fn kills() -> u64 {
     kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
 }

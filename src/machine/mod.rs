@@ -1,8 +1,8 @@
-//! Facts about the machine and the source that a run was made on, and all that differs between operating systems: no other
-//! room reads `/proc` or `/sys`. What a system does not tell is absent.
+//! Facts about the machine and the source that a run was made on, and all that differs between operating systems: no
+//! other room reads `/proc` or `/sys`. What a system does not tell is absent.
 //!
-//! It takes nothing from a user. It gives a [`Machine`], and what is watched on it. What a backend's library says
-//! about a device is in `backend`.
+//! It takes nothing from a user. It gives a [`Machine`], and figures that are watched on it. What a backend's library
+//! says about a device is in `backend`.
 
 mod addresses;
 mod container;
@@ -41,7 +41,7 @@ use sha2::{Digest, Sha256};
 
 use self::kernel_files::{kernel_number, named, value};
 
-/// Where each start has a machine of its own, such as a container or a hosted runner, this variable says which one it is.
+/// The variable that identifies the machine where each start gets a new one, such as a container or a hosted runner.
 const HOST_ID: &str = "INFERBENCH_HOST_ID";
 
 /// The machine. Unknown facts are absent.
@@ -58,12 +58,12 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     pub governor: Option<String>,
     pub hypervisor: Option<bool>,
-    // Since a later version: a manifest may be without them.
+    // Added later: older manifests lack the fields from here on.
     pub hypervisor_name: Option<String>,
     pub physical_cores: Option<usize>,
     /// Of the first processor: `L1d 32 KiB, L1i 32 KiB, L2 1 MiB, L3 32 MiB`.
     pub caches: Option<String>,
-    /// Whether two threads of one core are in use.
+    /// Whether two threads per core are in use.
     pub smt: Option<bool>,
     /// Whether the processor may go above its nominal frequency.
     pub turbo: Option<bool>,
@@ -85,7 +85,7 @@ impl Machine {
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = named(&cpuinfo, "flags");
-        // Linux has no name of an ARM processor.
+        // Linux does not name ARM processors.
         let arm = || Some(format!("ARM {} {}", named(&cpuinfo, "CPU implementer")?, named(&cpuinfo, "CPU part")?));
         let cpu_model = named(&cpuinfo, "model name").or_else(arm);
         let hypervisor = flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
@@ -121,19 +121,21 @@ impl Machine {
         Machine { host_id: host_id(told.or_else(identity), machine.cpu_model.as_deref()), ..machine }
     }
 
-    /// The memory that this process may use: that of its container if this is less. `None` if neither is known.
+    /// The memory that this process may use: the machine's or, if less, its container's. Returns `None` if neither is
+    /// known.
     pub fn usable_memory_bytes(&self) -> Option<u64> {
         self.container_memory_bytes.into_iter().chain(self.memory_bytes).min()
     }
 
-    /// The variables that have to be the same when a measurement goes on. A scheduler gives each start other devices.
+    /// The variables that have to be the same when a measurement is resumed. A scheduler may give each start other
+    /// devices.
     pub fn lasting_variables(&self) -> Option<Vec<&String>> {
         let is_lasting = |it: &&String| !it.starts_with("CUDA_VISIBLE_DEVICES=");
         Some(self.variables.as_ref()?.iter().filter(is_lasting).collect())
     }
 
-    /// What machines that are bought as equal have in common: `AMD EPYC 7B13 ×8, 32 GiB, NVIDIA L4`. Returns `None` if the
-    /// processor is unknown.
+    /// The kind of the machine, which machines that were bought as equal share: `AMD EPYC 7B13 ×8, 32 GiB, NVIDIA L4`.
+    /// Returns `None` if the processor is unknown.
     pub fn kind(&self) -> Option<String> {
         let processors = format!("{} ×{}", self.cpu_model.as_deref()?, self.logical_processors);
         let memory = self.usable_memory_bytes().map(|bytes| format!("{} GiB", nominal_gibibytes(bytes)));
@@ -142,8 +144,8 @@ impl Machine {
     }
 }
 
-/// The memory that was bought: the kernel keeps some per cent for itself, not the same on each machine. It is rounded up to an
-/// eighth of a power of two.
+/// The memory that was bought. The kernel keeps some per cent for itself, which differs between machines, so the size
+/// is rounded up to an eighth of a power of two.
 fn nominal_gibibytes(bytes: u64) -> f64 {
     let gibibytes = bytes as f64 / f64::from(1 << 30);
     let step = 2.0_f64.powf(gibibytes.log2().floor()) / 8.0;
@@ -156,7 +158,7 @@ fn vector_features(flags: &str) -> String {
     flags.split(' ').filter(is_vector).collect::<Vec<_>>().join(" ")
 }
 
-/// Different pairs of package and core.
+/// The number of different pairs of package and core.
 fn physical_cores(cpuinfo: &str) -> Option<usize> {
     let processors = cpuinfo.split("\n\n");
     let core = |processor: &str| named(processor, "core id").map(|core| (named(processor, "physical id"), core));
@@ -207,7 +209,7 @@ pub fn last_level_cache_bytes() -> Option<u64> {
     last_level_bytes(processors)
 }
 
-/// Of the processors' folders; processors that name the same others share a cache.
+/// The same by the processors' folders. Caches with the same list of processors are one cache.
 fn last_level_bytes(processors: impl Iterator<Item = PathBuf>) -> Option<u64> {
     let caches: BTreeSet<Cache> = processors.flat_map(|folder| caches(&folder)).collect();
     let last = caches.last()?.level;
@@ -219,7 +221,7 @@ fn turbo() -> Option<bool> {
     boost.or_else(|| value("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0"))
 }
 
-/// By what the hypervisor calls itself, by the clock that it offers, or by the maker of the virtual hardware.
+/// The hypervisor by its own name, by the clock that it offers, or by the maker of the virtual hardware.
 fn hypervisor_name() -> Option<String> {
     const CLOCKS: [(&str, &str); 4] =
         [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"), ("vmware", "VMware")];
@@ -241,7 +243,7 @@ fn nvidia_driver(version: &str) -> Option<String> {
     version.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// What differs between machines that are made alike. The name of a host is that of a container, as a rule.
+/// Tells machines apart that are made alike. In a container, the host's name is usually the container's.
 #[cfg(target_os = "linux")]
 fn identity() -> Option<String> {
     value("/etc/machine-id").or_else(|| value("/proc/sys/kernel/hostname"))
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!((of(15.6), of(15.4)), (Some("A CPU ×8, 16 GiB".into()), of(15.99)));
         assert_eq!((of(251.3), of(23.47)), (Some("A CPU ×8, 256 GiB".into()), Some("A CPU ×8, 24 GiB".into())));
         assert_eq!(Machine::default().kind(), None);
-        // The limit of a container may be beyond what there is.
+        // A container's limit may exceed the machine's memory.
         let limited = |gibibytes: u64| Machine {
             cpu_model: Some("A CPU".into()),
             memory_bytes: Some(16 << 30),

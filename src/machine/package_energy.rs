@@ -1,4 +1,5 @@
-//! The energy counters of the processor's packages: Linux `powercap`, for Intel and AMD RAPL. No other system shows them.
+//! The energy counters of the processor's packages: Linux `powercap`, for Intel and AMD RAPL. No other system shows
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +9,13 @@ use fs_err as fs;
 /// A package's counter of microjoules.
 pub struct PackageEnergy {
     path: PathBuf,
-    /// After so many the counter begins again from 0.
+    /// The counter begins again from 0 after this value.
     pub range: u64,
 }
 
 impl PackageEnergy {
-    /// The counters of all packages. The zones of their parts are in them, and the zone of the whole system (`psys`) has them
-    /// in it.
+    /// The counters of all packages. Other zones would count energy twice: parts of a package are included in it, and
+    /// the zone of the whole system (`psys`) includes the packages.
     ///
     /// # Errors
     /// There is no such counter, or this user may not read it.
@@ -22,11 +23,11 @@ impl PackageEnergy {
         Self::below(Path::new("/sys/class/powercap"))
     }
 
-    /// As [`Self::all`], of the zones in this folder.
+    /// As [`Self::all`], for the zones in this folder.
     pub fn below(powercap: &Path) -> anyhow::Result<Vec<Self>> {
         let mut counters = Vec::new();
         for entry in fs::read_dir(powercap)?.flatten() {
-            // `intel-rapl:0` is a zone of its own (AMD has the same name), and `intel-rapl:0:1` is a part of one.
+            // `intel-rapl:0` is a whole zone (AMD has the same name), and `intel-rapl:0:1` is a part of it.
             let folder = entry.file_name().to_string_lossy().into_owned();
             if !folder.starts_with("intel-rapl:") || folder.matches(':').count() != 1 {
                 continue;
@@ -43,7 +44,7 @@ impl PackageEnergy {
         Ok(counters)
     }
 
-    /// What the counter shows now.
+    /// The current value of the counter.
     pub fn microjoules(&self) -> anyhow::Result<u64> {
         read_number(&self.path)
     }

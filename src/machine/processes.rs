@@ -1,4 +1,4 @@
-//! Processes: how one ended, how one ends with its parent, and how one is stopped for a while and goes on.
+//! Processes: how they ended, how they end with their parent, and how they are suspended and resumed.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// Whether [`suspend`] and [`resume`] work here.
 pub const CAN_SUSPEND: bool = cfg!(unix);
 
-/// This very executable, even if a build has meanwhile put another in its place.
+/// The running executable, even if a build has replaced its file meanwhile.
 pub fn own_executable() -> Result<PathBuf> {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() {
@@ -19,15 +19,16 @@ pub fn own_executable() -> Result<PathBuf> {
     std::env::current_exe().context("the path of this executable")
 }
 
-/// Lets the system end this process when the process that has started it ends, however that happens: a process that is stopped
-/// cannot look for itself.
+/// Lets the system kill this process when its parent ends, however that happens: a suspended process cannot check this
+/// itself.
 #[cfg(target_os = "linux")]
 pub fn end_with_parent() {
-    // Fails only if the signal is none.
+    // This fails only for an invalid signal.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
 }
 
-/// Where the system has no such means, a thread looks. On Windows nobody does: the process goes on until its work is done.
+/// Where the system cannot do it, a thread checks whether the parent still runs. Windows has neither: the process goes
+/// on until its work is done.
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_parent() {
     #[cfg(unix)]
@@ -40,14 +41,15 @@ pub fn end_with_parent() {
     });
 }
 
-/// Lets the system ask this process to end, as by SIGTERM, when the process that has started it ends.
+/// Lets the system send SIGTERM to this process when its parent ends. Only Linux can do it.
 pub fn interrupt_with_parent() {
     #[cfg(target_os = "linux")]
-    // Fails only if the signal is none.
+    // This fails only for an invalid signal.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 
-/// Makes a process that is to be started the leader of a process group, and lets the system end it when this process ends.
+/// Makes a process that will be started the leader of a process group, and lets the system kill it when this process
+/// ends.
 pub fn tie_to_parent(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
@@ -56,7 +58,7 @@ pub fn tie_to_parent(command: &mut Command) {
         let parent = nix::unistd::getpid();
         let tie = move || {
             end_with_parent();
-            // It may have ended before.
+            // The parent may have ended before.
             if nix::unistd::getppid() == parent { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
         };
         // SAFETY: between fork and exec it makes two system calls, and takes neither memory nor a lock.
@@ -71,10 +73,11 @@ pub fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The variable that all processes inherit that a process of a case starts, unless they drop it.
+/// The variable that marks the processes that a case's process starts: all of them inherit it, unless they drop it.
 pub const STARTED_FOR: &str = "INFERBENCH_STARTED_FOR";
 
-/// Ends the processes whose [`STARTED_FOR`] has this value, in whatever group they are. Linux alone shows other processes' variables.
+/// Ends the processes whose [`STARTED_FOR`] has this value, in any process group. Only Linux shows other processes'
+/// variables.
 pub fn end_started_for(value: &OsStr) {
     let wanted = [STARTED_FOR.as_bytes(), b"=", value.as_encoded_bytes()].concat();
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -89,7 +92,7 @@ pub fn end_started_for(value: &OsStr) {
 /// The external workers that compute for this process.
 static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Counts what a process and those that it starts use as used by this process.
+/// Counts what a process and its descendants use as used by this process.
 pub fn adopt(id: u32) {
     ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(id);
 }
@@ -104,7 +107,8 @@ pub(super) fn own_folders() -> Vec<PathBuf> {
     own_processes().into_iter().map(|id| PathBuf::from(format!("/proc/{id}"))).collect()
 }
 
-/// The sum of a figure over this process and those that compute for it; `None` if the system tells it not even of this process.
+/// The sum of a figure over this process and those that compute for it. Returns `None` if the figure of this process is
+/// unknown.
 pub(super) fn own_sum(figure: impl Fn(PathBuf) -> Option<u64>) -> Option<u64> {
     let mut figures = own_folders().into_iter().map(figure);
     Some(figures.next().flatten()? + figures.flatten().sum::<u64>())
@@ -151,10 +155,11 @@ mod signals {
         status.signal() == Some(Signal::SIGINT as i32)
     }
 
-    /// Stops a child, and returns when all its threads stand still. If the child has ended instead, returns how.
+    /// Suspends a child, and returns when all its threads have stopped. If the child has ended instead, returns its
+    /// status.
     ///
     /// # Errors
-    /// The child has been waited for, or the system cannot stop processes.
+    /// The child has been waited for, or the system cannot suspend processes.
     pub fn suspend(child: &Child) -> Result<Option<ExitStatus>> {
         kill(pid(child), Signal::SIGSTOP)?;
         match waitpid(pid(child), Some(WaitPidFlag::WUNTRACED))? {
@@ -165,29 +170,29 @@ mod signals {
         }
     }
 
-    /// Lets a child go on that was stopped.
+    /// Resumes a suspended child.
     pub fn resume(child: &Child) -> Result<()> {
         Ok(kill(pid(child), Signal::SIGCONT)?)
     }
 
-    /// Stops the groups of the external workers that compute for this process: threads that wait for work by spinning take processors.
+    /// Suspends the process groups of the external workers: threads that spin while they wait for work take processors.
     pub fn suspend_workers() {
         signal_workers(Signal::SIGSTOP);
     }
 
-    /// Lets them go on.
+    /// Resumes the process groups of the external workers.
     pub fn resume_workers() {
         signal_workers(Signal::SIGCONT);
     }
 
     fn signal_workers(signal: Signal) {
         for id in ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            // One that has ended needs no signal.
+            // A worker that has ended needs no signal.
             let _ = killpg(Pid::from_raw(id.cast_signed()), signal);
         }
     }
 
-    /// Asks a process to end; one that is gone already has done so.
+    /// Asks a process to end, if it still runs.
     pub fn terminate(process: u32) {
         let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGTERM);
     }
@@ -207,7 +212,7 @@ mod signals {
     }
 }
 
-/// The same for Windows, which has no signals.
+/// The same functions for Windows, which has no signals.
 #[cfg(not(unix))]
 mod signals {
     use super::*;
@@ -233,12 +238,12 @@ mod signals {
 
     pub fn resume_workers() {}
 
-    /// Nobody can be asked here.
+    /// Windows cannot ask a process to end.
     pub fn terminate(_: u32) {}
 
     pub(super) fn end(_: i32) {}
 
-    /// There are no groups here.
+    /// Windows has no process groups.
     pub fn kill_group(_: u32) {}
 }
 
@@ -255,7 +260,7 @@ mod tests {
         resume(&child).unwrap();
         child.kill().unwrap();
         let ended = suspend(&child).unwrap().unwrap();
-        // It has been waited for.
+        // `suspend` has waited for it.
         assert!(child.wait().is_err());
         assert_eq!((ending_signal(ended), is_ended_by_ctrl_c(ended)), (Some((9, "SIGKILL")), false));
     }

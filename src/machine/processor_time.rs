@@ -1,4 +1,4 @@
-//! Where the processors' time goes, from Linux's `/proc`: in all, stolen by a hypervisor, and by single processes.
+//! Where the processors' time goes, from Linux's `/proc`: in total, stolen by a hypervisor, and per process.
 //!
 //! The unit is the tick of that interface, a hundredth of a second on every Linux. What cannot be read is absent.
 
@@ -9,17 +9,17 @@ use std::sync::LazyLock;
 use super::processes::own_sum;
 use super::processors::allowed;
 
-/// The processors that this process may use. A library may bind the thread that asks later.
+/// The processors that this process may use, read once: a library may bind the calling thread later.
 static OWN: LazyLock<Vec<usize>> = LazyLock::new(allowed);
 
 /// Ticks of one processor per second.
 pub const TICKS_PER_SECOND: u64 = 100;
 
-/// Ticks of all processors together that this process may use, since the system started (`/proc/stat`).
+/// Ticks since the system started, summed over the processors that this process may use (`/proc/stat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
     pub processors: u64,
-    /// Idle or not, stolen or not.
+    /// All ticks: busy, idle, waiting and stolen.
     pub total: u64,
     /// In processes, the kernel and its interrupts.
     pub busy: u64,
@@ -36,7 +36,7 @@ impl ProcessorTime {
     fn parse(stat: &str, own: &[usize]) -> Option<Self> {
         let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse::<usize>().ok();
         let all: Vec<usize> = stat.lines().filter_map(number).collect();
-        // A container may number its processors anew here, and nowhere else.
+        // Only in this file, a container may number its processors anew.
         let own = if own.iter().all(|number| all.contains(number)) { own } else { &[] };
         let mut found = ProcessorTime::default();
         for line in stat.lines() {
@@ -65,7 +65,7 @@ impl ProcessorTime {
         self.share_since(before, self.stolen.saturating_sub(before.stolen))
     }
 
-    /// The part of all processors' time since `before` that others used. `own` ticks of it were this process's.
+    /// The part of all processors' time since `before` that other processes used, if this process used `own` ticks.
     pub fn others_share_since(self, before: Self, own: u64) -> f64 {
         self.share_since(before, self.busy.saturating_sub(before.busy).saturating_sub(own))
     }
@@ -75,7 +75,7 @@ impl ProcessorTime {
     }
 }
 
-/// Ticks that this process has used, with all its threads, and its external workers that still run.
+/// Ticks that this process has used with all its threads, and its external workers that still run.
 pub fn own_ticks() -> Option<u64> {
     own_sum(|folder| Some(parse_process(&fs::read_to_string(folder.join("stat")).ok()?)?.1))
 }
@@ -84,7 +84,7 @@ pub fn own_ticks() -> Option<u64> {
 pub fn running_processes() -> BTreeMap<u32, (String, u64)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // One that ends meanwhile cannot be read any more.
+    // A process that ends meanwhile is left out.
     let read = |id: u32| Some((id, parse_process(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?));
     ids.filter_map(read).collect()
 }

@@ -1,7 +1,7 @@
 //! Which processors a paired benchmark's threads run on: chosen by topology, set, and read back.
 //!
-//! Where the scheduler puts threads is decided once for a process's life, and can make it several per cent faster or slower
-//! than the next one. So all arms of a duel run on the same processors.
+//! The scheduler places threads once in a process's life, which can make it several per cent faster or slower than the
+//! next process. So all arms of a duel run on the same processors.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ use std::path::Path;
 use super::kernel_files::{named, value};
 use super::processes::own_folders;
 
-/// Where Linux tells of processors.
+/// Where Linux describes the processors.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// A logical processor and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processor {
     number: usize,
-    /// How much it can do beside others; that of efficiency cores is less.
+    /// The speed relative to others; that of efficiency cores is lower.
     capacity: usize,
     /// The package, and the first thread of the core.
     core: (usize, usize),
@@ -31,8 +31,8 @@ pub fn processor_order() -> Vec<usize> {
     order(read_topology(Path::new(PROCESSORS), &allowed())).iter().map(|processor| processor.number).collect()
 }
 
-/// Divides processors into groups of so many, those that have the same memory as the first group. What was loaded on one of them is as near to
-/// the others.
+/// Divides processors into groups of `processors` each, and keeps those that have the same memory as the first group.
+/// Data that one of them has loaded is as near to the others.
 pub fn equal_groups(numbers: &[usize], processors: usize) -> Vec<Vec<usize>> {
     groups(Path::new(PROCESSORS), numbers, processors)
 }
@@ -65,19 +65,20 @@ fn order(mut processors: Vec<Processor>) -> Vec<Processor> {
         processors.iter().map(|processor| (processor.number, !seen.insert(processor.core))).collect();
     let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
     processors.iter().for_each(|processor| *sizes.entry(processor.core.0).or_default() += 1);
-    // An efficient core does more for a thread than the second thread of a fast one, and as long as there are fast ones, they are used.
+    // An efficient core does more for a thread than the second thread of a fast core, but less than a fast core of its
+    // own.
     processors.sort_by_key(|it| (Reverse(sizes[&it.core.0]), it.core.0, is_second[&it.number], Reverse(it.capacity)));
     processors
 }
 
-/// Reads where each processor lies; one whose place is unknown is a core of its own.
+/// Reads where each processor lies; a processor whose place is unknown counts as a core of its own.
 fn read_topology(root: &Path, numbers: &[usize]) -> Vec<Processor> {
     // The first number of a list such as `0-1` or `0,4`.
     let fact = |number: usize, name: &str| -> Option<usize> {
         value(root.join(format!("cpu{number}/topology/{name}")))?.split([',', '-']).next()?.parse().ok()
     };
     const FULL: usize = 1024;
-    // Hybrid processors of Intel have this list; ARM tells capacities.
+    // Intel's hybrid processors have this list; ARM gives capacities.
     let efficient = value(root.join("../../cpu_atom/cpus")).map_or_else(Vec::new, |list| numbers_of(&list));
     let capacity = |number: usize| {
         let told = value(root.join(format!("cpu{number}/cpu_capacity"))).and_then(|text| text.parse().ok());
@@ -91,7 +92,7 @@ fn read_topology(root: &Path, numbers: &[usize]) -> Vec<Processor> {
     numbers.iter().map(place).collect()
 }
 
-/// Whether some of these processors are slower by their kind.
+/// Whether some of these processors are slower than others by design.
 pub fn are_of_several_kinds(numbers: &[usize]) -> bool {
     let kinds: BTreeSet<_> = read_topology(Path::new(PROCESSORS), numbers).iter().map(|it| it.capacity).collect();
     kinds.len() > 1
@@ -163,7 +164,7 @@ fn tasks() -> impl Iterator<Item = fs::DirEntry> {
     own_folders().into_iter().flat_map(|folder| fs::read_dir(folder.join("task"))).flatten().flatten()
 }
 
-/// Reads for how many nanoseconds each thread of this process, and of its external workers, has run. Empty if the system does not
+/// How many nanoseconds each thread of this process, and of its external workers, has run. Empty if the system does not
 /// tell.
 pub fn thread_times() -> BTreeMap<i32, u64> {
     let time = |task: fs::DirEntry| -> Option<(i32, u64)> {
@@ -174,8 +175,9 @@ pub fn thread_times() -> BTreeMap<i32, u64> {
     tasks().filter_map(time).collect()
 }
 
-/// Pins each of the threads that have run most since `before` to one of these processors. They are the pool that computes,
-/// whichever library it belongs to. With one processor, or none, nothing is left to do for [`confine_thread`]'s threads.
+/// Pins each of the threads that have run most since `before` to one of these processors. They are the pool that
+/// computes, whichever library it belongs to. With fewer than two processors it does nothing, since [`confine_thread`]
+/// is enough.
 pub fn pin_busiest(before: &BTreeMap<i32, u64>, processors: &[usize]) -> anyhow::Result<()> {
     if processors.len() < 2 {
         return Ok(());

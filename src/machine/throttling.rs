@@ -6,11 +6,11 @@ use std::path::Path;
 use super::container::held_back;
 use super::kernel_files::{kernel_number, value};
 
-/// Where a control group of version 1 tells how often this process has used up its share of the processors, if it is in a container.
+/// The file in which a control group of version 1 counts how often it was throttled, as a container sees it.
 const VERSION_1: &str = "/sys/fs/cgroup/cpu/cpu.stat";
 
-/// How often processors were slowed down so far because they were hot, or held back because a control group allows no more. Returns
-/// `None` if the system tells neither.
+/// How often processors were slowed down by heat, or the control group was throttled by its limit. Returns `None` if
+/// the system tells neither.
 pub fn throttled() -> Option<u64> {
     let by_group = held_back().or_else(|| kernel_number(VERSION_1, "nr_throttled"));
     by_group.into_iter().chain(by_heat(Path::new("/sys/devices/system/cpu"))).reduce(|sum, more| sum + more)

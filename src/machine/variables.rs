@@ -15,7 +15,8 @@ const NAMES: [&str; 10] = [
     "INFERBENCH_LLAMA_SETTINGS",
     "INFERBENCH_QNN_OPTIONS",
 ];
-/// Every process of a case has its own of the first two. Conda sets the last one, which chooses a library and not how it computes.
+/// These are left out: each process of a case sets the first two itself, and the last one, which Conda sets, chooses a
+/// library but not how it computes.
 const WITHOUT_EFFECT: [&str; 3] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_INTERFACE_LAYER"];
 
 /// `NAME=VALUE` of each one that is set, by name.

@@ -1,4 +1,4 @@
-//! How a thread waits for a moment so that it is late by microseconds: it sleeps, and spins the last part.
+//! How a thread waits for a moment with an error of microseconds: it sleeps first, and then spins.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::kernel_files::value;
 use super::processor_time::own_ticks;
 
-/// The part of a wait that is spun, at most. A sleep ends about 15 µs late, and rarely more than 60; a longer spin would take the
-/// processor from the threads that compute.
+/// The longest spin. A sleep ends about 15 µs late, and rarely more than 60; a longer spin would take the processor
+/// from the threads that compute.
 const SPUN: Duration = Duration::from_micros(60);
 
 /// Returns at this moment, or at once if it is over.
@@ -17,11 +17,11 @@ pub fn wait_until(moment: Instant) {
     Waiter::default().wait_until(moment);
 }
 
-/// Waits until the threads of this process and its external workers compute no more, a second at most: those of some runtimes look for
-/// work for a while after a call.
+/// Waits until the threads of this process and its external workers are idle, for a second at most: threads of some
+/// runtimes look for work for a while after a call.
 pub fn rest() {
     const AT_MOST: Duration = Duration::from_secs(1);
-    // Several ticks of the clock of processor time.
+    // Several ticks of processor time.
     const LOOK: Duration = Duration::from_millis(60);
     let begin = Instant::now();
     let mut before = own_ticks();
@@ -35,15 +35,15 @@ pub fn rest() {
     }
 }
 
-/// A thread that waits often: it learns how late its sleeps end, and spins no longer than three of four need. What is later than any spin,
-/// because others had the processor, teaches nothing.
+/// Waits often in one thread: it learns how late sleeps end, and spins no longer than three sleeps of four need. Sleeps
+/// that end later than the longest spin, because other threads had the processor, do not count.
 pub struct Waiter {
     spun: Duration,
 }
 
-/// One sleep of so many may end too late.
+/// One sleep in this many may end too late.
 const LATE: u32 = 4;
-/// By how much the spin grows at a time; after each sleep that was in time it shrinks by a part of that.
+/// The spin grows by this after a late sleep, and shrinks by a part of it after a sleep that was in time.
 const STEP: Duration = Duration::from_micros(2);
 const LEAST_SPUN: Duration = Duration::from_micros(5);
 
@@ -66,8 +66,9 @@ impl Waiter {
         }
     }
 
-    /// The steps are such that one sleep of [`LATE`] is late in the long run (Robbins and Monro 1951, "A stochastic approximation method").
-    /// `needed` is the spin that would have been enough; for a sleep that was in time, the present one.
+    /// Adapts the spin so that one sleep in [`LATE`] is late in the long run (Robbins and Monro 1951, "A stochastic
+    /// approximation method"). `needed` is the spin that would have been enough, or the present spin if the sleep was
+    /// in time.
     fn learn(&mut self, needed: Duration) {
         if needed <= self.spun {
             self.spun = self.spun.saturating_sub(STEP / (LATE - 1)).max(LEAST_SPUN);
@@ -83,8 +84,8 @@ pub fn sharpen_timers() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// Sharpens the timers of the calling thread, and puts it into the real-time class, in which it does not wait for threads that compute.
-/// Returns whether the system allows that.
+/// Sharpens the timers of the calling thread, and gives it real-time priority, so that it does not wait for threads
+/// that compute. Returns whether the system allows that.
 #[cfg(target_os = "linux")]
 pub fn wake_promptly() -> bool {
     use nix::libc;
@@ -118,13 +119,13 @@ mod tests {
 
     #[test]
     fn a_spin_is_as_long_as_most_sleeps_need() {
-        // Sleeps end 10 to 30 µs late, each time as likely: three of four by at most 25 µs.
+        // Lateness is uniform between 10 and 30 µs: three sleeps of four are at most 25 µs late.
         let mut waiter = Waiter::default();
         let lateness = |number: u64| Duration::from_nanos(10_000 + number * 7_919 % 20_000);
         let mut spins = Vec::new();
         for number in 0..20_000 {
             waiter.learn(lateness(number));
-            // Others had the processor.
+            // Other threads had the processor.
             waiter.learn(Duration::from_millis(1));
             spins.push(waiter.spun.as_nanos() as f64);
         }

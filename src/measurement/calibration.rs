@@ -1,8 +1,8 @@
-//! Calibrates a machine around its part of a suite: short looks at its product and its copy, before the cases and after them.
+//! Calibrates a machine before and after its part of a suite, by short looks at its matrix product and its memory copy.
 //!
-//! The peaks of the roofline ([`super::peaks`]) are the best that was ever seen of a machine. To compare two machines of one kind takes
-//! several looks at each with their scatter. A look has five rounds of at most five repetitions, and the best one counts: what
-//! disturbs for a moment does not, but a neighbour that stays makes all of them slower.
+//! The roofline's peaks ([`super::peaks`]) are the best figures ever seen on a machine. To compare two machines of one
+//! kind, several figures of each with their scatter are needed. A look has five rounds, and each takes the best of at
+//! most five repetitions: a momentary disturbance does not count, but a lasting neighbour slows all of them.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::run_data::{Calibration, Manifest, Probe, ProcessSpread};
 
 const ROUNDS: usize = 5;
 const TIMES: usize = 5;
-/// For the repetitions of one figure.
+/// The time limit for the repetitions of one figure.
 const PATIENCE: Duration = Duration::from_millis(150);
 
-/// A calibration of which the second look is still to come.
+/// A calibration that still lacks its second look.
 pub struct CalibrationWatch {
     so_far: Calibration,
     machine: Machine,
@@ -57,7 +57,7 @@ fn look(threads: usize, machine: &Machine) -> Probe {
     let [source, mut target] = arrays(elements);
     let (giga_operations, gigabytes) =
         (2.0 * (size as f64).powi(3) / 1e9, 2.0 * size_of_val(source.as_slice()) as f64 / 1e9);
-    // The first of each touches the memory.
+    // The first execution of each touches the memory.
     multiply(size, threads, &left, &right, black_box(&mut result));
     copy(threads, &source, black_box(&mut target));
     let begin = ProcessorTime::now().zip(own_ticks());

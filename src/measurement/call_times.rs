@@ -1,6 +1,6 @@
 //! A Criterion measurement that keeps every call's time.
 //!
-//! Criterion sees the sum of a sample's calls, as `WallTime` would give it; the single calls go into a log beside. A
+//! Criterion sees the sum of a sample's calls, as `WallTime` would give it; the single calls go into a separate log. A
 //! sample's sum in the log therefore equals Criterion's `times` to the nanosecond, which `convert` checks.
 
 use std::cell::RefCell;
@@ -19,15 +19,14 @@ pub fn room_for(calls: u64) -> CallTimes {
     Vec::with_capacity(usize::try_from(calls).unwrap_or(usize::MAX).min(1 << 24))
 }
 
-/// The time of a call.
+/// The time of a call, at least 1 ns.
 #[inline]
 pub fn nanoseconds(elapsed: Duration) -> u64 {
-    // 2^64 ns are 584 years. Criterion takes 0 for a defect of the clock.
+    // 2^64 ns are 584 years. Criterion takes 0 as a sign of a broken clock.
     (elapsed.as_nanos() as u64).max(1)
 }
 
-/// The samples that Criterion has kept since the log was last emptied. It is a Criterion measurement: it logs what it
-/// measures.
+/// A Criterion measurement that logs the samples that Criterion has kept since the log was last emptied.
 #[derive(Clone, Debug, Default)]
 pub struct SampleLog(Rc<RefCell<Contents>>);
 
@@ -42,7 +41,7 @@ struct Contents {
 pub struct LoggedSamples {
     /// Nanoseconds of each call, one list per sample.
     pub samples_ns: Vec<Vec<u64>>,
-    /// Whether each sample was disturbed, where that is known.
+    /// Whether each sample was disturbed, if that is known.
     pub disturbed: Option<Vec<bool>>,
 }
 
@@ -69,7 +68,7 @@ impl SampleLog {
     }
 }
 
-/// Wall-clock time, whose single calls are logged. For `iter_custom` only.
+/// Wall-clock time with a log of the single calls. For `iter_custom` only.
 impl Measurement for SampleLog {
     type Intermediate = Instant;
     type Value = CallTimes;

@@ -1,9 +1,9 @@
 //! Marks samples during which the processors were not the benchmark's own: stolen by a hypervisor, or used by others.
 //!
-//! Between two samples, never in one, the watch looks at the time of the processors and of this process. What the processors did
-//! and this process did not is the others' work. Both count in ticks of 10 ms, and this process's own time is rounded
-//! down to them, so a window of looks counts only when it is at least 100 ms and the limit is at least four ticks:
-//! on two processors that takes 400 ms, on eight and more 100 ms.
+//! Between two samples, never during one, the watch looks at the time of the processors and of this process. Busy time
+//! that is not of this process is the work of others. Both count in ticks of 10 ms, and this process's own time is
+//! rounded down. A window of looks therefore counts only if it has at least 100 ms and its limit is at least four
+//! ticks: on two processors that takes 400 ms, on eight and more 100 ms.
 //!
 //! A look takes about 30 µs on two processors; there is at most one in 50 ms.
 
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{ProcessorTime, own_ticks};
 
-/// A window is disturbed when more than this part of all processors' time was not for this process.
+/// A window is disturbed if more than this fraction of all processors' time was stolen or used by others.
 const LIMIT: f64 = 0.05;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Ticks of each processor in a window, at the least: 100 ms.
+/// Minimum ticks of each processor in a window: 100 ms.
 const LEAST_TICKS_EACH: u64 = 10;
-/// Ticks of all processors in a window, at the least: the limit is then four.
+/// Minimum ticks of all processors in a window: the limit is then four.
 const LEAST_TICKS: u64 = 80;
 
 /// Ticks since the system started.
@@ -40,18 +40,18 @@ impl Look {
 /// Looks now and then while samples are taken.
 #[derive(Clone, Debug)]
 pub struct DisturbanceWatch {
-    /// With the number of samples that had ended.
+    /// The looks, each with the number of samples that had ended.
     looks: Vec<(usize, Look)>,
     last_look: Instant,
 }
 
 impl DisturbanceWatch {
-    /// Begins before the first sample; `None` where the system does not tell.
+    /// Begins before the first sample. Returns `None` if the system does not report these times.
     pub fn begin() -> Option<Self> {
         Some(DisturbanceWatch { looks: vec![(0, Look::now()?)], last_look: Instant::now() })
     }
 
-    /// To be called between two samples, with the number of those that have ended.
+    /// Call this between two samples, with the number of samples that have ended.
     pub fn after_sample(&mut self, ended: usize) {
         if self.last_look.elapsed() < LOOK_EVERY {
             return;
@@ -60,7 +60,7 @@ impl DisturbanceWatch {
         self.last_look = Instant::now();
     }
 
-    /// Whether each of `samples` was disturbed; `None` when all of them took less than a window.
+    /// Whether each of `samples` was disturbed. Returns `None` if all of them took less than a window.
     pub fn marks(&self, samples: usize) -> Option<Vec<bool>> {
         let mut bounds = vec![0];
         for (index, &(_, look)) in self.looks.iter().enumerate() {
@@ -69,7 +69,7 @@ impl DisturbanceWatch {
                 bounds.push(index);
             }
         }
-        // What is left after the last window is too short to count alone.
+        // The rest after the last window is too short to count alone.
         bounds.pop().filter(|&bound| bound > 0)?;
         bounds.push(self.looks.len() - 1);
         let mut marks = vec![false; samples];
@@ -93,7 +93,7 @@ fn is_disturbed(begin: Look, end: Look) -> bool {
 mod tests {
     use super::*;
 
-    /// Two processors; each look is 250 ms, two samples and as many lost ticks later.
+    /// Two processors. Each look comes 250 ms and two samples after the one before, with this many further lost ticks.
     fn watch(lost: &[i64]) -> DisturbanceWatch {
         let mut looks = vec![(0, Look { processors: 2, total: 1000, lost: 70 })];
         for lost in lost {

@@ -1,7 +1,8 @@
 //! Energy from the counters of the processor (Intel and AMD RAPL) or of the NVIDIA GPU that computes.
 //!
-//! A counter is of a whole package or board and includes other work on the machine. For the energy of calls, a window without calls is
-//! measured first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
+//! A counter covers a whole package or board, and so includes other work on the machine. For the energy of calls, the
+//! power of a window without calls is measured first and subtracted. A device without such a counter has no figure:
+//! nothing is estimated.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,17 +16,17 @@ use crate::machine::{PackageEnergy, rest};
 use crate::run_data::Record;
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// Calls for so long are made at a time.
+/// Calls are made in series of about this length.
 const TOGETHER_NS: u64 = 50_000_000;
 
 /// One counter of microjoules.
 struct Counter {
     read: Box<dyn Fn() -> anyhow::Result<u64>>,
-    /// After so many it begins again from 0.
+    /// The counter wraps to 0 after this many.
     range: u64,
 }
 
-/// The energy counters of what computes on a device.
+/// The energy counters of a device.
 pub struct EnergyMeter {
     counters: Vec<Counter>,
     /// `rapl-package` or `nvml-gpu`.
@@ -33,10 +34,10 @@ pub struct EnergyMeter {
 }
 
 impl EnergyMeter {
-    /// The meter of a device; `device_type` is what the runtime says that computes.
+    /// The meter of a device; `device_type` is the type that computes, as the runtime says.
     ///
     /// # Errors
-    /// No counter is read there, or this user may not read it.
+    /// The device has no counter that can be read, or this user may not read it.
     pub fn of(device: &str, device_type: Option<&str>) -> anyhow::Result<Self> {
         match (Gpu::open(device), device_type) {
             (Some(gpu), _) => {
@@ -62,7 +63,8 @@ impl EnergyMeter {
         self.counters.iter().map(|counter| (counter.read)()).collect()
     }
 
-    /// Joules since the counters showed `begin`. A counter that began again more than once meanwhile counts too little.
+    /// Joules since the counters showed `begin`. If a counter has wrapped more than once since, the result is too
+    /// small.
     pub fn joules_since(&self, begin: &[u64]) -> anyhow::Result<f64> {
         let used = |((counter, begin), end): ((&Counter, &u64), u64)| match end.checked_sub(*begin) {
             Some(used) => used,
@@ -95,27 +97,27 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
     Ok(())
 }
 
-/// Puts the power of a window of calls without that of an idle window, and the energy that follows from it, into the row.
+/// Puts the power of a window of calls minus that of an idle window, and the energy that follows from it, into the row.
 fn put(measured: anyhow::Result<(&str, f64, Window)>, row: &mut Record) {
     let reason = match measured {
         Ok((kind, idle_watts, busy)) if busy.watts() > idle_watts => {
             let watts = busy.watts() - idle_watts;
             row.power_w = Some(watts);
-            // External workers also make calls that nobody counts, which take a part of the window.
+            // External workers also make untimed calls, which take a part of the window.
             row.energy_j_per_sample = Some(watts * busy.call_seconds / (busy.calls * row.batch_size) as f64);
             row.energy_kind = Some(kind.into());
             return;
         }
-        // Calls do not give energy back.
+        // The energy of calls cannot be negative.
         Ok((_, idle_watts, busy)) => {
-            format!("{:.1} W with calls and {idle_watts:.1} W without: other work was there meanwhile", busy.watts())
+            format!("{:.1} W with calls and {idle_watts:.1} W without: other programs were running", busy.watts())
         }
         Err(reason) => format!("{reason:#}"),
     };
     row.energy_kind = Some(format!("none: {reason}"));
 }
 
-/// The energy that was used in a window of time, and the calls that were timed in it.
+/// The energy that was used in a window of time, and the timed calls in it.
 struct Window {
     joules: f64,
     seconds: f64,
@@ -196,7 +198,7 @@ mod tests {
             (row.power_w, row.energy_j_per_sample, row.energy_kind.unwrap())
         };
         assert_eq!(of(10.0, 30.0), (Some(20.0), Some(2.0), "rapl-package".into()));
-        let why = "none: 30.0 W with calls and 40.0 W without: other work was there meanwhile";
+        let why = "none: 30.0 W with calls and 40.0 W without: other programs were running";
         assert_eq!(of(40.0, 30.0), (None, None, why.into()));
     }
 

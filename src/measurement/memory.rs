@@ -2,7 +2,7 @@
 
 pub use crate::machine::memory::{peak_bytes, reset_peak, resident_bytes};
 
-/// As records count: 10^6 bytes.
+/// Megabytes of 10^6 bytes, as in records.
 pub fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }

@@ -1,7 +1,7 @@
 //! The clock, the calls it times, and what is watched besides. Raw samples are not statistics: those are Criterion's.
 //!
-//! It takes a session and its inputs. It gives the times of calls, memory, energy and load meanwhile. Which cases
-//! run, and in which process, is decided by `harness`.
+//! It takes a session and its inputs. It gives the times of calls, with the memory, energy and load during them.
+//! `harness` decides which cases run, and in which process.
 
 pub mod calibration;
 mod call_times;

@@ -1,6 +1,6 @@
 //! NVIDIA's management library: memory of this process and its runtimes on a GPU, and the GPU's energy counter.
 //!
-//! The library is loaded on demand. Without a driver that is an error at once and costs nothing.
+//! The library is loaded on demand. Without a driver, loading fails at once and costs nothing.
 
 use anyhow::{Context, bail};
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -11,7 +11,7 @@ use crate::backend::cuda::{DEVICE_ORDER, DRIVER_ORDER};
 use crate::definition::{device_index, device_kind};
 use crate::machine::processes::own_processes;
 
-/// One GPU of NVIDIA's.
+/// An NVIDIA GPU.
 pub(super) struct Gpu {
     nvml: Nvml,
     name: GpuName,
@@ -57,8 +57,8 @@ impl Gpu {
         }
     }
 
-    /// Bytes that this process and those that compute for it have allocated there; `None` if the driver does not tell, as in some
-    /// containers.
+    /// Bytes that this process and those that compute for it have allocated there; `None` if the driver does not report
+    /// it, as in some containers.
     pub fn own_memory_bytes(&self) -> Option<u64> {
         let own = own_processes();
         let processes = self.device().ok()?.running_compute_processes().ok()?;

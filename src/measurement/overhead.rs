@@ -14,18 +14,18 @@ use crate::statistics::median;
 
 const CALLS: u64 = 100_000;
 
-/// Medians of what was measured in turn, in nanoseconds.
+/// Medians over pairs of alternating measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The two clock reads of a call, with nothing between them.
     pub clock_reads_ns: f64,
     /// A call of the null backend.
     pub null_call_ns: f64,
-    /// The median of the pairs' ratios: a change of the processor's speed hits both of a pair.
+    /// The median of the pairs' ratios: a change of the processor's speed affects both measurements of a pair.
     pub null_call_ratio: f64,
 }
 
-/// Measures pairs for as long as that, and at least three.
+/// Measures pairs for at least this long, and at least three pairs.
 pub fn measure(at_least_for: Duration) -> Result<Overhead, CaseFailure> {
     let mut session = null_session()?;
     let per_call = |start: Instant| start.elapsed().as_secs_f64() * 1e9 / CALLS as f64;
@@ -63,7 +63,7 @@ pub fn clock_reads(calls: u64) -> CallTimes {
 /// A session of the null backend with a ring of bound inputs, as the harness makes it.
 ///
 /// # Errors
-/// None happen: the null backend binds anything.
+/// Never: the null backend binds anything.
 pub fn null_session() -> Result<TimedSession, CaseFailure> {
     let mut session = NullSession::new(Dtype::F32);
     let input = HostTensor { shape: vec![1], data: TensorData::F32(vec![0.0]) };

@@ -1,13 +1,12 @@
-//! The machine's own peaks: how fast it multiplies large f32 matrices, and how fast it copies memory, on some threads.
+//! The machine's own peaks: how fast it multiplies large f32 matrices and how fast it copies memory, with some threads.
 //!
-//! They are the two roofs of the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009): a computation of `i`
-//! operations a byte can reach `min(product, i × copy)`. Both are measured and not read from a data sheet, each as the
-//! best of several, so they are lower bounds of what the machine can do: a library's product may be better than this
-//! one, and reading alone is faster than copying. What comes to more than 100 % of them is not cut off.
+//! They are the two roofs of the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009): a computation of
+//! `i` operations per byte can reach `min(product, i × copy)`. Both are measured, not read from a data sheet, and the
+//! best of several repetitions counts. They are lower bounds of what the machine can do: another library's product may
+//! be faster than this one, and reading alone is faster than copying. Results above 100 % of them are not cut off.
 //!
-//! What others use the processors for meanwhile is noted: peaks that were disturbed are measured again by the next run, and the better
-//! ones of both count. They are kept in `<target>/inferbench/peaks.json`, and measured again if those of the file are of another machine, processor,
-//! version or number of threads.
+//! The load of other processes is noted. Disturbed peaks are measured again by the next run, and the better figures
+//! count. Peaks are kept in a file ([`Paths::peaks`]) by machine, processor, version and number of threads.
 //!
 //! The product is `matrixmultiply`'s, which has kernels for AVX-512. candle's `gemm` has them behind a feature that would
 //! be switched on for candle too, and so change what is measured.
@@ -25,18 +24,18 @@ use crate::paths::Paths;
 use crate::run_data::Peaks;
 use crate::run_data::files::{read_json, write_json};
 
-/// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
+/// Sizes of the products: the matrices are larger than a core's own caches, and packing them takes little time beside
 /// multiplying.
 pub(super) const SIZES: [usize; 2] = [1024, 2048];
 
-/// For each size. Where others use the processors too, many short ones find a quiet moment.
+/// The time limit for each size. On a busy machine, some of many short products have a quiet moment.
 const PATIENCE: Duration = Duration::from_millis(700);
 const COPY_PATIENCE: Duration = Duration::from_millis(400);
 
-/// More of the processors' time than this, if others have it, makes peaks too low.
+/// If others have more than this fraction of the processors' time, the peaks are too low.
 const MOST_DISTURBED: f64 = 0.1;
 
-/// Names the machine, the number of threads and the version that peaks belong to.
+/// Names the machine, the processor, the number of threads and the version that peaks belong to.
 fn key(machine: &Machine, threads: usize) -> String {
     let (version, cpu) = (env!("CARGO_PKG_VERSION"), machine.cpu_model.as_deref().unwrap_or_default());
     format!("{} {cpu}, {threads} threads, inferbench {version}", machine.host_id)
@@ -47,7 +46,7 @@ fn kept(path: &Path) -> BTreeMap<String, Peaks> {
     read_json(path).unwrap_or_default()
 }
 
-/// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
+/// The peaks of the machine on `threads` threads: the kept ones, or new ones, which takes about two seconds.
 pub fn peaks_of(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
     match kept(&paths.peaks()).remove(&key(machine, threads)) {
         Some(before) if before.disturbed_share.is_none_or(|share| share <= MOST_DISTURBED) => before,
@@ -55,7 +54,7 @@ pub fn peaks_of(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
     }
 }
 
-/// The faster of both, since what disturbs makes nothing faster; the second says how disturbed they are.
+/// The faster figures of both, since disturbance makes nothing faster. The second says how disturbed they are.
 fn better(before: Peaks, again: Peaks) -> Peaks {
     Peaks {
         product_gflops_per_second: before.product_gflops_per_second.max(again.product_gflops_per_second),
@@ -64,12 +63,12 @@ fn better(before: Peaks, again: Peaks) -> Peaks {
     }
 }
 
-/// The same, always measured anew.
+/// The peaks of the machine, always measured anew.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
     measure_and_keep(paths, machine, threads, None)
 }
 
-/// New peaks, or those before them where they were better. If they cannot be kept, the next run measures them again.
+/// New peaks, or the earlier ones where they were better. If they cannot be kept, the next run measures them again.
 fn measure_and_keep(paths: &Paths, machine: &Machine, threads: usize, before: Option<Peaks>) -> Peaks {
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
     let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine));
@@ -95,8 +94,8 @@ fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
     write_json(path, &all)
 }
 
-/// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
-/// eighth of the memory, or of the container's, which the kernel ends if it takes more.
+/// Four times the last-level caches, by STREAM's rule, so that the copied data does not stay in them. It is at most an
+/// eighth of the memory, or of the container's limit, beyond which the kernel would kill the process.
 pub(super) fn copied_bytes(cache: Option<u64>, machine: &Machine) -> usize {
     const ASSUMED_CACHE: u64 = 32 << 20;
     let wanted = cache.unwrap_or(ASSUMED_CACHE).saturating_mul(4).max(64 << 20);
@@ -126,7 +125,8 @@ fn measure(threads: usize, copied_bytes: usize) -> Peaks {
     Peaks { threads, product_gflops_per_second, copy_gb_per_second, copied_bytes, disturbed_share }
 }
 
-/// Part of the processors' time since `begin` that others used or that was stolen, by the ticks of all and those of this process.
+/// Fraction of the processors' time since `begin` that others used or that was stolen, by the ticks of all and of this
+/// process.
 pub(super) fn disturbed_share(begin: Option<(ProcessorTime, u64)>) -> Option<f64> {
     let ((before, own_before), (after, own_after)) = begin.zip(ProcessorTime::now().zip(own_ticks()))?;
     let used = (after.stolen + after.busy).saturating_sub(before.stolen + before.busy);
@@ -134,13 +134,13 @@ pub(super) fn disturbed_share(begin: Option<(ProcessorTime, u64)>) -> Option<f64
     Some(others as f64 / after.total.saturating_sub(before.total).max(1) as f64)
 }
 
-/// Two arrays of so many numbers, or of half as many and so on where a limit of this process leaves less memory.
+/// Two arrays of this many numbers, or of half as many and so on if this process may not take that much memory.
 pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
     loop {
         let mut arrays = [Vec::new(), Vec::new()];
         if arrays.iter_mut().all(|array| array.try_reserve_exact(elements).is_ok()) || elements <= 1 << 20 {
             for (array, value) in arrays.iter_mut().zip(1..) {
-                // The rest is copied, which takes no time in builds that are not optimised, too.
+                // The rest is copied, which is fast even in debug builds.
                 array.resize(elements.min(1 << 16), value);
                 while array.len() < elements {
                     array.extend_from_within(..array.len().min(elements - array.len()));
@@ -152,7 +152,7 @@ pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
     }
 }
 
-/// The shortest, in seconds, of as many as fit into the time, and of `most` at most; there is always one.
+/// The shortest time of `work` in seconds, of at most `most` repetitions that begin within `patience`.
 pub(super) fn best(most: usize, patience: Duration, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut shortest = f64::INFINITY;
@@ -167,7 +167,7 @@ pub(super) fn best(most: usize, patience: Duration, mut work: impl FnMut()) -> f
     shortest
 }
 
-/// Numbers of all signs and no regular pattern that a product could profit from.
+/// Numbers of both signs, without a regular pattern that a product could profit from.
 pub(super) fn matrix(size: usize) -> Vec<f32> {
     (0..size * size).map(|index| (index.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect()
 }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(copied(Some(32 << 20), Some(16 << 30), None), 128 << 20);
         assert_eq!(copied(Some(1 << 20), None, None), 64 << 20);
         assert_eq!(copied(None, Some(256 << 20), None), 32 << 20);
-        // The caches are those of a whole server, of which a container has a small part of the memory.
+        // A container sees the caches of a whole server, but has a small part of its memory.
         assert_eq!(copied(Some(384 << 20), Some(512 << 30), Some(1 << 30)), 128 << 20);
         assert_eq!(copied(Some(384 << 20), Some(256 << 20), Some(512 << 30)), 32 << 20);
     }

@@ -11,7 +11,7 @@ use crate::run_data::places_of_largest;
 /// The parts of a call that is more than the computation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallParts {
-    /// Making the inputs of pictures or texts, in a pipeline.
+    /// Making the inputs from pictures or texts, in a pipeline.
     pub preprocess: Option<Duration>,
     pub stages: Stages,
     /// Choosing the largest outputs, in a pipeline.
@@ -26,17 +26,17 @@ impl CallParts {
     }
 }
 
-/// What is done around a session's calls from host to host, by the thread that makes the call.
+/// The work around a session's calls from host to host, by the thread that makes the call.
 pub struct Pipeline {
     samples: TimedSamples,
-    /// The place of the output whose largest numbers are looked for.
+    /// The index of the output whose largest numbers are looked for.
     scores: Option<usize>,
 }
 
 impl Pipeline {
-    /// `outputs` are those of a call, and `names` their names. What is looked for is the first one with a score per class: for
-    /// pictures one with a list of numbers per sample, and for texts one whose name contains `logits` or `prob`. If there is none,
-    /// such as for an embedding, nothing is looked for.
+    /// `outputs` are those of one call, and `names` are their names. The largest scores are looked for in the first
+    /// output with a score per class: for pictures, one with a list of numbers per sample; for texts, one whose name
+    /// contains `logits` or `prob`. Without such an output, as for an embedding, nothing is looked for.
     pub fn new(samples: TimedSamples, outputs: &[HostTensor], names: &[String]) -> Self {
         let are_pictures = samples.are_pictures();
         let is_named = |place: usize| names.get(place).is_some_and(|name| is_scores(name));
@@ -69,8 +69,8 @@ impl Pipeline {
     }
 }
 
-/// The places of the largest numbers of each row of an f32 tensor, the largest first; rows lie along its last dimension of more
-/// than 1.
+/// The indices of the largest numbers of each row of an f32 tensor, the largest first. A row lies along the last
+/// dimension of more than 1.
 fn largest_of_rows(scores: &HostTensor) -> Vec<Vec<usize>> {
     let TensorData::F32(values) = &scores.data else { return Vec::new() };
     let width = scores.shape.iter().skip(1).rev().find(|&&size| size > 1).copied().unwrap_or(1);

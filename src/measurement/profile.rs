@@ -1,4 +1,4 @@
-//! Calls of a case with and without a profiler, by turns, so that both meet the same machine.
+//! Alternates calls of a case with and without a profiler, so that both meet the same conditions.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,14 +14,14 @@ use crate::machine::rest;
 use crate::run_data::{OperatorCall, OperatorTimes, ProfiledCalls, RecordedCall};
 use crate::statistics::{mean, median};
 
-/// Profiled calls that there are at least and at most.
+/// The minimum and maximum numbers of profiled calls.
 const LEAST_CALLS: usize = 30;
 const MOST_CALLS: usize = 200;
-/// Seconds after which no further calls are made, if there are the least.
+/// Seconds after which no further calls are made, once the minimum is reached.
 const PATIENCE_SECONDS: f64 = 4.0;
-/// Calls of a session before it is the other's turn.
+/// The minimum number of calls of a session per turn.
 const LEAST_TURN: usize = 8;
-/// Calls that come before, for the profiled session's own warm-up.
+/// The minimum number of warm-up calls of the profiled session.
 const WARM_UP_CALLS: usize = 5;
 
 /// Makes calls of a warmed-up session and of a profiled session by turns, some calls at a time. `ring` is the number of
@@ -44,11 +44,10 @@ pub fn profile(
     let begin = Instant::now();
     let rows = LEAST_TURN.div_ceil(row);
     for turn in 0.. {
-        // The threads of a session look for work for a while after a call, and would take processors from the other session.
+        // After a call, a session's threads spin for a while, and would take processors from the other session.
         rest();
         plain.begin_row();
         plain_ns.extend(plain.call((rows * row) as u64)?);
-        // The threads of a session look for work for a while after a call, and would take processors from the other session.
         rest();
         for round in turn * rows..(turn + 1) * rows {
             profiled_ns.extend(row_of_calls(profiled, round % ring, row)?);
@@ -66,7 +65,7 @@ pub fn profile(
     Ok(ProfiledCalls { plain_ns, profiled_ns, operators, plain_by_position_ns })
 }
 
-/// The calls of a binding that belong together, in nanoseconds each.
+/// Makes the calls of a binding that belong together, and returns the nanoseconds of each.
 fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -> Result<Vec<u64>, CaseFailure> {
     let mut turns = (0..row).map(|call| Turn { binding, is_first: call == 0 });
     if let Some(times) = session.run_timed(&mut turns) {
@@ -82,8 +81,8 @@ fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -
     (0..row).map(call).collect()
 }
 
-/// The operators in the order in which the median call executes them, and then those that it does not execute. Their times are
-/// means over the middle third of the calls. `row` calls follow one another.
+/// The operators in the order in which the median call executes them, and then those that it does not execute. Their
+/// times are means over the middle third of the calls. `row` is the number of calls that belong together.
 fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64], row: usize) -> anyhow::Result<Vec<OperatorTimes>> {
     let calls: usize = recorded.iter().map(|call| call.calls).sum();
     anyhow::ensure!(calls == profiled_ns.len(), "the profile has {calls} calls, and {} were made", profiled_ns.len());
@@ -92,7 +91,7 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64], row: usize) ->
     let is_each_recorded = recorded.len() == profiled_ns.len();
     let (middle, scale): (Vec<&RecordedCall>, f64) = match is_each_recorded {
         true => (middle.iter().map(|&call| &recorded[call]).collect(), 1.0),
-        // A runtime that adds calls up tells their mean, which the longest calls make longer than a typical call.
+        // A runtime that only adds calls up reports their mean, which the longest calls raise above a typical call.
         false => {
             let mean_of =
                 |calls: &[usize]| mean(&calls.iter().map(|&call| profiled_ns[call] as f64).collect::<Vec<_>>());
@@ -123,7 +122,7 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64], row: usize) ->
     Ok(durations.into_iter().map(over).collect())
 }
 
-/// An operator is known by its node, its operator, and how many of the same names ran before it in the call.
+/// Identifies an execution by node, operator, and how many of the same names ran before it in the call.
 type OperatorKey<'a> = (&'a str, &'a str, usize);
 
 fn keyed(call: &RecordedCall) -> impl Iterator<Item = (OperatorKey<'_>, &OperatorCall)> {

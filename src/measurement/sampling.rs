@@ -1,4 +1,4 @@
-//! How many samples Criterion takes of a case, how many calls make a sample, and what the number of calls comes from.
+//! How many samples Criterion takes of a case, how many calls make a sample, and what limits the number of calls.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ pub struct Sampling {
 const FEWEST_SAMPLES: usize = 10;
 /// More samples than this make Criterion's bootstrap slow; further calls go into larger samples.
 const MOST_SAMPLES: usize = 100;
-/// Every call is kept; a million are 8 MB, and say no more than a million could.
+/// Every call is kept: a million are 8 MB, and more would hardly add precision.
 const MOST_CALLS: usize = 1_000_000;
-/// Part of the budget that a pilot may take.
+/// Fraction of the budget that a pilot may take.
 const PILOT_SHARE: f64 = 0.1;
 const FEWEST_PILOT_CALLS: f64 = 10.0;
 const MOST_PILOT_CALLS: f64 = 1000.0;
-/// The pilot's scatter is itself an estimate: the calls are enough for a somewhat narrower interval.
+/// The pilot's scatter is only an estimate, so the calls are planned for a somewhat narrower interval.
 const MARGIN: f64 = 0.85;
-/// Criterion may make somewhat fewer calls than it is asked for, and a bound takes its full number.
+/// Criterion may make somewhat fewer calls than requested, but a bound needs its full number.
 const BOUND_MARGIN: f64 = 1.03;
-/// The fraction of the timeout that calls may take whose number the user has said.
+/// The fraction of the timeout that an explicit number of calls may take.
 const TIMEOUT_FRACTION: f64 = 0.5;
 
-/// The pilot: calls after the warm-up, in nanoseconds, whose scatter says how many calls an interval of a given width
-/// takes; none where no interval was asked for.
+/// Makes the pilot calls, which follow the warm-up: their scatter tells how many calls an interval of a given width
+/// needs. Returns their nanoseconds, or none if no interval is requested.
 pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Result<Vec<u64>, CaseFailure> {
     if effort.until_interval.is_none() {
         return Ok(Vec::new());
@@ -44,13 +44,13 @@ pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Resul
 }
 
 impl Sampling {
-    /// As many calls as it takes, if they fit into the budget; at least Criterion's ten.
+    /// The number of calls that is needed, if it fits into the budget; at least Criterion's ten.
     ///
-    /// It takes those that were asked for, or that fill the least time; or, if a percentile's bound or an interval's
-    /// width was asked for, those that give it. How many an interval takes is found in two stages (Stein 1945, "A
-    /// two-sample test for a linear hypothesis whose power is independent of the variance"): from the scatter of `pilot`,
-    /// nanoseconds of calls that are not used otherwise. A number of iterations that the user has said is limited by the
-    /// timeout and not by the budget.
+    /// The requested iterations are needed, or as many calls as fill the minimum time. If a percentile's bound or an
+    /// interval's width is requested, it determines the number instead. The calls for an interval are found in two
+    /// stages (Stein 1945, "A two-sample test for a linear hypothesis whose power is independent of the variance"):
+    /// from the scatter of `pilot`, nanoseconds of calls that are not used otherwise. An explicit number of iterations
+    /// may exceed the budget, up to half of the timeout.
     pub fn choose(effort: &Effort, call_ns: u64, pilot: &[u64]) -> Self {
         let calls_in = |seconds: f64| (seconds * 1e9 / call_ns.max(1) as f64) as usize;
         let for_bound = effort.until_percentile.map(|percent| {
@@ -68,7 +68,7 @@ impl Sampling {
         let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, StopReason::MostCalls) } else { (wanted, stop) };
         let (calls, stop) = if wanted > affordable { (affordable, StopReason::Budget) } else { (wanted, stop) };
         let (samples, mut calls_per_sample) = split(calls, affordable);
-        // Criterion may make samples that are one call shorter, and then there would be no bound.
+        // Criterion may make samples that are one call shorter, and then the bound would be missing.
         let has_one_more = samples * (calls_per_sample + 1) <= affordable;
         if stop == StopReason::PercentileBound && calls_per_sample > 1 && has_one_more {
             calls_per_sample += 1;
@@ -76,8 +76,8 @@ impl Sampling {
         Sampling { samples, calls_per_sample: calls_per_sample as u64, stop }
     }
 
-    /// The calls of this in so many samples, one each at the least. They are a few more if they cannot be divided evenly, unless there
-    /// are as many as there may be.
+    /// Spreads the same calls over this many samples, with at least one call each. An uneven division is rounded up,
+    /// unless the number of calls has reached its limit.
     #[must_use]
     pub fn in_samples(self, samples: usize) -> Self {
         let (calls, of) = (self.samples as u64 * self.calls_per_sample, samples.max(1) as u64);
@@ -91,8 +91,8 @@ impl Sampling {
     /// The measurement time that makes Criterion choose `calls_per_sample`, for calls of `call_ns`.
     ///
     /// Criterion divides the time by the samples and by the time of its own warm-up call, and rounds up. Half a call
-    /// less than the wanted number keeps the rounding right for calls that are up to half a call faster or slower. The
-    /// shortest time that there is makes it one call, however long Criterion's own took.
+    /// less than the wanted number keeps the rounding right for calls that are up to half a call faster or slower. For
+    /// one call per sample, the shortest possible time is right, however long Criterion's own call took.
     pub fn measurement_time(self, call_ns: u64) -> Duration {
         if self.calls_per_sample <= 1 {
             return Duration::from_nanos(1);
@@ -102,7 +102,7 @@ impl Sampling {
     }
 }
 
-/// Samples and calls per sample that come to `calls` or a few more, and to no more than are affordable.
+/// Samples and calls per sample whose product is `calls` or slightly more, and no more than is affordable.
 fn split(calls: usize, affordable: usize) -> (usize, usize) {
     let calls_per_sample = calls.div_ceil(MOST_SAMPLES).max(1);
     let enough = calls.div_ceil(calls_per_sample);
@@ -110,7 +110,8 @@ fn split(calls: usize, affordable: usize) -> (usize, usize) {
     (samples.clamp(FEWEST_SAMPLES, MOST_SAMPLES), calls_per_sample)
 }
 
-/// Calls for an interval of the mean of ± `percent`, from the scatter of the pilot: the width falls with their root.
+/// Calls for an interval of the mean of ± `percent`, from the scatter of the pilot: the width falls with the square
+/// root of the number of calls.
 fn calls_for_interval(percent: f64, pilot: &[u64]) -> usize {
     let Some(half_width) = relative_half_width(pilot) else { return MOST_CALLS + 1 };
     let ratio = half_width / (MARGIN * percent / 100.0);
@@ -208,7 +209,7 @@ mod tests {
         for criterions_estimate in [960.0, 1000.0, 1040.0] {
             assert_eq!((per_sample / criterions_estimate).ceil(), 10.0);
         }
-        // Of slow calls, one that is three times as fast as those before does not double the others.
+        // A slow call that is three times as fast as the ones before does not double the calls per sample.
         let slow = Sampling { samples: 10, calls_per_sample: 1, stop: StopReason::Iterations };
         let per_sample = slow.measurement_time(10_000_000_000).as_nanos() as f64 / 10.0;
         assert_eq!((per_sample / 3e9).ceil(), 1.0);

@@ -13,11 +13,11 @@ use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 
 use crate::run_data::{CpuStack, CpuStacks};
 
-/// Samples per second of processor time; not a divisor of what programs do regularly.
+/// Samples per second of processor time; no multiple or divisor of the rate of anything periodic.
 const FREQUENCY_HZ: u32 = 499;
-/// What a function is called if it is in no library: code that the process itself has made.
+/// The name for code that is in no library: the process itself has generated it.
 const MADE_AT_RUN_TIME: &str = "[made at run time]";
-/// In place of the outer functions where they cannot be found.
+/// Stands for the outer functions if they cannot be found.
 const UNKNOWN_CALLERS: &str = "[unknown callers]";
 /// Characters of a function's name that are kept: types of C++ and Rust can be pages long.
 const LONGEST_NAME: usize = 160;
@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 160;
 pub struct StackSampler(ProfilerGuard<'static>);
 
 impl StackSampler {
-    /// Libraries that are loaded later have no names of functions.
+    /// Functions of libraries that are loaded later have no names.
     ///
     /// # Errors
     /// The process is sampled already, or the system refuses it.
@@ -43,7 +43,7 @@ impl StackSampler {
         Ok(StackSampler(sampler(FREQUENCY_HZ)?))
     }
 
-    /// The stacks until now.
+    /// Ends the sampling, and returns the stacks.
     pub fn stop(self) -> Result<CpuStacks> {
         let report = self.0.report().build_unresolved().context("stacks cannot be read")?;
         let mut functions = Functions::new();
@@ -51,11 +51,12 @@ impl StackSampler {
         for (found, samples) in report.data {
             let thread = String::from_utf8_lossy(&found.thread_name[..found.thread_name_length]).into_owned();
             let mut frames = vec![thread];
-            // The innermost is where the thread was; the others are where calls return to, behind the call.
+            // The innermost address is where the thread was. The others are return addresses, which lie behind their
+            // calls.
             let addresses =
                 found.frames.iter().enumerate().map(|(place, frame)| frame.ip.saturating_sub(usize::from(place > 0)));
             let addresses: Vec<usize> = addresses.collect();
-            // Assembly without tables leads to an address that is none of code.
+            // Assembly without tables leads to an address outside all code.
             let known =
                 addresses.iter().skip(1).take_while(|&&address| functions.library(address).is_some()).count() + 1;
             if known < addresses.len() {
@@ -116,7 +117,7 @@ impl Functions {
     }
 }
 
-/// The name as it stands in the source, without the rest of a very long one.
+/// The demangled name, cut if it is very long.
 fn readable(mangled: &str) -> String {
     let name = symbolic_demangle::demangle(mangled);
     match name.char_indices().nth(LONGEST_NAME) {

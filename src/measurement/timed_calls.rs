@@ -8,12 +8,12 @@ use crate::backend::{Session, Turn};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
-/// A session with its ring of bound batches; calls go round the ring, as many at a time as belong together.
+/// A session with its ring of bound batches. Calls go round the ring, one row of calls per batch.
 pub struct TimedSession {
     session: Box<dyn Session>,
     ring: usize,
     binding: usize,
-    /// Calls that the binding has left before it is the next one's turn.
+    /// Calls of the binding's row that are left before the next binding's turn.
     left: usize,
     begin: Begin,
     parts: Vec<CallParts>,
@@ -33,14 +33,14 @@ impl TimedSession {
         TimedSession { session, ring, binding: ring - 1, left: 0, begin: Begin::Device, parts: Vec::new() }
     }
 
-    /// The same with calls from host to host; `batches` are those that are bound.
+    /// A session whose calls go from host to host; `batches` are the bound ones.
     pub fn from_host(mut session: Box<dyn Session>, batches: Vec<Vec<HostTensor>>) -> Self {
         session.allow_lead_in();
         let session = TimedSession::new(session, batches.len());
         TimedSession { begin: Begin::Host(batches), ..session }
     }
 
-    /// The same with calls through a pipeline, whose batches are bound.
+    /// A session whose calls go through a pipeline, whose batches are bound.
     pub fn through(mut session: Box<dyn Session>, pipeline: Pipeline) -> Self {
         session.allow_lead_in();
         let session = TimedSession::new(session, pipeline.len());
@@ -63,7 +63,8 @@ impl TimedSession {
         self.prolonged_call(calls, |_| {})
     }
 
-    /// The same; each call ends with `prolong`, which is told when the call began, as if the runtime were slower.
+    /// Makes `calls` timed calls. Each ends with `prolong`, which is told when the call began, as if the runtime were
+    /// slower.
     pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
         let mut times = room_for(calls);
         if !matches!(self.begin, Begin::Device) {
@@ -100,7 +101,8 @@ impl TimedSession {
         Ok(times)
     }
 
-    /// Ends a call from host to host, and returns its time. If the session has a clock of its own, the call is as long as that says.
+    /// Ends a call from host to host, and returns its time. If the session has its own clock, that clock says when the
+    /// call began.
     fn end(&mut self, start: Instant, parts: CallParts, prolong: &impl Fn(Instant)) -> Duration {
         let by_own_clock = || Instant::now().checked_sub(parts.total());
         let start = if self.session.has_own_clock() { by_own_clock().unwrap_or(start) } else { start };
@@ -110,12 +112,12 @@ impl TimedSession {
         elapsed
     }
 
-    /// The next call is the first of those that belong together.
+    /// Makes the next call the first of a row.
     pub fn begin_row(&mut self) {
         self.left = 0;
     }
 
-    /// The parts of the calls since this was last asked, where they are more than the computation.
+    /// The parts of the calls since this was last called; none for calls that are only the computation.
     pub fn take_parts(&mut self) -> Vec<CallParts> {
         std::mem::take(&mut self.parts)
     }
@@ -130,7 +132,7 @@ impl TimedSession {
     }
 }
 
-/// The turn after the one that `binding` had last, which has so many calls left of its row.
+/// The next turn, if `binding` has `left` calls left of its row of `row` calls.
 fn next_turn(ring: usize, binding: &mut usize, left: &mut usize, row: usize) -> Turn {
     let is_first = *left == 0;
     if is_first {
@@ -150,7 +152,7 @@ mod tests {
     const CALL: Duration = Duration::from_micros(50);
     const DELAY: Duration = Duration::from_micros(500);
 
-    /// Takes as long as a call does, and every fiftieth time a delay longer; from the host three times as long.
+    /// Each call takes `CALL`, every fiftieth `DELAY` more, and a call from the host three times `CALL`.
     #[derive(Default)]
     struct Delayed {
         calls: u32,
@@ -194,12 +196,12 @@ mod tests {
         let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
         let calls = session.call(2000).unwrap();
         let delayed = (CALL + DELAY).as_nanos() as u64;
-        // Without those during which others had the processor.
+        // Without calls that other processes interrupted.
         let undisturbed: Vec<u64> = calls.iter().copied().filter(|ns| *ns < 2 * delayed).collect();
         let (mean, _) = mean_and_deviation(&undisturbed);
         let sorted = SortedCalls::new(calls).unwrap();
         assert!(sorted.percentile(0.99) >= delayed && sorted.percentile_upper_bound(0.99).unwrap() >= delayed);
-        // The mean says nothing of a call that takes eleven times as long.
+        // The mean does not show calls that take eleven times as long.
         assert!(mean < delayed as f64 / 2.0 && sorted.percentile(0.5) < delayed / 2, "mean {mean} ns");
     }
 
@@ -229,7 +231,7 @@ mod tests {
     fn there_is_room_for_the_parts_of_a_series_before_its_first_call() {
         let mut session = TimedSession::from_host(Box::new(Delayed::default()), vec![Vec::new(); 4]);
         session.call(300).unwrap();
-        // A list that grows while calls are made doubles its room, and copies all parts of the calls before.
+        // A list that grows during the calls would double its capacity, and copy the parts of all earlier calls.
         assert!((300..512).contains(&session.parts.capacity()), "{}", session.parts.capacity());
     }
 }

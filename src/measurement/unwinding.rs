@@ -14,7 +14,7 @@ pub fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T
                     .map(String::as_str)
                     .or_else(|| panic.downcast_ref::<&str>().copied())
                     .unwrap_or("no message");
-                CaseFailure::failed(format!("the backend ended by a fault of its own: {text}"))
+                CaseFailure::failed(format!("the backend panicked: {text}"))
             }
         })
     })

@@ -1,4 +1,4 @@
-//! What a loaded case uses besides time: memory and energy, over calls that nobody times.
+//! What a loaded case uses besides time: memory and energy, over calls that do not count as measurements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use super::timed_calls::TimedSession;
 use crate::definition::CaseFailure;
 use crate::run_data::Record;
 
-/// How long the calls are watched at the least, and how often.
+/// The minimum time for which calls are watched, and the time between looks.
 const WATCH: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Calls at the least: every batch of the ring, and the allocator's reuse of what the first have left.
+/// The minimum number of calls: then the allocator reuses what the first calls have left.
 const FEWEST_CALLS: u64 = 8;
 
-/// Makes some calls and notes in the case's row what they use. `loaded_bytes` is the resident set before the first call, which has been
-/// made.
+/// Makes some calls and notes in the case's row what they use. `loaded_bytes` is the resident set before the first
+/// call, which was made earlier.
 pub fn watch(
     session: &mut TimedSession,
     loaded_bytes: Option<u64>,
@@ -31,8 +31,8 @@ pub fn watch(
     energy::measure(session, row)
 }
 
-/// Notes the memory of this process. It has loaded this case only, so its figures are better than those of the process that has measured
-/// the case after others.
+/// Notes the memory of this process. It has loaded only this case, so its figures replace those of the process that
+/// measured this case after others.
 fn watch_memory(
     session: &mut TimedSession,
     loaded_bytes: Option<u64>,
@@ -72,7 +72,7 @@ fn watch_memory(
     Ok(())
 }
 
-/// The mean and the largest of looks at the resident set, and the largest of those at the GPU, until it is over.
+/// The mean and the largest resident set, and the largest memory on the GPU, of regular looks until `is_over`.
 fn look_until(is_over: &AtomicBool, gpu: Option<&Gpu>) -> (Option<(u64, u64)>, Option<u64>) {
     let (mut seen, mut looks, mut device_peak) = (Some((0, 0)), 0, None);
     loop {

@@ -19,7 +19,7 @@ pub struct WarmUp {
     pub is_steady: bool,
 }
 
-/// Time that the calls take at the least: processor and caches settle in milliseconds, not in calls.
+/// The minimum time of a warm-up: processor and caches settle in milliseconds, not in calls.
 const AT_LEAST_FOR: Duration = Duration::from_millis(100);
 const WINDOW: usize = 5;
 const STEADY_WITHIN: f64 = 0.05;
@@ -30,13 +30,13 @@ impl WarmUp {
         median_call(&self.calls[self.calls.len().saturating_sub(WINDOW)..]) as u64
     }
 
-    /// What the next calls are planned by: the mean of the last ones where other programs made many of them longer.
+    /// The time of a call for planning: the median, or the mean of the last calls if other programs made that larger.
     pub fn planned_call_ns(&self) -> u64 {
         self.expected_call_ns().max(self.mean_call_ns(AT_LEAST_FOR.as_nanos() as u64))
     }
 
-    /// The mean of the last calls that took so many nanoseconds together: what somebody finds who times calls for so long.
-    /// On a disturbed machine it is far above the median.
+    /// The mean of the last calls that took this long together, which is what timing calls for so long would give. On a
+    /// disturbed machine it is far above the median.
     pub fn mean_call_ns(&self, together_ns: u64) -> u64 {
         let mut sum = 0;
         let within = |ns: &&u64| {

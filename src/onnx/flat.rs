@@ -1,4 +1,4 @@
-//! A graph and those inside of its nodes as one, for what is asked of all of them: weights, and the operators that use them.
+//! Flattens a graph and the graphs inside its nodes into one, to find all weights and the operators that use them.
 
 use std::collections::HashSet;
 
@@ -6,13 +6,16 @@ use prost::Message;
 
 use super::proto::{GraphProto, TensorProto};
 
-/// Graphs lie in each other to this depth.
+/// How many levels of nested graphs are followed. `flat` ignores deeper ones; `cost::control`, which also counts the
+/// outermost graph, refuses them.
 pub(super) const DEEPEST: usize = 16;
 
 impl GraphProto {
-    /// The nodes and the constants of the graph and of those inside of its nodes, as the branches of an `If`. What both branches have under one
-    /// name is there once. Constants that are written as nodes are initializers, but for single numbers, which are parts of formulas. Of
-    /// those that are written sparsely there are names, shapes and types.
+    /// One graph with all nodes and initializers of this graph and of those inside its nodes, such as the branches of
+    /// an `If`.
+    ///
+    /// Initializers with the same name are listed once. A `Constant` node with more than one element also becomes an
+    /// initializer. A sparse initializer has its name, shape and type, but no values.
     pub(crate) fn flat(&self) -> GraphProto {
         let mut flat = GraphProto::default();
         flat.append(self, &mut HashSet::new(), DEEPEST);
@@ -37,7 +40,7 @@ impl GraphProto {
                 self.initializers.push(TensorProto { name: name.clone(), ..tensor.clone() });
             }
             let inner = node.attributes.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-            // One that is not whole is found by what runs it.
+            // A graph that cannot be decoded is skipped here; whoever runs it reports it.
             for graph in inner.filter(|_| depth > 0).filter_map(|bytes| GraphProto::decode(bytes.clone()).ok()) {
                 self.append(&graph, known, depth - 1);
             }

@@ -1,4 +1,4 @@
-//! Gives a graph of an older operator set the forms of a newer one, for what is written in the newer one only.
+//! Raises a graph to a newer opset, for rewrites that read only the newer operators.
 
 use std::collections::HashSet;
 
@@ -7,21 +7,21 @@ use anyhow::{Result, ensure};
 use super::Source;
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
 
-/// The oldest operator set that is read here: before it, more operators had another form.
+/// The oldest opset that is read: before it, more operators had another form.
 pub(crate) const OLDEST_OPSET: i64 = 11;
 
-/// The operator set that graphs are brought to: the first whose `DequantizeLinear` has one scale per channel.
+/// The opset that graphs are raised to: the first whose `DequantizeLinear` has one scale per channel.
 const OPSET: i64 = 13;
 
-/// Operators whose whole numbers were an attribute before set 13, and are an input since: its name.
+/// Operators with an attribute of integers that became an input in opset 13, and the attribute's name.
 const TO_INPUT: [(&str, &str); 4] =
     [("Squeeze", "axes"), ("Unsqueeze", "axes"), ("ReduceSum", "axes"), ("Split", "split")];
 
 impl Source {
-    /// The same graph in operator set 13, if its own is 11 or 12. Values keep their names.
+    /// Raises the graph to opset 13 if its own is older. Values keep their names.
     ///
     /// # Errors
-    /// A node has graphs inside, which are not read.
+    /// The opset is older, and a node has graphs inside, which are not converted.
     pub(crate) fn raise_opset(&mut self) -> Result<()> {
         let opset = self.opset();
         if opset >= OPSET {
@@ -30,7 +30,7 @@ impl Source {
         let inside = self.graph.nodes.iter().find(|node| node.has_subgraph());
         ensure!(
             inside.is_none(),
-            "its operator set {opset} is older than {OPSET}, and it has graphs inside; export it with a newer one"
+            "its operator set {opset} is older than {OPSET}, and some of its nodes have graphs inside; export it with a newer one"
         );
         raise(&mut self.graph);
         for import in &mut self.model.opset_imports {
@@ -75,9 +75,9 @@ fn raise(graph: &mut GraphProto) {
             });
         }
         match node.op_type.as_str() {
-            // Its ratio is for training, and has become an input.
+            // `ratio` is for training, and has become an input.
             "Dropout" => node.attributes.retain(|own| own.name != "ratio"),
-            // It was of all axes from this one on; since set 13 it is of one.
+            // Before opset 13, it covered all axes from this one on; since then, it covers one axis.
             "Softmax" | "LogSoftmax" | "Hardmax" if node.int("axis") != Some(-1) => {
                 let axis = node.int("axis").unwrap_or(1);
                 let [sizes, table, result] =

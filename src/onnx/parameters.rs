@@ -1,7 +1,8 @@
 //! Finds the initializers of an ONNX graph that are a model's parameters: floating-point ones, and the integers that
 //! weights and biases are quantised to. Scales and zero points are not.
 //!
-//! The operators that read an initializer decide, by the specifications of ONNX and of ONNX Runtime's contrib operators. Integers that no quantising operator reads are indices, shapes and the like.
+//! The operators that read an initializer decide, by the specifications of ONNX and of ONNX Runtime's contrib
+//! operators. Integers that no quantising operator reads are indices, shapes and the like.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,11 +21,11 @@ pub struct Parameters<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Numbers<'a> {
     Floating,
-    /// The value of this name is their zero point; 0 where there is no name.
+    /// `zero_point` names the value with their zero point, which is 0 if there is no name.
     Integers {
         zero_point: Option<&'a str>,
     },
-    /// Several to a byte.
+    /// Packed into bytes, mostly several per byte.
     Packed,
 }
 
@@ -36,9 +37,9 @@ impl GraphProto {
     }
 }
 
-/// What the inputs of an operator on quantised numbers are, a letter each: numbers (`n`; where they are integers, as biases
-/// are, their zero point is 0), quantised numbers (`q`), the zero points of these in the same order (`z`), numbers of four
-/// bits or fewer that are packed into bytes (`p`), and scales and the like (`s`), as are all inputs behind the last letter.
+/// The inputs of an operator on quantised numbers, one letter each: numbers (`n`; if they are integers, as biases are,
+/// their zero point is 0), quantised numbers (`q`), the zero points of these in the same order (`z`), numbers that are
+/// packed into bytes (`p`), and scales and the like (`s`), as are all inputs after the last letter.
 fn kinds_of_inputs(node: &NodeProto) -> Option<String> {
     let kinds = match node.op_type.as_str() {
         // The scale and the zero point of the output, and three inputs for each part.
@@ -60,7 +61,7 @@ fn kinds_of_inputs(node: &NodeProto) -> Option<String> {
     Some(kinds.to_owned())
 }
 
-/// Operators whose output is numbers of their first input, in another order or shape, or some of them.
+/// Operators whose output has the numbers of their first input, or some of them, in another order or shape.
 const MOVING: [&str; 9] =
     ["Gather", "GatherND", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity"];
 
@@ -76,15 +77,16 @@ struct Uses<'a> {
 impl<'a> Uses<'a> {
     fn of(graph: &'a GraphProto) -> Self {
         let mut uses = Uses::default();
-        // Of values that were only moved: what they were before.
+        // For values that were only moved: the value before.
         let mut moved: HashMap<&str, &str> = HashMap::new();
-        // Of activations, as they are found in each call.
+        // Scales of activations, which are computed in each call.
         let mut dynamic_scales: HashSet<&str> = HashSet::new();
         // Nodes are in topological order.
         for node in &graph.nodes {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
             if node.op_type == "GatherBlockQuantized" {
-                // A table, the places that are looked up, and scales; two numbers of four bits may be written as one byte.
+                // The inputs are a table, the indices, and scales. A byte of the table may hold two numbers of four
+                // bits.
                 let mut inputs = inputs();
                 let table = inputs.next().and_then(|name| graph.initializer(name));
                 let is_in_bytes = |it: &TensorProto| it.data_type == element::UINT8 && node.int("bits") != Some(8);

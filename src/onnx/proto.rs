@@ -1,5 +1,5 @@
-//! The messages of an ONNX file, in the types that `build.rs` makes of `onnx.proto`. Large fields are slices of the file's
-//! bytes, not copies.
+//! The messages of an ONNX file, in the types that `build.rs` generates from `onnx.proto`. Large fields are slices of
+//! the file's bytes, not copies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub mod element {
     pub const UINT4: i32 = 21;
     pub const INT4: i32 = 22;
 
-    /// The type of tensors of these elements. Returns `None` for elements that are no numbers of the host.
+    /// The type of tensors with these elements. Returns `None` for elements that this project has no type for.
     pub fn known(element: i32) -> Option<ElementType> {
         Some(match element {
             FLOAT => ElementType::F32,
@@ -51,7 +51,7 @@ pub mod element {
         })
     }
 
-    /// What ONNX calls the elements of a type.
+    /// The name of an element type in messages.
     pub fn name(element: i32) -> String {
         let name = match element {
             UINT8 => "uint8",
@@ -84,14 +84,14 @@ pub fn element_bytes(element: i32) -> Option<usize> {
     }
 }
 
-/// The place of an axis, which counts from the end if it is below 0. Returns `None` if there are fewer dimensions.
+/// The position of an axis, which counts from the end if it is negative. Returns `None` if there are fewer dimensions.
 pub fn place_of_axis(axis: i64, rank: usize) -> Option<usize> {
     let place = if axis < 0 { axis.checked_add(i64::try_from(rank).ok()?)? } else { axis };
     usize::try_from(place).ok().filter(|&place| place < rank)
 }
 
 impl NodeProto {
-    /// A node with an operator of ONNX itself.
+    /// A node with one of ONNX's own operators.
     pub fn new(op_type: &str, inputs: &[&str], output: &str) -> Self {
         NodeProto {
             op_type: op_type.into(),
@@ -102,7 +102,7 @@ impl NodeProto {
         }
     }
 
-    /// A node that makes a tensor of another element type.
+    /// A node that casts a tensor to another element type.
     pub fn cast(input: &str, output: &str, element: i32) -> Self {
         NodeProto { attributes: vec![AttributeProto::int("to", element.into())], ..Self::new("Cast", &[input], output) }
     }
@@ -121,7 +121,7 @@ impl NodeProto {
         self.attribute("value").filter(|_| self.op_type == "Constant")?.t.as_ref()
     }
 
-    /// Whether it is an operator of ONNX itself, and not of another set.
+    /// Whether the operator is ONNX's own, and not one of another domain.
     pub fn is_standard(&self) -> bool {
         matches!(self.domain.as_str(), "" | "ai.onnx")
     }
@@ -153,7 +153,7 @@ impl GraphProto {
         self.initializers.iter().find(|tensor| tensor.name == name)
     }
 
-    /// The value itself, and those that nodes of these operators make of it: the same numbers in another order or shape.
+    /// The value itself, and all values that these operators make from it: the same numbers in another order or shape.
     pub fn same_as<'a>(&'a self, name: &'a str, operators: &[&str]) -> HashSet<&'a str> {
         let mut same = HashSet::from([name]);
         // Nodes are in topological order.
@@ -179,7 +179,7 @@ impl ValueInfoProto {
         ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor, ..TypeProto::default() }) }
     }
 
-    /// The dimensions of a tensor; none where the file does not say them.
+    /// The dimensions of a tensor; empty if the file does not give them.
     pub fn dimensions(&self) -> &[DimensionProto] {
         let shape = self.r#type.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
         shape.map(|shape| shape.dims.as_slice()).unwrap_or_default()
@@ -198,12 +198,12 @@ impl TensorProto {
             element::UINT32 | element::UINT64 => {
                 self.uint64_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
             }
-            // Numbers of fewer bytes lie in these too.
+            // Narrower types are in this field, too.
             _ => self.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect(),
         })
     }
 
-    /// The number of elements, where it is a number that a file can hold.
+    /// The number of elements. Returns `None` for a negative size, and for more elements than a `u64` counts.
     pub fn elements(&self) -> Option<u64> {
         self.dims.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(u64::try_from(size).ok()?))
     }

@@ -11,7 +11,7 @@ use prost::bytes::Bytes;
 
 use super::proto::{GraphProto, ModelProto, TensorProto, element, element_bytes};
 
-/// An ONNX file that was read; `model.graph` is absent, `graph` has it.
+/// An ONNX file that was read. `graph` holds its graph, and `model.graph` is absent.
 pub(crate) struct Source {
     path: PathBuf,
     pub model: ModelProto,
@@ -31,14 +31,15 @@ impl Source {
         Ok(Source { path: path.to_owned(), model, graph })
     }
 
-    /// Version of ONNX's own operator set.
+    /// The version of ONNX's own opset.
     pub fn opset(&self) -> i64 {
         let own = self.model.opset_imports.iter().find(|import| matches!(import.domain.as_str(), "" | "ai.onnx"));
         own.map_or(1, |import| import.version)
     }
 
-    /// The names of the files with external data, also of graphs inside of nodes, each once, relative to the graph. One that is not in the
-    /// folder of the graph is left out, since it may be any file of the machine, and its values are not read either.
+    /// The names of the files with external data, each once, relative to the graph; those of graphs inside nodes are
+    /// included. A file outside the graph's folder may be any file of the machine: it is left out, and its values are
+    /// never read.
     pub fn data_file_names(&self) -> Vec<String> {
         let flat = self.graph.flat();
         let external = flat.initializers.iter().filter(|tensor| tensor.data_location == EXTERNAL);
@@ -99,13 +100,13 @@ fn is_beside(location: &str) -> bool {
 /// Maps a file into memory.
 pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     let file = File::open(path)?;
-    // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every
-    // other reader of weights.
+    // SAFETY: the map is read only. If another process cuts the file short meanwhile, this process ends, as any other
+    // reader of weights would.
     unsafe { Mmap::map(file.file()) }.with_context(|| path.display().to_string())
 }
 
 impl TensorProto {
-    /// Where the elements lie in a data file of this name and length, if they lie there.
+    /// The range of the elements in the data file of this name and length, if they are in it.
     pub(crate) fn external_range(&self, location: &str, file: usize) -> Option<std::ops::Range<usize>> {
         let is_there = self.data_location == EXTERNAL && external_entry(self, "location") == Some(location);
         let number = |key: &str| external_entry(self, key).and_then(|text| text.parse::<usize>().ok());

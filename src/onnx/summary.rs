@@ -14,33 +14,35 @@ use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
 pub struct OnnxSummary {
     pub inputs: Vec<TensorSpec>,
     pub outputs: Vec<TensorSpec>,
-    /// The number of elements of all initializers, without scales, zero points and integers that are no weights.
+    /// The number of elements of all initializers, without scales, zero points and integers that are not weights.
     pub parameters: u64,
     pub dtype: Dtype,
 }
 
 /// Reads the summary of an ONNX file.
 ///
-/// A symbolic first dimension is taken for the batch, whatever the exporter called it, unless its name says that it is a
-/// length; other symbols keep their names, and a dimension without a name is called `<input>.<position>`. Inputs that have
-/// an initializer are not inputs. Whole numbers that look up rows of a table are below its length, and a mask is 1
-/// throughout. Outputs that are no tensors of numbers are left out ([`outputs_left_out`]), if there are others.
+/// A symbolic first dimension is taken as the batch, whatever the exporter called it, unless its name says that it is a
+/// length. Other symbols keep their names, and a dimension without a name is called `<input>.<position>`. An input with
+/// an initializer does not count as an input. Integers that index a table are below its length, and a mask is 1
+/// throughout. Outputs that are not tensors of numbers are left out ([`outputs_left_out`]), if there are others.
 ///
 /// # Errors
-/// The file cannot be read, is not a whole ONNX model, or has an input, or nothing but outputs, that are no tensors of numbers; the
-/// message names it.
+/// The file cannot be read, is not a whole ONNX model or has no operator; or an input, or every output, is not a tensor
+/// of numbers. The message names the file.
 pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
     summarise(&Source::read(path)?.graph).with_context(|| path.display().to_string())
 }
 
-/// What the outputs of an ONNX file are that its summary leaves out: `"label" is a tensor of strings, and not a tensor of …`.
+/// Describes each output of an ONNX file that its summary leaves out:
+/// `"label" is a tensor of strings, and not a tensor of …`.
 pub fn outputs_left_out(path: &Path) -> Result<Vec<String>> {
     let source = Source::read(path)?;
     let wrong = |output| tensor_spec(output, &BTreeSet::new()).err().map(|why| why.to_string());
     Ok(source.graph.outputs.iter().filter_map(wrong).collect())
 }
 
-/// The outputs of an ONNX file whose numbers, or a part of them, are those of a sigmoid, after it was at most moved or cut.
+/// The outputs of an ONNX file that consist, at least in part, of a sigmoid's results, which are at most moved, sliced
+/// or cast.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -58,7 +60,7 @@ fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     let inputs: Result<Vec<_>> = inputs.collect();
     let (inputs, outputs) = (inputs?, graph.outputs.iter().map(|output| tensor_spec(output, &batches)));
     let outputs: Vec<TensorSpec> = match outputs.clone().filter_map(Result::ok).collect::<Vec<_>>() {
-        // All of them, whose first error says why it is none.
+        // No output is a tensor of numbers: the first error says why.
         none if none.is_empty() => outputs.map(|output| output.context("an output")).collect::<Result<_>>()?,
         some => some,
     };
@@ -69,7 +71,7 @@ fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
 impl GraphProto {
     fn is_of_sigmoid(&self, value: &str) -> bool {
         let mut open = vec![value];
-        // Nodes are in their order, so that those that make an input of one come before it.
+        // Nodes are in topological order: a node's inputs are made before it.
         for node in self.nodes.iter().rev() {
             if !node.outputs.iter().any(|output| open.contains(&output.as_str())) {
                 continue;
@@ -97,10 +99,11 @@ impl GraphProto {
         let is_quantised = self.nodes.iter().any(|node| {
             let op_type = node.op_type.as_str();
             let starts = |word: &str| op_type.starts_with(word);
-            // Some of ONNX Runtime's own begin with rounding their activations, as `DynamicQuantizeLSTM`.
+            // Some of ONNX Runtime's own operators round their activations first, such as `DynamicQuantizeLSTM`.
             let is_own = starts("QLinear") || starts("DynamicQuantize") || matches!(op_type, "QAttention" | "QGemm");
             let is_in_blocks = op_type == "MatMulNBits" && node.int("accuracy_level") == Some(ROUNDED_TO_I8);
-            // Weights that are dequantised round no activation. Products with those of four bits may: ONNX Runtime has one of its own.
+            // Weights that are dequantised round no activation. Products with weights of four bits may: ONNX Runtime
+            // has an operator of its own for them.
             let is_packed = |name: &String| {
                 let is_of_four_bits = |it: &TensorProto| matches!(it.data_type, element::INT4 | element::UINT4);
                 self.initializer(name).is_some_and(is_of_four_bits)
@@ -119,7 +122,7 @@ impl GraphProto {
         }
     }
 
-    /// The input, with the values that it can take as far as the graph tells.
+    /// The input, with the values that it can take if the graph shows them.
     fn input_spec(&self, value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
         let mut spec = tensor_spec(value, batches)?;
         match spec.dtype {
@@ -130,12 +133,12 @@ impl GraphProto {
         Ok(spec)
     }
 
-    /// The number of rows of the shortest table in which the value is an index, directly or after a change of its shape: its size along the axis
-    /// that is looked up.
+    /// The number of rows, along the axis that is looked up, of the shortest table that the value indexes, directly or
+    /// after a change of its shape.
     fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
         let indices = self.same_as(name, &["Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose"]);
         let lookups = self.nodes.iter().flat_map(|node| {
-            // The places of tables and of the indices into each, and the attribute of the axis.
+            // The positions of each table and its indices, and the attribute with the axis.
             let (places, axis): (&[(usize, usize)], &str) = match node.op_type.as_str() {
                 "Gather" => (&[(0, 1)], "axis"),
                 "GatherBlockQuantized" => (&[(0, 1)], "gather_axis"),
@@ -152,7 +155,7 @@ impl GraphProto {
         lookups.filter_map(rows).min()
     }
 
-    /// A table, also one that is dequantised or cast before it is looked up.
+    /// A table, which may be dequantised or cast before it is looked up.
     fn table(&self, name: &str) -> Option<&TensorProto> {
         self.initializer(name).or_else(|| {
             let node = self.nodes.iter().find(|node| node.outputs.first().is_some_and(|own| own == name))?;
@@ -165,10 +168,10 @@ impl GraphProto {
 /// The `accuracy_level` of a `MatMulNBits` that rounds its activations to i8.
 const ROUNDED_TO_I8: i64 = 4;
 
-/// Parts of the names of dimensions that are lengths and no batch.
+/// Parts of names of dimensions that are lengths, not the batch.
 const LENGTHS: [&str; 10] = ["seq", "len", "time", "frame", "sample", "token", "height", "width", "num_", "point"];
 
-/// Whether a symbol tells its dimension from others: some exporters call each of them `?`.
+/// Whether a symbol identifies its dimension: some exporters call every dimension `?`.
 fn is_name(symbol: &str) -> bool {
     !matches!(symbol, "" | "?")
 }
@@ -178,12 +181,13 @@ fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
     let first = value.dimensions().first()?;
     let symbol = first.symbol.as_deref().filter(|symbol| is_name(symbol) && first.value.is_none())?;
     let name = symbol.to_lowercase();
-    // PyTorch's own name, `length_dynamic_axes_1`, begins with that of the input, which says nothing about the dimension.
+    // PyTorch's own name, `length_dynamic_axes_1`, begins with the name of the input, which says nothing about the
+    // dimension.
     let is_batch = name.contains("batch") || name.ends_with("_dynamic_axes_1");
     (is_batch || !LENGTHS.iter().any(|word| name.contains(word))).then_some(symbol)
 }
 
-/// What a value is that is no tensor.
+/// The kind of a value that is not a tensor, for messages.
 fn kind_of(kind: &TypeProto) -> &'static str {
     match kind {
         TypeProto { sequence: Some(_), .. } => "a sequence",

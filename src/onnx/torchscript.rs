@@ -1,7 +1,7 @@
 //! Reads the names of the inputs of a TorchScript archive and the dtype that it computes in, without libtorch.
 //!
 //! An archive is a ZIP file whose `data.pkl` begins with the name of the module's class, and whose `code/` holds the
-//! class as text. It says the inputs' names, and never their shapes.
+//! class as text. It gives the inputs' names, but never their shapes.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ use zip::ZipArchive;
 
 use crate::definition::Dtype;
 
-/// The most bytes that are inflated of an archive. The code of the largest models takes a few MB.
+/// The most bytes that are inflated from an archive. The code of the largest models takes a few MB.
 const MOST_TEXT: u64 = 64 << 20;
 
 /// The names of the inputs of the module's `forward`.
@@ -22,7 +22,7 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<String>> {
         let mut archive = open(path)?;
         let pickle = read_entry(&mut archive, "/data.pkl")?;
         let class = class_name(&pickle).context(
-            "not a TorchScript archive but a pickle, as `torch.save` writes it, which would run code when it is read: save it by \
+            "not a TorchScript archive but a pickle, as `torch.save` writes it, which would run code when it is read: save it with \
              `torch.jit.save` or `torch.export.save`, write a `.py` whose function `make` returns the module, or allow it by `--trust`",
         )?;
         let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
@@ -34,7 +34,7 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<String>> {
 }
 
 /// The dtype that the archive computes in: i8 if its code calls quantised operators, f16 or bf16 if all its weights
-/// are that, and f32 otherwise.
+/// have that type, and f32 otherwise.
 pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     let read = || -> Result<Dtype> {
         let mut archive = open(path)?;
@@ -70,14 +70,14 @@ fn names(archive: &Archive) -> Vec<String> {
     archive.file_names().filter_map(|name| Some(name.ok()?.into_owned())).collect()
 }
 
-/// The entry whose name ends so.
+/// Reads the entry whose name ends with `end`.
 fn read_entry(archive: &mut Archive, end: &str) -> Result<Vec<u8>> {
     let name = names(archive).into_iter().find(|name| name.ends_with(end));
     let name = name.with_context(|| format!("not a TorchScript archive: no {end} in it"))?;
     read_named(archive, &name, MOST_TEXT)
 }
 
-/// The entry of this name, which has at most so many bytes.
+/// Reads the entry of this name, which may have at most `most` bytes.
 fn read_named(archive: &mut Archive, name: &str, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let entry = archive.by_name(name).with_context(|| name.to_owned())?;
@@ -94,7 +94,7 @@ fn class_name(pickle: &[u8]) -> Option<String> {
     Some(format!("{}.{}", lines.next()?, lines.next()?))
 }
 
-/// The names of the arguments of a class's `forward` but the first, which is the module, whatever its name.
+/// The names of the arguments of a class's `forward`, without the first one, which is the module.
 fn forward_inputs(code: &str, class: &str) -> Option<Vec<String>> {
     let begin = Regex::new(&format!(r"(?m)^class {}\(", regex::escape(class))).ok()?.find(code)?.end();
     let of_class = code[begin..].split("\nclass ").next()?;

@@ -17,9 +17,9 @@ use anyhow::{Context, Result, ensure};
 pub struct Paths {
     root: PathBuf,
     place: Place,
-    /// The folder of Criterion's tree and the runs, unless they are in their usual place.
+    /// The folder of Criterion's tree and the runs, unless `apart` or `CRITERION_HOME` names another.
     target: PathBuf,
-    /// The folder of Criterion's tree and the runs of a part, if these are apart from the others.
+    /// The folder of Criterion's tree and the runs, if these are kept apart, as those of a part of a suite.
     apart: Option<PathBuf>,
 }
 
@@ -33,13 +33,15 @@ enum Place {
     Elsewhere,
 }
 
-/// The variable with the folder of prepared files of an arm of a duel. Another arm may make files of the same names from other models.
+/// The variable with the folder of prepared files of an arm of a duel. Another arm may make files of the same names
+/// from other models.
 pub const PREPARED: &str = "INFERBENCH_PREPARED";
 
 /// The variable of `--trust`.
 pub const TRUST: &str = "INFERBENCH_TRUST";
 
-/// The variable with the files that may run code when they are read, one per line, for the processes that this one starts.
+/// The variable with the files that may run code when they are read, one per line, for the processes that this one
+/// starts.
 const TRUSTED: &str = "INFERBENCH_TRUSTED_FILES";
 
 fn trusted() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -71,10 +73,11 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The folder of reports, instead of the usual one.
+/// The variable that names the folder of reports.
 pub const OUTPUT_DIR: &str = "INFERBENCH_OUTPUT_DIR";
 
-/// Makes this the folder of reports of this process and of those that it starts. `main` calls it before it starts a thread.
+/// Makes this the folder of reports of this process and of those that it starts. `main` calls it before it starts a
+/// thread.
 pub fn put_output_dir(folder: &Path) {
     // SAFETY: the process has no other thread yet.
     unsafe { std::env::set_var(OUTPUT_DIR, folder) };
@@ -90,7 +93,7 @@ fn has_models(folder: &Path) -> bool {
     folder.join("models/suites").is_dir()
 }
 
-/// What kind of folder a root is, if there is something in it that says so.
+/// What kind of folder a root is, if its `Cargo.toml` tells.
 fn place_of(folder: &Path) -> Option<Place> {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     let manifest: toml::Table = text.parse().unwrap_or_default();
@@ -114,8 +117,8 @@ fn place_of(folder: &Path) -> Option<Place> {
 }
 
 impl Paths {
-    /// The folders of `INFERBENCH_ROOT`; or else of the current folder or the next one above it that is a checkout of inferbench or a
-    /// package that uses it; or else the current folder.
+    /// The paths below `INFERBENCH_ROOT`; or else below the current folder or the next one above it that is a checkout
+    /// of inferbench or a package that uses it; or else below the current folder.
     pub fn find() -> Self {
         if let Some(root) = variable("INFERBENCH_ROOT") {
             return Self::of(PathBuf::from(root));
@@ -126,7 +129,7 @@ impl Paths {
         Self::at(root, place)
     }
 
-    /// The folders of a project: a folder with suites is a checkout.
+    /// The paths below a root. A folder with suites counts as a checkout, unless its manifest says otherwise.
     pub fn of(root: PathBuf) -> Self {
         let usual = if has_models(&root) { Place::Checkout } else { Place::Elsewhere };
         let place = place_of(&root).unwrap_or(usual);
@@ -147,23 +150,24 @@ impl Paths {
         Paths { apart: Some(folder), ..self.clone() }
     }
 
-    /// Whether these are the paths of a part, or of something else that is apart.
+    /// Whether Criterion's tree and the runs are kept apart.
     pub fn is_apart(&self) -> bool {
         self.apart.is_some()
     }
 
-    /// The same project, for a part of a suite whose folder this is among those of all parts: machines that share a checkout do not
-    /// write into the same files.
+    /// The same project for a part of a suite, with `folder` among the folders of all parts: machines that share a
+    /// checkout do not write into the same files.
     pub fn of_part(&self, folder: &Path) -> Self {
         self.apart(self.runs().with_file_name("parts").join(folder))
     }
 
-    /// The file that the part which is measured on a machine holds: parts have folders of their own, which several machines may share.
+    /// The file that a machine locks while it measures a part: parts have folders of their own, which several machines
+    /// may share.
     pub fn part_lock(&self, host_id: &str) -> PathBuf {
         Paths { apart: None, ..self.clone() }.runs().with_file_name(format!("lock-{host_id}"))
     }
 
-    /// The folder of the reports of parts, whose runs are no runs of the history before they are merged.
+    /// The folder of the parts' reports. Their runs are not in the history before they are merged.
     pub fn parts(&self) -> PathBuf {
         self.reports().join("parts")
     }
@@ -186,10 +190,11 @@ impl Paths {
         }
     }
 
-    /// Model definitions, suites and a user's own models: those of the checkout, or else the program's own.
+    /// The folder of model definitions, suites and a user's own models: `INFERBENCH_MODELS_DIR`, that of the checkout,
+    /// or else the program's own.
     ///
     /// # Errors
-    /// The program's own cannot be put into the cache folder.
+    /// The program's own files cannot be unpacked into the cache folder.
     pub fn models(&self) -> Result<PathBuf> {
         if let Some(own) = variable("INFERBENCH_MODELS_DIR") {
             return Ok(PathBuf::from(own));
@@ -199,7 +204,8 @@ impl Paths {
         Ok(folder?.join("models"))
     }
 
-    /// The folders of users' own models: those beside the packaged ones, and outside of a checkout those of the current folder, too.
+    /// The folders of users' own models: those beside the packaged ones, and outside a checkout those of the current
+    /// folder, too.
     pub fn users_models(&self, models: &Path) -> Vec<PathBuf> {
         let is_elsewhere = self.checkout().is_none() && variable("INFERBENCH_MODELS_DIR").is_none();
         let here = || std::path::absolute(self.root.join("models")).ok();
@@ -211,13 +217,13 @@ impl Paths {
     /// A script that the program runs, by its name below the checkout: the checkout's, or else the program's own.
     ///
     /// # Errors
-    /// The program's own cannot be put into the cache folder.
+    /// The program's own files cannot be unpacked into the cache folder.
     pub fn script(&self, name: &str) -> Result<PathBuf> {
         let own = self.checkout().map(|checkout| checkout.join(name)).filter(|path| path.is_file());
         own.map_or_else(|| Ok(program_files::unpacked(&cache())?.join(name)), Ok)
     }
 
-    /// The folder where an imported model belongs, for its name.
+    /// The folder for an imported model of this name.
     pub fn imported(&self, name: &str) -> PathBuf {
         let models = variable("INFERBENCH_MODELS_DIR").map(PathBuf::from);
         let models = models.unwrap_or_else(|| self.checkout().unwrap_or(&self.root).join("models"));
@@ -241,19 +247,19 @@ impl Paths {
         self.prepared().join("operators")
     }
 
-    /// Native libraries that [`Self::setup_command`] got.
+    /// The folder of native libraries, which [`Self::setup_command`] fetches.
     pub fn native(&self) -> PathBuf {
         self.checkout().map_or_else(|| cache().join("native"), |checkout| checkout.join(".native"))
     }
 
-    /// The command that gets a native library.
+    /// The command that fetches a native library.
     pub fn setup_command(&self, part: &str) -> String {
         let program = if self.place == Place::Checkout { "scripts/setup" } else { "inferbench setup" };
         format!("{program} {part}")
     }
 
-    /// How a feature of the build is added, and before it the native library of this part: by commands in a checkout, or by the
-    /// manifest of a package that uses inferbench.
+    /// How to fetch the native library of this part and then add a feature to the build: with commands in a checkout,
+    /// or in the manifest of a package that uses inferbench.
     pub fn build_advice(&self, part: Option<&str>, feature: &str) -> String {
         let setup = part.map(|part| self.setup_command(part));
         match (&self.place, setup) {
@@ -310,7 +316,7 @@ impl Paths {
         self.runs().with_file_name("duel")
     }
 
-    /// The revisions of a repository that duels compare files of, unpacked.
+    /// The unpacked revisions of a repository whose files duels compare.
     pub fn revisions(&self) -> PathBuf {
         self.duels().join("revisions")
     }
@@ -345,8 +351,8 @@ impl Paths {
                 tempfile::tempfile_in(&folder).map(drop)
             };
             let is_utf8 = folder.to_str().is_some();
-            ensure!(is_utf8, "{}: manifests cannot have this name; {named_by} names another folder", folder.display());
-            let cannot = || format!("{} cannot be written; {named_by} names another folder", folder.display());
+            ensure!(is_utf8, "{}: this path is not UTF-8; set {named_by} to another folder", folder.display());
+            let cannot = || format!("{} cannot be written; set {named_by} to another folder", folder.display());
             try_it().with_context(cannot)?;
         }
         Ok(())
@@ -413,7 +419,7 @@ mod tests {
         std::fs::remove_dir_all(&reports).unwrap();
         std::fs::write(&reports, "").unwrap();
         let error = format!("{:#}", paths.check_writable().unwrap_err());
-        assert!(error.contains("target-reports cannot be written; `--output-dir`"), "{error}");
+        assert!(error.contains("target-reports cannot be written; set `--output-dir`"), "{error}");
     }
 
     #[test]
@@ -423,7 +429,7 @@ mod tests {
         std::fs::write(folder.path().join("target"), "").unwrap();
         let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("target"));
         let error = format!("{:#}", paths.check_writable().unwrap_err());
-        assert!(error.contains("runs cannot be written; CARGO_TARGET_DIR names another folder"), "{error}");
+        assert!(error.contains("runs cannot be written; set CARGO_TARGET_DIR to another folder"), "{error}");
     }
 
     #[test]

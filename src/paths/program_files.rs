@@ -1,5 +1,5 @@
-//! The files that the program brings along: suites, packaged models, and the scripts that it runs. They are in the executable, and are
-//! put into the user's cache folder when they are needed first.
+//! The files that the program brings along: suites, packaged models, and the scripts that it runs. They are in the
+//! executable, and are unpacked into the user's cache folder when they are first needed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ mod listed {
     include!(concat!(env!("OUT_DIR"), "/program_files.rs"));
 }
 
-/// The folder with the program's files, below a cache folder, where it is made if it is not there or not whole.
+/// The folder with the program's files below a cache folder. It is made if it is missing or not whole.
 pub fn unpacked(cache: &Path) -> Result<PathBuf> {
     let folders = cache.join("program");
     let folder = folders.join(format!("{}-{}", env!("CARGO_PKG_VERSION"), listed::IDENTITY));
@@ -17,7 +17,7 @@ pub fn unpacked(cache: &Path) -> Result<PathBuf> {
         unpack(&folders, &folder).with_context(|| {
             let megabytes = listed::FILES.iter().map(|(_, content)| content.len()).sum::<usize>() as f64 / 1e6;
             let folders = folders.display();
-            format!("the program's own files ({megabytes:.0} MB) cannot be put into {folders}; XDG_CACHE_HOME names another cache folder")
+            format!("the program's own files ({megabytes:.0} MB) cannot be put into {folders}; set XDG_CACHE_HOME to another cache folder")
         })?;
     }
     Ok(folder)
@@ -30,7 +30,7 @@ fn is_whole(folder: &Path) -> bool {
     listed::FILES.iter().all(is_there)
 }
 
-/// Makes the folder under another name, and gives it its own name when it is whole: others see it whole or not at all.
+/// Makes the folder under another name, and renames it when it is whole: other processes see it whole or not at all.
 fn unpack(folders: &Path, folder: &Path) -> Result<()> {
     fs_err::create_dir_all(folders)?;
     let partial = tempfile::Builder::new().prefix(".partial-").tempdir_in(folders)?;
@@ -40,7 +40,7 @@ fn unpack(folders: &Path, folder: &Path) -> Result<()> {
         fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
         fs_err::write(&path, bytes)?;
     }
-    // What lies there lacks files, unless another process has just put it there.
+    // The folder lacks files, unless another process has just made it whole.
     if folder.exists() && !is_whole(folder) {
         let _ = std::fs::rename(folder, partial.path().join("broken"));
     }
@@ -66,7 +66,7 @@ mod tests {
         for (name, _) in &listed::FILES {
             assert!(std::fs::read(folder.join(name)).unwrap() == std::fs::read(checkout.join(name)).unwrap(), "{name}");
         }
-        // All that git knows of the models and of the importer.
+        // All files of the models and of the importer that git tracks.
         let mut git = std::process::Command::new("git");
         git.current_dir(checkout).args(["ls-files", "models", "scripts/import", "scripts/export", "scripts/setup"]);
         let known = String::from_utf8(git.output().unwrap().stdout).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
         let cache = tempfile::NamedTempFile::new().unwrap();
         let error = format!("{:#}", unpacked(cache.path()).unwrap_err());
-        assert!(error.contains("XDG_CACHE_HOME names another cache folder"), "{error}");
+        assert!(error.contains("set XDG_CACHE_HOME to another cache folder"), "{error}");
         assert!(error.contains(&cache.path().display().to_string()), "{error}");
     }
 }

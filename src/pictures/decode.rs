@@ -30,7 +30,7 @@ pub fn check_size(width: usize, height: usize) -> Result<()> {
 }
 
 /// # Errors
-/// The bytes are no JPEG or PNG, are not whole, or say that they are of more than [`MAX_PIXELS`].
+/// The bytes are not a JPEG or PNG, are not whole, or claim more pixels than [`MAX_PIXELS`].
 pub fn decode(bytes: &[u8]) -> Result<Picture> {
     match bytes {
         [] => bail!("the file is empty"),
@@ -60,7 +60,7 @@ pub struct Mask {
 /// The numbers of a PNG's pixels as they are in the file: levels of grey, or places in the palette.
 ///
 /// # Errors
-/// It is no whole PNG, has more than `MAX_PIXELS` pixels, or has colours or transparency.
+/// It is not a whole PNG, has more than `MAX_PIXELS` pixels, or has colours or transparency.
 pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
     let (samples, frame) = png_samples(bytes, Transformations::IDENTITY).context("not a whole PNG")?;
     let (width, height) = (frame.width as usize, frame.height as usize);
@@ -84,8 +84,8 @@ pub fn decode_mask(bytes: &[u8]) -> Result<Mask> {
     Ok(Mask { width, height, classes })
 }
 
-/// Grey and inks become red, green and blue; ink is inverted in the file, as Adobe writes it and Pillow reads it. An error is
-/// also a form that the decoder lacks, such as arithmetic coding.
+/// Converts grey and CMYK to red, green and blue. CMYK is inverted in the file, as Adobe writes it and Pillow reads it.
+/// A form that the decoder lacks, such as arithmetic coding, is an error, too.
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
     let (mut decoder, [width, height]) = jpeg_decoder(bytes)?;
     check_size(width, height)?;
@@ -96,13 +96,13 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
     Ok(Picture { width, height, pixels })
 }
 
-/// Whether a JPEG has the marker of its end, and not only a picture inside it, as a thumbnail is.
+/// Whether a JPEG has an end marker of its own, and not only that of a picture inside it, such as a thumbnail.
 fn has_end(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(&[first, second]) = bytes.get(at..at + 2) {
         at += match (first, second) {
             (0xff, 0xd9) => return true,
-            // Segments say their length. Samples have none, nor have the markers between them.
+            // Segments give their length. Samples have none, and neither have the markers between them.
             (0xff, 0x02..=0xcf | 0xda..=0xfe) => bytes
                 .get(at + 2..at + 4)
                 .map_or(2, |length| 2 + usize::from(u16::from_be_bytes([length[0], length[1]]))),
@@ -127,8 +127,8 @@ fn jpeg_decoder(bytes: &[u8]) -> Result<(Jpeg<'_>, [usize; 2])> {
     Ok((decoder, [width, height]))
 }
 
-/// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow for
-/// colours; Pillow cuts grey of 16 bits off at 255 instead, which leaves a white picture, and is not copied.
+/// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow
+/// for colours; Pillow cuts grey of 16 bits off at 255 instead, which leaves a white picture, and is not copied.
 fn decode_png(bytes: &[u8]) -> Result<Picture> {
     let (samples, frame) = png_samples(bytes, Transformations::normalize_to_color8())?;
     let pixels = match frame.color_type {
@@ -184,7 +184,7 @@ mod tests {
         let bytes = std::fs::read(path).unwrap();
         assert!(decode_jpeg(&bytes).is_ok());
         assert_eq!(decode_jpeg(&bytes[..bytes.len() - 1]).unwrap_err().to_string(), "its end is missing");
-        // The end of a thumbnail is not that of the picture.
+        // The end of a thumbnail is not the end of the picture.
         let with_thumbnail = [&bytes[..2], b"\xff\xe1\x00\x06ab\xff\xd9", &bytes[2..]].concat();
         assert!(decode_jpeg(&with_thumbnail).is_ok());
         assert!(decode_jpeg(&with_thumbnail[..with_thumbnail.len() - 1]).is_err());

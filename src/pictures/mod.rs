@@ -37,7 +37,7 @@ pub struct ImageFolder {
     transform: Transform,
 }
 
-/// The file of a picture, and the place of its folder among those of the classes.
+/// The file of a picture, and the position of its folder among those of the classes.
 type Listed = (PathBuf, usize);
 
 impl ImageFolder {
@@ -48,12 +48,12 @@ impl ImageFolder {
     /// The label of a picture is the place of its class
     /// - among the lines of the file `settings.classes`, or of `classes.txt` in the folder, if there is one;
     /// - else among the names of the folders, sorted, as for torchvision's `ImageFolder`;
-    /// - but if `outputs` is another number than that of the folders, or not known, and the folders' names are whole
-    ///   numbers below it, these are the labels.
+    /// - but if `outputs` is unknown or differs from the number of folders, and the folders' names are whole numbers
+    ///   below it, these are the labels.
     ///
     /// # Errors
-    /// The folder is missing or has no folder of a class or no picture, the labels are ambiguous, or the settings leave no
-    /// picture. The message says what to change.
+    /// The folder is missing or has no folder of a class or no picture, the labels are ambiguous, or the settings leave
+    /// no picture. The message says what to change.
     pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self> {
         Self::of(settings, size, true, outputs)
     }
@@ -76,9 +76,8 @@ impl ImageFolder {
         Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
     }
 
-    /// A map `[height, width]` of one number per pixel of a picture, of its width and height, resized and cropped as
-    /// the picture is; of the nearest pixels, and NaN outside of the picture. A map that has the size of the result is
-    /// left as it is.
+    /// Resizes and crops a map `[height, width]` with one number per pixel of a picture as the picture is, by nearest
+    /// pixels; NaN outside the picture. A map that has the size of the result is left as it is.
     ///
     /// # Errors
     /// The map has another size, or the picture cannot be read.
@@ -104,16 +103,16 @@ impl ImageFolder {
     /// Checks the labels against the number of a model's outputs, if [`open`](Self::open) did not know it.
     ///
     /// # Errors
-    /// The folders do not say which outputs are theirs, or say other labels than they were given; the message says what to
-    /// change.
+    /// The folders do not say which outputs are theirs, or say other labels than they were given; the message says what
+    /// to change.
     pub fn check_width(&self, width: usize) -> Result<()> {
         if labels(&self.folders, &self.settings, Some(width))? == self.labels {
             return Ok(());
         }
         bail!(
-            "{} has folders of {} classes and the model has {width} outputs, which its definition does not say: with as many \
-             outputs as folders a label is the place of the folder's name in order, and else the number that it is named \
-             by. Say which by writing the names of the classes into {}, one per line in the order of the outputs",
+            "{} has folders of {} classes and the model has {width} outputs, which its definition does not say. A label is the \
+             position of the folder's name in order if there are as many outputs as folders, and otherwise the number \
+             that is its name. Write the names of the classes into {}, one per line in the order of the outputs",
             self.settings.path.display(),
             self.folders.len(),
             self.settings.path.join(classes::BESIDE).display()
@@ -132,7 +131,7 @@ impl ImageFolder {
         [3, height, width]
     }
 
-    /// The file of a picture, if there are more than `index`.
+    /// The file of a picture, if `index` is below [`len`](Self::len).
     pub fn path(&self, index: usize) -> Option<&Path> {
         self.pictures.get(index).map(|(path, _)| path.as_path())
     }
@@ -145,8 +144,8 @@ impl ImageFolder {
     /// loader.
     ///
     /// # Errors
-    /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
-    /// index.
+    /// The file cannot be read, is not a whole JPEG or PNG, or is too large; the message names it. Or no picture has
+    /// this index.
     pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64)> {
         let bytes = self.read(index)?;
         let (path, folder) = &self.pictures[index];
@@ -166,7 +165,7 @@ impl ImageFolder {
     /// Decodes and prepares the bytes of a file, as [`sample`](Self::sample) does.
     ///
     /// # Errors
-    /// They are no whole JPEG or PNG, or one that is too large.
+    /// They are not a whole JPEG or PNG, or one that is too large.
     pub fn prepare(&self, bytes: &[u8]) -> Result<Vec<f32>> {
         decode::decode(bytes).and_then(|picture| self.transform.apply(&picture))
     }
@@ -175,8 +174,8 @@ impl ImageFolder {
 /// The ends of the names that pictures have, in any case.
 const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
 
-/// The names of the folders of the classes, sorted, and the pictures, sorted by path. Hidden files and folders are left out.
-/// Without classes, the folder itself counts as the only one.
+/// The names of the folders of the classes, sorted, and the pictures, sorted by path. Hidden files and folders are left
+/// out. Without classes, the folder itself counts as the only one.
 fn list(path: &Path, has_classes: bool) -> Result<(Vec<String>, Vec<Listed>)> {
     let class = if has_classes { "<class>/" } else { "" };
     let layout = || format!("the pictures of {0} are expected in {0}/{class}<name>.jpg or .png", path.display());

@@ -2,12 +2,12 @@
 //!
 //! The filter is a triangle as wide as two pixels of the picture or of the result, whichever are larger, so a smaller
 //! picture has no aliases. Rows are resampled first and columns then, each rounded to 8 bits, with weights in fixed
-//! point: Pillow 13, `Resample.c`. `fast_image_resize` 6.1, whose weights have 16 bits, came out a level apart in a
+//! point: Pillow 13, `Resample.c`. `fast_image_resize` 6.1, whose weights have 16 bits, was off by one level in a
 //! quarter of the values.
 
 use super::decode::Picture;
 
-/// The bits of a weight behind the point.
+/// The fractional bits of a weight.
 const PRECISION: u32 = 32 - 8 - 2;
 const HALF: i32 = 1 << (PRECISION - 1);
 const CHANNELS: usize = 3;
@@ -75,7 +75,7 @@ fn taps(from: usize, to: usize) -> Vec<Taps> {
     let support = scale.max(1.0);
     let of_pixel = |place| {
         let centre = (place as f64 + 0.5) * scale;
-        // Casts to whole numbers cut off, and below zero give zero.
+        // Casts to whole numbers truncate, and give 0 for negative numbers.
         let first = (centre - support + 0.5) as usize;
         let end = ((centre + support + 0.5) as usize).min(from);
         let triangle = |pixel| (1.0 - ((pixel as f64 - centre + 0.5) * (1.0 / support)).abs()).max(0.0);

@@ -62,8 +62,8 @@ impl Transform {
         Ok(values)
     }
 
-    /// The number of the nearest pixel of a map of one number per pixel, `[height, width]`, for each pixel of the
-    /// result; NaN outside of the picture.
+    /// For each pixel of the result, the number of the nearest pixel of a map `[height, width]`; NaN outside the
+    /// picture.
     ///
     /// # Errors
     /// The map has no pixel.
@@ -92,13 +92,13 @@ fn resized_size(width: usize, height: usize, resize: usize) -> Result<[usize; 2]
     })
 }
 
-/// The relation of torchvision's reference recipes, 256 to 224, rounded.
+/// The ratio of torchvision's reference recipes, 256 to 224, rounded.
 fn default_resize([height, width]: [usize; 2]) -> usize {
     (height.max(width).saturating_mul(256).saturating_add(112)) / 224
 }
 
-/// `transforms.Resize(resize)` with its default, bilinear interpolation: the shorter side becomes `resize`, and as
-/// always on Pillow images the filter is as wide as the pixels that become one.
+/// `transforms.Resize(resize)` with its default, bilinear interpolation: the shorter side becomes `resize`. As always
+/// for Pillow images, the filter is as wide as the pixels that become one.
 fn resized(picture: &Picture, resize: usize) -> Result<Picture> {
     let [width, height] = resized_size(picture.width, picture.height, resize)?;
     check_size(width, height).with_context(|| format!("resized to {resize}"))?;

@@ -1,9 +1,10 @@
-//! What a reader sees of profiled calls: operators of modules, without what the profiler costs.
+//! Turns profiled calls into a profile: operators by module, without the profiler's own cost.
 //!
-//! A profiler makes operators longer, and nobody knows which part of what it adds is in their times and which is between them. So
-//! there are bounds ([`Overhead`]). If the operators add up to more than a plain call, they hold at least the difference. At
-//! most they hold all that a profiled call takes longer. The least is taken off each execution: then the operators add up to a plain call by
-//! construction, which checks nothing. What is outside of operators has its bounds, too, and no share if they are far apart.
+//! A profiler makes calls longer, and nobody knows which part of that is in the operators' times and which is between
+//! them. So there are bounds ([`Overhead`]). If the operators add up to more than a plain call, at least the difference
+//! is in their times. At most, all that a profiled call takes longer is. The least is subtracted from each execution.
+//! The operators then add up to a plain call by construction, which proves nothing. The time outside operators has
+//! bounds too, and no share if they are far apart.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,10 +14,10 @@ use crate::definition::{Case, Cost, Model};
 use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorCall, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
 use crate::statistics::median;
 
-/// An operator has no share of the call if it takes less than so many times the profiler's cost.
+/// An operator has no share of the call if it takes less than this many times the profiler's cost.
 const LEAST_COSTS: f64 = 2.0;
 
-/// The part of a call that is outside of operators is known if its bounds are as near as this part of a call.
+/// The time outside operators is known if its bounds are no further apart than this part of a call.
 const NEAR_BOUNDS: f64 = 0.05;
 
 /// The profile of a case. `peaks` are those of the machine on the case's threads.
@@ -72,9 +73,9 @@ fn with_modules(
             busy_fraction: typical.busy_fraction,
             ..named.clone()
         };
-        // What the runtime itself says: of a fusion, less bytes than its nodes would move one by one.
+        // The runtime's own figures count first: a fusion moves fewer bytes than its nodes would one by one.
         let own_cost = typical.flops.zip(typical.bytes).map(|(flops, bytes)| Cost { flops, bytes, ..Cost::default() });
-        // Several operators may compute one node, and its cost is that of all of them.
+        // Several operators may compute one node: its cost is for all of them together.
         let of_node = || nodes.iter().zip(&corrected).filter(|(other, _)| **other == node).map(|(_, us)| us).sum();
         let node_us = if own_cost.is_none() && node.is_some() { of_node() } else { corrected_us };
         rows.push(with_roofline(row, own_cost.or(cost), node_us, peaks));
@@ -108,8 +109,9 @@ fn with_modules(
     }
 }
 
-/// The nodes that operators compute, which are in the order of a call: its parts run one after the other, and a name that comes again, far
-/// before the furthest node so far, is of the next one. Several operators in a row may compute one node.
+/// The nodes that operators compute. Operators come in the order of a call, whose parts run one after the other: a name
+/// that comes again belongs to the next part if its node is far before the furthest node so far. Several operators in a
+/// row may compute one node.
 fn nodes_of(operators: &[OperatorTimes], modules: &Modules) -> Vec<Option<usize>> {
     let (mut from, mut furthest, mut seen) = (0, 0_usize, HashSet::new());
     let mut nodes = Vec::with_capacity(operators.len());
@@ -154,7 +156,7 @@ struct Overhead {
     profiled_us: f64,
     /// The raw times of all operators.
     sum_us: f64,
-    /// What it adds to one execution of an operator at least, and at most.
+    /// The least and the most that the profiler adds to an execution of an operator.
     least_us: f64,
     most_us: f64,
 }
@@ -169,8 +171,8 @@ impl Overhead {
         Overhead { plain_us, profiled_us, sum_us, least_us, most_us }
     }
 
-    /// The bounds of what an operator takes in a plain call. The profiler may add the same to each execution, or as the time is: where
-    /// it lets threads come to rest or data leave the caches, long operators become longer than short ones.
+    /// The bounds of an operator's time in a plain call. The profiler may add the same to each execution, or more to
+    /// longer ones: where threads come to rest or data leave the caches, long operators are slowed down more.
     fn bounds(&self, raw_us: f64, executions: f64) -> (f64, f64) {
         let less = |cost_us: f64| (raw_us - cost_us * executions).max(0.0);
         let part = |whole_us: f64| if whole_us > self.plain_us { raw_us * self.plain_us / whole_us } else { raw_us };
@@ -178,15 +180,15 @@ impl Overhead {
         (lower, less(self.least_us).max(part(self.sum_us)).max(lower))
     }
 
-    /// The bounds of what a plain call takes outside of its operators.
+    /// The bounds of the time that a plain call spends outside its operators.
     fn outside(&self) -> (f64, f64) {
         let lower = (self.plain_us - self.sum_us).max(0.0);
         (lower, (self.profiled_us - self.sum_us).clamp(lower, self.plain_us.max(lower)))
     }
 }
 
-/// The cost of one execution that leaves the operators so much together, if nothing is left of those whose executions take less. It is 0 if
-/// they do not take more.
+/// The cost of one execution that has to be subtracted so that the operators together take `left_us`. An operator with
+/// a shorter execution is left with nothing. The cost is 0 if they take no more than `left_us`.
 fn cost_that_leaves(left_us: f64, operators: &[OperatorTimes]) -> f64 {
     let each_us = |operator: &OperatorTimes| raw_us(operator) / operator.executions;
     let mut longest_first: Vec<&OperatorTimes> = operators.iter().filter(|it| it.executions > 0.0).collect();
@@ -202,7 +204,8 @@ fn cost_that_leaves(left_us: f64, operators: &[OperatorTimes]) -> f64 {
     cost_us
 }
 
-/// The cost of the node that each operator computes. If several operators compute one node, a product has it, or else the longest.
+/// The cost of the node that each operator computes. If several operators compute one node, the product has it, or else
+/// the longest.
 fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modules) -> Vec<Option<Cost>> {
     let rank = |place: usize| (is_product(&operators[place].typical.operator), operators[place].mean_ns);
     let mut main: HashMap<usize, usize> = HashMap::new();
@@ -219,14 +222,14 @@ fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modu
     nodes.iter().enumerate().map(cost).collect()
 }
 
-/// The row with what the node costs, which took `node_us`, and what the machine can do.
+/// Adds the cost of the node, which took `node_us`, and what part of the machine's peaks it reached.
 fn with_roofline(row: ProfileRow, cost: Option<Cost>, node_us: f64, peaks: Option<&Peaks>) -> ProfileRow {
     let Some(cost) = cost else { return row };
     let row = ProfileRow { flops: Some(cost.flops), bytes: Some(cost.bytes), ..row };
     if row.share.is_none() || node_us <= 0.0 {
         return row;
     }
-    // The time is that of a call, and the cost that of an execution, which not every call has.
+    // The time is per call, and the cost is per execution, which not every call has.
     let per_second = |count: u64| count as f64 * row.executions / node_us / 1e3;
     let (gflops, gigabytes) = (per_second(cost.flops), per_second(cost.bytes));
     let intensity = cost.intensity();
@@ -245,8 +248,8 @@ fn with_roofline(row: ProfileRow, cost: Option<Cost>, node_us: f64, peaks: Optio
     }
 }
 
-/// Operators without a module, between two that have one, belong to what is around both. If that is the whole model, this is no
-/// answer for a product: it has weights of some module, whose name was lost.
+/// An operator without a module, between two that have one, belongs to the innermost module around both. If that is the
+/// whole model, a product stays without a module: it has weights of some module, whose name was lost.
 fn take_modules_of_neighbours(rows: &mut [ProfileRow]) {
     let known: Vec<Option<String>> = rows.iter().map(|row| row.module.clone()).collect();
     for (place, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.module.is_none()) {
@@ -317,7 +320,8 @@ mod tests {
         assert_eq!(costs(200.0, 220.0, &[100.0, 200.0]), (10.0, 10.0));
         assert_eq!(costs(400.0, 420.0, &[100.0, 200.0]), (0.0, 10.0));
         assert_eq!(costs(400.0, 300.0, &[500.0]), (0.0, 0.0));
-        // Of 20 µs, no 60 can be taken off: the long one is 120 µs shorter.
+        // 60 µs cannot be subtracted from 20: the short operator is left with nothing, and the long one gets 100 µs
+        // shorter.
         assert_eq!(costs(200.0, 400.0, &[20.0, 300.0]), (100.0, 100.0));
     }
 
@@ -330,7 +334,7 @@ mod tests {
             let is_near = |one: f64, other: f64| (one - other).abs() < 1e-9;
             assert!(is_near(found.0, expected.0) && is_near(found.1, expected.1), "{found:?} is not {expected:?}");
         };
-        // 150 µs each at most, or three fifths; 50 each at least, or a third.
+        // The profiler adds at most 150 µs to each, or three fifths of the time, and at least 50 µs, or a third.
         near(found.bounds(200.0, 1.0), (50.0, 150.0));
         near(found.bounds(100.0, 1.0), (0.0, 200.0 / 3.0));
         // Without a cost there is nothing to hide.

@@ -1,6 +1,6 @@
 //! Where two cases differ: the same network on two backends, in two variants, or before and after a change.
 //!
-//! Runtimes name and fuse operators in their own ways, so the times are laid beside each other by the module of the model and the
+//! Runtimes name and fuse operators in their own ways, so times are compared by the module of the model and the
 //! [`Kind`] of the operator.
 
 use indexmap::IndexMap;
@@ -31,7 +31,7 @@ pub struct DifferenceSide {
 /// What the operators of one kind in one module take in both cases, without the profiler's cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DifferenceRow {
-    /// Absent if the operators could not be brought to a module.
+    /// Absent if the operators belong to no known module.
     pub module: Option<String>,
     pub kind: Kind,
     /// The operators of A, in its runtime's words, separated by commas.
@@ -40,7 +40,7 @@ pub struct DifferenceRow {
     /// Absent if A has no such operator.
     pub a_us: Option<f64>,
     pub b_us: Option<f64>,
-    /// B without A: positive if B is slower.
+    /// B minus A: positive if B is slower.
     pub difference_us: f64,
 }
 
@@ -54,7 +54,7 @@ struct Operators<'a> {
 /// How B differs from A.
 pub fn difference(a: &CaseProfile, b: &CaseProfile) -> Difference {
     let mut found: IndexMap<(Option<&str>, Kind), [Operators<'_>; 2]> = IndexMap::new();
-    // What is not known of one of them has no difference.
+    // The time outside operators is compared only if it is known in both cases.
     let is_hidden = |row: &ProfileRow| row.operator == OUTSIDE && row.share.is_none();
     let has_hidden = a.rows.iter().chain(&b.rows).any(is_hidden);
     for (side, case) in [a, b].into_iter().enumerate() {

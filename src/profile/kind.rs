@@ -13,7 +13,7 @@ pub enum Kind {
     Convolution,
     Matmul,
     Normalisation,
-    /// Also the softmax and the rotary embeddings that it consists of where it is not one operator.
+    /// Also its softmax and rotary embeddings, if these are operators of their own.
     Attention,
     Activation,
     /// Also means and sums over axes.
@@ -28,8 +28,8 @@ pub enum Kind {
     Outside,
 }
 
-/// The kinds with the parts of names that tell them. The first rule that fits decides: `aten::max_pool2d` is pooling though it has
-/// `max`. A part after `=` is a whole name.
+/// The kinds, each with parts of operators' names. The first rule that fits decides: `aten::max_pool2d` is pooling
+/// though it has `max`. A part after `=` is a whole name.
 const RULES: [(Kind, &str); 12] = [
     (Kind::DataMovement, "resize upsample interpolate depthtospace"),
     (Kind::Elementwise, "optbin"),

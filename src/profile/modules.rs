@@ -1,7 +1,7 @@
 //! The modules of a model, found in its ONNX graphs: `encoder.layer.0.attention.self.query`.
 //!
-//! Exporters keep the names of modules in the names of weights, and newer ones in the names of nodes too. A node that has
-//! neither belongs to the module around the last node with a module before it.
+//! Exporters keep the names of modules in the names of weights, and newer ones in the names of nodes too. A node that
+//! has neither belongs to the module around the last node with a module before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,11 +14,11 @@ use crate::onnx::{Source, node_costs};
 /// The nodes of the graphs of a phase.
 #[derive(Debug, Default)]
 pub struct Modules {
-    /// By their places.
+    /// In the order of the graphs.
     pub nodes: Vec<Node>,
-    /// By the names of nodes and of their outputs: one place in each part that has the name.
+    /// By the name of a node or of one of its outputs: the node's position in each part that has the name.
     places: HashMap<String, Vec<usize>>,
-    /// The place of the first node of each part.
+    /// The position of the first node of each part.
     parts: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ pub struct Node {
     operator: String,
     /// The module that it belongs to.
     pub module: Option<String>,
-    /// What it costs, if that can be known.
+    /// The cost, if it can be counted.
     pub cost: Option<Cost>,
     /// The nodes that make its inputs.
     producers: Vec<usize>,
@@ -40,18 +40,18 @@ const PRODUCTS: [&str; 7] = ["conv", "matmul", "gemm", "fullyconnected", "linear
 /// The module of what belongs to no other module than the whole model.
 pub const ROOT: &str = "(model)";
 
-/// Steps from a node that a fused operator is named after to the product that it computes.
+/// The most steps from the node that a fused operator is named after back to its product.
 const FUSED: usize = 6;
 
 /// Whether an operator of a runtime or of a graph is a product.
 pub fn is_product(operator: &str) -> bool {
     let lower = operator.to_lowercase();
-    // That has "linear" inside.
+    // `quantizelinear` contains `linear`.
     !lower.contains("quantizelinear") && PRODUCTS.iter().any(|product| lower.contains(product))
 }
 
 impl Modules {
-    /// Those of the phase's parts. The costs of nodes are absent if an operator is not known.
+    /// The nodes of the phase's parts. Their costs are absent if an operator is not known.
     ///
     /// # Errors
     /// A part has no ONNX graph, or the graph cannot be read.
@@ -92,7 +92,7 @@ impl Modules {
                 }
             }
             let producers: Vec<usize> = inputs().filter_map(|input| made_by.get(input).copied()).collect();
-            // Exporters give equal weights one name, whichever modules they are of.
+            // The node's own name comes first: exporters give equal weights of several modules one name.
             let own = module_of_node(node).or(of_weight);
             is_own.push(own.is_some());
             let module = own.or_else(|| {
@@ -117,9 +117,9 @@ impl Modules {
         }
     }
 
-    /// The place of the node that an operator of a runtime computes, by the name that the runtime has for it. For an operator
-    /// that computes several nodes it is that of their product. Parts may have equal names: it is in the first part from `from` on that
-    /// has the name, or else in the last one.
+    /// The position of the node that an operator of a runtime computes, by the runtime's name for it. For an operator
+    /// that computes several nodes, it is that of their product. If several parts have the name, the first part from
+    /// `from` on counts, or else the last one.
     pub fn find(&self, name: &str, operator: &str, from: usize) -> Option<usize> {
         let of_part = |name: &str| {
             let places = self.places.get(name)?;
@@ -139,18 +139,18 @@ impl Modules {
         Some(found)
     }
 
-    /// The place of the first node of the next part, after the part that this place is in.
+    /// The position of the first node of the part after the one that `place` is in.
     pub fn next_part(&self, place: usize) -> Option<usize> {
         self.parts.iter().copied().find(|begin| *begin > place)
     }
 
-    /// The place of the first node of the part that this place is in.
+    /// The position of the first node of the part that `place` is in.
     pub fn part_of(&self, place: usize) -> usize {
         self.parts.iter().copied().filter(|begin| *begin <= place).max().unwrap_or(0)
     }
 
-    /// The place of the product of a module, for a runtime that knows the module but not the node. Returns `None` if the module has none
-    /// or several.
+    /// The position of the product of a module, for a runtime that knows the module but not the node. Returns `None` if
+    /// the module has none or several.
     pub fn product_of(&self, module: &str) -> Option<usize> {
         let is_its = |node: &Node| node.module.as_deref() == Some(module) && is_product(&node.operator);
         let mut products = self.nodes.iter().enumerate().filter(|(_, node)| is_its(node)).map(|(place, _)| place);
@@ -158,7 +158,7 @@ impl Modules {
     }
 }
 
-/// The names that a node may have in its file: runtimes add words to the names of what they make of it.
+/// The names that the node may have in its file: runtimes add words to them.
 fn candidates(name: &str) -> Vec<&str> {
     let mut names = vec![name];
     let mut rest = name.strip_prefix("fused ").unwrap_or(name);
@@ -166,7 +166,7 @@ fn candidates(name: &str) -> Vec<&str> {
         rest = rest.strip_suffix(suffix).unwrap_or(rest);
     }
     names.push(rest);
-    // tract adds `.matmatmul` and the like; names of modules have dots too, so that the longest is tried first.
+    // tract adds `.matmatmul` and the like. Modules' names have dots too, so the longest is tried first.
     // ONNX Runtime adds a part to the path of what it fuses: `/fc1/MatMul/MatMulAddFusion`.
     while let Some(end) = rest.rfind(['.', '/']).filter(|&end| end > 0) {
         rest = &rest[..end];
@@ -175,7 +175,7 @@ fn candidates(name: &str) -> Vec<&str> {
     names
 }
 
-/// The module of a weight: its name without the last part. Returns `None` for names that an exporter has made up.
+/// The module of a weight: its name without the last part. Returns `None` for names that an exporter generated.
 fn module_of_weight(name: &str) -> Option<String> {
     let is_made_up = name.starts_with('/') || name.contains("::");
     let path = name.strip_suffix(":0").unwrap_or(name).replace('/', ".");
@@ -183,7 +183,8 @@ fn module_of_weight(name: &str) -> Option<String> {
     Some(module.to_owned())
 }
 
-/// The module in the name of a node: `/encoder/layer.0/attention/self/query/MatMul`. Other exporters number their nodes.
+/// The module in the name of a node: `/encoder/layer.0/attention/self/query/MatMul`. Other exporters number their
+/// nodes.
 fn module_of_node(node: &NodeProto) -> Option<String> {
     let path = node.name.strip_prefix('/')?;
     Some(path.rsplit_once('/').map_or_else(|| ROOT.to_owned(), |(module, _)| module.replace('/', ".")))

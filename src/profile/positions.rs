@@ -1,4 +1,5 @@
-//! The calls of a language model by how many tokens its cache holds: attention reads all of them, products with weights do not.
+//! The calls of a language model by how many tokens its cache holds: attention reads all of them, products with weights
+//! do not.
 
 use super::kind::Kind;
 use crate::run_data::{PositionRow, ProfileRow, ProfiledCalls};
@@ -6,8 +7,9 @@ use crate::run_data::{PositionRow, ProfileRow, ProfiledCalls};
 /// Ends of the names of modules of attention. Their projections are modules within them, and count as products.
 const ATTENTION: [&str; 2] = ["attn", "attention"];
 
-/// A row per position, the first after `cached` tokens. `operators` are the rows of the call's operators in the same order, and
-/// `cost_us` is the profiler's cost of each execution. There is none if calls do not follow one another, or if the runtime adds them up.
+/// One row per position; the first has `cached` tokens before it. `operators` are the rows of the call's operators in
+/// the same order, and `cost_us` is the profiler's cost of each execution. Empty if calls do not follow one another, or
+/// if the runtime adds them up.
 pub fn by_position(calls: &ProfiledCalls, operators: &[ProfileRow], cached: usize, cost_us: f64) -> Vec<PositionRow> {
     let position = |(position, plain_ns): (usize, &f64)| {
         let mut row =

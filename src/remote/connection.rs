@@ -1,4 +1,5 @@
-//! One connection to a server, which is opened again if the server closes it. It has a thread of its own, as a session has.
+//! One connection to a server, which is opened again if the server closes it. It works on the thread that sends a
+//! request.
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +25,11 @@ use super::target::{Headers, Target};
 
 /// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long the end of a body is waited for when nothing else belongs to the answer. The connection is closed then.
+/// How long to wait for the end of a body after the answer is complete. After that, the connection is closed.
 const AFTER_END: Duration = Duration::from_millis(200);
-/// Bytes of the head of an answer.
+/// The most bytes of an answer's head.
 const MOST_HEAD: usize = 64 << 10;
-/// Bytes of the body of an answer.
+/// The most bytes of an answer's body.
 const MOST_BODY: u64 = 256 << 20;
 
 /// A request of a protocol.
@@ -52,40 +53,40 @@ impl Call {
     }
 }
 
-/// Takes the body of an answer in its parts.
+/// Reads the body of an answer part by part.
 pub trait Reader {
-    /// Takes a part that has just come.
+    /// Reads the next part, which came at `at`.
     ///
     /// # Errors
-    /// The body says that there is no answer, or is no such body.
+    /// The body reports an error, or does not have the form of the protocol.
     fn part(&mut self, bytes: &[u8], at: Instant) -> Result<(), Fault>;
 
-    /// Returns true once the answer is whole, so that what may still come does not belong to it.
+    /// Whether the answer is complete, so that later bytes do not belong to it.
     fn has_ended(&self) -> bool {
         false
     }
 }
 
-/// What was seen of an answer, also where there is none in the end.
+/// What was seen of an answer, even if the request failed.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// How long each connection took that was opened.
+    /// How long it took to open each new connection.
     pub connects: Vec<Duration>,
     pub status: Option<StatusCode>,
-    /// Trailers are among them.
+    /// With the trailers.
     pub headers: HeaderMap,
     pub first_byte: Option<Duration>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
-    /// When the last byte was there.
+    /// When the last byte came, or when the request was given up.
     pub ended: Option<Instant>,
-    /// Whether the answer was read to its end, so that the connection can have the next request.
+    /// Whether the answer was read to its end, so that the connection can take the next request.
     pub is_whole: bool,
-    /// The bytes of the answer count among those that are held until this is dropped.
+    /// Counts the bytes of the answer as held until it is dropped.
     pub held: Option<Held>,
 }
 
-/// A connection. No two requests are on it at the same time.
+/// A connection with at most one request at a time.
 pub struct Connection {
     runtime: Runtime,
     open: Option<Open>,
@@ -94,7 +95,7 @@ pub struct Connection {
     stop: watch::Receiver<bool>,
 }
 
-/// A connection that is open, and the task that reads and writes while a request is on it.
+/// An open connection, and the task that reads and writes while a request is on it.
 struct Open {
     sender: Sender,
     task: JoinHandle<()>,
@@ -105,7 +106,7 @@ enum Sender {
     Two(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Why a request has no head of an answer, and whether it was sent.
+/// Why no head of an answer came, and whether the request was sent.
 struct Unanswered {
     error: hyper::Error,
     was_sent: bool,
@@ -124,16 +125,16 @@ impl Sender {
             Sender::One(sender) => sender.try_send_request(request).await,
             Sender::Two(sender) => sender.try_send_request(request).await,
         };
-        // A request of which no byte was written is given back.
+        // hyper returns a request if no byte of it was written.
         sent.map_err(|mut error| Unanswered { was_sent: error.take_message().is_none(), error: error.into_error() })
     }
 }
 
 impl Open {
-    /// Whether a request may be sent. An idle connection may be closed meanwhile, which its task has not seen: nothing was read since the last
-    /// answer.
+    /// Whether the connection can take a request. The server may have closed it while it was idle. Its task has not
+    /// noticed, because it runs only during requests.
     async fn is_usable(&mut self) -> bool {
-        // First the system is asked for what has come, and then the task takes it.
+        // The first turn polls the sockets, and the second lets the task read.
         yield_now().await;
         yield_now().await;
         self.sender.ready().await.is_ok()
@@ -144,17 +145,17 @@ impl Connection {
     /// A connection that is not open yet.
     ///
     /// # Errors
-    /// The system gives no more files.
+    /// The system allows no more open files.
     pub fn new(target: Arc<Target>, spent: Arc<Spent>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let stop = spent.stop();
         Ok(Connection { runtime, open: None, target, spent, stop })
     }
 
-    /// Opens it, if it is not open.
+    /// Opens the connection if it is closed.
     ///
     /// # Errors
-    /// There is no connection.
+    /// The server cannot be reached, or the load test ended first.
     pub fn open(&mut self, seen: &mut Seen) -> Result<(), Fault> {
         let Connection { runtime, open, target, stop, .. } = self;
         if open.is_none() {
@@ -163,10 +164,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request and lets the reader have the body of the answer, if that is one of success.
+    /// Sends a request, and passes the body of a successful answer to the reader.
     ///
     /// # Errors
-    /// There is no answer, or the reader's.
+    /// No whole answer came, its status is an error, or the reader returned one.
     pub fn exchange(&mut self, call: &Call, seen: &mut Seen, reader: &mut dyn Reader) -> Result<(), Fault> {
         let patience = self.spent.limits().patience;
         let Connection { runtime, open, target, spent, stop } = self;
@@ -176,15 +177,19 @@ impl Connection {
             asked.unwrap_or_else(|_| Err(late()))
         };
         let answer = runtime.block_on(unless_stopped(stop, asked));
-        seen.ended.get_or_insert_with(Instant::now);
+        if answer.is_err() {
+            // The server was busy with the request until now, even if the last part came long ago.
+            seen.ended = Some(Instant::now());
+        }
         if answer.is_err() && !seen.is_whole {
-            // What is left of the answer must not be that of the next request.
+            // The rest of this answer must not be read as the next one.
             self.close();
         }
         answer
     }
 
-    /// Closes it at once, and not with its next request: a server that does not answer has no more connections than are allowed.
+    /// Closes the connection at once, not at its next request. A server that does not answer thus never has more
+    /// connections than allowed.
     fn close(&mut self) {
         if let Some(Open { sender, task }) = self.open.take() {
             drop(sender);
@@ -194,7 +199,7 @@ impl Connection {
     }
 }
 
-/// What is done, unless the load test ends before.
+/// The result of `done`, unless the load test ends first.
 async fn unless_stopped<T>(
     stop: &mut watch::Receiver<bool>,
     done: impl Future<Output = Result<T, Fault>>,
@@ -207,7 +212,8 @@ async fn unless_stopped<T>(
     }
 }
 
-/// Sends a request on the open connection, or on a new one. It is never sent twice: what a server has received it may have processed.
+/// Sends a request on the open connection, or on a new one. A request is never sent twice, because the server may have
+/// processed it.
 async fn sent(
     open: &mut Option<Open>,
     target: &Target,
@@ -223,7 +229,7 @@ async fn sent(
     loop {
         let open = match open {
             Some(open) => open,
-            // The future that connects is large: it is boxed, so that requests on an open connection do not carry it along.
+            // The future of `connect` is large. In a box, it does not slow requests on open connections down.
             None => open.insert(Box::pin(connect(target, seen)).await?),
         };
         let request = request(target, call)?;
@@ -305,7 +311,8 @@ async fn ask(
     if status.is_success() { Ok(()) } else { Err(refusal(status, &excuse)) }
 }
 
-/// Bytes of an answer that says why there is none. Fewer of them are shown, without what is secret: that must not be cut before it is found.
+/// The most bytes that are kept of the body of an error. Fewer are shown, after secrets were removed: a secret that is
+/// cut in two would not be found.
 const MOST_EXCUSE: usize = 4096;
 
 fn refusal(status: StatusCode, excuse: &[u8]) -> Fault {
@@ -323,7 +330,7 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Fault> 
     let mut builder = Request::builder().method(call.method.clone());
     let mark = if call.path.contains('?') { '&' } else { '?' };
     let path = target.query.as_ref().map_or_else(|| call.path.clone(), |query| format!("{}{mark}{query}", call.path));
-    // An ingress chooses the service by a host that is said, whatever the address is.
+    // A `Host` header of the user's replaces the address: an ingress chooses the service by it.
     let headers = || call.headers.iter().chain(&target.headers);
     let own_host = headers().find(|(name, _)| *name == header::HOST).and_then(|(_, host)| host.to_str().ok());
     let host = own_host.unwrap_or(&target.authority);
@@ -366,7 +373,7 @@ async fn opened(target: &Target) -> Result<Open, Fault> {
     }
 }
 
-/// The connection's own work is done while a request waits for its answer.
+/// An open connection on this stream. Its task runs only while a request waits for its answer.
 async fn speaking(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_http2: bool) -> Result<Open, Fault> {
     let stream = TokioIo::new(stream);
     let failed = |error: hyper::Error| Fault::of_http(&error, false);
@@ -382,8 +389,43 @@ async fn speaking(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
+    use crate::remote::limits::Limits;
     use crate::remote::target::Address;
+
+    /// Ignores the body of an answer.
+    struct Ignoring;
+
+    impl Reader for Ignoring {
+        fn part(&mut self, _: &[u8], _: Instant) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_request_whose_answer_stalls_ends_when_it_is_given_up() {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na").unwrap();
+            // Until the client closes the connection.
+            let _ = stream.read(&mut [0]);
+        });
+        let target = Target::find(&Address { url, ..Address::default() }, Vec::new()).unwrap().unwrap();
+        let spent = Spent::new(Limits { patience: PATIENCE, ..Limits::default() });
+        let mut connection = Connection::new(Arc::new(target), Arc::new(spent)).unwrap();
+        let (begin, mut seen) = (Instant::now(), Seen::default());
+        let fault = connection.exchange(&Call::get("/"), &mut seen, &mut Ignoring).unwrap_err();
+        assert_eq!((fault.kind, seen.received_bytes), (Kind::Timeout, 1));
+        assert!(seen.ended.unwrap() >= begin + PATIENCE, "{seen:?}");
+    }
 
     #[test]
     fn the_query_of_the_address_follows_that_of_the_path() {

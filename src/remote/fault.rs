@@ -16,50 +16,52 @@ pub enum Kind {
     Refused,
     /// No connection for another reason.
     Unreachable,
-    /// The certificate is not one of this server, or nobody who is trusted has signed it.
+    /// The certificate does not match the server's name, or no trusted authority signed it.
     Certificate,
-    /// TLS could not begin for another reason.
+    /// The TLS handshake failed for another reason.
     Tls,
-    /// The answer was not there in time.
+    /// The answer did not come in time.
     Timeout,
-    /// The server has reset the connection.
+    /// The server reset the connection.
     Reset,
-    /// The server has closed the connection before it answered.
+    /// The server closed the connection before it answered.
     Closed,
-    /// The same of a connection that has had answers before: the server may have closed it because it was idle, while the request was on its way.
+    /// `Reset` or `Closed` on a connection that was open before the request: the server may have closed it because it
+    /// was idle, while the request was on its way.
     Stale,
-    /// The answer ended in its middle.
+    /// The answer ended early.
     Truncated,
-    /// The head of the answer is no HTTP, or too large.
+    /// The head of the answer is not HTTP, or is too large.
     Head,
-    /// The answer is larger than what is read.
+    /// The answer is larger than inferbench reads.
     TooLarge,
     /// The server names another address. Redirects are not followed.
     Redirect,
-    /// Status 429 or 503, or a stream of HTTP/2 that is refused: the server has too much to do.
+    /// Status 429 or 503, or a refused HTTP/2 stream: the server is overloaded.
     Busy,
     /// Another status from 400 to 499.
     ClientError,
-    /// Another status from 500 on, an error in a stream, or a stream of HTTP/2 that the server resets.
+    /// Another status from 500 on, an error in a stream, an answer that the server broke off, or an HTTP/2 stream that
+    /// it reset.
     ServerError,
-    /// The answer is not of the type that the protocol says.
+    /// The answer does not have the form of the protocol.
     WrongType,
-    /// An output is missing, or has another shape.
+    /// An output is missing, or has the wrong shape.
     WrongShape,
     /// An output has a value that is not a number or is infinite.
     NotFinite,
-    /// The outputs are not those of the reference.
+    /// The outputs differ from the reference.
     WrongValues,
-    /// A stream ended without saying so.
+    /// A stream ended without an end marker, or an answer of gRPC without a status.
     NoEnd,
-    /// The model has ended its answer at once.
+    /// The model ended its answer at once.
     Empty,
-    /// The load test has ended before the answer was there.
+    /// The load test ended before the answer came.
     Interrupted,
 }
 
 impl Kind {
-    /// Whether the server has answered, and wrongly.
+    /// Whether the server gave a wrong answer.
     pub fn is_wrong_answer(self) -> bool {
         matches!(self, Kind::WrongType | Kind::WrongShape | Kind::NotFinite | Kind::WrongValues)
     }
@@ -110,25 +112,25 @@ impl Fault {
         Fault::new(kind, error.to_string())
     }
 
-    /// The same of a connection that had answers before, if it is: it may have ended because it was idle.
+    /// Makes the end of a connection `stale` if it was open before the request.
     pub fn on_connection(self, is_used: bool) -> Self {
         match self.kind {
             Kind::Closed | Kind::Reset if is_used => Fault {
                 kind: Kind::Stale,
-                detail: format!("a connection that had answers before ended without one: {}", self.detail),
+                detail: format!("the connection, which was open before the request, ended: {}", self.detail),
             },
             _ => self,
         }
     }
 
-    /// Why an answer did not come; `has_head` if its head was there.
+    /// Why an answer is missing or incomplete. `has_head` says whether its head came.
     pub fn of_http(error: &hyper::Error, has_head: bool) -> Self {
         let detail = Chain::new(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
         let unfinished = if has_head { Kind::Truncated } else { Kind::Closed };
         if error.is_parse() || error.is_parse_too_large() {
             return Fault::new(if has_head { Kind::Truncated } else { Kind::Head }, detail);
         }
-        // The connection goes on, so that the server is there.
+        // Only the stream was reset. The connection still works, so there is a server.
         let reset = Chain::new(error).find_map(|it| it.downcast_ref::<h2::Error>());
         if let Some(reset) = reset.filter(|it| it.is_reset() && it.is_remote()) {
             let kind = match reset.reason() {
@@ -149,10 +151,10 @@ impl Fault {
     }
 }
 
-/// Faults apart from other errors, which are about what was asked for.
+/// Separates faults of the server from other errors, which are about the user's request.
 ///
 /// # Errors
-/// The error, if it is no fault.
+/// The error, if it is not a fault.
 pub fn apart<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Fault>> {
     match done {
         Ok(done) => Ok(Ok(done)),

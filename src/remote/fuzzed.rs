@@ -1,4 +1,4 @@
-//! Servers whose answers are bytes, for the fuzzer in `tests/fuzz`.
+//! Servers that answer with the fuzzer's bytes, for `tests/fuzz`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,11 +17,11 @@ use crate::definition::Model;
 use crate::fixture::HostTensor;
 
 thread_local! {
-    /// The answers of the connections that will be opened.
+    /// The answer of each connection that will be opened.
     static ANSWERS: RefCell<VecDeque<Vec<u8>>> = RefCell::default();
 }
 
-/// A connection to a server that sends the next answer to the first request, and closes.
+/// A connection to a server that answers the first request with the next of these answers, and then closes.
 pub(super) fn next_connection() -> Option<DuplexStream> {
     const ROOM: usize = 1 << 16;
     let answer = ANSWERS.with_borrow_mut(VecDeque::pop_front)?;
@@ -39,12 +39,12 @@ pub(super) fn next_connection() -> Option<DuplexStream> {
     Some(own)
 }
 
-/// Asks a server about its model and for two answers, which are these.
+/// Asks a server, which gives these answers, about its model and for two answers of the model.
 pub fn answers(protocol: ProtocolName, is_binary: bool, is_whole: bool, answers: impl Iterator<Item = Vec<u8>>) {
     ANSWERS.set(answers.collect());
     let address = Address { url: "http://127.0.0.1".into(), ..Address::default() };
     let Ok(Ok(found)) = Target::find(&address, Vec::new()) else { return };
-    // Connections beyond those that were given fail.
+    // Without an address, connections beyond the given answers fail.
     let target = Target { addresses: Vec::new(), ..found };
     let limits = Limits { patience: Duration::from_secs(5), ..Limits::default() };
     let (target, spent) = (Arc::new(target), Arc::new(Spent::new(limits)));
@@ -65,7 +65,7 @@ pub fn answers(protocol: ProtocolName, is_binary: bool, is_whole: bool, answers:
     }
 }
 
-/// For a model with an output `y`, what is right.
+/// Two inputs with their right outputs, for a model with an output `y`.
 fn right(model: &Model) -> anyhow::Result<Option<Right>> {
     if model.phases.iter().flat_map(|plan| &plan.outputs).all(|output| output.name != "y") {
         return Ok(None);

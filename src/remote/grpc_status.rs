@@ -1,12 +1,10 @@
-//! How a gRPC server says what became of a request: by the status in the trailers, which are those of HTTP/2.
-
-use std::time::Duration;
+//! The status of a gRPC answer, which is in the HTTP/2 trailers.
 
 use hyper::header::HeaderMap;
 
 use super::fault::{Fault, Kind};
 
-/// The status of an answer. Returns `None` if it has none.
+/// The status of an answer. Returns `None` if there is none.
 pub fn status(headers: &HeaderMap) -> Option<u16> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
@@ -14,14 +12,15 @@ pub fn status(headers: &HeaderMap) -> Option<u16> {
 /// Checks the status of a whole answer.
 ///
 /// # Errors
-/// It is none of success; its kind is that of the status of HTTP which `google/rpc/code.proto` names beside it.
+/// The status is missing or is an error. The kind follows from the HTTP status that `google/rpc/code.proto` maps it to.
 pub fn check(headers: &HeaderMap) -> Result<(), Fault> {
     let Some(status) = status(headers) else {
         let media = headers.get(hyper::header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         if !media.starts_with("application/grpc") {
-            return Err(Fault::new(Kind::WrongType, format!("the answer is of the type {media:?}, and not of gRPC")));
+            let why = format!("the answer has the content type {media:?}, not application/grpc");
+            return Err(Fault::new(Kind::WrongType, why));
         }
-        return Err(Fault::new(Kind::NoEnd, "the answer ended without a status of gRPC"));
+        return Err(Fault::new(Kind::NoEnd, "the answer ended without a gRPC status"));
     };
     let (kind, name) = match status {
         0 => return Ok(()),
@@ -43,10 +42,10 @@ pub fn check(headers: &HeaderMap) -> Result<(), Fault> {
         _ => (Kind::ServerError, "unknown"),
     };
     let words = headers.get("grpc-message").map(|words| unescaped(words.as_bytes())).unwrap_or_default();
-    Err(Fault::new(kind, format!("status {status} ({name}) of gRPC {words}").trim_end().to_owned()))
+    Err(Fault::new(kind, format!("gRPC status {status} ({name}) {words}").trim_end().to_owned()))
 }
 
-/// A message, or a part of an address, in which `%` and two digits stand for a byte.
+/// Decodes a message, or a part of an address, in which `%` and two hexadecimal digits stand for a byte.
 pub fn unescaped(words: &[u8]) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(words.len()), words);
     while let Some((&first, after)) = rest.split_first() {
@@ -57,11 +56,6 @@ pub fn unescaped(words: &[u8]) -> String {
         rest = if byte.is_some() { &after[2..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// How long a server asks to wait.
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get("grpc-retry-pushback-ms")?.to_str().ok()?.trim().parse().ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -86,7 +80,7 @@ mod tests {
         ] {
             let fault = of(status).unwrap_err();
             assert_eq!(fault.kind, kind, "{status}");
-            assert!(fault.detail.ends_with("of gRPC no room%2"), "{fault}");
+            assert!(fault.detail.ends_with(") no room%2"), "{fault}");
         }
         assert_eq!(check(&headers(&[("content-type", "application/grpc+proto")])).unwrap_err().kind, Kind::NoEnd);
         assert_eq!(check(&headers(&[("content-type", "text/html")])).unwrap_err().kind, Kind::WrongType);
@@ -99,12 +93,5 @@ mod tests {
             ["a%20b", "%+5", "100%", "%2", "%zz"].map(|words| unescaped(words.as_bytes())),
             ["a b", "%+5", "100%", "%2", "%zz"]
         );
-    }
-
-    #[test]
-    fn a_server_asks_to_wait_in_milliseconds() {
-        let of = |text: &str| retry_after(&headers(&[("grpc-retry-pushback-ms", text)]));
-        assert_eq!([of("250"), of("-1"), of("soon")], [Some(Duration::from_millis(250)), None, None]);
-        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a load test of a server may do at most. There is always a limit.
+//! The limits of a load test of a server. They always apply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use tokio::sync::watch;
 use super::fault::{Fault, Kind};
 use crate::harness::is_interrupted;
 
-/// A load test ends after so many requests in a row that found no server to talk to.
+/// A load test ends after this many requests in a row found no server to talk to.
 const MOST_IN_A_ROW: usize = 100;
-/// How often the limits are looked at.
+/// How often the limits are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Bytes of answers that are held at the same time, of all connections.
+/// The most bytes of answers that all connections hold at the same time.
 const MOST_HELD: usize = 1 << 30;
-/// How long answers may take to come after the load test is over.
+/// How long requests in flight may still take after the load test is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The limits of a load test.
@@ -27,7 +27,7 @@ pub struct Limits {
     /// Requests per second.
     pub rate: f64,
     pub connections: usize,
-    /// Of one request.
+    /// How long a request may take.
     pub patience: Duration,
 }
 
@@ -43,20 +43,20 @@ impl Default for Limits {
     }
 }
 
-/// How much of the limits is used.
+/// How much of the limits a load test has used.
 pub struct Spent {
     limits: Limits,
     begin: Instant,
     requests: AtomicUsize,
-    /// Whether more requests were wanted than are allowed.
+    /// Whether more requests were needed than are allowed.
     wants_more: AtomicBool,
     held: Arc<AtomicUsize>,
     /// Trials that have begun.
     trials: AtomicUsize,
-    /// Requests in a row that had no server to talk to.
+    /// Requests in a row that found no server to talk to.
     absences: AtomicUsize,
     is_over: AtomicBool,
-    /// Requests on their way, now and at most.
+    /// Requests in flight, and the most at the same time.
     on_their_way: AtomicUsize,
     most_on_their_way: AtomicUsize,
     stop: watch::Sender<bool>,
@@ -83,12 +83,12 @@ impl Spent {
         self.limits
     }
 
-    /// Is told when requests on their way are to end.
+    /// Receives `true` when requests in flight have to end.
     pub fn stop(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Takes a request from what is allowed. Returns whether there was one left.
+    /// Counts a request. Returns false if no more are allowed.
     pub fn take_request(&self) -> bool {
         let is_left = |taken: usize| (taken < self.limits.requests).then_some(taken + 1);
         let taken = self.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left);
@@ -105,39 +105,39 @@ impl Spent {
         self.trials.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that are left.
+    /// Requests that may still be sent.
     pub fn requests_left(&self) -> usize {
         self.limits.requests.saturating_sub(self.requests.load(Ordering::Relaxed))
     }
 
-    /// Whether there is no room for so many further requests; the load test is over then.
+    /// Whether fewer than `requests` are left, or another limit is reached. The load test is over then.
     pub fn lacks(&self, requests: usize) -> bool {
         self.wants_more.fetch_or(requests > self.requests_left(), Ordering::Relaxed);
         self.is_over()
     }
 
-    /// Counts bytes of an answer.
+    /// A counter for the bytes of an answer.
     pub fn hold(&self) -> Held {
         Held { of_all: self.held.clone(), own: 0 }
     }
 
-    /// A request is on its way.
+    /// Notes that a request was sent.
     pub fn begin(&self) {
         let now = self.on_their_way.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_on_their_way.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// A request has come back.
+    /// Notes that a request has ended.
     pub fn end(&self) {
         self.on_their_way.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The most requests that were on their way at the same time since this was asked last.
+    /// The most requests in flight at the same time since the last call.
     pub fn take_most(&self) -> usize {
         self.most_on_their_way.swap(0, Ordering::Relaxed)
     }
 
-    /// Notes whether there was a server to talk to.
+    /// Notes whether a request found no server to talk to.
     pub fn note(&self, is_absent: bool) {
         if is_absent {
             self.absences.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Spent {
         }
     }
 
-    /// Why the load test has to end, if it has.
+    /// Why the load test has to end. Returns `None` if it may go on.
     pub fn why_over(&self) -> Option<String> {
         let Limits { time, requests, .. } = self.limits;
         let why = if is_interrupted() {
@@ -168,7 +168,7 @@ impl Spent {
         self.is_over.load(Ordering::Relaxed) || self.why_over().is_some()
     }
 
-    /// Waits for so long, or until the load test is over.
+    /// Waits for this time, or until the load test is over.
     pub fn rest(&self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time && !self.is_over() {
@@ -176,7 +176,7 @@ impl Spent {
         }
     }
 
-    /// Does what is limited, and watches the limits meanwhile; lets `end` end a trial that goes beyond one.
+    /// Runs `limited` and watches the limits meanwhile. Once one is reached, calls `end`, which ends the trial.
     pub fn watched<T>(&self, end: &(dyn Fn() + Sync), limited: impl FnOnce() -> T) -> T {
         let has_ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -201,7 +201,7 @@ impl Spent {
     }
 }
 
-/// Says that what is limited has ended when it is dropped.
+/// Ends the watch when it is dropped.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -210,7 +210,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// The bytes of an answer among those that are held at the same time.
+/// The bytes of an answer. Those of all connections count together until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     of_all: Arc<AtomicUsize>,
@@ -218,14 +218,16 @@ pub struct Held {
 }
 
 impl Held {
+    /// Counts bytes that have come.
+    ///
     /// # Errors
-    /// All connections together hold too many.
+    /// All connections together hold more than a gigabyte.
     pub fn add(&mut self, bytes: usize) -> Result<(), Fault> {
         self.own += bytes;
         if self.of_all.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST_HELD {
             return Ok(());
         }
-        Err(Fault::new(Kind::TooLarge, format!("answers at the same time have more than {MOST_HELD} bytes together")))
+        Err(Fault::new(Kind::TooLarge, format!("the answers in flight have more than {MOST_HELD} bytes together")))
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
         assert!(usual.take_request() && usual.why_over().is_none());
         let few = of(Limits { requests: 2, ..Limits::default() });
         assert!(few.take_request() && few.take_request());
-        // A load test that needs no more is not cut.
+        // A load test that needs no more requests is not cut.
         assert!(!few.is_over() && few.requests_left() == 0 && !few.lacks(0));
         assert!(!few.take_request());
         assert!(few.why_over().unwrap().contains("2 requests") && few.is_over());

@@ -1,15 +1,16 @@
-//! Load on servers that already run: the trials of a load test whose answers come over HTTP.
+//! Load tests of servers that already run. Requests are sent over HTTP.
 //!
-//! It takes the address of a server and the terms of a load test. It gives the rows of the test. When requests arrive
-//! and whether a test is valid is decided in `load`, as for local sessions.
+//! It takes the address of a server and the terms of a load test. It gives the rows of the test. As for local sessions,
+//! `load` decides when requests arrive and whether a test is valid.
 //!
 //! ```text
 //! address ─▶ target ─▶ connection ─▶ protocol (what a request is, and a right answer)
 //!                                        │
-//!            load::Terms ─▶ measurement::serving::Trials ─▶ session ─▶ notes ─▶ rows of the load test
+//!              LoadTerms ─▶ measurement::serving::Trials ─▶ session ─▶ notes ─▶ rows of the load test
 //! ```
 //!
-//! A connection is a session of a trial: requests wait in the trial's queue for a free one, from the time at which they were to arrive.
+//! A connection is a session of a trial: requests wait in the trial's queue for a free connection, from their scheduled
+//! arrival on.
 
 mod connection;
 mod fault;

@@ -1,4 +1,4 @@
-//! What is noted of requests besides their times, and the columns that it makes.
+//! Notes about requests besides their times, and the columns that follow from them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,25 +17,27 @@ use crate::statistics::SortedCalls;
 /// The longest wait that a server can ask for.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// Counts and times that all connections of a trial collect together.
+/// Counts and times of a trial, from all of its connections.
 #[derive(Default)]
 pub struct Notes {
     connects_ns: Vec<u64>,
-    /// By the status of HTTP, and of gRPC.
+    /// By HTTP status and gRPC status.
     statuses: BTreeMap<(u16, Option<u16>), usize>,
-    /// By their kinds: how many, and the words of the first.
+    /// By kind: the number of faults, and the words of the first.
     faults: BTreeMap<Kind, (usize, String)>,
     first_bytes_ns: Vec<u64>,
     sent_bytes: u64,
     received_bytes: u64,
     retry_after: Option<Duration>,
-    /// Tokens of answers that came as a whole.
+    /// Tokens of answers that were not streamed.
     prompt_tokens: usize,
     output_tokens: usize,
     tokens_by: BTreeSet<Cow<'static, str>>,
+    /// Answers whose outputs may have too few rows.
+    without_rows: usize,
 }
 
-/// Tokens of an answer that came as a whole.
+/// Tokens of an answer that was not streamed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WholeTokens {
     pub prompt: usize,
@@ -49,7 +51,7 @@ impl Notes {
         if let Some(status) = seen.status {
             *self.statuses.entry((status.as_u16(), grpc_status::status(&seen.headers))).or_default() += 1;
         }
-        // A refusal is there at once, which says nothing about answers.
+        // A refusal may come faster than any answer.
         if let Some(first_byte) = seen.first_byte.filter(|_| fault.is_none()) {
             self.first_bytes_ns.push(u64::try_from(first_byte.as_nanos()).unwrap_or(u64::MAX));
         }
@@ -61,7 +63,7 @@ impl Notes {
         }
     }
 
-    /// Notes tokens that did not come one by one, and by what tokens were counted.
+    /// Notes the tokens of an answer that was not streamed, and how tokens were counted.
     pub fn add_tokens(&mut self, whole: Option<WholeTokens>, by: Option<Cow<'static, str>>) {
         self.tokens_by.extend(by);
         if let Some(WholeTokens { prompt, output }) = whole {
@@ -70,7 +72,12 @@ impl Notes {
         }
     }
 
-    /// The row of a trial with these notes. Wrong answers are never measured, whatever their times are.
+    /// Notes whether the outputs of an answer may have too few rows.
+    pub fn add_rows(&mut self, lacks_rows: bool) {
+        self.without_rows += usize::from(lacks_rows);
+    }
+
+    /// Adds these notes to the row of a trial. A wrong answer makes its status `wrong-output`, whatever its times are.
     pub fn into_row(self, mut row: LoadResult) -> LoadResult {
         let list = |counts: Vec<(String, usize)>| {
             let words: Vec<String> = counts.into_iter().map(|(what, count)| format!("{what} × {count}")).collect();
@@ -98,6 +105,13 @@ impl Notes {
             row.output_tokens = Some(self.output_tokens);
             row.output_tokens_per_s = Some(self.output_tokens as f64 / row.seconds).filter(|rate| rate.is_finite());
         }
+        if self.without_rows > 0 {
+            let note = format!(
+                "{} answers have no output with a row per sample ({}): the server leaves the number of rows open, so only `--reference` shows whether rows are missing",
+                self.without_rows, row.batch_size
+            );
+            row.message = with_note(row.message, note);
+        }
         if let Some(worst) = self.faults.iter().max_by_key(|(kind, (count, _))| (kind.is_wrong_answer(), *count)) {
             let (kind, (count, words)) = worst;
             let first = format!("{kind} × {count}, the first: {words}");
@@ -111,14 +125,13 @@ impl Notes {
     }
 }
 
-/// How long a server asks to wait: by `Retry-After` in seconds, or by gRPC's own header. A date is not read.
+/// How long a server asks to wait, by `Retry-After` in seconds. Dates are ignored.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = || headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok();
-    let asked = seconds().map(Duration::from_secs).or_else(|| grpc_status::retry_after(headers));
-    asked.map(|asked| asked.min(LONGEST_RETRY))
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY))
 }
 
-/// The processor time of this process over a trial.
+/// Measures the processor time of this process during a trial.
 pub struct ProcessorClock {
     begin: Instant,
     ticks: Option<u64>,
@@ -129,7 +142,7 @@ impl ProcessorClock {
         ProcessorClock { begin: Instant::now(), ticks: own_ticks() }
     }
 
-    /// Processors that were used on average.
+    /// The mean number of processors in use since the start.
     pub fn processors(&self) -> Option<f64> {
         let used = own_ticks()?.saturating_sub(self.ticks?) as f64 / TICKS_PER_SECOND as f64;
         Some(used / self.begin.elapsed().as_secs_f64()).filter(|processors| processors.is_finite())
@@ -164,6 +177,15 @@ mod tests {
         let row = wrong.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
         assert_eq!((row.status, row.verdict), (Status::WrongOutput, Some(Verdict::Failed)));
         assert!(row.message.unwrap().contains("wrong-values × 1, the first: output logits is off"));
+    }
+
+    #[test]
+    fn rows_that_may_be_missing_are_no_fault() {
+        let mut notes = Notes::default();
+        [true, false, true].into_iter().for_each(|lacks_rows| notes.add_rows(lacks_rows));
+        let row = notes.into_row(LoadResult { status: Status::Ok, batch_size: 4, ..LoadResult::default() });
+        assert_eq!((row.status, row.errors), (Status::Ok, None));
+        assert!(row.message.unwrap().starts_with("2 answers have no output with a row per sample (4)"));
     }
 
     #[test]

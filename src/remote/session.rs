@@ -1,4 +1,4 @@
-//! A connection as a session of a trial.
+//! A session of a trial, which sends requests to the server.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +13,13 @@ use super::target::Target;
 use crate::definition::CaseFailure;
 use crate::measurement::serving::{Answer, Serve};
 
-/// How long a user of a closed loop waits at most because the server asks for it.
+/// The longest wait before the next request of a closed loop, however long the server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A connection that answers requests.
+/// Sends each request on an idle connection, or on a new one.
 pub struct Session<'a> {
-    /// Connections that no request is on. The one that was used last is taken first, so that there are no more than are needed: some servers
-    /// have a thread for each, which waits for its next request.
+    /// Connections without a request. The last used one is taken first, so that no more are open than needed: some
+    /// servers keep a thread for each.
     pub idle: &'a Mutex<Vec<Connection>>,
     /// Makes a connection that is not open yet.
     pub connection: &'a (dyn Fn() -> io::Result<Connection> + Sync),
@@ -27,15 +27,15 @@ pub struct Session<'a> {
     pub protocol: &'a dyn Protocol,
     pub spent: &'a Spent,
     pub notes: &'a Mutex<Notes>,
-    /// Whether requests follow answers, so that one may wait as long as the server asks.
+    /// Whether requests follow answers, so that a request may wait as long as the server asks.
     pub is_closed_loop: bool,
 }
 
 impl Session<'_> {
-    /// Sends the request of this number, and checks the answer.
+    /// Sends the request with this number, and checks the answer.
     ///
     /// # Errors
-    /// There is no right answer; what the server says about it is shortened, and without what is secret.
+    /// There is no right answer. The server's words are shortened, and secrets are removed.
     pub fn ask(&mut self, number: usize, seen: &mut Seen) -> Result<Checked, Fault> {
         self.answer(Turn { trial: self.spent.trial(), number }, seen).map_err(|fault| self.target.cleaned(fault))
     }
@@ -74,6 +74,7 @@ impl Serve for Session<'_> {
             notes.add(&seen, fault);
             if let Ok(checked) = &mut checked {
                 notes.add_tokens(checked.whole, checked.tokens_by.take());
+                notes.add_rows(checked.lacks_rows);
             }
         }
         match checked {

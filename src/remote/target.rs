@@ -1,4 +1,4 @@
-//! The server that is asked: its address, whether it may be, and what is secret about asking it.
+//! The server under load: its address, whether inferbench may contact it, and secrets such as tokens.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::grpc_status::unescaped;
 /// Headers in the order in which they are sent.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// What is known about a server before it is asked. It has no `Debug`: its headers may be secret.
+/// What is known about a server before the first connection. It has no `Debug`, because its headers may be secret.
 pub struct Target {
     /// The host with its port, as the header `Host` has it.
     pub authority: String,
@@ -25,26 +25,26 @@ pub struct Target {
     pub path: String,
     pub query: Option<String>,
     pub addresses: Vec<SocketAddr>,
-    /// How its connections are made secret, if they are.
+    /// Absent if connections are not encrypted.
     pub tls: Option<Tls>,
     pub is_http2: bool,
-    /// Whether the address says that it is one of gRPC.
+    /// Whether the scheme of the address is `grpc` or `grpcs`.
     pub is_grpc: bool,
-    /// What every request carries besides: credentials among them, which are kept nowhere else.
+    /// The user's headers, which every request carries. Credentials are only here.
     pub headers: Headers,
 }
 
-/// How a connection is made secret.
+/// How connections are encrypted.
 pub struct Tls {
     pub config: Arc<ClientConfig>,
     pub name: ServerName<'static>,
 }
 
-/// What a user says about a server.
+/// The user's flags about the address of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Address {
     pub url: String,
-    /// Hosts besides this machine that may be asked.
+    /// Other machines that may be put under load.
     pub allowed_hosts: Vec<String>,
     pub is_http2: bool,
     /// A file of PEM certificates that are trusted in place of the system's.
@@ -52,13 +52,14 @@ pub struct Address {
 }
 
 impl Target {
-    /// Reads the address and finds the server. A name that has no address is a fault, which is counted.
+    /// Parses the URL and resolves its host. A name without an address is a [`Fault`], which is counted.
     ///
     /// # Errors
-    /// It is no address, its host is another machine that is not allowed, or what is secret would be sent in plain text.
+    /// The URL or a file of certificates is wrong, the host is another machine that is not allowed, or secrets would be
+    /// sent to another machine in plain text.
     pub fn find(address: &Address, headers: Headers) -> Result<Result<Self, Fault>> {
         let Address { url, allowed_hosts, is_http2, certificates } = address;
-        let uri: Uri = url.parse().ok().context("--url is no address; write http://127.0.0.1:8000")?;
+        let uri: Uri = url.parse().ok().context("--url is not an address; write http://127.0.0.1:8000")?;
         let (is_tls, is_grpc) = match uri.scheme_str() {
             Some("http") => (false, false),
             Some("https") => (true, false),
@@ -70,29 +71,29 @@ impl Target {
         let authority = uri.authority().context("--url has no host; write http://127.0.0.1:8000")?;
         ensure!(
             !authority.as_str().contains('@'),
-            "--url has a name or a password, which would be seen in lists of processes: put the token into a file, and name it by `--token`"
+            "--url has a user name or password, which lists of processes would show: put the token into a file, and pass it with `--token`"
         );
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let after_host = authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, after)| after);
-        // A port that is none must not become the usual one, at which another server may listen.
+        // A wrong port must not become the default port, at which another server may listen.
         let port: u16 = match after_host.split_once(':').map(|(_, port)| port).filter(|port| !port.is_empty()) {
-            Some(port) => port.parse().ok().context("--url has a port that is no number from 0 to 65535")?,
+            Some(port) => port.parse().ok().context("--url has a port that is not a number from 0 to 65535")?,
             None if is_tls => 443,
             None => 80,
         };
         let is_here = is_this_machine(&host);
         ensure!(
             is_here || allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&host)),
-            "{host} is another machine, and a load test may harm it: `--allow-host {host}` says that it may be put under load"
+            "{host} is another machine, which a load test may harm: pass `--allow-host {host}` if you may put it under load"
         );
-        ensure!(is_tls || is_here || headers.is_empty(), "what is secret is sent to other machines over https only");
+        ensure!(is_tls || is_here || headers.is_empty(), "secrets are sent to other machines over https only");
         let addresses: Vec<SocketAddr> = match (host.as_str(), port).to_socket_addrs() {
             Ok(addresses) => addresses.collect(),
             Err(error) => return Ok(Err(Fault::new(Kind::Unresolved, format!("{host}: {error}")))),
         };
         ensure!(
             !is_here || addresses.iter().all(|address| address.ip().is_loopback()),
-            "{host} is not an address of this machine alone: name 127.0.0.1"
+            "{host} does not resolve to this machine alone: write 127.0.0.1"
         );
         let tls = is_tls.then(|| tls(&host, certificates.as_deref(), is_http2)).transpose()?;
         Ok(Ok(Target {
@@ -107,13 +108,13 @@ impl Target {
         }))
     }
 
-    /// A fault in words that may be shown and kept.
+    /// The fault with words that may be shown and kept.
     pub fn cleaned(&self, fault: Fault) -> Fault {
         Fault { detail: self.cleaned_text(&fault.detail, MOST_WORDS), ..fault }
     }
 
-    /// What the server says, to be shown and kept: in one line of at most so many characters, and without what the user keeps secret, which the server
-    /// may repeat.
+    /// The server's words as they may be shown and kept: one line of at most `most` characters, without the user's
+    /// secrets, which a server may repeat.
     pub fn cleaned_text(&self, text: &str, most: usize) -> String {
         let mut text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).filter(is_shown).collect();
         for secret in self.secrets() {
@@ -125,7 +126,7 @@ impl Target {
         }
     }
 
-    /// What must not be shown, the longest first: the values of headers and of the query, and their parts.
+    /// Everything that must not be shown, the longest first: the values of headers and of the query, and their parts.
     fn secrets(&self) -> Vec<String> {
         const LEAST: usize = 4;
         let headers = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
@@ -133,7 +134,7 @@ impl Target {
             .chain(self.query.as_deref())
             .flat_map(|text| [text].into_iter().chain(text.split([' ', '&', ';', ',']).map(value_of)));
         let is_secret = |part: &String| part.chars().count() >= LEAST && !["Bearer", "Basic"].contains(&part.as_str());
-        // A server repeats a query as it was sent, or as it has read it, and both as some write them in JSON.
+        // A server may repeat a query as it was sent or decoded, and either with the escapes of JSON.
         let read = |part: &str| unescaped(part.as_bytes());
         let forms = |part: &str| {
             let in_json = [part.replace('/', "\\/"), part.replace('+', "\\u002B")];
@@ -152,10 +153,10 @@ impl Target {
     }
 }
 
-/// Characters of what a server says about an error.
+/// The most characters that are shown of a server's words about an error.
 const MOST_WORDS: usize = 300;
 
-/// The value of `name=value`. An `=` that fills up the end of base64 is none.
+/// The value of `name=value`. The `=` at the end of base64 is padding, and does not begin a value.
 fn value_of(pair: &str) -> &str {
     match pair.split_once('=') {
         Some((_, value)) if !value.trim_start_matches('=').is_empty() => value,
@@ -163,7 +164,8 @@ fn value_of(pair: &str) -> &str {
     }
 }
 
-/// Whether a character is shown: neither one that controls a terminal nor one that changes the direction of writing.
+/// Whether a character may be shown. Characters that control a terminal, are invisible, or change the direction of
+/// writing may not.
 fn is_shown(c: &char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -181,17 +183,14 @@ fn tls(host: &str, certificates: Option<&Path>, is_http2: bool) -> Result<Tls> {
         Some(file) => {
             let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let read = read.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
-            ensure!(!read.is_empty(), "{} has no certificate in PEM", file.display());
+            ensure!(!read.is_empty(), "{} has no PEM certificate", file.display());
             for certificate in read {
                 roots.add(certificate).with_context(|| file.display().to_string())?;
             }
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            ensure!(
-                !roots.is_empty(),
-                "the system has no certificates that are trusted: name a file by `--certificates`"
-            );
+            ensure!(!roots.is_empty(), "the system has no trusted certificates: pass a file with `--certificates`");
         }
     }
     let provider = Arc::new(crypto::ring::default_provider());
@@ -202,10 +201,10 @@ fn tls(host: &str, certificates: Option<&Path>, is_http2: bool) -> Result<Tls> {
     Ok(Tls { config: Arc::new(config), name })
 }
 
-/// Reads a file of a token, or the variable that has it, as the header that carries it.
+/// The header with the token of the file, or else of the variable. Returns `None` if there is neither.
 ///
 /// # Errors
-/// The file cannot be read, or has no token in its only line.
+/// The file cannot be read, or is not a token in a single line.
 pub fn token(file: Option<&Path>, variable: &str) -> Result<Option<(HeaderName, HeaderValue)>> {
     let text = match file {
         Some(file) => {
@@ -217,15 +216,15 @@ pub fn token(file: Option<&Path>, variable: &str) -> Result<Option<(HeaderName, 
     let Some(text) = text else { return Ok(None) };
     ensure!(
         !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic()),
-        "a token is characters of ASCII without spaces, in one line"
+        "a token is a single line of ASCII characters without spaces"
     );
     Ok(Some((hyper::header::AUTHORIZATION, secret(&format!("Bearer {text}"))?)))
 }
 
-/// Reads a file with a header per line, such as `x-api-key: …`.
+/// Reads a file with one header per line, such as `x-api-key: …`.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no header; the message has its number and not its text.
+/// The file cannot be read, or a line is not a header. The message has the number of the line, and not its text.
 pub fn headers_of_file(file: &Path) -> Result<Headers> {
     let text = fs_err::read_to_string(file)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -234,7 +233,7 @@ pub fn headers_of_file(file: &Path) -> Result<Headers> {
             let (name, value) = line.split_once(':')?;
             Some((name.trim().parse().ok()?, secret(value.trim()).ok()?))
         };
-        read().with_context(|| format!("{}: line {} is no header, as `name: value` is", file.display(), place + 1))
+        read().with_context(|| format!("{}: line {} is not a header: write `name: value`", file.display(), place + 1))
     };
     lines.map(header).collect()
 }
@@ -273,10 +272,10 @@ mod tests {
             ("http://me:word@127.0.0.1", vec![], Vec::new(), "--token"),
             ("ftp://127.0.0.1", vec![], Vec::new(), "http://"),
             ("127.0.0.1:80", vec![], Vec::new(), "http://"),
-            ("", vec![], Vec::new(), "no address"),
-            ("http://127.0.0.1:80800", vec![], Vec::new(), "a port that is no number"),
-            ("http://127.0.0.1:80a", vec![], Vec::new(), "a port that is no number"),
-            ("http://[::1]:65536", vec![], Vec::new(), "a port that is no number"),
+            ("", vec![], Vec::new(), "not an address"),
+            ("http://127.0.0.1:80800", vec![], Vec::new(), "a port that is not a number"),
+            ("http://127.0.0.1:80a", vec![], Vec::new(), "a port that is not a number"),
+            ("http://[::1]:65536", vec![], Vec::new(), "a port that is not a number"),
         ] {
             let error = find(url, &allowed, headers).err().unwrap().to_string();
             assert!(error.contains(why) && !error.contains("s3cret") && !error.contains("word@"), "{url}: {error}");
@@ -293,7 +292,7 @@ mod tests {
         let of = |text: &str| target.cleaned_text(text, 60);
         assert_eq!(of("no \"s3cret-t0ken\"\u{1b}[31m\nfor\u{202e} hunter2, abcdef"), "no \"***\"[31m for ***, ***");
         assert_eq!(of("Bearer s3cret-t0ken is wrong; key=hunter2&x=1"), "*** is wrong; ***");
-        // A control character does not hide it.
+        // A control character does not hide a secret.
         assert_eq!(of("s3cret\u{0}-t0ken, Bearer of 1"), "***, Bearer of 1");
         let escaped = find("http://127.0.0.1:1/?key=hunter%2F2+x", &[], Vec::new()).unwrap().unwrap();
         assert_eq!(escaped.cleaned_text("hunter%2F2+x, hunter/2+x and hunter/2 x", 60), "***, *** and ***");
@@ -303,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_name_without_an_address_is_a_counted_kind_of_error() {
-        // A label of more than 63 characters is no name, so that nobody is asked for it.
+        // A label of more than 63 characters is not a valid name, so no name server is asked.
         let name = format!("{}.invalid", "a".repeat(64));
         let fault = find(&format!("http://{name}"), &[&name], Vec::new()).unwrap().err().unwrap();
         assert_eq!(fault.kind, Kind::Unresolved);

@@ -17,41 +17,43 @@ use super::protocol::{Described, Right, Wishes, describe};
 use super::session::Session;
 use super::target::{Address, Headers, Target};
 use crate::catalogue::read_catalogue;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype, Model, ORIGINAL, Phase, Sizes, Status, usable_name};
+use crate::definition::{
+    Case, CaseFailure, DataSource, Dtype, ElementType, Model, ORIGINAL, Phase, Sizes, Status, TensorSpec, usable_name,
+};
 use crate::fixture::{
-    HostTensor, NamedTensors, RING, Reference as Recorded, TimedSamples, batch, prepare_and_hold, read_reference_of,
-    sample_indices,
+    HostTensor, NamedTensors, RING, Reference as Recorded, TensorData, TimedSamples, batch, prepare_and_hold,
+    read_reference_of, sample_indices,
 };
 use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
 use crate::measurement::serving::{Batching, Instances, Observer, Trials, with_instances};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, Scenario, with_note};
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, RequestLengths, Scenario, with_note};
 use crate::statistics::SortedCalls;
 
 /// The backend of cases that a server computes.
 pub const HTTP: &str = "http";
 /// Requests before the first trial.
 const WARM_UP: usize = 3;
-/// Characters of a name that a server gives itself or its model, and of a message about it.
+/// The most characters of a server's own name or model, and of a message about the server.
 const MOST_NAME: usize = 100;
 const MOST_MESSAGE: usize = 1000;
 
-/// What the outputs are compared with.
+/// Where inputs come from, if they are not seeded, and what the outputs are compared with.
 #[derive(Clone, Debug)]
 pub enum Reference {
-    /// A file with inputs and outputs, as those of a model's reference.
+    /// A file with inputs and right outputs, like the reference of a model.
     File(PathBuf),
     /// The reference of a packaged model.
     Model(String),
-    /// Nothing: inputs are the samples of this source, whose outputs nobody knows.
+    /// Samples without right outputs.
     Samples(DataSource),
 }
 
-/// A server, and its model if it answers.
+/// A server, and its model if the server answers.
 pub struct Server {
-    /// The address as results show it, if its name has one.
+    /// The URL as results show it. Absent if its host cannot be resolved.
     url: Option<String>,
     found: Result<(Arc<Target>, Described), Fault>,
     wishes: Wishes,
@@ -59,10 +61,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Finds the server and asks it about its model. A server that does not answer is found, too: its row says why.
+    /// Resolves the server and asks it about its model. A server that does not answer is not an error: its row gives the
+    /// reason.
     ///
     /// # Errors
-    /// What was asked for is wrong, or does not fit what the server says.
+    /// The user's flags are wrong, or do not fit the server's description.
     pub fn find(
         address: &Address,
         headers: Headers,
@@ -73,7 +76,7 @@ impl Server {
     ) -> Result<Self> {
         ensure!(
             limits.requests > WARM_UP,
-            "`--max-requests {}` leaves no request after the {WARM_UP} that warm the server up",
+            "`--max-requests {}` leaves no request after the {WARM_UP} requests of the warm-up",
             limits.requests
         );
         let spent = Arc::new(Spent::new(limits));
@@ -94,7 +97,7 @@ impl Server {
         let has_own_inputs = matches!(reference, Some(Reference::File(_) | Reference::Samples(_)));
         ensure!(
             described.is_err() || are_tensors.get() || !has_own_inputs,
-            "inputs of `--reference` and `--data-source` are tensors, which the protocols v2 and grpc have: leave them out"
+            "`--reference` and `--data-source` have tensors, which only the protocols v2 and grpc take: leave them out"
         );
         let url = Some(target.shown());
         let found = match described {
@@ -109,12 +112,12 @@ impl Server {
         Ok(Server { url, found, wishes, spent })
     }
 
-    /// Whether it answers.
+    /// Whether the server answers.
     pub fn is_found(&self) -> bool {
         self.found.is_ok()
     }
 
-    /// Whether a request is a measurement by inferbench, which keeps others out by itself.
+    /// Whether a request is a measurement by `inferbench serve`, which takes the lock itself.
     pub fn measures_itself(&self) -> bool {
         self.found.as_ref().is_ok_and(|(_, described)| described.protocol.name() == "inferbench")
     }
@@ -125,7 +128,7 @@ impl Server {
     }
 }
 
-/// Finds the server, within this time: a name may take long to be resolved.
+/// Resolves the server within this time, since a name server may take long.
 fn found_in_time(address: &Address, headers: Headers, time: Duration) -> Result<Result<Target, Fault>> {
     let (sender, found) = mpsc::channel();
     let address = address.clone();
@@ -134,7 +137,7 @@ fn found_in_time(address: &Address, headers: Headers, time: Duration) -> Result<
     found.recv_timeout(time).unwrap_or_else(|_| Ok(Err(late())))
 }
 
-/// The fault of a request that the load test did not wait for any more, with why it did not.
+/// The fault, with the reason why the load test ended if that interrupted the request.
 fn with_reason(fault: Fault, spent: &Spent) -> Fault {
     match spent.why_over().filter(|_| fault.kind == Kind::Interrupted) {
         Some(why) => Fault::new(fault.kind, format!("{}: {why}", fault.detail)),
@@ -142,7 +145,7 @@ fn with_reason(fault: Fault, spent: &Spent) -> Fault {
     }
 }
 
-/// Inputs with the outputs that are right for them.
+/// Inputs with their right outputs, if these are known.
 fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) -> Result<Right> {
     let (model, reference) = match reference {
         Reference::File(file) => (served.clone(), read_reference_of(served, file)?),
@@ -166,16 +169,28 @@ fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) 
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for place in 0..RING {
         let of_place = batch(&model, Some(&reference), place, sizes)?;
-        // In the order in which the server names them, where the names are the same.
+        // In the server's order if the names are the same, and otherwise in the reference's.
         let of_name = |name: &str| model.inputs.iter().position(|input| input.name == name);
         let ordered = served.inputs.iter().enumerate().map(|(position, input)| {
             let place = of_name(&input.name).unwrap_or(position);
-            of_place.get(place).cloned().context("the reference has fewer inputs than the server's model")
+            let known = of_place.get(place).map(|known| in_type_of(input, known));
+            known.context("the reference has fewer inputs than the server's model")
         });
         inputs.push(ordered.collect::<Result<Vec<HostTensor>>>()?);
         outputs.push(outputs_of(&model, &reference, place, sizes)?);
     }
     Right::new(inputs, outputs, sizes.batch)
+}
+
+/// An input in the type that the server takes: in halves, or, as engines of TensorRT take tokens, in 32 bits.
+fn in_type_of(served: &TensorSpec, known: &HostTensor) -> HostTensor {
+    match &known.data {
+        TensorData::I64(values) if served.dtype == ElementType::I32 => {
+            let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
+            HostTensor { shape: known.shape.clone(), data: values.into() }
+        }
+        _ => known.clone().for_input(served.dtype),
+    }
 }
 
 fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -> Result<NamedTensors> {
@@ -194,7 +209,7 @@ fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -
     Ok(outputs)
 }
 
-/// What the sessions of a load test note, as columns.
+/// Writes the notes of the sessions into the rows.
 struct Noting<'a> {
     notes: &'a Mutex<Notes>,
     spent: &'a Spent,
@@ -219,7 +234,7 @@ impl Observer for Noting<'_> {
         row.client_processors = self.clock.lock().unwrap_or_else(PoisonError::into_inner).processors();
         row.connections_used = Some(self.spent.take_most());
         let mut row = self.taken().into_row(row);
-        // A trial that has ended by itself is whole, also if nothing may follow it.
+        // A trial that ended by itself is complete, even if no other may follow.
         if let Some(why) = self.spent.why_over().filter(|_| row.ended_early || row.unanswered > 0) {
             row.message = with_note(row.message, why);
             row.ended_early = true;
@@ -241,7 +256,7 @@ impl Observer for Noting<'_> {
     }
 }
 
-/// Puts the server under load by these terms. A server that does not answer has a row that says so.
+/// Puts the server under load. A server that does not answer has a row with the reason.
 ///
 /// # Errors
 /// The terms go beyond a limit.
@@ -270,15 +285,15 @@ fn without_server(url: Option<String>, wishes: &Wishes, fault: &Fault, terms: &L
     LoadAnswer { results: vec![row], ..LoadAnswer::default() }
 }
 
-/// A server's name of a model as a part of an id: without what stands before a slash, such as an owner or a folder, and without the version
-/// that an address may name, as in `net/versions/2`.
+/// The server's name of a model, as a part of an id: without an owner or a folder before a slash, and without the
+/// version in an address such as `net/versions/2`.
 fn name_in_ids(model: &str) -> String {
     let model = model.split_once("/versions/").map_or(model, |(name, _)| name);
     let last = model.rsplit('/').next().unwrap_or(model);
     usable_name(last.trim_end_matches(".gguf"))
 }
 
-/// The case of a server's model. Its device is the server, by the name that it gives itself.
+/// The case of a server's model. Its device is the server's own name.
 fn case_of(model: &str, server: Option<&str>, dtype: Dtype, phase: Phase, batch_size: usize) -> Case {
     let server = server.and_then(|server| server.split_whitespace().next()).map(usable_name);
     let device = server.filter(|name| !name.is_empty()).unwrap_or_else(|| "server".to_owned());
@@ -318,16 +333,24 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let requests = queries * terms.scenario.samples_of_query() as f64;
     ensure!(
         requests + WARM_UP as f64 <= limits.requests as f64,
-        "a trial of {requests:.0} requests and {WARM_UP} to warm the server up are above the limit of {}; `--max-requests` raises it",
+        "a trial of {requests:.0} requests and {WARM_UP} of the warm-up are above the limit of {}; `--max-requests` raises it",
         limits.requests
     );
     let terms = LoadTerms { callers: connections, ..terms.clone() };
     let Described { protocol, model, server, dtype, phase, input_shape } = described;
     let case = case_of(&name_in_ids(&model), server.as_deref(), dtype, phase, wishes.batch_size);
+    let lengths = match &terms.lengths {
+        // Texts have their own lengths.
+        Some(RequestLengths::Drawn { prompt: None, output: Some(output) }) if wishes.texts.is_some() => {
+            Some(format!("texts → {output}"))
+        }
+        lengths => lengths.as_ref().map(ToString::to_string),
+    };
     let row = LoadResult {
         callers: None,
         instances: 0,
         input_shape,
+        lengths,
         library_version: server.clone(),
         url,
         protocol: Some(protocol.name() + if target.is_http2 { ", HTTP/2" } else { "" }),
@@ -341,7 +364,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let connect_times = Mutex::new(Vec::new());
     let first_fault = Mutex::new(None);
     let is_closed_loop = matches!(terms.scenario, Scenario::Single | Scenario::Multi | Scenario::Concurrent);
-    // Users have a connection each, and so have requests that come all at once.
+    // Each user has a connection, and requests that all arrive at once use every connection.
     let opens_all = terms.scenario != Scenario::Server;
     let idle = Mutex::new(Vec::new());
     let connection = || Connection::new(target.clone(), shared.clone());
@@ -352,13 +375,13 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         if number > 0 && !opens_all {
             return Ok(session);
         }
-        let mut own = connection().map_err(|error| CaseFailure::failed(format!("no connection more: {error}")))?;
+        let mut own = connection().map_err(|error| CaseFailure::failed(format!("no further connection: {error}")))?;
         let mut seen = Seen::default();
         let opened = own.open(&mut seen);
         idle.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         let times = seen.connects.iter().map(Duration::as_nanos);
         connect_times.lock().unwrap_or_else(PoisonError::into_inner).extend(times);
-        // One that cannot be opened is tried again by its first request.
+        // A connection that cannot be opened is tried again by its first request.
         if number == 0 {
             let mut ask = |request| {
                 spent.take_request();
@@ -400,7 +423,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
                     Err(failure) if answer.results.is_empty() => return Err(failure),
                     Err(failure) => Some((search, failure)),
                 };
-                // A search that failed, or was not made, is seen, and those before it are kept.
+                // A search that failed or was not made has a row. Earlier searches are kept.
                 let why_over = spent.why_over();
                 let missed = why_over.as_ref().filter(|_| search + 1 < terms.searches);
                 let missed = missed.map(|why| (search + 1, CaseFailure::failed(why.clone())));
@@ -414,7 +437,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
             Ok(answer)
         })
     };
-    // Connecting and warming up are limited, too.
+    // The limits also hold while connections are opened and the server is warmed up.
     let answer = spent.watched(&|| {}, || with_instances(connections, batching, open, with_sessions));
     let first_fault = first_fault.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut answer = answer.unwrap_or_else(|mut failure| {
@@ -428,7 +451,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let times = connect_times.into_inner().unwrap_or_else(PoisonError::into_inner);
     let times = SortedCalls::new(times.into_iter().map(|ns| u64::try_from(ns).unwrap_or(u64::MAX)).collect());
     for row in &mut answer.results {
-        // Of trials that found all of their connections open.
+        // For trials that opened no connection themselves.
         row.connect_p50_ms = row.connect_p50_ms.or(times.as_ref().map(|times| times.percentile(0.5) as f64 / 1e6));
         row.connect_max_ms = row.connect_max_ms.or(times.as_ref().map(|times| times.max() as f64 / 1e6));
     }
@@ -448,6 +471,21 @@ fn failure_of(fault: &Fault) -> CaseFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inputs_of_a_packaged_model_have_the_type_that_the_server_takes() {
+        let of = |data: TensorData, dtype: ElementType| {
+            in_type_of(&TensorSpec::new("x", dtype, Vec::new()), &HostTensor { shape: vec![2], data })
+        };
+        for dtype in [ElementType::F16, ElementType::Bf16, ElementType::F32] {
+            let found = of(vec![0.5_f32, -2.0].into(), dtype);
+            assert_eq!((found.element_type(), found.to_f64()), (dtype, vec![0.5, -2.0]));
+        }
+        for dtype in [ElementType::I32, ElementType::I64] {
+            let found = of(vec![7_i64, -1].into(), dtype);
+            assert_eq!((found.element_type(), found.to_f64()), (dtype, vec![7.0, -1.0]));
+        }
+    }
 
     #[test]
     fn a_model_is_named_without_its_owner_its_extension_and_its_version() {

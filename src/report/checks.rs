@@ -1,4 +1,4 @@
-//! Results for systems of continuous integration: JUnit XML, annotations of GitHub, and a short comment for a pull request.
+//! Results for continuous integration: JUnit XML, annotations of GitHub, and a short comment for a pull request.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -45,7 +45,7 @@ impl ValueEnum for AnyFormat {
     }
 }
 
-/// What is reported to a system of continuous integration.
+/// What is reported to continuous integration.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// The command and what it is about: `compare main new`.
@@ -86,7 +86,7 @@ pub enum Outcome {
     Failed,
     /// Neither a regression nor its absence is shown.
     Undecided,
-    /// It was not to run here, or there is nothing to compare it with.
+    /// It cannot run here, or there is nothing to compare it with.
     Skipped,
 }
 

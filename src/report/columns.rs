@@ -14,6 +14,8 @@ use crate::statistics::proportion_interval;
 pub struct RecordColumn {
     pub name: &'static str,
     pub header: &'static str,
+    /// The unit of the numbers, if the header does not say it.
+    pub unit: &'static str,
     /// Whether it is shown if no columns are chosen.
     pub is_default: bool,
     pub is_number: bool,
@@ -39,7 +41,7 @@ impl RecordColumn {
         }
     }
 
-    /// The value, in the unit of the record. `None` if the column is one of text or the value is not known.
+    /// The value, in the unit of the record. `None` for a column of text and for an unknown value.
     pub fn value(&self, entry: &Entry<'_>) -> Option<f64> {
         (self.cell)(entry).0
     }
@@ -86,11 +88,16 @@ pub const HOST: &str = "host";
 pub const STATUS: &str = "status";
 
 const fn text(name: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordColumn {
-    RecordColumn { name, header: name, is_default: false, is_number: false, cell }
+    RecordColumn { name, header: name, unit: "", is_default: false, is_number: false, cell }
 }
 
-const fn number(name: &'static str, header: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordColumn {
-    RecordColumn { name, header, is_default: false, is_number: true, cell }
+const fn number(
+    name: &'static str,
+    header: &'static str,
+    unit: &'static str,
+    cell: fn(&Entry<'_>) -> RecordCell,
+) -> RecordColumn {
+    RecordColumn { name, header, unit, is_default: false, is_number: true, cell }
 }
 
 /// All columns, in the order in which they are shown.
@@ -100,59 +107,59 @@ pub static COLUMNS: &[RecordColumn] = &[
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
     text("dtype", |it| words(it.record.dtype.name())).by_default(),
-    number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
-    number("threads", "threads", |it| count(it.record.threads)),
+    number("batch", "batch", "", |it| count(Some(it.record.batch_size))).by_default(),
+    number("threads", "threads", "", |it| count(it.record.threads)),
     text("dims", |it| words(it.record.dims.as_deref().unwrap_or_default())),
-    number(P50, "p50", p50).by_default(),
-    number("interval", "± of p50", half_interval).by_default(),
-    number("p90", "p90", |it| bounded(it.record.latency_p90_ms, it.record.latency_p90_upper_ms)),
-    number("p95", "p95", |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms)),
-    number("p99", "p99", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
-    number("mean", "mean", |it| with(it.record.latency_mean_ms, latency)),
-    number("samples", "samples/s", samples_per_second).by_default(),
-    number("tokens", "tokens/s", |it| with(it.record.tokens_per_second, three_digits_of_any)).by_default(),
-    number("first-token", "first token", |it| with(it.record.first_token_ms, latency)),
-    number("memory", "memory", memory).by_default(),
-    number("device-memory", "device memory", |it| with(it.record.device_memory_mb, megabytes)),
-    number("host-memory", "host memory", |it| with(it.record.memory_mb, megabytes)),
-    number("memory-growth", "memory growth", |it| with(it.record.memory_growth_mb, megabytes)),
-    number("energy", "energy per sample", |it| with(it.record.energy_j_per_sample, joules)),
-    number("power", "power", |it| with(it.record.power_w, |watts| format!("{} W", three_digits(watts)))),
+    number(P50, "p50", "ms", p50).by_default(),
+    number("interval", "± of p50", "fraction", half_interval).by_default(),
+    number("p90", "p90", "ms", |it| bounded(it.record.latency_p90_ms, it.record.latency_p90_upper_ms)),
+    number("p95", "p95", "ms", |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms)),
+    number("p99", "p99", "ms", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
+    number("mean", "mean", "ms", |it| with(it.record.latency_mean_ms, latency)),
+    number("samples", "samples/s", "", samples_per_second).by_default(),
+    number("tokens", "tokens/s", "", |it| with(it.record.tokens_per_second, three_digits_of_any)).by_default(),
+    number("first-token", "first token", "ms", |it| with(it.record.first_token_ms, latency)),
+    number("memory", "memory", "MB", memory).by_default(),
+    number("device-memory", "device memory", "MB", |it| with(it.record.device_memory_mb, megabytes)),
+    number("host-memory", "host memory", "MB", |it| with(it.record.memory_mb, megabytes)),
+    number("memory-growth", "memory growth", "MB", |it| with(it.record.memory_growth_mb, megabytes)),
+    number("energy", "energy per sample", "J", |it| with(it.record.energy_j_per_sample, joules)),
+    number("power", "power", "W", |it| with(it.record.power_w, |watts| format!("{} W", three_digits(watts)))),
     text("energy-source", energy_source),
-    number("load", "load", |it| with(it.record.load_time_ms, latency)),
-    number("trace", "trace", |it| with(it.record.trace_time_ms, latency)),
-    number("compile", "compile", |it| with(it.record.compilation_time_ms, latency)),
-    number("first-call", "first call", |it| with(it.record.first_inference_ms, latency)),
-    number("preprocess", "preprocess", |it| with(it.record.preprocess_ms, latency)),
-    number("h2d", "host to device", |it| with(it.record.h2d_ms, latency)),
-    number("compute", "compute", |it| with(it.record.compute_ms, latency)),
-    number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
-    number("postprocess", "postprocess", |it| with(it.record.postprocess_ms, latency)),
-    number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
-    number("roofline", "of the roofline", |it| {
+    number("load", "load", "ms", |it| with(it.record.load_time_ms, latency)),
+    number("trace", "trace", "ms", |it| with(it.record.trace_time_ms, latency)),
+    number("compile", "compile", "ms", |it| with(it.record.compilation_time_ms, latency)),
+    number("first-call", "first call", "ms", |it| with(it.record.first_inference_ms, latency)),
+    number("preprocess", "preprocess", "ms", |it| with(it.record.preprocess_ms, latency)),
+    number("h2d", "host to device", "ms", |it| with(it.record.h2d_ms, latency)),
+    number("compute", "compute", "ms", |it| with(it.record.compute_ms, latency)),
+    number("d2h", "device to host", "ms", |it| with(it.record.d2h_ms, latency)),
+    number("postprocess", "postprocess", "ms", |it| with(it.record.postprocess_ms, latency)),
+    number("gflops", "GFLOP/s", "", |it| with(it.record.gflops_per_second, three_digits)),
+    number("roofline", "of the roofline", "%", |it| {
         with(it.record.roofline_percent, |percent| format!("{} %", fixed(percent, 0)))
     }),
-    number("processes", "processes", |it| count(it.record.processes)),
-    number("calls", "calls", |it| count(it.record.iterations)),
-    number("disturbed", "disturbed samples", |it| with(it.record.disturbed_share, percent)),
-    number("accuracy", "accuracy", |Entry { record, .. }| {
+    number("processes", "processes", "", |it| count(it.record.processes)),
+    number("calls", "calls", "", |it| count(it.record.iterations)),
+    number("disturbed", "disturbed samples", "fraction", |it| with(it.record.disturbed_share, percent)),
+    number("accuracy", "accuracy", "fraction", |Entry { record, .. }| {
         fraction_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
     }),
-    number("accuracy-change", "accuracy change", |it| {
+    number("accuracy-change", "accuracy change", "fraction", |it| {
         (it.record.accuracy_change, change_in_points(it.record).map(|it| it + " points").unwrap_or_default())
     }),
-    number("top5", "top-5", |it| with(it.record.accuracy_top5, percent)),
-    number("agreement", "agreement", |Entry { record, .. }| {
+    number("top5", "top-5", "fraction", |it| with(it.record.accuracy_top5, percent)),
+    number("agreement", "agreement", "fraction", |Entry { record, .. }| {
         fraction_of(record.agreement, agreement_interval(record), record.agreement_samples)
     }),
-    number("cosine", "cosine", |it| with(it.record.output_cosine, |cosine| format!("{cosine:.5}"))),
-    number("error", "error", |it| with(it.record.max_rel_error, |error| format!("{error:.0e}"))),
+    number("cosine", "cosine", "", |it| with(it.record.output_cosine, |cosine| format!("{cosine:.5}"))),
+    number("error", "error", "", |it| with(it.record.max_rel_error, |error| format!("{error:.0e}"))),
     text("outputs", |it| words(&outputs(it.record))).by_default(),
-    number("size", "model size", |it| with(it.record.model_size_mb, megabytes)),
-    number("parameters", "parameters", parameters),
+    number("size", "model size", "MB", |it| with(it.record.model_size_mb, megabytes)),
+    number("parameters", "parameters", "", parameters),
     text("timed-samples", |it| words(it.record.timed_samples.as_deref().unwrap_or_default())),
     text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
-    number("ratio", "p50 ÷ best", |it| with(it.ratio_to_best, |ratio| fixed(ratio, 2))).by_default(),
+    number("ratio", "p50 ÷ best", "", |it| with(it.ratio_to_best, |ratio| fixed(ratio, 2))).by_default(),
     text("level", |it| words(&Standing::of(&[*it]).level.to_string())).by_default(),
     text(STATUS, |it| match it.record.status {
         Status::Ok => words("ok"),
@@ -160,7 +167,7 @@ pub static COLUMNS: &[RecordColumn] = &[
     }),
 ];
 
-/// What is known of the outputs: `right` by a reference, `agrees with` another backend, or `unverified`.
+/// What is known about the outputs: `right` by a reference, `agrees with` another backend, or `unverified`.
 fn outputs(record: &Record) -> String {
     match (record.verified, record.verified_by.as_deref()) {
         _ if !record.status.is_measured() => String::new(),
@@ -197,7 +204,7 @@ fn half_interval(Entry { record, .. }: &Entry<'_>) -> RecordCell {
     with(interval.map(|(lower, upper)| (upper / lower).sqrt() - 1.0), |share| format!("± {}", percent(share)))
 }
 
-/// Where calls read or make tokens, these are counted instead.
+/// Empty if calls read or make tokens, which the column `tokens` counts instead.
 fn samples_per_second(entry: &Entry<'_>) -> RecordCell {
     with(entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none()), three_digits_of_any)
 }
@@ -218,7 +225,7 @@ pub fn peak_memory(record: &Record) -> Option<f64> {
     if has_own_memory(record) {
         return record.device_memory_mb;
     }
-    // What a process of several cases has used says nothing of one of them.
+    // The memory of a process that ran several cases says nothing about one of them.
     let is_shared = record.memory_kind.as_deref().is_some_and(|kind| kind.starts_with("shared-"));
     record.memory_mb.filter(|_| !is_shared)
 }
@@ -228,7 +235,7 @@ fn memory(entry: &Entry<'_>) -> RecordCell {
     with(peak_memory(entry.record), |peak| megabytes(peak) + place)
 }
 
-/// What was measured; empty if nothing could be, for a reason that the record gives as `none: …`.
+/// What was measured. Empty if nothing could be measured; the record then has `none: …` with the reason.
 fn energy_source(entry: &Entry<'_>) -> RecordCell {
     words(entry.record.energy_kind.as_deref().filter(|kind| !kind.starts_with("none")).unwrap_or_default())
 }
@@ -347,6 +354,10 @@ mod tests {
         // A picture that takes a minute.
         let slow = Record { throughput_ips: Some(1.0 / 60.0), tokens_per_second: None, ..several };
         assert_eq!(cell("samples", &slow), "0.0167");
+        // Copied numbers are those of the record.
+        let units = ["energy", "p95", "host-memory", "interval", "roofline", "samples"];
+        let units = units.map(|name| RecordColumn::find(name).unwrap().unit);
+        assert_eq!(units, ["J", "ms", "MB", "fraction", "%", ""]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn level(cases: &[Entry<'_>], right: &[&Entry<'_>], slowdown: Option<f64>) -> (L
         let level = if right.is_empty() { Level::None } else { Level::Low };
         return (level, failures(cases));
     }
-    // Rounded up, so that none looks as if it were within a limit.
+    // Rounded up, so that no slow-down looks as if it were within a limit.
     let slower = |slowdown: f64| format!("{:.1} times the time of the fastest", (slowdown * 10.0).ceil() / 10.0);
     match slowdown {
         Some(slowdown) if slowdown > MEDIUM => (Level::Low, slower(slowdown)),
@@ -208,7 +208,7 @@ impl Matrix {
         }
     }
 
-    /// Whether the configuration is not on this machine or in this build at all.
+    /// Whether the configuration is not available on this machine or in this build at all.
     fn is_absent(&self, configuration: &str) -> bool {
         let mut own = self.families.iter().filter(|cell| cell.configuration == configuration);
         own.all(|cell| cell.standing.status == Some(Status::Unavailable))

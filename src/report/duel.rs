@@ -6,7 +6,7 @@ use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::numbers::{commit, latency, plural, short_percent, signed_percent};
 use super::table::{Column, Table, wrapped};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, DuetPlan, Loss, Program, Role, Standing, Verdict, in_percent};
+use crate::compare::{CaseOutcome, Duel, DuelStanding, DuetPlan, Loss, Program, Role, Verdict, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -38,10 +38,10 @@ pub fn checks(duel: &Duel) -> Checks {
 fn check(duel: &Duel, case: &CaseOutcome) -> Check {
     let found = case.comparison.as_ref();
     let outcome = match case.standing() {
-        Standing::Regression => Outcome::Regression,
-        Standing::Well => Outcome::Passed,
-        Standing::Void | Standing::Open => Outcome::Undecided,
-        Standing::Unmeasured => Outcome::Skipped,
+        DuelStanding::Regression => Outcome::Regression,
+        DuelStanding::Well => Outcome::Passed,
+        DuelStanding::Void | DuelStanding::Scattered => Outcome::Undecided,
+        DuelStanding::Unmeasured => Outcome::Skipped,
     };
     let change = found.map(|found| {
         let [base, candidate] = [found.base_ns, found.candidate_ns].map(|ns| latency(ns / 1e6));
@@ -94,7 +94,7 @@ fn figures(case: &CaseOutcome) -> Vec<String> {
     ]
 }
 
-/// What a reader has to know about single cases.
+/// Notes about single cases.
 fn notes(duel: &Duel) -> Vec<String> {
     let note = |case: &CaseOutcome| {
         let candidate = &duel.candidates[case.candidate].name;
@@ -131,7 +131,7 @@ fn notes(duel: &Duel) -> Vec<String> {
     let is_slower = |case: &CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
     let profile =
         duel.cases.iter().any(is_slower).then(|| "`duel --profile` shows which operators take longer".to_owned());
-    // With `--generations` there are no early looks, and no `--minutes` beside it.
+    // `--generations` excludes early looks and `--minutes`.
     let is_counted = duel.cases.iter().filter_map(|case| case.plan).any(|plan| !plan.may_stop_early);
     let instead = if is_counted { " in place of `--generations`" } else { "" };
     let minutes = duel.minutes_needed.map(|minutes| {
@@ -142,7 +142,7 @@ fn notes(duel: &Duel) -> Vec<String> {
     duel.cases.iter().filter_map(note).chain(minutes).chain(profile).collect()
 }
 
-/// How it was measured.
+/// How the duel was measured.
 fn facts(duel: &Duel) -> String {
     let measured = || duel.cases.iter().filter_map(|case| case.comparison.as_ref());
     let differs = duel.candidates.iter().any(|candidate| candidate.libraries != duel.base.libraries);
@@ -189,7 +189,7 @@ fn named(program: &Program, has_libraries: bool) -> String {
     format!("{} ({}{libraries})", program.name, commit(Some(identity), None))
 }
 
-/// `2 ms or 2 calls`: what the slices of the cases are.
+/// `2 ms or 2 calls`: the lengths of the cases' slices.
 fn slices(duel: &Duel) -> String {
     let of_plan = |DuetPlan { slice, .. }: DuetPlan| match slice.ns {
         0 => plural(slice.counted, "call", "calls"),
@@ -211,7 +211,7 @@ fn conclusion(duel: &Duel) -> String {
     let is_lost = |case: &&CaseOutcome| case.loss.as_ref().is_some_and(|loss| !matches!(loss.role, Role::Candidate(_)));
     let lost = duel.cases.iter().find(is_lost);
     let lost =
-        lost.map_or(String::new(), |case| format!("; the base lost {}, so that nothing can be said of it", case.id));
+        lost.map_or(String::new(), |case| format!("; the base lost {}, so nothing can be said about it", case.id));
     match open {
         0 => result.into(),
         _ => format!("{result}: {open} of {} open{lost}", plural(duel.cases.len(), "case", "cases")),

@@ -21,13 +21,13 @@ pub fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// For XML, between tags and in quoted attributes. Characters that XML has no form for become spaces.
+/// For XML, between tags and in quoted attributes. Characters that XML does not allow become spaces.
 pub fn xml(text: &str) -> String {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
     html(&text.chars().map(|c| if is_allowed(c) { c } else { ' ' }).collect::<String>())
 }
 
-/// For a cell of a table that a spreadsheet may open: what it would compute as a formula is text there.
+/// For a cell of a table that a spreadsheet may open: a text that it would compute as a formula stays text.
 pub fn spreadsheet(text: &str) -> String {
     let is_formula =
         text.len() > 1 && text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();

@@ -13,7 +13,7 @@ use crate::history::{History, RESULTS, Run, RunFacts, names};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
-/// The name of a page about runs: in the folder of one run, or above those of several.
+/// The name of a page about runs: in the folder of one run, or above the folders of several.
 pub const REPORT: &str = "report.html";
 
 /// Runs with a row each, as far as they can be read.
@@ -25,7 +25,7 @@ pub struct RunList {
 }
 
 impl RunList {
-    /// The list of these runs, as far as they are wanted. Its links, of the run to its page and of the cases to their CSV file, are
+    /// The list of the wanted runs. Its links, from the run to its page and from the cases to their CSV file, are
     /// relative to the folder of reports.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Run>, is_wanted: impl Fn(&RunFacts) -> bool) -> Self {
         let measured = [Column::text("models").essential(), Column::text("backends"), Column::text("fastest")];
@@ -77,7 +77,8 @@ fn some_of(models: &str) -> String {
     }
 }
 
-/// `ort-cpu-f32/1 42.5 ms` of one model; of several, how many of them each backend is the fastest of: `ort 5, candle 4`.
+/// For one model, `ort-cpu-f32/1 42.5 ms`; for several, how many models each backend is the fastest on:
+/// `ort 5, candle 4`.
 fn fastest(facts: &RunFacts) -> String {
     let ids = || names(&facts.fastest_cases).filter_map(|id| id.split_once('/')?.1.rsplit_once('/'));
     if let (Some((function, batch)), Some(ms)) = (ids().next(), facts.fastest_p50_ms) {

@@ -1,19 +1,19 @@
-//! The table of llama-bench, so that figures can be laid beside those that people post: a row for each test of a language model, `pp512` for a
-//! prompt of 512 tokens and `tg128` for 128 tokens that are generated, in tokens per second. `pp512+tg128`, a prompt and what is generated after
-//! it, is computed from these two: where generating was measured after a prompt of that length, as llama-bench does, from this, and otherwise
-//! from generating at depth 0.
+//! The table of llama-bench, for comparison with figures that people post: a row for each test of a language model, in
+//! tokens per second, such as `pp512` for a prompt of 512 tokens and `tg128` for 128 generated tokens. `pp512+tg128`, a
+//! prompt and the tokens generated after it, is computed from these two: from generation after a prompt of that length,
+//! as llama-bench does, if that was measured, and otherwise from generation at depth 0.
 //!
-//! The deviation is that between calls, where llama-bench has it between its repetitions of the whole test. Generating is measured in steps, so
-//! that a row's deviation is that of a step.
+//! The deviation is between calls; llama-bench's is between its repetitions of the whole test. Generation is measured
+//! in steps, so the deviation of its rows is between steps.
 
 use super::escape;
 use crate::definition::{Case, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
 
-/// Columns as llama-bench has them.
+/// The columns of llama-bench.
 const COLUMNS: [&str; 7] = ["model", "size", "params", "backend", "threads", "test", "t/s"];
 
-/// Those of words, which are aligned to the left; the others are numbers.
+/// The columns of text, which are aligned to the left; the others are numbers.
 const WORDS: [&str; 2] = ["model", "backend"];
 
 /// The rows of language models among these records, as Markdown. Returns `None` if there are none.
@@ -68,12 +68,12 @@ impl<'a> Timed<'a> {
         self.cells(self.test(), "", format!("{:.2}{deviation}", self.rate))
     }
 
-    /// The rows of prompts with what is generated here after them.
+    /// The computed rows: prompts together with the tokens that this test generates after them.
     fn both(&self, all: &[Timed<'_>]) -> Vec<[String; 7]> {
         let Some(count) = self.record.new_tokens.filter(|_| self.record.phase == Phase::Decode) else {
             return Vec::new();
         };
-        // What is generated at depth 0 counts for prompts after which nothing was generated.
+        // Generation at depth 0 counts for prompts after which no generation was measured.
         let lengths: Vec<usize> =
             all.iter().filter(|other| other.is_beside(self, Phase::Decode)).map(|other| other.length).collect();
         let is_after =
@@ -121,7 +121,7 @@ impl<'a> Timed<'a> {
         ]
     }
 
-    /// `pp512`, `tg128`, or `tg128 @ d4096` after a text. What is generated after a single token is llama-bench's `tg`.
+    /// `pp512`, `tg128`, or `tg128 @ d4096` after a text. Generation after a single token is llama-bench's `tg`.
     fn test(&self) -> String {
         if self.record.phase == Phase::Prefill {
             return format!("pp{}", self.length);

@@ -1,8 +1,8 @@
-//! Metrics as readers see them: a column for each name, whatever it is.
+//! Metrics for readers: a column for each name.
 
 use indexmap::IndexSet;
 
-use super::numbers::{signed, three_digits};
+use super::numbers::{signed, three_digits_of_any};
 use crate::run_data::{FRACTION, Metric};
 
 /// The names of metrics, each once, in the order in which they come.
@@ -22,8 +22,9 @@ pub fn text(metric: &Metric) -> String {
         (true, true) => signed(100.0 * value, 1),
         (true, false) => signed(value, 3),
         (false, true) => format!("{:.1}", 100.0 * value),
-        (false, false) if value.abs() <= 1.0 => format!("{value:.5}"),
-        (false, false) => three_digits(value),
+        // Five decimals tell cosines near 1 apart.
+        (false, false) if (0.1..=1.0).contains(&value.abs()) => format!("{value:.5}"),
+        (false, false) => three_digits_of_any(value),
     };
     let value = number(metric.value) + if is_fraction { " %" } else { "" };
     let interval = metric.lower.zip(metric.upper);
@@ -54,6 +55,8 @@ mod tests {
         let change = metric("map_change", FRACTION, -0.016, (-0.047, 0.0001));
         assert_eq!(text(&change), "−1.6 % (−4.7 … 0.0) of 64");
         assert_eq!(text(&metric("cosine", "cosine", 0.99987, (0.9995, 1.0))), "0.99987 (0.99950 … 1.00000) of 64");
+        let divergence = metric("kl_divergence", "nats", 4.4e-6, (0.0, 1.2e-5));
+        assert_eq!(text(&divergence), "0.00000440 nats (0.00 … 0.0000120) of 64");
         assert_eq!(text(&Metric { lower: None, ..metric("perplexity", "", 12.34, (0.0, 0.0)) }), "12.3 of 64");
         assert_eq!(title("retrieval_at_1"), "retrieval at 1");
         assert_eq!(names([&fraction, &change, &fraction]), ["retrieval_at_1", "map_change"]);

@@ -48,7 +48,7 @@ pub enum Format {
 
 /// The value as indented JSON that ends with a line break.
 pub fn json(value: &impl Serialize) -> String {
-    // Reports hold no map with keys that are not strings, the only thing that JSON could not write.
+    // JSON could only fail at a map with keys that are not strings, and no report has one.
     serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default()
 }
 

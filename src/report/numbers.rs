@@ -3,8 +3,8 @@
 /// A smaller number has at most three digits before the point once it is rounded.
 const BELOW_THOUSAND: f64 = 999.5;
 
-/// Three significant digits in the first of these units, from the smallest on, that shows it as less than a thousand, or else in
-/// the last one. A unit has its size and its name.
+/// Three significant digits in the smallest of these units that shows less than a thousand, or else in the last one. A
+/// unit has its size and its name.
 fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
     let found = units.iter().find(|(size, _)| value / size < BELOW_THOUSAND).or(units.last());
     found.map(|(size, name)| format!("{} {name}", three_digits(value / size))).unwrap_or_default()
@@ -78,7 +78,8 @@ pub fn three_digits(value: f64) -> String {
     fixed(value, decimals)
 }
 
-/// `0.0583`, `0.20`, `12.3`: three digits also of figures far below 1, as the price of a million samples of a small model is.
+/// `0.0583`, `0.20`, `12.3`: three digits also for figures far below 1, such as the price of a million samples of a
+/// small model.
 pub fn three_digits_of_any(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude > 0.0 && magnitude < 0.1 => {
@@ -99,9 +100,11 @@ pub fn signed(value: f64, decimals: usize) -> String {
     }
 }
 
-/// The value with so many decimals. Halves go away from zero, as in the charts, which JavaScript rounds: `format!` would make 174 of 174.5.
+/// The value with so many decimals. Halves are rounded away from zero, as JavaScript does in the charts: `format!`
+/// would make 174 of 174.5.
 pub fn fixed(value: f64, decimals: usize) -> String {
-    // With up to two decimals, no other numbers lie exactly between two texts, and these are multiplied without an error.
+    // With up to two decimals, only these numbers lie exactly between two texts, and they are multiplied without an
+    // error.
     let is_multiple_of_eighth = (8.0 * value).fract() == 0.0;
     let scale = 10f64.powi(decimals as i32);
     let value = if is_multiple_of_eighth { (value * scale).round() / scale } else { value };

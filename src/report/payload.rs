@@ -1,5 +1,5 @@
-//! Everything that a report with charts shows, in one serialisable value: the page's program makes all charts of it, in a
-//! browser and for `--charts`. The program alone reads the fields, so they are named where they are made.
+//! Everything that a report with charts shows, in one serialisable value: the page's program makes all charts from it,
+//! in a browser and for `--charts`. Only the program reads the fields, so they are named where they are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,10 @@ use crate::definition::{Case, Dims, Status};
 use crate::load::DEFINITIONS;
 use crate::run_data::Record;
 
-/// In the ids of cases that a server computes.
+/// A part of the ids of cases that a server computes.
 const OF_A_SERVER: &str = "/http-";
 
-/// The columns of records that the program reads; cells of the table have the others as text.
+/// The columns of records that the program reads; cells of the table have the other columns as text.
 const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
                        max_rel_error,latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,\
                        latency_p95_ms,latency_p95_upper_ms,latency_p99_ms,latency_p99_upper_ms,throughput_ips,\
@@ -36,7 +36,7 @@ const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,
 const OF_SEVERAL_THREADS: &str =
     " Cases were measured with different numbers of threads, and ratios between these may be due to that.";
 
-/// A title names no more machines.
+/// A title names at most so many machines.
 const MOST_NAMED: usize = 3;
 
 /// What is known about machines besides their runs.
@@ -56,14 +56,14 @@ pub struct Payload {
     /// All runs, the newest first, with those that only the trend shows.
     runs: Vec<Value>,
     machines: Vec<Value>,
-    /// The columns of the table of cases of which something is known.
+    /// The columns of the table of cases that have values.
     columns: Vec<Value>,
-    /// Records with what follows from all of them, and a cell for each column.
+    /// Records, with figures that follow from all of them and a cell for each column.
     cases: Vec<Value>,
     /// The machine and the id of each case.
     #[serde(skip)]
     places: Vec<(String, String)>,
-    /// What a reader has to know of all cases; empty if there is nothing.
+    /// A note about all cases; empty if there is none.
     note: &'static str,
     /// How well each model works on each backend, device and dtype, and the rule of the levels.
     matrix: Vec<Value>,
@@ -98,6 +98,7 @@ impl Payload {
             json!({
                 "name": column.name,
                 "title": column.header,
+                "unit": column.unit,
                 "is_number": column.is_number,
                 // Whether it is shown before a reader chooses.
                 "is_default": column.is_default || column.name == STATUS,
@@ -105,9 +106,12 @@ impl Payload {
         };
         let backends = shown.cases.iter().map(|case| case.record.backend.as_str());
         let colours = registry::colours(backends).into_iter();
-        let names = metrics::names(shown.cases.iter().flat_map(|case| case.metrics.iter().copied()));
-        let of_metric =
-            |name: &&str| json!({ "name": name, "title": metrics::title(name), "is_number": true, "is_default": true });
+        let all_metrics = || shown.cases.iter().flat_map(|case| case.metrics.iter().copied());
+        let names = metrics::names(all_metrics());
+        let of_metric = |name: &&str| {
+            let unit = all_metrics().find(|it| it.metric == *name).map(|it| it.unit.as_str());
+            json!({ "name": name, "title": metrics::title(name), "unit": unit, "is_number": true, "is_default": true })
+        };
         let titles = titles(shown.cases.iter().map(|case| case.record));
         let case = |((case, entry), title): ((&Measured<'a>, &Entry<'_>), String)| {
             let mut row = case_row(shown, case, entry, &columns, &names);
@@ -131,14 +135,15 @@ impl Payload {
         }
     }
 
-    /// Gives each case that was put under load the points of its curve of rate and latency, by the machines and the ids of the cases.
+    /// Gives each case that was put under load the points of its curve of rate and latency. `curves` is by machine and
+    /// id of the case.
     pub fn give_curves(&mut self, curves: &BTreeMap<(String, String), Vec<CurvePoint>>) {
         for (case, place) in self.cases.iter_mut().zip(&self.places) {
             if let Some(curve) = curves.get(place) {
                 case["load"] = json!(curve);
             }
         }
-        // The curve of a server is beside that of the first case which does the same work on its machine.
+        // The curve of a server goes to the first case that does the same work on its machine.
         for ((host_id, id), points) in curves.iter().filter(|((_, id), _)| id.contains(OF_A_SERVER)) {
             let work = |id: &str| Some((id.split_once('/')?.0.to_owned(), id.rsplit_once('/')?.1.to_owned()));
             let is_same = |(own_host, own_id): &(String, String)| own_host == host_id && work(own_id) == work(id);
@@ -149,7 +154,7 @@ impl Payload {
         }
     }
 
-    /// Gives each case that has a profile the link to its page, by the machines and the ids of the cases.
+    /// Gives each case that has a profile the link to its page. `pages` is by machine and id of the case.
     pub fn link_profiles(&mut self, pages: &BTreeMap<(String, String), String>) {
         for (case, place) in self.cases.iter_mut().zip(&self.places) {
             if let Some(page) = pages.get(place) {

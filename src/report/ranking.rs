@@ -13,7 +13,7 @@ use crate::statistics::calls_for_bound;
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     pub record: &'a Record,
-    /// Its median latency over that of the fastest at the same work; absent without a right measurement.
+    /// Its median latency over that of the fastest at the same work; absent without a valid measurement.
     pub ratio_to_best: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>
     best_on(records, |record| &record.host_id)
 }
 
-/// The same among machines that count as one if they have the same name here.
+/// Like [`best_of`], except that `machine` names the machine of a record: machines of the same name count as one.
 pub fn best_on<'a, M: Eq + Hash + Clone>(
     records: impl Iterator<Item = &'a Record>,
     machine: impl Fn(&'a Record) -> M,
@@ -54,8 +54,8 @@ pub fn best_on<'a, M: Eq + Hash + Clone>(
     ratios_to_best(&records.map(|record| (work(record), latency(record))).collect::<Vec<_>>())
 }
 
-/// For each record, the name of what is shown together with it: the group of its case, with the shapes of a sample, the number of new
-/// tokens and the timed samples if there are several of them in the group.
+/// For each record, the title of the group that it is shown in: the group of its case, with the shapes of a sample, the
+/// number of new tokens and the timed samples if the group has several of these.
 pub fn titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     let titled = |record: &Record| {
         let work = Work::of(record);
@@ -91,10 +91,10 @@ pub fn ratios_to_best<W: Eq + Hash>(times: &[(W, Option<f64>)]) -> Vec<Option<f6
     times.iter().map(|(work, time)| time.map(|time| time / best[work]).filter(|ratio| ratio.is_finite())).collect()
 }
 
-/// A note says that samples were disturbed from this fraction of them on.
+/// From this fraction of disturbed samples on, a note says so.
 pub const DISTURBED_FROM: f64 = 0.1;
 
-/// What a reader has to know about the calls of these cases, a line for each kind of shortcoming that there is.
+/// Notes about the calls of these cases, one line for each kind of shortcoming.
 pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
     let has_hosts = rows.iter().any(|row| row.record.host_id != rows[0].record.host_id);
     let line = |what: &str, of: fn(&Record) -> Option<String>| {

@@ -16,36 +16,44 @@ use crate::run_data::{Metric, Record};
 
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
 
-/// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
-/// change that the machine of the run can show; JSON, which has nothing but the records with their metrics, is without it.
+/// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the
+/// smallest change that the machine of the run can show. JSON, which has only the records and their metrics, is without
+/// it.
 pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: Format) -> String {
-    let ReportedRun { records, metrics, .. } = run;
+    let records = &run.records;
     let groups = rank(records, run.equal_machines.is_some());
     let has_hosts = records.iter().any(|record| record.host_id != records[0].host_id);
     let table = |rows: &[Entry<'_>]| table(rows, columns, has_hosts);
-    let equality = run.equal_machines.map(|it| equality(it) + "\n").unwrap_or_default();
+    let equality = run.equal_machines.map(|it| format!("\n{}\n", equality(it))).unwrap_or_default();
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows).markdown()),
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows).terminal()),
     });
     match format {
         Format::Table => {
-            let lines = [LEGEND, equality.trim_end(), resolution].into_iter().filter(|line| !line.is_empty());
+            let lines = [LEGEND, equality.trim(), resolution].into_iter().filter(|line| !line.is_empty());
             format!("{}\n{}", tables.collect::<String>(), lines.map(|line| wrapped(line, 0)).collect::<String>())
         }
         Format::Markdown => {
             let source = source(records);
             format!("{}{LEGEND}\n{equality}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
-        Format::Json => {
-            let reported = |record| ReportedRecord { record, metrics: Metric::all_of(metrics, record) };
-            json(&records.iter().map(reported).collect::<Vec<_>>())
-        }
+        Format::Json => render_json(std::slice::from_ref(run)),
     }
 }
 
-/// Runs for continuous integration: a suite for each, in which a case that failed or has wrong outputs is a failed one.
-/// The tables of a comment have these columns.
+/// One array of the records of all runs, each with the metrics of its run.
+pub fn render_json(runs: &[ReportedRun]) -> String {
+    let mut reported = Vec::new();
+    for ReportedRun { records, metrics, .. } in runs {
+        let metrics_of = |record| Metric::all_of(metrics, record);
+        reported.extend(records.iter().map(|record| ReportedRecord { record, metrics: metrics_of(record) }));
+    }
+    json(&reported)
+}
+
+/// Runs for continuous integration: a suite for each run, in which a case that failed or has wrong outputs is a failed
+/// test. The tables of a comment have these columns.
 pub fn checks(runs: &[ReportedRun], columns: &[String]) -> Checks {
     let suite = |records: &[Record]| {
         let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
@@ -69,7 +77,7 @@ pub fn checks(runs: &[ReportedRun], columns: &[String]) -> Checks {
 fn check(record: &Record, is_one_of_several_machines: bool) -> Check {
     let outcome = match record.status {
         Status::Ok => Outcome::Passed,
-        // As the exit codes of `run` and `verify` have it.
+        // As in the exit codes of `run` and `verify`.
         Status::Failed | Status::WrongOutput | Status::Timeout => Outcome::Failed,
         Status::OutOfMemory | Status::Suspicious | Status::Unstable => Outcome::Undecided,
         Status::Unsupported | Status::Unavailable => Outcome::Skipped,
@@ -80,12 +88,12 @@ fn check(record: &Record, is_one_of_several_machines: bool) -> Check {
         case_id: if is_one_of_several_machines { format!("{id} on {}", record.host_id) } else { id.clone() },
         latency_ms: record.latency_p50_ms.filter(|_| record.status == Status::Ok),
         outcome,
-        // The outcome is said before it.
+        // The message follows the outcome.
         message: if status == outcome.to_string() { message.to_owned() } else { format!("{status}: {message}") },
     }
 }
 
-/// What a reader has to know about a run of equal machines: how far the slowest one is from the fastest.
+/// A line about a run of equal machines: how far the slowest one is from the fastest.
 pub(super) fn equality(slowest_to_fastest: f64) -> String {
     let difference = short_percent(slowest_to_fastest - 1.0);
     format!(
@@ -99,7 +107,7 @@ pub(super) fn equality(slowest_to_fastest: f64) -> String {
 struct ReportedRecord<'a> {
     #[serde(flatten)]
     record: &'a Record,
-    /// Figures that are no columns.
+    /// Figures that are not columns.
     metrics: Vec<&'a Metric>,
 }
 
@@ -196,14 +204,8 @@ mod tests {
     fn rows_of_equal_machines_are_ranked_together_with_a_line_about_it() {
         let elsewhere = Record { host_id: "other".into(), ..record("m", "tch", 1, Some(3.0)) };
         let records = vec![record("m", "ort", 1, Some(2.0)), elsewhere];
-        let shown = |equal_machines| {
-            render(
-                &ReportedRun { records: records.clone(), equal_machines, ..ReportedRun::default() },
-                &[],
-                "",
-                Format::Table,
-            )
-        };
+        let run = |equal_machines| ReportedRun { records: records.clone(), equal_machines, ..ReportedRun::default() };
+        let shown = |equal_machines| render(&run(equal_machines), &[], "", Format::Table);
         let (apart, together) = (shown(None), shown(Some(1.02)));
         assert_eq!(
             (apart.matches(" 1.00  ").count(), together.matches(" 1.50  ").count()),
@@ -211,6 +213,9 @@ mod tests {
             "{apart}{together}"
         );
         assert!(together.contains("these differ by up to 2 %") && !apart.contains("equal machines"), "{together}");
+        // A paragraph of its own.
+        let markdown = render(&run(Some(1.02)), &[], "", Format::Markdown);
+        assert!(markdown.contains("99 % bound\n\nbackends of a model"), "{markdown}");
     }
 
     #[test]

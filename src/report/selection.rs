@@ -13,9 +13,9 @@ use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, W
 #[derive(Clone, Debug, Default)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
-    /// Figures of the cases that are no columns of their records.
+    /// Figures of the cases that are not columns of their records.
     pub metrics: Vec<Metric>,
-    /// The machines that took part. Empty where somebody kept only the CSV.
+    /// The machines that took part. Empty if only the CSV file was kept.
     pub nodes: Vec<Node>,
     pub distributions: Option<Distributions>,
     /// What [`Manifest::equal_machines`](crate::run_data::Manifest::equal_machines) says.
@@ -23,12 +23,12 @@ pub struct ReportedRun {
 }
 
 impl ReportedRun {
-    /// Reads what the report needs of a run. A machine that cannot be read counts as unknown.
+    /// Reads what the report needs from a run. A machine that cannot be read counts as unknown.
     pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun { distributions: run.distributions(), ..Self::read_figures(run)? })
     }
 
-    /// Reads the same but for the distributions, which take most of the time.
+    /// Reads the same except the distributions, which take most of the time.
     pub fn read_figures(run: &Run) -> Result<Self> {
         let manifest = run.manifest().ok().flatten();
         Ok(ReportedRun {
@@ -40,7 +40,7 @@ impl ReportedRun {
         })
     }
 
-    /// What is known of a machine of the run.
+    /// What is known about a machine of the run.
     pub fn node(&self, host_id: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.machine.host_id == host_id)
     }
@@ -72,7 +72,7 @@ pub struct NamedMachine<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Cases are those of `runs`; `earlier` runs are looked at for the trend only.
+    /// The cases are those of `runs`; `earlier` runs are only for the trend.
     pub fn new(runs: &'a [ReportedRun], earlier: &'a [ReportedRun]) -> Self {
         let in_order = |runs: Vec<&'a ReportedRun>| {
             let mut runs: Vec<&ReportedRun> = runs.into_iter().filter(|run| !run.records.is_empty()).collect();
@@ -112,10 +112,10 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Each machine is named by its processor, with the start of its id where there are several, or else by its id.
+/// Names each machine by its processor, with the start of its id if there are several machines, or else by its id.
 fn machines<'a>(runs: &[&'a ReportedRun]) -> IndexMap<&'a str, NamedMachine<'a>> {
     let mut hosts: IndexMap<&str, Option<&Machine>> = IndexMap::new();
-    // The newest run tells most of a machine.
+    // The newest run knows most about a machine.
     for run in runs.iter().rev() {
         for record in &run.records {
             let facts = || run.node(&record.host_id).map(|node| &node.machine);

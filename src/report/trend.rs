@@ -23,10 +23,10 @@ pub struct TrendPoint {
     pub change: Option<LatencyChange>,
 }
 
-/// All measurements of the shown cases, run by run. Each run is compared with the last measurements before it on the same
-/// machine, as `inferbench compare` does. `known` says how noisy a host is if there are no runs to tell it.
+/// All measurements of the shown cases, run by run. Each run is compared with the last measurements before it on the
+/// same machine, as `inferbench compare` does. `known` is the noise of a host without runs that show it.
 pub fn trend<'a>(shown: &Shown<'a>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint> {
-    // A line is of one work: another file or size of the same name is no point of it.
+    // A line shows one work: another file or size of the same name is not a point of it.
     let mut works = Works::default();
     let mut keyed = |record: &'a Record| (record.host_id.as_str(), works.number(Work::of(record)));
     let measured = |run: &&'a ReportedRun| run.records.iter().filter(|record| record.status == Status::Ok);
@@ -53,8 +53,8 @@ pub fn trend<'a>(shown: &Shown<'a>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendP
 /// The machine and the number of the work.
 type Key<'a> = (&'a str, usize);
 
-/// The cases of a run that are faster or slower than they were, by machine. A merged run has the anchor case of each machine, and
-/// these are no runs of one side.
+/// The cases of a run that have become faster or slower, by machine. A merged run has the anchor case of each machine,
+/// and these are not repetitions on one side.
 fn changes(
     shown: &Shown<'_>,
     run: &ReportedRun,

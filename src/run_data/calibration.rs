@@ -1,4 +1,4 @@
-//! What a machine could do before and after it measured its part of a suite: by this, machines of one kind are compared.
+//! The speed of a machine before and after it measured its part of a suite, by which machines of one kind are compared.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,16 @@ use crate::machine::Machine;
 /// The speed of a machine before and after its cases, and what disturbed it meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The machine: a part that is resumed elsewhere has a calibration of each.
+    /// The machine's id. A part that is resumed elsewhere has a calibration per machine.
     pub host_id: String,
     pub before: Probe,
-    /// Absent if the run did not come to its end on this machine.
+    /// Absent if the run did not end on this machine.
     pub after: Option<Probe>,
-    /// How often processors were slowed down meanwhile, because of heat or the limit of a control group. Absent if the system does
-    /// not tell.
+    /// How often processors were slowed down meanwhile, because of heat or the limit of a control group. Absent if the
+    /// system does not tell.
     pub throttled: Option<u64>,
-    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not tell.
+    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not
+    /// tell.
     pub stolen_share: Option<f64>,
     /// What the self-test of the machine has found. Absent if there was none.
     pub selftest: Option<ProcessSpread>,
@@ -31,30 +32,31 @@ pub struct ProcessSpread {
     pub processes: usize,
 }
 
-/// Short looks at the speed of a machine: each figure is the best of some, from one round.
+/// A short benchmark of a machine. Each figure is the best of a round's repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     pub threads: usize,
-    /// Of products of two square f32 matrices: operations, in 10^9 per second.
+    /// Products of two square f32 matrices, per round: operations, in 10^9 per second.
     pub product_gflops_per_second: Vec<f64>,
-    /// Of copying one array to another: bytes read and bytes written, in 10^9 per second.
+    /// Copies of one array to another, per round: bytes read and bytes written, in 10^9 per second.
     pub copy_gb_per_second: Vec<f64>,
-    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not tell.
+    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not
+    /// tell.
     pub stolen_share: Option<f64>,
-    /// The same with what other processes used.
+    /// The same, together with what other processes used.
     pub disturbed_share: Option<f64>,
 }
 
 impl Calibration {
-    /// The looks that there are, the first one first.
+    /// The probes, in the order in which they were made.
     pub fn probes(&self) -> impl Iterator<Item = &Probe> {
         [Some(&self.before), self.after.as_ref()].into_iter().flatten()
     }
 }
 
 impl Probe {
-    /// Product and copy: the best of the rounds, since what disturbs for a moment makes nothing faster. Returns `None` if there is no
-    /// round.
+    /// The best product and the best copy of all rounds, since a disturbance makes nothing faster. Returns `None` if
+    /// there is no round.
     pub fn best(&self) -> Option<(f64, f64)> {
         let best = |figures: &[f64]| figures.iter().copied().reduce(f64::max);
         best(&self.product_gflops_per_second).zip(best(&self.copy_gb_per_second))
@@ -74,7 +76,7 @@ pub struct Node {
 pub struct RunPart {
     /// The number of the part, from 1.
     pub index: usize,
-    /// The id that the part had before.
+    /// The id that the part had before it was merged.
     pub run_id: String,
     pub started: Timestamp,
     /// Absent if the part was killed.

@@ -29,13 +29,13 @@ pub struct CriterionArguments {
     /// Format of --list
     #[arg(long, default_value = "pretty", value_parser = ["pretty", "terse"])]
     pub format: String,
-    /// Keep the results under this name too
+    /// Also keep the results under this name
     #[arg(short, long, value_name = "NAME", value_parser = new_baseline_name, conflicts_with_all = ["baseline", "baseline_lenient"])]
     pub save_baseline: Option<String>,
-    /// Compare with the results of that name; each case must have some
+    /// Compare with the results of this name; each case must have some
     #[arg(short, long, value_name = "NAME", value_parser = earlier_baseline_name, conflicts_with = "baseline_lenient")]
     pub baseline: Option<String>,
-    /// Compare with the results of that name where there are some
+    /// Compare with the results of this name, where a case has some
     #[arg(long, value_name = "NAME", value_parser = earlier_baseline_name)]
     pub baseline_lenient: Option<String>,
     /// Do not keep the results
@@ -44,7 +44,7 @@ pub struct CriterionArguments {
     /// Compare these earlier results instead of measuring
     #[arg(long, value_name = "NAME", value_parser = baseline_name, requires = "baseline")]
     pub load_baseline: Option<String>,
-    /// Run each case for so many seconds, for a profiler; keep nothing
+    /// Run each case for this many seconds, for a profiler; keep nothing
     #[arg(long, value_name = "SECONDS", value_parser = profile_seconds, conflicts_with_all = ["test", "list"])]
     pub profile_time: Option<f64>,
     /// Samples per case
@@ -53,7 +53,7 @@ pub struct CriterionArguments {
     /// Seconds of Criterion's warm-up, after the harness's own
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub warm_up_time: Option<f64>,
-    /// Most seconds to measure a case, instead of its budget
+    /// Measure each case for at most this many seconds, instead of its budget
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub measurement_time: Option<f64>,
     /// Stop early; the results cannot be converted

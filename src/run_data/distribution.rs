@@ -1,4 +1,4 @@
-//! How the single calls of a case are distributed: a few quantiles each, in `target-reports/<run-id>/distributions.json`.
+//! The distribution of each case's calls: a few quantiles each, in `target-reports/<run-id>/distributions.json`.
 //!
 //! The calls themselves stay beside Criterion's files, where the next run overwrites them; the quantiles stay with the
 //! records. Reports draw them.
@@ -17,7 +17,7 @@ pub const DISTRIBUTIONS: &str = "distributions.json";
 /// Changes when an older reader would misunderstand the file.
 const FORMAT: u32 = 1;
 
-/// The fractions of the calls that quantiles are kept of: dense where tails are looked at.
+/// The fractions whose quantiles are kept, dense in the upper tail.
 const FRACTIONS: [f64; 32] = [
     0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
     0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999,
@@ -29,17 +29,17 @@ pub struct Distributions {
     format: u32,
     /// By the case's id.
     pub cases: BTreeMap<String, Distribution>,
-    /// Of cases that several machines have measured, by the machine's id and the case's.
+    /// Cases that several machines have measured, by the machine's id and the case's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machines: BTreeMap<String, BTreeMap<String, Distribution>>,
 }
 
-/// Of the calls of one case.
+/// The distribution of one case's calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     pub calls: usize,
     /// Pairs of a fraction of the calls and the milliseconds that this fraction does not exceed (nearest rank).
-    /// Fractions that less than one call is beyond are left out.
+    /// Fractions beyond which there is less than one call are left out.
     pub quantiles_ms: Vec<(f64, f64)>,
 }
 
@@ -56,13 +56,13 @@ impl Distributions {
         Distributions { format: FORMAT, cases, machines: BTreeMap::new() }
     }
 
-    /// That of a case on a machine.
+    /// The distribution of a case on a machine.
     pub fn of(&self, host_id: &str, case_id: &str) -> Option<&Distribution> {
         self.machines.get(host_id).and_then(|cases| cases.get(case_id)).or_else(|| self.cases.get(case_id))
     }
 
-    /// Reads the file of a run's folder. Runs that older versions converted have none, and what cannot be read is drawn
-    /// without.
+    /// Reads the file of a run's folder. Returns `None` for runs that older versions converted, and if the file cannot
+    /// be read.
     pub fn read(folder: &Path) -> Option<Self> {
         read_json(&folder.join(DISTRIBUTIONS)).ok().filter(|it: &Self| it.format <= FORMAT)
     }

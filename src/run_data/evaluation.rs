@@ -1,7 +1,7 @@
-//! How a case answered the samples by which its model is evaluated, `evaluations/<case>.cbor` in the run's folder.
+//! The answers of a case to the samples by which its model is evaluated: `evaluations/<case>.cbor` in the run's folder.
 //!
-//! The answers are kept as they are; how often they are right and how they differ from the original's is computed when the
-//! run is converted.
+//! The answers are kept as they are; how often they are right and how they differ from the original's is computed when
+//! the run is converted.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::definition::BenchmarkId;
 /// How many of the largest outputs are kept per sample.
 const LARGEST: usize = 5;
 
-/// The places of the five largest numbers, the largest first, and of equal ones the first.
+/// The positions of the five largest numbers, the largest first. Of equal numbers, the first comes first.
 pub fn places_of_largest<T: Copy + Into<f64>>(row: &[T]) -> Vec<usize> {
     let number = |place: usize| -> f64 { row[place].into() };
     let order = |&one: &usize, &other: &usize| number(other).total_cmp(&number(one)).then(one.cmp(&other));
@@ -33,17 +33,17 @@ pub fn places_of_largest<T: Copy + Into<f64>>(row: &[T]) -> Vec<usize> {
 pub struct Evaluation {
     pub data_source: String,
     pub samples: usize,
-    /// The right class of each sample; of an embedding model the group of each sample of `outputs`, and of a
-    /// recommendation whether it was chosen, 1 or 0.
+    /// The right class of each sample. For an embedding model, the group of each sample of `outputs`; for a
+    /// recommendation, 1 if it was chosen and 0 if not.
     pub labels: Option<Vec<i64>>,
-    /// The indices of the largest outputs of each sample in descending order, and none if outputs are not finite. Absent
-    /// if outputs are no classes.
+    /// The indices of the largest outputs of each sample in descending order; empty if outputs are not finite. Absent
+    /// if outputs are not classes.
     pub largest: Option<Vec<Vec<i64>>>,
-    /// The outputs of samples that lie evenly among all.
+    /// The outputs of samples that are evenly spread.
     pub outputs: Vec<Vec<f32>>,
-    /// What the judge of the model's kind needs besides.
+    /// What the judge for this kind of model needs besides.
     pub judged: Option<Judged>,
-    /// The scores of metrics that are not of this package.
+    /// The scores of metrics that other packages define.
     #[serde(default)]
     pub scores: Vec<Scores>,
     /// Samples that could not be read, and why.
@@ -57,7 +57,7 @@ pub struct Evaluation {
 pub struct Scores {
     pub metric: String,
     pub unit: String,
-    /// Those of all samples; `None` where a sample has none.
+    /// The score of each sample; `None` if it has none.
     pub of_samples: Vec<Option<f64>>,
 }
 
@@ -66,7 +66,7 @@ pub struct Scores {
 pub enum Judged {
     Boxes {
         found: Vec<Vec<FoundBox>>,
-        /// Those of the labels; their scores are 1.
+        /// The boxes of the labels; their scores are 1.
         right: Option<Vec<Vec<FoundBox>>>,
     },
     /// Vectors per sample, of the same samples as `outputs`.
@@ -78,7 +78,7 @@ pub enum Judged {
     },
     Transcripts {
         said: Vec<Transcript>,
-        /// Those of the labels.
+        /// The transcripts of the labels.
         right: Option<Vec<Transcript>>,
     },
     Texts {
@@ -86,23 +86,24 @@ pub enum Judged {
         /// Whether the tokens were recorded, and not seeded.
         is_recorded: bool,
     },
-    /// The classes of pixels, which `outputs` has, too.
+    /// The classes of pixels, which are also in `outputs`.
     Masks {
         form: MaskForm,
-        /// The pixels of each class, of the mask and of the label's. Absent if there are no labels.
+        /// The pixels of each class in the mask and in the label. Absent if there are no labels.
         pixels: Option<Vec<Vec<ClassPixels>>>,
     },
-    /// The depths of pixels, which `outputs` has, too.
+    /// The depths of pixels, which are also in `outputs`.
     Depths {
-        /// The errors relative to the label's; `None` where that has no depth. Absent if there are no labels.
+        /// The errors relative to the depths of the labels; `None` if a label has no depth. Absent if there are no
+        /// labels.
         relative_errors: Option<Vec<Option<f64>>>,
     },
     /// The scores of items are the last numbers of the rows of `outputs`.
     Recommendations,
-    /// Signals, which `outputs` has, too.
+    /// Signals, which are also in `outputs`.
     Signals {
-        /// The ratios of signal to noise, in decibels; `None` where the label is one number throughout. Absent if there
-        /// are no labels.
+        /// The ratios of signal to noise, in decibels; `None` if the label is the same number throughout. Absent if
+        /// there are no labels.
         decibels: Option<Vec<Option<f64>>>,
     },
 }
@@ -116,7 +117,7 @@ pub struct FoundBox {
     pub score: f32,
 }
 
-/// What is said in a sound.
+/// A transcript of speech.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
     pub tokens: Vec<i64>,
@@ -127,17 +128,18 @@ pub struct Transcript {
 /// How a model reads a text that is given to it token by token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadText {
-    /// The likeliest token at each place of the text.
+    /// The likeliest token at each position of the text.
     pub likeliest: Vec<i64>,
-    /// The sum over these places of the negative logarithm of the probability of the text's own token.
+    /// The sum over these positions of the negative logarithm of the probability of the text's own token.
     pub loss: f64,
-    /// The logarithms of the probabilities of all tokens, at some of the places; the same ones in every case of a model.
+    /// The logarithms of the probabilities of all tokens at some positions, which are the same in every case of a
+    /// model.
     #[serde(default)]
     pub log_probabilities: Vec<(u32, Vec<f32>)>,
 }
 
 impl Evaluation {
-    /// Keeps it in the run's folder.
+    /// Writes the answers into the run's folder.
     pub fn write(&self, run_folder: &Path, id: &BenchmarkId) -> Result<()> {
         write_cbor(&path(run_folder, id), self)
     }

@@ -1,8 +1,8 @@
 //! Writes files so that whatever ends a process (a crash, a signal, a full disk) leaves them readable.
 //!
-//! A file of one value is replaced whole or not at all. Of a file with one JSON document per line, to which lines are only
-//! ever added, at most the last line is damaged: such a line is left out when the file is read, as are empty ones, and each
-//! line begins with a line break, so that it is whole.
+//! A file of one value is replaced whole or not at all. A file with one JSON document per line only grows, so at most
+//! its last line is damaged. Damaged and empty lines are left out when the file is read. Each new line begins with a
+//! line break, so that it does not continue a damaged one.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Writes a file whole or not at all: a full disk or a kill leaves the old one. A link stays, and the file that it leads to is
-/// replaced. What cannot be replaced, such as a device or a pipe, is written into.
+/// Writes a file whole or not at all: a full disk or a kill leaves the old one. A link stays, and the file that it
+/// leads to is replaced. What cannot be replaced, such as a device or a pipe, is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
         ensure!(!path.is_dir(), "it is a folder");
@@ -36,7 +36,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
             // The file that the link leads to is not there yet.
             return write_whole(&path.parent().unwrap_or(Path::new("")).join(path.read_link()?), bytes);
         }
-        // What a link such as `/dev/fd/63` leads to may have no path. A file that it leads to is open for somebody else, who may append to it.
+        // The target of a link such as `/dev/fd/63` may have no path. If it is a file, another process has it open and
+        // may append to it.
         let is_open = path.is_symlink() && ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
         let target = if path.is_symlink() { path.canonicalize().ok() } else { Some(path.to_owned()) };
         if is_open || path.metadata().is_ok_and(|found| !found.is_dir() && (target.is_none() || !found.is_file())) {
@@ -54,7 +55,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     write().with_context(|| path.display().to_string())
 }
 
-/// Writes a value in JSON, and the folders that the file lies in.
+/// Writes a value in JSON, and creates the folders of the file.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     write_whole(path, &serde_json::to_vec_pretty(value)?)
@@ -63,12 +64,12 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 /// Reads a file of JSON.
 ///
 /// # Errors
-/// The file cannot be read, or is not what it should be.
+/// The file cannot be read, or has another form.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
 }
 
-/// Writes a value in CBOR (RFC 8949), for what is too large for JSON, and the folders that the file lies in.
+/// Writes a value in CBOR (RFC 8949), for what is too large for JSON, and creates the folders of the file.
 pub fn write_cbor<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let mut bytes = Vec::new();
@@ -92,7 +93,7 @@ pub fn append_line<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     Ok(file.file().sync_data()?)
 }
 
-/// Reads the lines that are whole; a file that is not there has none.
+/// Reads the lines that are whole. Returns no line if the file is missing.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let bytes = match fs_err::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -101,7 +102,8 @@ pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     Ok(bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
-/// The folders in a folder that hold a file of this name, in the order of their names, without those that are being written.
+/// The folders in a folder that hold a file of this name, in the order of their names, without those that are being
+/// written.
 pub fn folders_with(parent: &Path, file: &str) -> Vec<PathBuf> {
     let entries = fs_err::read_dir(parent).into_iter().flatten().flatten();
     let is_visible = |entry: &fs_err::DirEntry| !entry.file_name().to_string_lossy().starts_with(HIDDEN);

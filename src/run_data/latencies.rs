@@ -1,7 +1,8 @@
 //! The latencies of a case in one process, and those of several processes together.
 //!
-//! What is decided when a process starts (where its memory lies, which thread runs on which core) is the same for all of its
-//! calls: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time").
+//! What is decided when a process starts (where its memory lies, which thread runs on which core) is the same for all
+//! of its calls: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable
+//! time").
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +10,12 @@ use crate::statistics::{SortedCalls, StudentT, geometric_mean, mean, mean_and_de
 
 /// The percentiles of [`Latencies`].
 const PERCENTILES: [f64; 4] = [0.50, 0.90, 0.95, 0.99];
-/// Fewer processes tell nothing of the others.
+/// Fewer processes give no interval.
 const FEWEST_FOR_INTERVAL: usize = 3;
 /// The standard deviation of the rounding to whole nanoseconds, in milliseconds: `1 / √12` of one.
 const ROUNDING_MS: f64 = 0.288_675_134_594_812_9e-6;
 
-/// What the calls of one process say, in milliseconds.
+/// The figures of one process's calls, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     pub calls: usize,
@@ -33,12 +34,12 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Of the calls of each sample, in nanoseconds. Returns `None` if there are no calls.
+    /// Computes the figures from the calls of each sample, in nanoseconds. Returns `None` if there are no calls.
     pub fn of_samples(samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Option<Self> {
         Some(Latencies::of(samples_ns, &SortedCalls::new(samples_ns.concat())?, disturbed))
     }
 
-    /// The same of calls that are sorted already.
+    /// The same for calls that are sorted already.
     pub fn of(samples_ns: &[Vec<u64>], sorted: &SortedCalls, disturbed: Option<&[bool]>) -> Self {
         let milliseconds = |nanoseconds: f64| nanoseconds / 1e6;
         let (mean, deviation) = mean_and_deviation(sorted.in_order());
@@ -61,9 +62,9 @@ impl Latencies {
         self.percentiles_ms[0]
     }
 
-    /// Of several processes: the geometric mean of each figure, since processes differ by factors, and the extremes of all
-    /// calls. A bound or a deviation that one of them lacks is absent; numbers are those of the first. Returns `None` if there
-    /// is no process.
+    /// Combines several processes: the geometric mean of each figure, since processes differ by factors, and the
+    /// extremes of all calls. A bound or a deviation that one process lacks is absent, and counts are those of the
+    /// first process. Returns `None` if there is no process.
     pub fn together(processes: &[Latencies]) -> Option<Latencies> {
         let (first, further) = processes.split_first()?;
         if further.is_empty() {
@@ -95,7 +96,7 @@ impl Latencies {
             return None;
         }
         let (n, middle) = (logarithms.len() as f64, mean(&logarithms));
-        // Times of a few nanoseconds may all be equal, and are no more exact than the clock for that.
+        // Times of a few nanoseconds may all be equal, but are no more exact than the clock.
         let deviation = variance(&logarithms).sqrt().hypot(ROUNDING_MS / middle.exp());
         let half_width = StudentT::new(n - 1.0).two_sided_quantile(confidence) * deviation / n.sqrt();
         Some(((middle - half_width).exp(), (middle + half_width).exp()))
@@ -106,7 +107,7 @@ impl Latencies {
 mod tests {
     use super::*;
 
-    /// Of a process whose calls are all around this, in milliseconds.
+    /// A process whose calls take about this long, in milliseconds.
     fn process(ms: f64) -> Latencies {
         let calls = [0.9, 1.0, 1.0, 1.2].map(|factor| (1e6 * ms * factor).round() as u64);
         Latencies::of_samples(&[calls[..2].to_vec(), calls[2..].to_vec()], None).unwrap()

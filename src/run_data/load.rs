@@ -1,7 +1,7 @@
 //! A load test: requests that arrive by a schedule, and what became of them.
 //!
-//! [`LoadTerms`] say how requests arrive and what serves them; each trial of a case is a [`LoadResult`], which is a row of the table
-//! `load_results`.
+//! [`LoadTerms`] say how requests arrive and what serves them; each trial of a case is a [`LoadResult`], which is a row
+//! of the table `load_results`.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ pub enum Verdict {
     Failed,
     /// The percentile is within the bound, but the queries are too few to be certain.
     Undecided,
-    /// The generator was late, so that the figures are not those of the load that was asked for.
+    /// The generator was late, so the figures are not for the load that was asked for.
     Invalid,
 }
 
@@ -70,7 +70,7 @@ pub enum ServiceTime {
     Constant(f64),
     /// Exponentially distributed, with this mean.
     Exponential(f64),
-    /// Every so many calls one stalls.
+    /// One call in `every` stalls.
     Stalling { seconds: f64, stall: f64, every: u64 },
 }
 
@@ -80,8 +80,8 @@ pub enum ServiceTime {
 pub enum TokenLength {
     /// All alike.
     Fixed(usize),
-    /// The logarithm of the length is normally distributed: `sigma` is its standard deviation, and half of the lengths are above the
-    /// median.
+    /// The logarithm of the length is normally distributed: `sigma` is its standard deviation, and half of the lengths
+    /// are above the median.
     LogNormal { median: f64, sigma: f64 },
 }
 
@@ -89,7 +89,7 @@ pub enum TokenLength {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestLengths {
-    /// Independent of each other. An absent one is that of the case.
+    /// Independent of each other. An absent length is that of the case.
     Drawn { prompt: Option<TokenLength>, output: Option<TokenLength> },
     /// Prompt and output of each request, in turn.
     Listed(Vec<[usize; 2]>),
@@ -133,40 +133,41 @@ pub struct LoadTerms {
     pub tpot_bound_ms: Option<f64>,
     /// The lengths of requests to language models. Without them a request is a call of the case.
     pub lengths: Option<RequestLengths>,
-    /// When requests of the server scenario arrive, in nanoseconds, if a trace says it.
+    /// The arrivals of the server scenario's requests, in nanoseconds, if a trace gives them.
     pub arrivals: Option<Vec<u64>>,
     /// Users of the concurrent scenario.
     pub users: usize,
     pub seed: u64,
-    /// Seconds that a trial takes at least.
+    /// The least duration of a trial, in seconds.
     pub seconds: f64,
-    /// Queries that a trial has at least.
+    /// The least number of queries of a trial.
     pub queries: usize,
     /// Sessions that serve requests at the same time.
     pub instances: usize,
     /// Threads that call a session at the same time.
     pub callers: usize,
-    /// Requests that a session takes in one call, at most.
+    /// The most requests that a session takes in one call.
     pub most_batch: usize,
     /// How long a request waits for others to share its call.
     pub most_delay_ms: f64,
     pub service: Option<ServiceTime>,
     /// Whether the highest rate within the bound is searched for.
     pub is_search: bool,
-    /// How often it is searched for, each time in a process of its own and with other seeds.
+    /// How often the search is made, each time in a process of its own and with other seeds.
     pub searches: usize,
     /// The number of this search, from 0 on.
     pub search: usize,
-    /// The rate with which this search begins, if an earlier one has found one.
+    /// The rate at which this search begins, if an earlier search has found one.
     pub first_rate: Option<f64>,
     /// Whether memory, latency and throttling are watched in windows.
     pub is_watched: bool,
-    /// The growth of memory beyond which a watched trial fails and ends.
+    /// A watched trial fails and ends if memory grows faster than this.
     pub most_growth_mb_per_h: Option<f64>,
 }
 
 impl LoadTerms {
-    /// Seconds that a trial takes at least: those that were asked for, or in which so many queries arrive.
+    /// The least duration of a trial: the seconds that were asked for, or the time in which the least number of queries
+    /// arrives.
     pub fn least_seconds(&self) -> f64 {
         self.seconds.max(self.rate.map_or(0.0, |rate| self.queries as f64 / rate))
     }
@@ -194,7 +195,7 @@ pub struct LoadResult {
     pub dtype: Dtype,
     /// Samples of a request.
     pub batch_size: usize,
-    /// What a session had as inputs, its library, and the SHA-256 of what was loaded, as in a record.
+    /// The shape of a session's inputs, its library, and the SHA-256 of what was loaded, as in a record.
     pub input_shape: Option<String>,
     pub library_version: Option<String>,
     pub artifact_sha256: Option<String>,
@@ -206,11 +207,11 @@ pub struct LoadResult {
     pub scenario: Scenario,
     /// Sessions that serve requests at the same time.
     pub instances: usize,
-    /// Threads of each.
+    /// Threads of each session.
     pub threads: usize,
     /// Threads that call the session at the same time, if there are several.
     pub callers: Option<usize>,
-    /// Requests that a session takes in one call, at most.
+    /// The most requests that a session takes in one call.
     pub most_batch: usize,
     /// How long a request waits for others to share its call.
     pub most_delay_ms: f64,
@@ -225,7 +226,8 @@ pub struct LoadResult {
     pub ttft_bound_ms: Option<f64>,
     pub tpot_bound_ms: Option<f64>,
     pub seed: u64,
-    /// The seed, the seconds and the queries that were asked for. The trials of a search have seeds that follow from the first one.
+    /// The seed, the seconds and the queries that were asked for. The trials of a search have seeds that follow from
+    /// the first one.
     pub asked_seed: u64,
     pub asked_seconds: f64,
     pub asked_queries: usize,
@@ -233,17 +235,17 @@ pub struct LoadResult {
     pub queries: usize,
     /// Samples of all queries together.
     pub samples: usize,
-    /// From the first arrival to the last answer.
+    /// From the first arrival to the end of the last request that had begun, with an answer or without.
     pub seconds: f64,
     /// Queries per second by the schedule: `(n - 1) / last arrival`.
     pub scheduled_per_s: Option<f64>,
-    /// Queries per second that were answered: `(answered - 1) / seconds` for a server, as MLPerf LoadGen counts, and `answered / seconds`
-    /// otherwise.
+    /// Queries per second that were answered: `(answered - 1) / seconds` in the server scenario, as MLPerf LoadGen
+    /// counts, and `answered / seconds` otherwise.
     pub completed_per_s: f64,
     /// The same in samples.
     pub samples_per_s: f64,
-    /// Latencies are from the scheduled time to the answer. Their mean and percentiles are those of the queries that were answered; if
-    /// one was not, the verdict is `failed`.
+    /// Latencies are from the scheduled time to the answer. Their mean and percentiles are those of the queries that
+    /// were answered; if one was not, the verdict is `failed`.
     pub latency_mean_ms: f64,
     pub latency_p50_ms: f64,
     pub latency_p90_ms: f64,
@@ -251,19 +253,21 @@ pub struct LoadResult {
     pub latency_p99_ms: f64,
     pub latency_p999_ms: f64,
     pub latency_max_ms: f64,
-    /// At the percentile that the bound is for.
+    /// The latency at the percentile that the bound is for.
     pub latency_ms: f64,
-    /// Its upper bound with 99 % confidence, of all queries. Absent if there are too few, or one of those that count had no answer.
+    /// The upper bound of `latency_ms` over all queries, with 99 % confidence. Absent if there are too few queries, or
+    /// if one that decides had no answer.
     pub latency_upper_ms: Option<f64>,
-    /// How many queries are worth one that is independent of the others: queries that wait for one another are alike. Absent for fewer
-    /// than 40.
+    /// How many queries are worth one independent query, since queries that wait for one another are alike. Absent for
+    /// fewer than 40 queries.
     pub dependence: Option<f64>,
-    /// Whether the early stopping of MLPerf LoadGen would accept the trial: it takes queries as independent. Absent without a bound.
+    /// Whether the early stopping of MLPerf LoadGen would accept the trial: it takes queries as independent. Absent
+    /// without a bound.
     pub loadgen_accepts: Option<bool>,
-    /// From the scheduled time to the beginning of the call, of the queries that were answered.
+    /// From the scheduled time to the beginning of the call, for queries that were answered.
     pub queue_mean_ms: Option<f64>,
     pub queue_p99_ms: Option<f64>,
-    /// The call that a query is answered by. Queries without an answer have none.
+    /// The duration of the call that answered a query. Queries without an answer do not count.
     pub service_mean_ms: f64,
     pub service_p50_ms: f64,
     pub service_p99_ms: f64,
@@ -271,9 +275,9 @@ pub struct LoadResult {
     pub over_bound: Option<usize>,
     /// Queries per second that were answered and kept all bounds.
     pub goodput_per_s: Option<f64>,
-    /// The lengths that were asked for of a language model's prompts and answers: `lognormal:32,0.5 → 16`.
+    /// The requested lengths of a language model's prompts and answers: `lognormal:32,0.5 → 16`, or `texts → 16`.
     pub lengths: Option<String>,
-    /// Tokens of all prompts that were answered, and of their answers.
+    /// Tokens of all prompts that were answered, and tokens of the answers.
     pub prompt_tokens: Option<usize>,
     pub output_tokens: Option<usize>,
     /// From the scheduled time to the first token of the answer.
@@ -301,36 +305,36 @@ pub struct LoadResult {
     pub generator_share: Option<f64>,
     /// Whether the generator ran in the real-time class.
     pub generator_real_time: Option<bool>,
-    /// Queries that waited at the same time, at most.
+    /// The most queries that waited at the same time.
     pub backlog_most: Option<usize>,
     /// Queries that waited when the last one arrived.
     pub backlog_end: Option<usize>,
-    /// Part of the time in which a session was at calls that were answered, from 0 to 1.
+    /// Part of the sessions' time, from 0 to 1, that was spent on calls that were answered.
     pub utilisation: f64,
     /// Requests per call.
     pub mean_batch: f64,
     /// The largest resident set of the process, in 10^6 bytes.
     pub memory_mb: Option<f64>,
-    /// Energy of the processor's packages, or of the GPU, during the trial by query that was answered, in joules. That of the idle machine is in it, as
-    /// is other work on it. Absent for trials of more than a minute.
+    /// Energy of the processor's packages, or of the GPU, during the trial, per query that was answered, in joules. It
+    /// includes the energy of the idle machine and of other work. Absent for trials of more than a minute.
     pub energy_j_per_request: Option<f64>,
     /// `rapl-package`, `nvml-gpu`, or why there is none.
     pub energy_kind: Option<String>,
     /// What a million requests cost at the rate that was answered, if the machine's price is known.
     pub cost_per_million: Option<f64>,
     pub currency: Option<String>,
-    /// Of a watched trial, how memory grows in its second half, in 10^6 bytes per hour (Theil 1950), and by how much at least with 99 %
-    /// confidence over all looks (Sen 1968).
+    /// In a watched trial: how memory grows in the second half, in 10^6 bytes per hour (Theil 1950), and the lower
+    /// bound of that growth with 99 % confidence over all looks (Sen 1968).
     pub growth_mb_per_h: Option<f64>,
     pub least_growth_mb_per_h: Option<f64>,
-    /// Of a watched trial, the median of the windows' p50 after it changed in that before, and when it did (Pettitt 1979). Absent if there
-    /// is no change that chance does not make.
+    /// In a watched trial: the ratio of the windows' median p50 after a change to that before it, and the time of the
+    /// change (Pettitt 1979). Absent if chance explains the difference.
     pub drift_p50: Option<f64>,
     pub drift_p50_from_s: Option<f64>,
-    /// The same of p99.
+    /// The same for p99.
     pub drift_p99: Option<f64>,
     pub drift_p99_from_s: Option<f64>,
-    /// Of a watched trial, how often the system slowed the processors down, if it tells.
+    /// In a watched trial: how often the system slowed the processors down, if it tells.
     pub throttled: Option<u64>,
     /// Whether the trial was ended because it could not pass any more, or because a limit ended it.
     pub ended_early: bool,
@@ -340,10 +344,10 @@ pub struct LoadResult {
     pub search: usize,
     /// In a search: whether this is the trial of the highest rate that the early stopping of MLPerf LoadGen accepts.
     pub is_highest: bool,
-    /// In a search, of the highest rate that it accepts: the lowest rate that it does not.
+    /// In a search, on the row of the highest rate that is accepted: the lowest rate that is not.
     pub lowest_failing_rate: Option<f64>,
-    /// Of the highest rates of all searches of the load test, on each of their rows: the geometric mean, and its 95 % interval (Student's t).
-    /// The interval is about this load test: another one meets the machine at another speed.
+    /// On the rows of all searches' highest rates: the geometric mean of these rates, and its 95 % interval (Student's
+    /// t). The interval is for this load test only: at another time, the machine may have another speed.
     pub found_rate: Option<f64>,
     pub found_rate_lower: Option<f64>,
     pub found_rate_upper: Option<f64>,
@@ -352,17 +356,18 @@ pub struct LoadResult {
     pub searches_with_rate: Option<usize>,
     /// In a search: whether latency begins to rise steeply from here on.
     pub is_knee: bool,
-    /// Of a server that was asked over HTTP: its address without what is secret, and the protocol.
+    /// For a server over HTTP: its address without secrets, and the protocol.
     pub url: Option<String>,
     pub protocol: Option<String>,
     /// The name and version that the server gives itself.
     pub server: Option<String>,
-    /// Connections that could be open at the same time, and how often one was opened during the trial.
+    /// The most connections that may be open at the same time.
     pub connections: Option<usize>,
-    /// How many of them were in use at the same time, at most.
+    /// The most connections that were in use at the same time.
     pub connections_used: Option<usize>,
+    /// How often a connection was opened during the trial.
     pub connects: Option<usize>,
-    /// How long it took to open one, with TLS.
+    /// How long it took to open a connection, with TLS.
     pub connect_p50_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,
     /// From sending a request to the head of its answer.
@@ -377,9 +382,9 @@ pub struct LoadResult {
     pub errors: Option<String>,
     /// The longest time that the server asked to wait for (`Retry-After`), in seconds.
     pub retry_after_s: Option<f64>,
-    /// What the tokens were counted by: `usage`, which the server says, a tokenizer with its file, or `events` of the stream.
+    /// How tokens were counted: `usage` from the server, a tokenizer with its file, or `events` of the stream.
     pub tokens_by: Option<String>,
-    /// Processors that the whole process used on average which sent the requests: 1 is one of them all the time.
+    /// Processors that the process which sent the requests used on average: 1 is one processor all the time.
     pub client_processors: Option<f64>,
     /// The case without a server that the latency is compared with, its load test, and the differences.
     pub local_case: Option<String>,
@@ -437,7 +442,7 @@ pub struct LoadWindow {
     pub case_id: String,
     pub from_s: f64,
     pub to_s: f64,
-    /// Those that were answered in the window.
+    /// Queries that were answered in the window.
     pub queries: usize,
     pub latency_p50_ms: Option<f64>,
     pub latency_p99_ms: Option<f64>,
@@ -463,7 +468,7 @@ pub struct LoadRun {
     pub timestamp: Timestamp,
     /// The revision of the source, where git knows it.
     pub git_commit: Option<String>,
-    /// Of watched trials.
+    /// The windows of watched trials.
     pub windows: Vec<LoadWindow>,
     pub results: Vec<LoadResult>,
 }

@@ -1,4 +1,5 @@
-//! The manifest of a run, `manifest.json`: what was asked for, where, and by which build. It is written before the first case.
+//! The manifest of a run, `manifest.json`: what was asked for, where, and by which build. It is written before the
+//! first case.
 
 use std::path::PathBuf;
 
@@ -37,14 +38,15 @@ pub struct Manifest {
     pub machine: Machine,
     /// How fast the machine can be at best. Absent if no case needs it, and in older manifests.
     pub peaks: Option<Peaks>,
-    /// What the machine could do before and after its cases: of a part of a suite, one for each start. Empty in other runs.
+    /// The speed of the machine before and after its cases: for a part of a suite, one per start. Empty in other runs.
     #[serde(default)]
     pub calibrations: Vec<Calibration>,
-    /// The runs that this one was merged of, in the order of their parts. Empty in other runs.
+    /// The runs that were merged into this one, in the order of their parts. Empty in other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<RunPart>,
-    /// If models were divided among machines of one kind that are shown to be equal: the time of the slowest one over that of the fastest
-    /// one, of the anchor case or the matrix multiplication. Rows of these machines are ranked together. Absent in other runs.
+    /// If models were divided among machines of one kind that were shown to be equally fast: the time of the slowest
+    /// machine over that of the fastest, for the anchor case or the matrix multiplication. Rows of these machines are
+    /// ranked together. Absent in other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal_machines: Option<f64>,
     pub criterion_root: PathBuf,
@@ -95,7 +97,7 @@ impl Manifest {
         }
     }
 
-    /// What is known of a case before the run: its status is `ok` if nothing is known that it cannot run for.
+    /// The record of a case before the run. Its status is `ok` unless it is known that the case cannot run.
     pub fn row(&self, planned: &ManifestCase) -> Record {
         let mut row = Record {
             framework: planned.framework.clone(),
@@ -134,7 +136,7 @@ pub struct ManifestCase {
     pub model_sha256: Option<String>,
     /// SHA-256 of the samples by which its answers are evaluated, or that it times. Absent if they are generated.
     pub samples_sha256: Option<String>,
-    /// The samples that are timed, in a case that times some.
+    /// The samples that are timed, if the case times samples.
     pub timed_samples: Option<String>,
     /// Why it cannot run, if that was known before the run.
     #[serde(alias = "shortfall")]
@@ -148,21 +150,22 @@ impl ManifestCase {
     }
 }
 
-/// How fast a machine can be at best: the two roofs of the roofline model. A computation of `i` operations per byte can reach
-/// `min(product, i × copy)` (Williams, Waterman and Patterson, CACM 52(4), 2009).
+/// How fast a machine can be at best: the two roofs of the roofline model. A computation of `i` operations per byte can
+/// reach `min(product, i × copy)` (Williams, Waterman and Patterson, CACM 52(4), 2009).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
     pub threads: usize,
-    /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 a second.
-    /// 0 in older manifests.
+    /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 per
+    /// second. 0 in older manifests.
     #[serde(default)]
     pub product_gflops_per_second: f64,
-    /// Of copying one array to another: bytes read and bytes written, in 10^9 a second, as STREAM counts them.
+    /// The best of several copies of one array to another: bytes read and bytes written, in 10^9 per second, as STREAM
+    /// counts them.
     pub copy_gb_per_second: f64,
     /// Bytes of one array.
     pub copied_bytes: usize,
-    /// Part of the processors' time, from 0 to 1, that others used or that was stolen meanwhile. Absent in older manifests, and
-    /// where the system does not tell.
+    /// Part of the processors' time, from 0 to 1, that others used or that was stolen meanwhile. Absent in older
+    /// manifests, and where the system does not tell.
     pub disturbed_share: Option<f64>,
 }
 
@@ -172,8 +175,8 @@ impl Peaks {
         self.product_gflops_per_second.min(intensity * self.copy_gb_per_second)
     }
 
-    /// `gflops_per_second` in percent of what a computation of that intensity can reach; above 100 where it is better than
-    /// the product and the copy that were measured.
+    /// `gflops_per_second` in percent of what a computation of that intensity can reach. It is above 100 if the
+    /// computation is faster than the product and the copy that were measured.
     pub fn roofline_percent(&self, gflops_per_second: f64, intensity: f64) -> Option<f64> {
         let roof = self.roof_gflops_per_second(intensity);
         (roof > 0.0).then(|| 100.0 * gflops_per_second / roof)

@@ -1,5 +1,5 @@
-//! What is counted of an answer that is a map of pixels, beside the right one: the pixels of each class, the relative
-//! error of depths, and the noise of a signal.
+//! Compares an answer that is a map of pixels with the right one: the pixels of each class, the relative error of
+//! depths, and the noise of a signal.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ const IGNORED: f64 = 255.0;
 /// The most decibels: about those of the rounding of f32, so that equal signals have a finite ratio.
 const MOST_DECIBELS: f64 = 150.0;
 
-/// How the numbers of an output say the class of each pixel.
+/// How the numbers of an output give the class of each pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MaskForm {
-    /// A score for each of so many classes, `[classes, height, width]`: the largest one says the class.
+    /// A score for each of this many classes, `[classes, height, width]`: the largest one gives the class.
     Scores(usize),
     /// One number, `[height, width]`: the class is 1 above this threshold, and 0 otherwise.
     Above(f32),
@@ -54,8 +54,8 @@ impl MaskForm {
         (0..pixels).map(move |pixel| self.class_of((0..self.planes()).map(|plane| row[plane * pixels + pixel])))
     }
 
-    /// The class of a label's pixel. Returns `None` for 255, for what is below 0 and for what is no number: such pixels
-    /// do not count.
+    /// The class of a label's pixel. Returns `None` for 255, for negative numbers and for what is not a number: such
+    /// pixels do not count.
     pub fn class_of_label(number: f64) -> Option<i64> {
         (number >= 0.0 && number != IGNORED).then_some(number as i64)
     }
@@ -71,8 +71,8 @@ pub struct ClassPixels {
     pub united: u64,
 }
 
-/// The pixels of each class of a mask and of the right one, whose pixels without a class do not count. A pixel of the
-/// mask without a class is of none.
+/// The pixels of each class in a mask and in the right mask. Pixels without a class in the right mask do not count. A
+/// pixel without a class in the first mask counts only for its right class.
 pub fn class_pixels(
     found: impl Iterator<Item = Option<i64>>,
     right: impl Iterator<Item = Option<i64>>,
@@ -102,8 +102,8 @@ pub fn class_pixels(
 }
 
 /// The mean over pixels of the error of a depth as a fraction of the right one (Eigen, Puhrsch and Fergus 2014, section
-/// 4.2), 1 for a depth that is no number. Pixels count whose right depth is above 0 and finite; returns `None` if there
-/// are none.
+/// 4.2). The error of a depth that is not finite is 1. Only pixels count whose right depth is above 0 and finite;
+/// returns `None` if there are none.
 pub fn relative_error(found: &[f32], right: &[f32]) -> Option<f64> {
     let is_known = |(_, right): &(&f32, &f32)| right.is_finite() && **right > 0.0;
     let error = |(&found, &right): (&f32, &f32)| match found.is_finite() {

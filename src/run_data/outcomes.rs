@@ -15,7 +15,7 @@ pub enum Event {
     Started { id: String },
     /// A case has ended.
     Finished(Box<Outcome>),
-    /// A fresh process has loaded the case, and knows its row better.
+    /// A fresh process has loaded the case, and its row replaces the first one.
     Observed {
         row: Box<Record>,
         /// Seconds of the process, if it has watched memory and energy.
@@ -35,7 +35,7 @@ pub enum Event {
     MeasuredAgain { id: String, latencies: Latencies },
     /// A further process has ended before it had measured the case.
     Lost { id: String },
-    /// What has failed of the case is done again.
+    /// The failed parts of the case are done again.
     Reopened { id: String },
 }
 
@@ -45,7 +45,7 @@ pub const BY_REFERENCE: &str = "reference";
 /// How a case ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What is known of the case, but for what is computed from its calls and answers.
+    /// What is known of the case, except for what is computed from its calls and answers.
     pub row: Record,
     /// Tokens that a call reads (`prefill`) or makes (`decode`).
     pub tokens_a_call: Option<usize>,
@@ -94,14 +94,14 @@ impl Outcomes {
         Some(self.observed.get(id).unwrap_or(&finished.row))
     }
 
-    /// The ids of the cases that have failed, or of which a further process or the evaluation has.
+    /// The ids of the cases that have failed, have lost a further process, or could not be evaluated.
     pub fn failed(&self) -> BTreeSet<&str> {
         let cases = self.finished.iter().filter(|(_, outcome)| outcome.row.status.is_failure()).map(|(id, _)| id);
         let evaluations = self.evaluated.iter().filter(|(_, failure)| failure.is_some()).map(|(id, _)| id);
         cases.chain(self.lost.keys()).chain(evaluations).map(String::as_str).collect()
     }
 
-    /// Takes up the next event of the file.
+    /// Applies the next event of the file.
     pub(super) fn add(&mut self, event: Event) {
         let is_no_longer = |open: &mut Option<String>, id: &String| {
             open.take_if(|it| it == id);
@@ -132,7 +132,7 @@ impl Outcomes {
             Event::Reopened { id } => {
                 self.lost.remove(&id);
                 self.evaluated.retain(|it, failure| *it != id || failure.is_none());
-                // Nothing is kept of a case that has failed.
+                // Nothing of a failed case is kept.
                 if self.finished.get(&id).is_some_and(|outcome| outcome.row.status.is_failure()) {
                     self.finished.remove(&id);
                     self.observed.remove(&id);

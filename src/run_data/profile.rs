@@ -1,7 +1,7 @@
 //! A profile: where the time of a call of a case goes.
 //!
-//! A backend gives an [`OperatorCall`] per operator and call; over all calls these are [`ProfiledCalls`]. What a reader sees is a
-//! [`CaseProfile`]: the same as rows of the model's modules, without the profiler's own cost.
+//! A backend gives an [`OperatorCall`] per operator and call; over all calls these are [`ProfiledCalls`]. What a reader
+//! sees is a [`CaseProfile`]: the same as rows of the model's modules, without the profiler's own cost.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,11 +35,11 @@ pub struct OperatorCall {
     pub busy_fraction: Option<f64>,
 }
 
-/// The operators of one call in the order in which they ran; or of several calls, each with its mean duration, if the runtime
-/// adds them up.
+/// The operators of one call in the order in which they ran; or of several calls, each with its mean duration, if the
+/// runtime adds them up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedCall {
-    /// How many calls these are.
+    /// The number of these calls.
     pub calls: usize,
     /// The operators.
     pub operators: Vec<OperatorCall>,
@@ -54,13 +54,14 @@ pub struct ProfiledCalls {
     pub profiled_ns: Vec<u64>,
     /// The operators in the order in which they ran.
     pub operators: Vec<OperatorTimes>,
-    /// If so many calls follow one another, each with what the one before has left: the median of the plain calls at each place.
+    /// If calls follow one another, each with the state that the one before has left: the median of the plain calls at
+    /// each position.
     #[serde(default)]
     pub plain_by_position_ns: Vec<f64>,
 }
 
-/// An operator over the middle third of the profiled calls, by their durations: so operators add up to a typical call even on a
-/// machine that is not quiet.
+/// An operator over the middle third of the profiled calls, by their durations: so operators add up to a typical call
+/// even on a machine that is not quiet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperatorTimes {
     /// Its execution in the call whose duration is the median of all.
@@ -69,7 +70,7 @@ pub struct OperatorTimes {
     pub executions: f64,
     /// The mean of its durations.
     pub mean_ns: f64,
-    /// If calls follow one another: its mean time in the calls at each place.
+    /// If calls follow one another: its mean time in the calls at each position.
     #[serde(default)]
     pub by_position_ns: Vec<f64>,
 }
@@ -81,22 +82,22 @@ pub struct CaseProfile {
     /// The model's name with its variant.
     pub model: String,
     pub backend: String,
-    /// Profiled calls.
+    /// The number of profiled calls.
     pub calls: usize,
     /// The median of the plain calls.
     pub plain_us: f64,
     /// The median of the profiled calls.
     pub profiled_us: f64,
-    /// What the profiler adds to the time of each operator at least, which is taken off again.
+    /// The least that the profiler adds to each execution of an operator, which is subtracted.
     pub cost_per_operator_us: f64,
-    /// What it may add at most.
+    /// The most that it may add.
     #[serde(default)]
     pub cost_per_operator_upper_us: f64,
     /// Whether operators have a beginning, so that they can be drawn on a timeline.
     pub has_timeline: bool,
     /// The operators in the order in which they ran; the last row is what is outside of operators.
     pub rows: Vec<ProfileRow>,
-    /// Of a language model that makes one token after the other: calls by how many tokens there are before.
+    /// For a language model that makes one token after the other: its calls by the number of tokens before them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub positions: Vec<PositionRow>,
     /// The stacks of threads, if they were asked for.
@@ -104,7 +105,7 @@ pub struct CaseProfile {
     pub stacks: Option<CpuStacks>,
 }
 
-/// The calls of a language model after so many tokens.
+/// The calls of a language model after this many tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PositionRow {
     /// Tokens in the cache when the call begins.
@@ -128,11 +129,11 @@ pub struct CpuStacks {
     pub stacks: Vec<CpuStack>,
 }
 
-/// Functions that called each other, as often as they were found so.
+/// Functions that called each other, and how often this stack was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuStack {
-    /// From the outermost function to the innermost, after the name of the thread. A function without a name is its library, in
-    /// brackets.
+    /// From the outermost function to the innermost, after the name of the thread. A function without a name is its
+    /// library, in brackets.
     pub frames: Vec<String>,
     pub samples: u64,
 }
@@ -149,7 +150,8 @@ impl CpuStacks {
 pub struct ProfileRow {
     pub run_id: String,
     pub case_id: String,
-    /// The module of the model that it belongs to: `encoder.layer.0.attention.self.query`. Absent if it could not be mapped.
+    /// The module of the model that it belongs to: `encoder.layer.0.attention.self.query`. Absent if it could not be
+    /// mapped.
     pub module: Option<String>,
     /// What is computed: `Conv`. [`OUTSIDE`] for the rest of the call.
     pub operator: String,
@@ -163,11 +165,11 @@ pub struct ProfileRow {
     pub raw_us: f64,
     /// The same without the profiler's cost.
     pub corrected_us: f64,
-    /// Between these bounds lies what it takes in a plain call, as far as the times of plain and profiled calls tell. Absent in
-    /// older profiles.
+    /// The bounds of its time in a plain call, as far as the times of plain and profiled calls tell. Absent in older
+    /// profiles.
     pub corrected_lower_us: Option<f64>,
     pub corrected_upper_us: Option<f64>,
-    /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost, and of
+    /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost, and for
     /// [`OUTSIDE`] if its bounds are too far apart.
     pub share: Option<f64>,
     pub flops: Option<u64>,
@@ -210,7 +212,7 @@ pub struct Profile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileFailure {
     pub case_id: String,
-    // Since a later version: a profile may be without it.
+    // Added later: older profiles lack it.
     #[serde(default)]
     pub status: Status,
     /// Why it has that status.

@@ -60,7 +60,7 @@ impl RunFolder {
             .find(|(_, manifest)| manifest.machine.host_id == host_id)
     }
 
-    /// When something became of a case for the last time; `None` if nothing did.
+    /// When the outcomes changed last. Returns `None` if there are none.
     pub fn outcomes_changed(&self) -> Option<SystemTime> {
         self.0.join(OUTCOMES).metadata().and_then(|it| it.modified()).ok()
     }

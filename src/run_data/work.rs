@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use super::record::Record;
 use crate::definition::{Case, Dtype, ORIGINAL, TimedOn};
 
-/// The identity of work. Rows are pooled, said to stand for each other, or joined by a line only if they are of the same work.
+/// The identity of work. Rows are pooled, taken for each other, or joined by a line only if they have the same work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     pub case: Case,
     /// The shapes of all inputs, as in the record.
     pub input_shape: Option<String>,
     pub timed_samples: Option<String>,
-    /// Steps of decoding after a prompt, before it begins again from it.
+    /// Steps of decoding after a prompt, before decoding restarts after the prompt.
     pub new_tokens: Option<usize>,
-    /// Of the model's own files.
+    /// The hash of the model's own files.
     pub model_sha256: Option<String>,
-    /// Of what the backend has loaded, which it may have made from the model's own files.
+    /// The hash of what the backend has loaded, which it may have made from the model's own files.
     pub artifact_sha256: Option<String>,
 }
 
-/// Whether both are equal, as far as both are known.
+/// Whether both are equal, or one is unknown.
 pub(crate) fn is_no_difference<T: PartialEq>(one: &Option<T>, other: &Option<T>) -> bool {
     one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one == other)
 }
@@ -50,28 +50,30 @@ impl Work {
         }
     }
 
-    /// The one test of whether two rows did the same: they have the same case, inputs and network. What is not known of one of them is no
-    /// difference: rows of older versions have no hash of the model, and a case that failed before it was loaded has no shape.
+    /// Whether two rows computed the same: they have the same case, inputs and network. An unknown fact is no
+    /// difference: rows of older versions have no hash of the model, and a case that failed before it was loaded has no
+    /// shape.
     pub fn is_same(&self, other: &Self) -> bool {
         self.case == other.case && self.has_same_inputs(other) && self.has_same_network(other)
     }
 
-    /// The same, and everything that it takes is known of both. What a backend has loaded is no other file either, where both know it.
+    /// As [`Self::is_same`], but the shapes and the model's hash have to be known. If both rows know what the backend
+    /// has loaded, that has to be the same, too.
     pub fn is_surely_same(&self, other: &Self) -> bool {
         let is_known = |it: &Self| it.input_shape.is_some() && it.model_sha256.is_some();
         let is_one_artifact = is_no_difference(&self.artifact_sha256, &other.artifact_sha256);
         self.is_same(other) && is_one_artifact && is_known(self) && is_known(other)
     }
 
-    /// Whether the inputs have the same shapes, and are the same samples if they are samples; and whether as many tokens follow.
+    /// Whether the inputs have the same shapes and samples, and are followed by the same number of new tokens.
     pub fn has_same_inputs(&self, other: &Self) -> bool {
         is_no_difference(&self.input_shape, &other.input_shape)
             && is_no_difference(&self.timed_samples, &other.timed_samples)
             && is_no_difference(&self.new_tokens, &other.new_tokens)
     }
 
-    /// Whether the model's own files are the same; where these are not known, whether a backend has loaded the same for a dtype. What backends
-    /// make of the files says nothing of two different ones.
+    /// Whether the model's own files are the same. If these are unknown, whether the same backend, device and dtype
+    /// have loaded the same. Files that different backends loaded show no difference.
     pub fn has_same_network(&self, other: &Self) -> bool {
         fn loader(it: &Work) -> (&str, &str, Dtype) {
             (&it.case.backend, &it.case.device, it.case.dtype)
@@ -83,7 +85,7 @@ impl Work {
         }
     }
 
-    /// The same without the backend, device and dtype that compute it.
+    /// The same work without the backend, device and dtype that compute it.
     #[must_use]
     pub fn on_any_runtime(mut self) -> Self {
         (self.case.backend, self.case.device) = (String::new(), String::new());
@@ -91,7 +93,7 @@ impl Work {
         self
     }
 
-    /// The same for one sample of a batch of any size.
+    /// The same work for one sample of a batch of any size.
     #[must_use]
     pub fn of_any_batch(mut self) -> Self {
         self.input_shape = self.sample_shape();
@@ -99,7 +101,7 @@ impl Work {
         self
     }
 
-    /// The same whatever the variant and its files are.
+    /// The same work whatever the variant and its files are.
     #[must_use]
     pub fn of_any_variant(mut self) -> Self {
         self.case.variant = ORIGINAL.into();
@@ -107,10 +109,10 @@ impl Work {
         self
     }
 
-    /// The shapes of the inputs with `N` in front in place of the batch size: in each shape of the first size that is equal to it, or else
-    /// of the first 1, which an input has that is the same for every batch. A state of one layer, `1x1x64` or `1x8x64`, has the batch at
-    /// another place, and is `Nx1x64` for each. Texts and sounds that are timed in their own lengths have no shape of their own, and
-    /// pictures have.
+    /// The shapes of the inputs with `N` in front in place of the batch size. In each shape, `N` stands for the first
+    /// size that equals the batch size, or else for the first 1, because some inputs are the same for every batch. A
+    /// state of one layer, `1x1x64` or `1x8x64`, has the batch at another position, and becomes `Nx1x64`. Texts and
+    /// sounds that are timed in their own lengths become `N`; pictures keep their shape.
     pub fn sample_shape(&self) -> Option<String> {
         let batch = self.case.batch_size.to_string();
         let of_input = |shape: &str| {
@@ -139,12 +141,12 @@ impl Work {
     }
 }
 
-/// Numbers for works, in the order in which they are found. A row of which too little is known belongs to the work of the last row of its case
-/// before it: rows come in the order of time.
+/// Numbers works in the order in which they are found. A row with too few known facts belongs to the work of the last
+/// row of its case before it: rows come in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Works {
     found: Vec<Work>,
-    /// The numbers of each case, the last one that was asked for last.
+    /// The numbers of each case's works; the number that was asked for last comes last.
     by_case: HashMap<Case, Vec<usize>>,
 }
 
@@ -167,7 +169,8 @@ impl Works {
         }
     }
 
-    /// The works of the same case and inputs by other files, which the files of this one have replaced if it is the newest.
+    /// The works of the same case and inputs with other files, which the files of this work have replaced if it is the
+    /// newest.
     pub fn replaced_by(&self, number: usize) -> Vec<usize> {
         let own = &self.found[number];
         let of_case = self.by_case.get(&own.case).into_iter().flatten().copied();
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(order.map(|work| works.number(work)), [0, 0, 1, 1]);
         assert_eq!(works.number(work("1x8", Some("a"), "a")), 0);
         assert_eq!(works.number(unknown()), 0);
-        // Two works that both are like a row of which little is known are not one.
+        // Two works that both match a row with few known facts stay two.
         assert_eq!(works.number(work("1x8", Some("b"), "b")), 2);
         assert_eq!((works.all().len(), works.replaced_by(2)), (3, vec![0]));
     }

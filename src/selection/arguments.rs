@@ -44,7 +44,7 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
     /// A size that models leave open, by its name, or as `x.2` for the third dimension of input `x`; several are measured one after the
-    /// other: `height=224,384`. Lists of two dimensions go together [default: typical sizes are tried]
+    /// other: `height=224,384`. The lists of two dimensions are paired [default: typical sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ';', value_name = "NAME=SIZE,…")]
     pub dim: Vec<String>,
     /// Inputs for the given files, with the right outputs: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
@@ -73,7 +73,7 @@ pub struct Selection {
     /// or with `--trust=FILE` only that one; `--trust=false` overrides the variable
     #[arg(long, env = TRUST, value_parser = trusted, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "FILE", hide_possible_values = true)]
-    // Arms of a duel get it otherwise.
+    // Arms of a duel get it in another way.
     #[serde(skip)]
     pub trust: Vec<Trust>,
     /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
@@ -85,7 +85,7 @@ pub struct Selection {
     /// These boundaries instead of the suite's: compute, end-to-end, pipeline
     #[arg(long, env = "INFERBENCH_BOUNDARY", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub boundary: Vec<Boundary>,
-    /// Only these phases of models that have more than one, separated by commas
+    /// Only these phases, separated by commas; models without one of them are left out
     #[arg(long, env = "INFERBENCH_PHASE", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub phase: Vec<Phase>,
     /// These batch sizes instead of the suite's
@@ -113,11 +113,11 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case, 10 at the least, even if they take longer than the budget, unless `--budget` is given, too; they may take up
-    /// to half of the timeout [default: the suite's]
+    /// Calls to measure per case, at least 10, even if they take longer than the suite's budget; `--budget` limits
+    /// them, and so does half of the timeout [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
-    /// The least number of calls before the first measured one
+    /// The minimum number of calls before the first measured one
     #[arg(long, env = "INFERBENCH_WARMUP", value_name = "N")]
     pub warmup: Option<usize>,
     /// Seconds to spend on the measured calls of a case
@@ -188,10 +188,11 @@ fn as_flag<S: Serializer>(source: &Option<DataSource>, serializer: S) -> Result<
     source.as_ref().map(DataSource::flag).serialize(serializer)
 }
 
-/// Puts in place of each backend of PyTorch one for each mode that it has, in all of these lists; a list has each of them once.
+/// Replaces each backend of PyTorch in these lists by one backend for each of the modes that it has, without
+/// duplicates.
 ///
 /// # Errors
-/// No backend has a mode, or none of these has one of them.
+/// A mode is unknown, no backend has it, or a backend of PyTorch has an environment.
 fn put_modes<'a>(lists: impl IntoIterator<Item = &'a mut Vec<String>>, modes: &[String]) -> Result<()> {
     let mut is_used = vec![false; modes.len()];
     for list in lists {
@@ -222,13 +223,14 @@ fn put_modes<'a>(lists: impl IntoIterator<Item = &'a mut Vec<String>>, modes: &[
     Ok(())
 }
 
-/// The name of a file of which Criterion keeps no character is a hash in ids, and a reader has to know what its cases are called.
+/// Prints the names of models whose files have no character in their names that Criterion keeps: a hash is in their
+/// ids.
 fn say_hashed_names(models: &[SuiteModel]) {
     for SuiteModel { name, path, .. } in models.iter().filter(|model| model.is_named_by_file) {
         let Some(path) = path else { continue };
         if usable_name(&path.file_stem().unwrap_or_default().to_string_lossy()).is_empty() {
             eprintln!(
-                "{}: Criterion keeps a-z and 0-9 of a name, so the results call it {name}; `NAME=FILE` names it yourself",
+                "{}: Criterion keeps a-z and 0-9 of a name, so the results call it {name}; `NAME=FILE` sets another name",
                 path.display()
             );
         }
@@ -259,7 +261,7 @@ impl Selection {
         others
     }
 
-    /// Takes the files and folders of models, and returns an expression that matches what one of the other words does.
+    /// Takes the files and folders of models, and returns an expression that matches if one of the other words does.
     pub fn take_filter(&mut self, words: &[String]) -> String {
         self.take_files(words).iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|")
     }
@@ -281,7 +283,7 @@ impl Selection {
 }
 
 impl Suite {
-    /// The files that `--trust` means; of several such flags, `--trust=false` takes back those before it.
+    /// The files that `--trust` flags name. `--trust=false` cancels the flags before it.
     fn trusted_by<'a>(&'a self, said: &'a [Trust]) -> Vec<&'a Path> {
         let mut files = Vec::new();
         for trust in said {
@@ -294,13 +296,13 @@ impl Suite {
         files
     }
 
-    /// Puts the flags on top of the file.
+    /// Applies the flags to the suite.
     ///
     /// # Errors
-    /// A file of a flag cannot be a model, or the numbers are out of their ranges.
+    /// A file of a flag cannot be a model, a value is wrong or out of its range, or a flag applies to nothing.
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite> {
         if !selection.path.is_empty() || !selection.files.is_empty() {
-            // A folder has models of its own, and no variants of another file.
+            // A folder has models of its own, not variants of another file.
             let (folders, files): (Vec<_>, Vec<_>) =
                 selection.path.iter().cloned().partition(|word| path_of(word).is_dir());
             let alone = [folders, selection.files.clone()].concat();
@@ -318,11 +320,10 @@ impl Suite {
         let is_said = !selection.input.is_empty() || selection.reference.is_some();
         let has_files = self.models.iter().any(|model| model.path.is_some());
         ensure!(!is_said || has_files, "`--input` and `--reference` are for files of models: name such files");
-        for text in &selection.dim {
-            let said: Sweep = text.parse()?;
-            self.dims = self.dims.with(&said);
-            self.models.iter_mut().for_each(|model| model.dims = model.dims.without(&said));
-        }
+        // As one text, so that a dimension in two flags is refused.
+        let said: Sweep = selection.dim.join(",").parse()?;
+        self.dims = self.dims.with(&said);
+        self.models.iter_mut().for_each(|model| model.dims = model.dims.without(&said));
         for model in self.models.iter_mut().filter(|model| model.path.is_some()) {
             model.inputs.extend(selection.input.iter().cloned());
             model.reference = selection.reference.clone().or(model.reference.take());

@@ -1,7 +1,7 @@
 //! Flags on top of a suite, and the plan of cases that follows from both.
 //!
-//! It takes a suite and flags. It gives the cases, each one with its sizes, and those that cannot run with the
-//! reason. It asks for devices by a trait, so that it knows no backend.
+//! It takes a suite and flags. It gives the cases with their sizes; a case that cannot run has the reason. It asks
+//! about devices and models through a trait, so it does not depend on backends.
 
 mod arguments;
 mod plan;

@@ -41,8 +41,8 @@ pub struct PlannedCase {
 /// The cases of a suite in the order: model, kind of inputs, sequence length, phase, batch size, boundary, backend, device, dtype.
 ///
 /// # Errors
-/// The suite or a filter names a model or variant that does not exist, nothing is left, or samples are to be timed and no model has
-/// any.
+/// A model or variant does not exist, two models have the same id, a size or flag suits no model, all named files are
+/// unreadable, samples are to be timed and no model has any, or no case is left.
 pub fn plan(
     suite: &Suite,
     selection: &Selection,
@@ -53,7 +53,7 @@ pub fn plan(
     check_files(&chosen, selection)?;
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
-    // Why models have no samples to time, and whether one has.
+    // Why the first model without samples has none, and whether any model has some.
     let (mut without_samples, mut has_samples) = (None, false);
     let mut makes_tokens = false;
     for Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths } in chosen {
@@ -145,7 +145,7 @@ pub fn plan(
 }
 
 /// # Errors
-/// All that is chosen is files on the command line that cannot be read; the message says why, a line for each.
+/// Every chosen model is a file of the command line that cannot be read; the message has a line for each.
 fn check_files(chosen: &[Chosen<'_>], selection: &Selection) -> Result<()> {
     let unreadable = |chosen: &Chosen<'_>| {
         let failure = chosen.entry.model.as_ref().err()?;
@@ -159,7 +159,7 @@ fn check_files(chosen: &[Chosen<'_>], selection: &Selection) -> Result<()> {
 }
 
 /// # Errors
-/// The suite or a flag says a size that no model leaves open; the message has the inputs of the last model.
+/// The suite or a flag sets a size that no model leaves open; the message has the inputs of the last model.
 fn check_sizes(suite: &Suite, cases: &[PlannedCase]) -> Result<()> {
     let models = || cases.iter().filter_map(|planned| planned.definition.as_ref().ok());
     let is_known = |name: &String| {
@@ -177,13 +177,13 @@ fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&
     first.iter().flat_map(|a| second.iter().map(move |b| (a, b)))
 }
 
-/// The same model with so many tokens after a prompt.
+/// The same model with `count` new tokens after a prompt, if that is given.
 fn with_new_tokens(model: Model, count: Option<usize>) -> Model {
     let generation = model.generation.map(|own| Generation { new_tokens: count.or(own.new_tokens), ..own });
     Model { generation, ..model }
 }
 
-/// The device that `auto` stands for; others as they are.
+/// The device that `auto` stands for. Other devices are returned as they are.
 fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> String {
     if device != AUTO {
         return device.to_owned();
@@ -192,11 +192,11 @@ fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> Str
     PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
 }
 
-/// The lengths of the cases that time a model's samples, and the model with them: the usual ones, and for texts those that are asked for,
-/// into which they are sorted.
+/// The sequence lengths of the cases that time a model's samples, and the model with these lengths. They are `usual`,
+/// except for texts, which are sorted into the lengths in `asked`, or by default into lengths that suit them.
 ///
 /// # Errors
-/// `unsupported`: it has no samples, or not such as go through a pipeline. `failed`: its texts cannot be read.
+/// `unsupported`: the model has no samples, or none that can be timed like this. `failed`: its texts cannot be read.
 fn with_lengths_of_samples(
     model: &Model,
     boundaries: &[Boundary],
@@ -215,7 +215,7 @@ fn with_lengths_of_samples(
         ))),
         DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((usual.to_vec(), model.clone())),
         DataSource::Text(_) if model.prompt_input().is_some() => Err(CaseFailure::unsupported(format!(
-            "{name} makes tokens: texts say how likely it holds them to be, and are not timed"
+            "{name} makes tokens: texts are for its perplexity, and cannot be timed"
         ))),
         DataSource::Text(path) => {
             let model = model.clone().with_texts_as_sequence();
@@ -261,7 +261,7 @@ struct Chosen<'a> {
     batch_sizes: Vec<usize>,
     /// `None` alone for a model without a sequence dimension.
     sequence_lengths: Vec<Option<usize>>,
-    /// Those that the suite or a flag says.
+    /// The lengths that the suite or a flag sets.
     asked_lengths: Option<Vec<usize>>,
 }
 
@@ -305,9 +305,11 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
             chosen.entry((&entry.name, &entry.variant, &entry.dims)).or_insert(sizes);
         }
     }
-    // A model that is asked for by name runs even where the suite does not list it.
+    // A model that is asked for by name runs even if the suite does not list it.
+    let is_listed = |name: &str| suite.models.iter().any(|model| model.name == name);
+    let is_added = |name: &str| asked_models.contains(&name) && !is_listed(name);
     for entry in catalogue {
-        if (asked_models.contains(&entry.name.as_str()) && is_chosen(entry, asked_variants))
+        if (is_added(&entry.name) && is_chosen(entry, asked_variants))
             || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants))
         {
             let key = (&*entry.name, &*entry.variant, &entry.dims);
@@ -324,7 +326,7 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }
-    // `run folder --model net` chooses among the files; beside other files, the models of these names run too.
+    // `run folder --model net` chooses among the files. If none of them has the name, the named model runs beside them.
     let files: Vec<&str> = suite.models.iter().filter(|model| model.stands_alone).map(|model| &*model.name).collect();
     let is_among_files = asked_models.iter().any(|name| files.contains(name));
     let is_asked = |name: &str| asked_models.contains(&name) || (!is_among_files && files.contains(&name));
@@ -390,7 +392,7 @@ mod tests {
             .iter()
             .map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status)))
             .collect();
-        // A fixed batch is measured at its size alone.
+        // A model with a fixed batch size is measured only at that size.
         assert_eq!(statuses.len(), 6);
         assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
         assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));
@@ -457,7 +459,7 @@ mod tests {
         assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], ""), Ok(format!("{original} {int8}")));
         assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "int8"), Ok(int8.into()));
         assert_eq!(plan(vec![table(&[], 1), table(&[], 1)], ""), Ok(original.into()));
-        // What no table names runs as the suite says, where the tables do not agree.
+        // A variant that no table names runs as the suite says, if the tables do not agree.
         let sizes = "a-pruned/ort-cpu-f32/1 a-pruned/ort-cpu-f32/8";
         assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "pruned"), Ok(sizes.into()));
         let error = plan(vec![table(&[], 1), table(&["all"], 4)], "").unwrap_err();
@@ -466,6 +468,28 @@ mod tests {
         assert_eq!(plan(vec![on("ort"), on("ort")], ""), Ok(original.into()));
         let error = plan(vec![on("ort"), on("tch")], "").unwrap_err();
         assert!(error.contains("samples, judges or backends, and it runs once"), "{error}");
+    }
+
+    #[test]
+    fn a_model_that_is_asked_for_by_name_runs_as_its_table_says_if_the_suite_has_one() {
+        let of = |name: &str, variant: &str| Entry {
+            variant: variant.into(),
+            ..entry(name, Dimension::Symbol(BATCH.into()))
+        };
+        let catalogue = [of("a", ORIGINAL), of("a", "int8"), of("b", ORIGINAL), of("b", "int8")];
+        let name = "a".to_owned();
+        let (variants, batch_sizes) = (Some(vec!["int8".to_owned()]), Some(vec![4]));
+        let models = vec![SuiteModel { name, variants, batch_sizes, ..SuiteModel::default() }];
+        let asked = Suite { backends: vec!["ort".into()], models, ..suite(&[]) };
+        let ids = |model: &str, variant: &[&str]| {
+            let variant = variant.iter().map(ToString::to_string).collect();
+            let selection = Selection { model: vec![model.to_owned()], variant, ..Selection::default() };
+            let cases = plan(&asked, &selection, &catalogue, &OnlyOrt).unwrap();
+            cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids("a", &[]), ["a-int8/ort-cpu-f32/4"]);
+        assert_eq!(ids("a", &[ORIGINAL]), ["a/ort-cpu-f32/4"]);
+        assert_eq!(ids("b", &[]), ["b/ort-cpu-f32/1", "b/ort-cpu-f32/8"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-/// Reads a number. The message about anything else has an example.
+/// Reads a number. The error message has the example.
 fn number(text: &str, example: &str) -> Result<f64> {
     text.parse().ok().with_context(|| format!("not a number; write {example}"))
 }
@@ -14,7 +14,7 @@ pub fn fraction(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
-/// The same of what is never meant in per cent without its `%`, as a level of confidence.
+/// Reads a fraction such as a confidence level, which is never meant in per cent without its `%`.
 pub fn fraction_of_one(text: &str) -> Result<f64> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), 100.0),
@@ -45,7 +45,7 @@ pub fn confidence(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
-/// Reads a number with one of these units, whose sizes it is multiplied by.
+/// Reads a number with one of these units, and multiplies it by the unit's size.
 fn with_unit(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64> {
     let of_unit = |(unit, size): &(&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), *size));
     let (digits, size) = units.iter().find_map(of_unit).with_context(|| format!("no unit; write {example}"))?;

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Id, Parser};
 
-/// Parses arguments, with `INFERBENCH_*` variables for flags that are neither given nor excluded by one that is. Ends the process with
-/// a message if an argument is wrong.
+/// Parses arguments. `INFERBENCH_*` variables give the flags that are neither given nor excluded by a given flag. Ends
+/// the process with a message if an argument is wrong.
 pub fn parse_with_variables<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut command = without_empty_variables(T::command());
@@ -18,7 +18,7 @@ pub fn parse_with_variables<T: Parser>(arguments: impl IntoIterator<Item = OsStr
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// The command without the variables of flags that exclude one on the command line: what is said there goes before variables.
+/// The command without the variables of flags that conflict with a flag on the command line, which overrides variables.
 fn without_excluded_variables(command: Command, said: &ArgMatches) -> Command {
     let is_said = |flag: &Arg| said.value_source(flag.get_id().as_str()) == Some(ValueSource::CommandLine);
     let mut excluded: Vec<Id> = Vec::new();

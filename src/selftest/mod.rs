@@ -1,8 +1,8 @@
-//! How exactly this machine can measure: the harness's cost, the smallest change between two runs that the spread of a small
-//! model's times allows to be shown, and how often duels are wrong and what they find.
+//! How precisely this machine can measure: the harness's cost, the smallest change between two runs that can be told
+//! from the spread of a small model's times, and how often duels are wrong and what they find.
 //!
-//! It takes a backend and a small model. It gives what a change has to exceed on this machine. It measures
-//! through `harness`, as a run does.
+//! It takes a backend and a small model. It gives the change that a comparison on this machine has to exceed. It
+//! measures through `harness`, as a run does.
 //!
 //! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
 
@@ -28,7 +28,7 @@ use crate::run_data::{Latencies, ProcessSpread};
 use crate::selection::Selection;
 use crate::statistics::mean;
 
-/// Generations of a duel take a second each, and a few of them say nothing.
+/// With less time, no duels are made: a generation takes a second, and a few of them show nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
 
 /// Changes when an older reader would misunderstand the file.
@@ -53,8 +53,8 @@ pub struct Selftest {
 /// Measures how often duels of equal programs are wrong, in about so much time.
 pub type MeasureGate = dyn Fn(&Paths, Selection, Duration) -> Result<Option<Gate>>;
 
-/// Tests this machine for about that long, and keeps the result. The inner error is one of
-/// [`exit_codes`](crate::exit_codes); what was wrong has been said.
+/// Tests this machine for about `at_most`, and keeps the result. The inner error is one of
+/// [`exit_codes`](crate::exit_codes); its reason has been printed.
 ///
 /// # Errors
 /// Another run is measuring, or the target folder cannot be written.
@@ -88,12 +88,12 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
     Ok(Ok(selftest))
 }
 
-/// Other work on the machine shows from this fraction of the samples on.
+/// [`Selftest::line`] warns of other work on the machine from this fraction of disturbed samples on.
 const DISTURBED_FROM: f64 = 0.1;
 
 impl Selftest {
-    /// `smallest detectable change: …`. It is that of the self-test's own case, whose calls are short:
-    /// longer ones are interrupted more often, and what changes from day to day is not in it.
+    /// `smallest detectable change: …`, for the self-test's own case. Its calls are short: longer ones are interrupted
+    /// more often. Differences from day to day are not included.
     pub fn line(&self) -> String {
         let SmallestChange { processes, percent, single_percent, .. } = self.smallest_change;
         let warning = match self.disturbed_share() {
@@ -116,7 +116,7 @@ impl Selftest {
     }
 }
 
-/// What reports say of the changes that can be shown on the machine of a run.
+/// The line of a report about the smallest detectable change on the machine of its run.
 pub fn line_about(path: &Path, host_id: &str) -> String {
     let advice = "smallest detectable change: unknown (run `inferbench selftest`)";
     match read(path, host_id) {
@@ -126,13 +126,14 @@ pub fn line_about(path: &Path, host_id: &str) -> String {
     }
 }
 
-/// The noise of a machine without runs of the case: by the self-test that is kept there, or else what is assumed.
+/// The noise of a machine without runs of the case: from the self-test in `path` if it is of this machine, or else
+/// assumed.
 pub fn known_noise(path: &Path, host_id: &str) -> Noise {
     let of_selftest = |it: SmallestChange| Noise::of_selftest(it.deviation_percent / 100.0, it.processes);
     read(path, host_id).map_or_else(|_| Noise::assumed(), |selftest| of_selftest(selftest.smallest_change))
 }
 
-/// What the self-test that is kept here has found of this machine.
+/// The spread between processes on this machine, from the kept self-test.
 pub fn known_spread(paths: &Paths) -> Option<ProcessSpread> {
     let found = read(&paths.selftest(), &Machine::read().host_id).ok()?.smallest_change;
     Some(ProcessSpread { deviation: found.deviation_percent / 100.0, processes: found.processes })

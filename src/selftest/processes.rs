@@ -1,4 +1,4 @@
-//! A small real model, measured in several processes, through the harness as any other case.
+//! Measures a small real model in several processes, through the harness as any other case.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ const MODEL: &str = "tenn_eeg";
 const BACKENDS: [&str; 2] = ["ort", "candle"];
 /// Criterion's resampling is not used.
 const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
-/// A spread needs some processes, whatever the time.
+/// The spread needs at least so many processes, however short the time is.
 const FEWEST: usize = 3;
 const MOST: usize = 100;
-/// About what a process takes besides its measured calls, in seconds.
+/// The approximate time of a process besides its measured calls, in seconds.
 const START: f64 = 1.0;
 
-/// What all processes have measured.
+/// The latencies that all processes have measured.
 pub(super) struct Measured {
-    /// What chooses the case.
+    /// Selects the case.
     pub selection: Selection,
     pub case: String,
     pub processes: Vec<Latencies>,
 }
 
-/// Measures in as many processes as fit in about so much time. The inner error is an exit code.
+/// Measures in as many processes as fit into `at_most`, approximately. The inner error is an exit code.
 ///
 /// # Errors
 /// The model is not there, or the target folder cannot be written.
@@ -42,7 +42,7 @@ pub(super) fn measure(paths: &Paths, at_most: Duration) -> Result<Result<Measure
     eprintln!("{id} in {processes} processes");
     let effort = EffortArguments {
         processes: Some(processes),
-        // More calls than fit into the budget, which decides.
+        // More calls than fit into the budget, so that the budget decides.
         iterations: Some(1_000_000),
         budget: Some(budget),
         ..EffortArguments::default()
@@ -56,12 +56,12 @@ pub(super) fn measure(paths: &Paths, at_most: Duration) -> Result<Result<Measure
     };
     let folder = paths.selftest().with_file_name("selftest");
     let measured = run(&paths.apart(folder.clone()), &id, &request);
-    // What the processes have left has been read, and nobody needs it any more.
+    // The files of the processes have been read, and nobody needs them any more.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(measured?.map(|processes| Measured { selection, case: id.to_string(), processes }))
 }
 
-/// What the processes of a run say.
+/// Runs the case, and reads the latencies of its processes.
 fn run(apart: &Paths, id: &BenchmarkId, request: &Request) -> Result<Result<Vec<Latencies>, u8>> {
     let finished = harness::run(apart, request)?;
     let mut outcomes = finished.folder.as_ref().map(RunFolder::read_outcomes).transpose()?.unwrap_or_default();
@@ -82,7 +82,7 @@ fn run(apart: &Paths, id: &BenchmarkId, request: &Request) -> Result<Result<Vec<
     Ok(Ok(processes))
 }
 
-/// The case of the first backend that can run the model; says why there is none.
+/// The case of the first backend that can run the model; prints the reasons if there is none.
 fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>> {
     let selection = Selection {
         suite: Some("quick".into()),

@@ -1,8 +1,8 @@
-//! The spread of the medians of several processes, and what it allows to be shown.
+//! The spread of the medians of several processes, and the smallest change that can be told from it.
 //!
-//! Calls of one process share what was decided when it started (where
-//! its memory lies, which thread runs on which core), so a thousand more of them say nothing about that: the process is
-//! the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time").
+//! Calls of one process share what was decided when it started (where its memory lies, which thread runs on which
+//! core), so a thousand more of them say nothing about that: the process is the unit of replication (Kalibera & Jones
+//! 2013, "Rigorous benchmarking in reasonable time").
 
 use serde::{Deserialize, Serialize};
 
@@ -22,18 +22,18 @@ use crate::statistics::{StudentT, mean, variance};
 /// size nearly always.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SmallestChange {
-    /// Processes of each of the two runs.
+    /// Processes per run.
     pub processes: usize,
     /// The standard deviation between processes, in per cent.
     pub deviation_percent: f64,
     pub percent: f64,
-    /// Between two runs of one process each, which tell nothing of their spread themselves: it is the one seen here,
-    /// `t(0.975; n - 1) · s · √2`.
+    /// The smallest change between two runs of one process each. They do not show their own spread, so the spread seen
+    /// here is used: `t(0.975; n - 1) · s · √2`.
     pub single_percent: f64,
 }
 
 impl SmallestChange {
-    /// Finds it from one figure per process. Returns `None` for fewer than two.
+    /// Computes it from one figure per process. Returns `None` for fewer than two.
     pub fn of(figures: &[f64]) -> Option<Self> {
         let n = figures.len();
         if n < 2 {

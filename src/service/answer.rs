@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::run_data::Record;
 
-/// What a measurement came to. The first fields are what a caller mostly wants of the record.
+/// The result of a measurement. The first fields repeat what most callers need of the record.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Answer {
     /// Always `success`.
@@ -19,7 +19,7 @@ pub struct Answer {
     /// Mean time of a call.
     pub avg_inference_time_ms: Option<f64>,
     pub throughput_samples_per_sec: Option<f64>,
-    /// Sizes of the inputs: of one input as a list of numbers, of several as a list of these.
+    /// The shapes of the inputs: a list of sizes, or a list of such lists if there are several inputs.
     pub input_shape: serde_json::Value,
     /// The execution providers of ONNX Runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,11 +28,11 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<u64>,
     pub device: String,
-    /// Calls that were measured.
+    /// The number of measured calls.
     pub iterations: Option<usize>,
     /// The run in the history.
     pub run: String,
-    /// Whether the answer is that of an earlier request, as `max_age` allows.
+    /// Whether the answer comes from an earlier measurement, which `max_age` allowed.
     pub is_from_history: bool,
     /// The whole row: percentiles with bounds, memory, whether the outputs were right.
     pub record: Record,
@@ -82,13 +82,13 @@ fn shape(text: &str) -> serde_json::Value {
 
 /// A response in JSON.
 pub fn json(value: &impl Serialize) -> Response {
-    // Nothing here is a map with keys that are not strings, the only thing that JSON could not write.
+    // Only a map with keys that are not strings could fail, and there is none here.
     let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
     text.push(b'\n');
     bytes(text, "application/json")
 }
 
-/// A response with its kind of content.
+/// A response of this content type.
 pub fn bytes(content: impl Into<Body>, kind: &'static str) -> Response {
     let mut response = Response::new(content.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

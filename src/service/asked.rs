@@ -13,14 +13,14 @@ use crate::backend::registry;
 use crate::definition::{Dtype, Phase, parse_device, usual_backend};
 use crate::paths::Paths;
 
-/// The warm-up of a job that says nothing else.
+/// The warm-up calls of a request that gives no number.
 pub const WARMUP: usize = 10;
-/// The calls of a job that says nothing else.
+/// The measured calls of a request that gives no number.
 pub const ITERATIONS: usize = 100;
 const MOST_WARMUP: usize = 100_000;
 const MOST_THREADS: usize = 4096;
 const MOST_BATCH: usize = 65_536;
-/// Values of one list.
+/// The most values in one list.
 const MOST_VALUES: usize = 64;
 /// The most combinations of the values of all lists.
 const MOST_CASES: usize = 10_000;
@@ -29,7 +29,8 @@ const MOST_CASES: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Asked {
-    /// A suite of `models/suites`. Without one, the models are needed, and the other lists have one value by default.
+    /// A suite of `models/suites`. Without one, `models` is required, and the defaults are `cpu`, batch size 1, and all
+    /// backends with the device (for files, those of their extensions).
     pub suite: Option<String>,
     /// Packaged models, or files of `models/exported`, `models/trained` and `models/quantized` with their extension.
     pub models: Vec<String>,
@@ -44,7 +45,7 @@ pub struct Asked {
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one.
     pub warmup: Option<usize>,
-    /// Threads of every backend.
+    /// The number of threads of every backend.
     pub threads: Option<usize>,
 }
 
@@ -84,7 +85,7 @@ impl Asked {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         for name in self.variants.iter().chain(&self.backends) {
             if name.is_empty() || name.starts_with('-') || !name.chars().all(is_plain) {
-                return Err(Failure::parameter(format!("{name:?} is no name of a variant or backend")));
+                return Err(Failure::parameter(format!("{name:?} is not a name of a variant or backend")));
             }
         }
         for name in &mut self.backends {
@@ -116,7 +117,7 @@ impl Asked {
         Ok(self)
     }
 
-    /// The lists, each with its name and with the flag of `inferbench run` that has its values.
+    /// The lists, each with its name and with the flag of `inferbench run` for its values.
     fn lists(&self) -> [(&'static str, &'static str, Vec<String>); 8] {
         let numbers = |numbers: &[usize]| numbers.iter().map(ToString::to_string).collect();
         [
@@ -131,12 +132,12 @@ impl Asked {
         ]
     }
 
-    /// The name of the suite that its records have.
+    /// The name of the suite in its records.
     pub fn suite_name(&self) -> &str {
         self.suite.as_deref().unwrap_or(OWN_SUITE.trim_end_matches(".toml"))
     }
 
-    /// About how many cases it is, for an estimate.
+    /// A rough number of cases, for estimates of time.
     pub fn about_cases(&self) -> usize {
         let cases: usize = self.lists().iter().map(|(.., values)| values.len().max(1)).product();
         if self.suite.is_some() { 12 * cases } else { cases }

@@ -33,21 +33,21 @@ pub struct BenchmarkQuery {
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one. The default is 10.
     pub warmup: Option<usize>,
-    /// The default is that of the file's extension, or the first that has the device and runs the model.
+    /// The default is the backend for the file's extension, or else the first one with the device that runs the model.
     pub backend: Option<String>,
-    /// The default is the device's own, which is mostly `f32`.
+    /// The default is the device's own dtype, usually `f32`.
     pub dtype: Option<String>,
     /// The default is 1.
     pub batch_size: Option<usize>,
     pub threads: Option<usize>,
-    /// The default is the original, or that of the file.
+    /// The default is the variant of the named file, or else the original.
     pub variant: Option<String>,
-    /// Of a model that has several. The default is the first.
+    /// For a model with several phases. The default is its first.
     pub phase: Option<String>,
-    /// Of a model that has one. The default is the first of the model's list.
+    /// For a model with sequence lengths. The default is the first of its list.
     pub sequence_length: Option<usize>,
-    /// An answer from the history will do if it is at most so old: `90s`, `15m`, `1h`, `7d`. Model, machine, versions and
-    /// parameters are the same then.
+    /// Accept an answer from the history that is at most this old: `90s`, `15m`, `1h`, `7d`. It has the same model,
+    /// machine, versions and parameters.
     pub max_age: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub async fn benchmark(
     model: Result<Path<String>, axum::extract::rejection::PathRejection>,
     query: Result<Query<BenchmarkQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let Path(model) = model.map_err(|_| Failure::not_found("the name of the model is no text in UTF-8"))?;
+    let Path(model) = model.map_err(|_| Failure::not_found("the name of the model is not UTF-8"))?;
     let Query(query) = query?;
     let max_age = query.max_age.as_deref().map(past::age).transpose()?;
     let found = context.devices.ready().await;
@@ -79,7 +79,7 @@ pub async fn benchmark(
     response
 }
 
-/// The place in the queue that a job had when its request came, and about how long it waited there.
+/// Headers with the job's place in the queue when the request came, and its expected wait in seconds.
 pub fn place_headers(job: &Job) -> HeaderMap {
     let status = job.status();
     let mut headers = HeaderMap::new();
@@ -122,7 +122,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
         });
     }
     let runs = |name: &&&String| backend::registry::check_model(name, model, dtype.unwrap_or(model.dtype)).is_ok();
-    // Where none runs it, the run says why.
+    // If no backend runs the model, the run says why.
     let backend = there.iter().find(runs).or(there.first()).map(|name| (*name).clone()).unwrap_or_default();
     let asked = Asked {
         suite: None,
@@ -144,7 +144,7 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
 /// The record that a job has left in the history.
 ///
 /// # Errors
-/// What became of the job, or of its case.
+/// The job or its case failed, was cancelled or was interrupted, or the record cannot be read.
 async fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
     let status = job.status();
     let internal = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
@@ -177,7 +177,7 @@ async fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
     Err(Failure { record: Some(Box::new(record)), available_devices, ..failure })
 }
 
-/// A client that waits for a job. A job that nobody waits for any more is cancelled.
+/// A client that waits for a job. When the last one leaves, the job is cancelled unless it is detached.
 pub struct Waiting {
     context: Arc<Context>,
     job: Arc<Job>,

@@ -1,4 +1,4 @@
-//! The child processes: this executable as another command, which leads a process group of its own.
+//! Child processes: this executable with another command, as the leader of its own process group.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::machine::processes::own_executable;
 /// How long a command that only reads may take.
 const READING: Duration = Duration::from_secs(300);
 
-/// What a command came to.
+/// The result of a command.
 pub struct Output {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Output {
     pub last_words: String,
 }
 
-/// A command of this executable. Variables that are flags are not passed on: a request says what it wants.
+/// A command of this executable. Variables that set flags are not passed on: only the request decides.
 pub fn command(arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(own_executable()?);
     for (name, _) in std::env::vars_os() {
@@ -37,7 +37,7 @@ pub fn command(arguments: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a command that only reads, to its end.
+/// Runs a command that only reads, and waits for its end.
 pub async fn read(arguments: &[String]) -> Result<Output> {
     let ended = timeout(READING, command(arguments)?.output()).await;
     let late = || format!("{} did not end within {} s", arguments.join(" "), READING.as_secs());

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
+
 use super::Settings;
 use super::devices::Devices;
 use super::failure::Failure;
@@ -11,7 +13,7 @@ use super::pace::Pace;
 use super::queue::Queue;
 use crate::paths::Paths;
 
-/// While a case is measured, the history is read once in so long a time.
+/// The time between two readings of the history while something is measured.
 const BETWEEN_READINGS: Duration = Duration::from_secs(1);
 
 pub struct Context {
@@ -22,7 +24,7 @@ pub struct Context {
     pub queue: Queue,
     /// The rate of requests while something is measured.
     pub pace: Pace,
-    /// The same for requests that are refused.
+    /// The rate of refused requests meanwhile.
     pub refusals: Pace,
     last_reading: Mutex<Option<Instant>>,
 }
@@ -33,10 +35,10 @@ impl Context {
         Context { paths, settings, devices, models, queue, pace, refusals, last_reading: Mutex::new(None) }
     }
 
-    /// Whether the history may be read now: that takes processor time of the measurement that runs.
+    /// Checks that the history may be read now: reading takes processor time from a running measurement.
     ///
     /// # Errors
-    /// 503, if it was read a moment ago.
+    /// 503 if something is measured and the history was read within the last second.
     pub fn may_read(&self) -> Result<(), Failure> {
         if self.queue.running().is_none() {
             return Ok(());
@@ -47,5 +49,12 @@ impl Context {
         }
         *last = Some(Instant::now());
         Ok(())
+    }
+
+    /// Waits until the history may be read.
+    pub async fn turn_to_read(&self) {
+        while self.may_read().is_err() {
+            sleep(BETWEEN_READINGS).await;
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The devices of this machine, as `inferbench devices` finds them once when the server starts: to try them later would disturb a
-//! measurement.
+//! The devices of this machine. `inferbench devices` finds them once, when the server starts: trying them later would
+//! disturb a measurement.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Device {
     pub detail: String,
     pub backend_version: String,
     pub library_version: String,
-    /// The native library, or the program that has it; empty where there is none.
+    /// The native library, or the program that has it; empty if there is none.
     #[serde(default)]
     pub library_path: String,
 }
@@ -42,7 +42,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_secs(30);
 pub struct Devices(watch::Sender<Option<Arc<Found>>>);
 
 impl Devices {
-    /// Finds out which devices there are; until it succeeds, again and again.
+    /// Finds the devices, and tries again until that succeeds.
     pub async fn ask(&self) {
         let arguments = ["devices", "--format=json"].map(String::from);
         loop {
@@ -55,9 +55,9 @@ impl Devices {
                     self.0.send_replace(Some(Arc::new(found)));
                     return;
                 }
-                Err(error) => eprintln!("inferbench: the devices are not known, and are looked for again: {error:#}"),
+                Err(error) => eprintln!("inferbench: the devices cannot be listed, trying again: {error:#}"),
             }
-            // Jobs need not wait: a case on a device that is not there says so.
+            // Jobs need not wait: a case whose device is missing says so.
             self.0.send_if_modified(|known| {
                 let is_first = known.is_none();
                 known.get_or_insert_default();
@@ -67,7 +67,7 @@ impl Devices {
         }
     }
 
-    /// The devices are known without asking.
+    /// Sets the devices without asking for them.
     #[cfg(fuzzing)]
     pub fn put(&self, found: Found) {
         self.0.send_replace(Some(Arc::new(found)));
@@ -84,18 +84,17 @@ impl Devices {
 impl Found {
     /// Whether a backend has a device here.
     pub fn has(&self, backend: &str, device: &str) -> bool {
-        // While none is known, the case itself says what is missing.
-        device == AUTO
-            || self.devices.is_empty()
-            || self.of(backend).any(|it| it.available && (it.device == device || it.device == device_kind(device)))
+        // If no devices are known, the case itself says what is missing.
+        device == AUTO || self.devices.is_empty() || self.device(backend, device).is_some_and(|it| it.available)
     }
 
-    /// The devices of a backend, whether or not they are available.
-    pub fn of<'a>(&'a self, backend: &'a str) -> impl Iterator<Item = &'a Device> {
-        self.devices.iter().filter(move |it| it.backend == backend)
+    /// A device of a backend, whether or not it is available: by its name, or else by its kind (`cuda` for `cuda:1`).
+    pub fn device(&self, backend: &str, device: &str) -> Option<&Device> {
+        let named = |name: &str| self.devices.iter().find(|it| it.backend == backend && it.device == name);
+        named(device).or_else(|| named(device_kind(device)))
     }
 
-    /// The devices that some of these backends have here.
+    /// The devices that at least one of these backends has here.
     pub fn available(&self, backends: &[impl AsRef<str>]) -> Vec<String> {
         let is_there = |it: &&Device| it.available && backends.iter().any(|name| name.as_ref() == it.backend);
         let names: BTreeSet<String> = self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect();
@@ -104,8 +103,7 @@ impl Found {
 
     /// Why a backend does not have a device here.
     pub fn why_not(&self, backend: &str, device: &str) -> String {
-        let known =
-            self.of(backend).find(|it| it.device == device || it.device == device_kind(device) || it.device.is_empty());
+        let known = self.device(backend, device).or_else(|| self.device(backend, ""));
         known.map_or_else(|| format!("{backend} has no device {device:?}"), |it| format!("{backend}: {}", it.detail))
     }
 }

@@ -1,4 +1,4 @@
-//! A request that cannot be answered: the status of HTTP, and a message with what would mend it.
+//! A request that fails: the HTTP status, and a message that says how to fix it.
 
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -16,18 +16,18 @@ pub struct Failure {
     pub code: StatusCode,
     /// Always `error`.
     pub status: &'static str,
-    /// What is wrong, and what would mend it.
+    /// What is wrong, and how to fix it.
     pub message: String,
-    /// The devices that are here, where another one was asked for.
+    /// The available devices, if the requested one is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_devices: Option<Vec<String>>,
-    /// Names like the one that was asked for.
+    /// Names that are similar to the requested one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<String>,
-    /// The row of the case that was measured in vain.
+    /// The row of the case whose measurement failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<Box<Record>>,
-    /// Seconds after which it is worth to try again.
+    /// Seconds after which to try again.
     #[serde(skip)]
     pub retry_after: Option<u64>,
 }
@@ -46,7 +46,7 @@ impl Failure {
         Failure::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// A panic. Its words are for the log of the server, where the panic's hook has put them.
+    /// A panic. Its message is only in the server's log, where the panic hook writes it.
     pub fn panicked() -> Self {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the server has made a mistake; its log has the details")
     }
@@ -56,14 +56,14 @@ impl Failure {
     }
 }
 
-/// What a file, the disk or a child process has come to.
+/// A file, the disk or a child process failed.
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
     }
 }
 
-/// The query of an address cannot be read; the parameter stands before the reason.
+/// A query string cannot be read. The message begins with the parameter.
 impl From<QueryRejection> for Failure {
     fn from(error: QueryRejection) -> Self {
         let text = error.body_text();

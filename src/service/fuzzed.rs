@@ -1,4 +1,4 @@
-//! The endpoint on a connection whose requests are bytes, for the fuzzer in `tests/fuzz`.
+//! The server on an in-memory connection that gets any bytes, for the fuzzer in `tests/fuzz`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::paths::Paths;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the end of a request is waited for.
+/// How long the server may wait for the rest of a request.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The request that is the last one in any case.
+/// The last request of every connection.
 const LAST: &[u8] = b"\r\n\r\nGET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// An endpoint that answers requests and takes no job.
@@ -70,7 +70,7 @@ impl Endpoint {
                 for part in [requests, LAST] {
                     let _ = asking.write_all(part).await;
                 }
-                // If the body that they announce is longer.
+                // In case a request announces a longer body.
                 sleep(PAUSE).await;
                 let _ = asking.shutdown().await;
                 pending::<()>().await;

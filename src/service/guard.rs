@@ -1,4 +1,4 @@
-//! Who may ask: the name by which the server was called, the page that a browser's request comes from, and the token.
+//! Who may send requests: checks the host name, the site that a browser's request comes from, and the token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,25 +10,26 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
+use super::Settings;
 use super::context::Context;
 use super::failure::Failure;
 use super::listener::MOST_HEAD;
 
-/// Bytes of a request's body.
+/// The most bytes of a request's body.
 pub const MOST_BODY: usize = 1 << 20;
-/// What the pages of this server may do: nothing but show what they have and ask this server.
+/// The content security policy of this server's pages: they may load only their own parts and call only this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
-/// What begins so is measured by GET.
+/// The paths below which a GET starts a measurement.
 const STARTS_BY_GET: &str = "/api/v1/benchmark/";
-/// In a browser's question for a name and a password, the password is the token.
+/// Makes a browser ask for a name and a password. The password is the token.
 const QUESTION: &str = "Basic realm=\"inferbench\", charset=\"UTF-8\"";
 
-/// Lets a request pass or refuses it. Every response says that a browser is not to guess or keep anything.
+/// Lets a request pass or refuses it. By its headers, every response forbids browsers to guess its type or to keep it.
 pub async fn guard(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
     let checked = check(&context, request.uri().path(), request.headers());
     if context.queue.running().is_some() {
-        // Those that are refused take time of the measurement, too, but no turn of the others.
+        // Refused requests also take time from the measurement, but no turns from the other requests.
         let pace = if checked.is_ok() { &context.pace } else { &context.refusals };
         pace.turn().await;
     }
@@ -61,8 +62,9 @@ fn check(context: &Context, path: &str, headers: &HeaderMap) -> Result<(), Failu
     let forbidden = |message: &str| Failure::new(StatusCode::FORBIDDEN, message);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let is_single = headers.get_all(header::HOST).iter().count() == 1;
-    // A page elsewhere can have its own name resolved to this machine; an address cannot be made to stand for another one.
-    if !is_single || !is_known(name_of(host), &context.settings.hosts) {
+    // A page of another site can have its own name resolved to this machine. An address always means itself.
+    let Settings { hosts, token, .. } = &context.settings;
+    if !is_single || !is_known(name_of(host), hosts, token.is_some()) {
         return Err(forbidden("the request names another host; `--allow-host NAME` adds a name of this server"));
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
@@ -75,12 +77,13 @@ fn check(context: &Context, path: &str, headers: &HeaderMap) -> Result<(), Failu
     if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
         return Err(forbidden("the request comes from a page of another site"));
     }
-    let Some(token) = &context.settings.token else { return Ok(()) };
+    let Some(token) = token else { return Ok(()) };
     let given = headers.get(header::AUTHORIZATION).and_then(|given| given.to_str().ok()).unwrap_or_default();
     let (scheme, rest) = given.split_once(' ').unwrap_or_default();
     let given = match scheme.to_ascii_lowercase().as_str() {
         "bearer" => rest.trim().as_bytes().to_vec(),
-        // A browser sends this one by itself, also for a picture in a page of another site: it starts nothing by GET.
+        // A browser sends it unasked, even for a picture in a page of another site: it must not start a measurement by
+        // GET.
         "basic" if !path.starts_with(STARTS_BY_GET) => {
             let pair = BASE64_STANDARD.decode(rest.trim()).unwrap_or_default();
             pair.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default().to_vec()
@@ -104,13 +107,15 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-fn is_known(name: &str, hosts: &[String]) -> bool {
+/// Whether clients may call the server by this name. `0.0.0.0` leads to this machine, but browsers do not say which
+/// site such a request comes from: it needs the token.
+fn is_known(name: &str, hosts: &[String], has_token: bool) -> bool {
     name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok()
+        || name.parse::<IpAddr>().is_ok_and(|address| has_token || !address.to_canonical().is_unspecified())
         || hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
 }
 
-/// Takes the same time wherever two texts of one length differ.
+/// Compares two texts of equal length in a time that does not depend on where they differ.
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differing = one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differing) == 0
@@ -125,10 +130,17 @@ mod tests {
         for host in
             ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "192.168.1.7:80", "bench.example.org:8000"]
         {
-            assert!(is_known(name_of(host), &["bench.example.org".into()]), "{host}");
+            assert!(is_known(name_of(host), &["bench.example.org".into()], false), "{host}");
         }
         for host in ["", "evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example", "[::1", "1.2.3"] {
-            assert!(!is_known(name_of(host), &["bench.example.org".into()]), "{host}");
+            assert!(!is_known(name_of(host), &["bench.example.org".into()], true), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_unspecified_address_is_known_only_to_a_server_with_a_token() {
+        for host in ["0.0.0.0:8000", "[::]:8000", "[::ffff:0.0.0.0]"] {
+            assert_eq!([false, true].map(|has_token| is_known(name_of(host), &[], has_token)), [false, true], "{host}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A job: what was asked for, how far it is, and who waits for it.
+//! A job: what was requested, its progress, and the clients that wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::asked::Asked;
 
-/// How far a job is.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -21,10 +21,10 @@ pub enum State {
     Running,
     /// It came to its end; its records are in the history.
     Done,
-    /// It has no records; the message says why.
+    /// It did not come to its end, and the message says why. Cases that were finished are in the history.
     Failed,
     Cancelled,
-    /// The server was ended first. Cases that were finished are in the history.
+    /// The server ended before the job did. Cases that were finished are in the history.
     Interrupted,
 }
 
@@ -34,10 +34,10 @@ impl State {
     }
 }
 
-/// A job as clients see it, and as it is kept.
+/// A job as clients see it, and as its file stores it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobStatus {
-    /// It is also the id of the run.
+    /// Also the id of the run.
     pub id: String,
     pub state: State,
     pub asked: Asked,
@@ -46,20 +46,20 @@ pub struct JobStatus {
     pub finished: Option<Timestamp>,
     /// How many jobs are before it: 0 for the one that runs.
     pub place: Option<usize>,
-    /// About how long it waits for its turn.
+    /// The expected wait for its turn, in seconds.
     pub expected_wait_s: Option<f64>,
     /// The number of cases; unknown before the run is planned.
     pub cases: Option<usize>,
     pub finished_cases: usize,
     /// The case that is measured now.
     pub current: Option<String>,
-    /// About how long the cases take that are left.
+    /// The expected time for the remaining cases, such as `12 s`.
     pub time_left: Option<String>,
     /// Why it waits, failed, or was not finished.
     pub message: Option<String>,
 }
 
-/// Something that happened to a job; the number is its place in the list of events.
+/// An event of a job. Its id is its place in the job's list of events.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct JobEvent {
     /// `state`, `planned`, `case` or `left`.
@@ -80,7 +80,7 @@ pub struct Job {
     cancelled: watch::Sender<bool>,
     /// Clients that wait for the answer.
     pub waiting: AtomicUsize,
-    /// Whether it goes on without a client that waits.
+    /// Whether it continues without a waiting client.
     pub is_detached: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl Job {
         self.inner().status.state
     }
 
-    /// Changes the status, and tells those who follow the job.
+    /// Changes the status, and adds it as an event.
     pub fn update(&self, change: impl FnOnce(&mut JobStatus)) {
         let mut inner = self.inner();
         change(&mut inner.status);
@@ -114,7 +114,7 @@ impl Job {
         self.changed.send_replace(inner.events.len());
     }
 
-    /// Adds an event, and changes the status without telling so.
+    /// Adds this event, and changes the status without an event of its own.
     pub fn tell(&self, kind: &'static str, data: Value, change: impl FnOnce(&mut JobStatus)) {
         let mut inner = self.inner();
         change(&mut inner.status);
@@ -122,7 +122,7 @@ impl Job {
         self.changed.send_replace(inner.events.len());
     }
 
-    /// The event at a place. All that follow are not cloned at once: a job of many cases has many, and a measurement may be running.
+    /// The event at a place. Cloning all events of a large job at once could disturb a running measurement.
     pub fn event(&self, place: usize) -> Option<JobEvent> {
         self.inner().events.get(place).cloned()
     }

@@ -1,4 +1,4 @@
-//! The connections: how many there may be, and how long they may be idle.
+//! The connections: how many there may be, and how long their clients may be idle.
 
 use std::io;
 use std::pin::Pin;
@@ -21,15 +21,15 @@ use super::routes::router;
 
 /// Connections at a time. Further ones wait in the system's queue.
 const MOST_CONNECTIONS: u32 = 1024;
-/// How long a client may take for the head of a request, which counts from the end of the last response, and to take a part of what it
-/// is sent.
+/// How long a client may take to send the head of a request, from the end of the last response on, and to read a part
+/// of an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Bytes of the head of a request.
+/// The most bytes of the head of a request.
 pub(super) const MOST_HEAD: usize = 32 << 10;
-/// How long answers may take to be sent when the server ends.
+/// How long the last answers may take when the server ends.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Answers requests until the user asks to stop and the queue has come to its end.
+/// Answers requests until the user stops the server and `measuring` has ended, or the user stops it again.
 pub async fn listen(listener: TcpListener, context: Arc<Context>, measuring: JoinHandle<()>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
     let service = router(context.clone());
@@ -78,15 +78,15 @@ pub(super) async fn answer(stream: impl Stream, router: axum::Router) {
         .await;
 }
 
-/// What is read and written as a connection is.
+/// A TCP connection, or one in memory.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
-/// A connection that ends if its client takes nothing of what it is sent.
+/// A connection that fails if its client stops reading.
 struct Watched<S> {
     stream: S,
-    /// Since something waits to be taken.
+    /// Ends when the client has read nothing for too long. Absent while nothing waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

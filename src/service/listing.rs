@@ -1,4 +1,4 @@
-//! Lists of what there is: devices, models, suites, runs and records, with filters and pages.
+//! The lists of devices, models, suites, runs and records, with filters and pages; reports and comparisons.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -31,7 +31,7 @@ use crate::report::index::REPORT;
 use crate::run_data::Record;
 use crate::run_data::files::folders_with;
 
-/// Rows of a page where nothing is said, and at most.
+/// Rows per page: by default, and at most.
 const ROWS: usize = 100;
 const MOST_ROWS: usize = 1000;
 
@@ -45,9 +45,9 @@ pub struct Page<T> {
     pub next_offset: Option<usize>,
 }
 
-/// A part of a list that is computed one by one.
+/// One page of a list. Later items are not computed.
 fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<NonZeroUsize>) -> Page<T> {
-    // Not 0: a page without a row would be followed by itself.
+    // A limit of 0 would give the same page again and again.
     let (offset, limit) = (offset.unwrap_or(0), limit.map_or(ROWS, NonZeroUsize::get).min(MOST_ROWS));
     let mut items: Vec<T> = items.skip(offset).take(limit + 1).collect();
     let has_more = items.len() > limit;
@@ -90,9 +90,9 @@ pub async fn list_suites(State(context): State<Arc<Context>>) -> Response {
 pub struct RunsQuery {
     pub state: Option<JobState>,
     pub suite: Option<String>,
-    /// Models, of which the run has one; separated by commas.
+    /// Models, separated by commas. The run has at least one of them.
     pub model: Option<String>,
-    /// Backends, of which the run has one; separated by commas.
+    /// Backends, separated by commas. The run has at least one of them.
     pub backend: Option<String>,
     /// Not older than this: `90s`, `15m`, `1h`, `7d`.
     pub max_age: Option<String>,
@@ -143,7 +143,7 @@ pub async fn run(State(context): State<Arc<Context>>, Path(id): Path<String>) ->
         false => {
             context.may_read()?;
             let read = blocking(move || find(&context.paths, &name)?.map(|run| run.facts()).transpose()).await;
-            // A job is shown without facts that cannot be read.
+            // A job is shown even if its facts cannot be read.
             if job.is_some() { read.unwrap_or_default() } else { read? }
         }
     };
@@ -157,12 +157,12 @@ fn no_run() -> Failure {
     Failure::not_found("there is no run of that id; `GET /api/v1/runs` lists them")
 }
 
-/// A run of the history by its id, which is looked up among the names that there are.
+/// A run of the history by its id, which is looked up among the names of all runs.
 fn find(paths: &Paths, id: &str) -> anyhow::Result<Option<crate::history::Run>> {
     Ok(History::open(&[paths.reports()])?.runs().iter().find(|run| run.name() == id).cloned())
 }
 
-/// `GET /api/v1/runs/{id}/report`: the page with charts that the run has left.
+/// `GET /api/v1/runs/{id}/report`: the page with the charts of a run.
 pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>) -> Result<Response, Failure> {
     context.may_read()?;
     let reading = move || {
@@ -172,12 +172,12 @@ pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>)
     Ok(page_of_history(blocking(reading).await?.ok_or_else(no_run)?))
 }
 
-/// `GET /api/v1/runs/profiles/{profile}/profile.html`: the page of a profile. A report, which is one folder below those of the profiles, has
-/// links to `../profiles/…`, and this is where they lead from the path of the report.
+/// `GET /api/v1/runs/profiles/{profile}/profile.html`: the page of a profile. The links `../profiles/…` of a report
+/// lead here from the path of the report.
 pub async fn profile(State(context): State<Arc<Context>>, Path(name): Path<String>) -> Result<Response, Failure> {
     context.may_read()?;
     let reading = move || {
-        // The name is looked up among those that there are.
+        // The name is looked up among all profiles.
         let folders = folders_with(&context.paths.reports().join(PROFILES), PAGE);
         let folder = folders.iter().find(|folder| folder.file_name().is_some_and(|its| its == name.as_str()));
         Ok(folder.map(|folder| fs_err::read(folder.join(PAGE))).transpose()?)
@@ -186,8 +186,8 @@ pub async fn profile(State(context): State<Arc<Context>>, Path(name): Path<Strin
     Ok(page_of_history(blocking(reading).await?.ok_or_else(missing)?))
 }
 
-/// A page that a measurement has left in the history. Its own policy stands in it, too: it is one file with its program inside, and requests
-/// nothing.
+/// A page from the history. It is a single file with inline scripts and requests nothing, so its policy differs from
+/// that of the server's pages.
 fn page_of_history(page: Vec<u8>) -> Response {
     let mut response = bytes(page, "text/html; charset=utf-8");
     let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'";
@@ -195,7 +195,7 @@ fn page_of_history(page: Vec<u8>) -> Response {
     response
 }
 
-/// The parameters of the list of records: lists of names are separated by commas.
+/// The parameters of the list of records. Several names are separated by commas.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RecordsQuery {
@@ -227,7 +227,8 @@ impl RecordsQuery {
     }
 }
 
-/// A list of names that commas separate, in the words of records: `onnxruntime` is `ort`. A name that has no such word stays.
+/// Replaces the names in a list by those that records use, such as `ort` for `onnxruntime`. Commas separate them.
+/// Unknown names stay.
 fn in_words_of_records(list: Option<String>, word: impl Fn(&str) -> Option<String>) -> Option<String> {
     let words =
         |list: String| list.split(',').map(|name| word(name).unwrap_or_else(|| name.into())).collect::<Vec<_>>();
@@ -261,7 +262,7 @@ pub async fn records(
     let listing = move || -> anyhow::Result<(Page<Record>, Vec<String>)> {
         let history = History::open(&[context.paths.reports()])?;
         let mut unread = Vec::new();
-        // A run that cannot be read hides none of the others.
+        // A run that cannot be read does not hide the others.
         let of_run = |run: &crate::history::Run| match run.records() {
             Ok(records) => records,
             Err(error) => {
@@ -296,7 +297,7 @@ pub async fn records(
     Ok(response)
 }
 
-/// A form of records.
+/// A format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Json,
@@ -305,10 +306,10 @@ enum Form {
 }
 
 impl Form {
-    /// The first form that a client accepts.
+    /// The first format that a client accepts.
     ///
     /// # Errors
-    /// 406: it accepts none of them.
+    /// 406 if it accepts none.
     fn accepted(headers: &HeaderMap) -> Result<Form, Failure> {
         let Some(accepted) = headers.get(header::ACCEPT) else { return Ok(Form::Json) };
         let names =
@@ -354,7 +355,7 @@ pub async fn compare(State(context): State<Arc<Context>>, asked: Asked<CompareQu
     Ok(bytes(output.stdout, "application/json"))
 }
 
-/// Reads files on the thread that may wait for them.
+/// Reads files on the thread for blocking work.
 async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, Failure> {
     Ok(spawn_blocking(read).await.map_err(|_| Failure::panicked())??)
 }
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_row_at_least() {
+    fn a_page_has_at_least_one_row() {
         let asked = |query: &str| {
             Query::<RunsQuery>::try_from_uri(&format!("/runs?{query}").parse().unwrap()).map(|asked| asked.0.limit)
         };

@@ -1,4 +1,4 @@
-//! The measurements: one job after the other, each as a run in a process of its own.
+//! Runs the jobs one after the other, each as a run in its own process.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::harness::{BUSY, keep_others_out};
 use crate::machine::processes::{ending_signal, kill_group, terminate};
 use crate::run_data::RunFolder;
 
-/// How long a run may take to keep what it has, after it was told to end.
+/// How long a run may take to store its results after it was told to end.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often a job looks whether another measurement on this machine is over.
+/// How often a job checks whether another measurement on this machine has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Bytes of a line that are looked at.
+/// The most bytes of a line. A longer one is read in pieces.
 const MOST_LINE: u64 = 1 << 16;
 
 /// Runs the jobs, one after the other, until the server ends.
@@ -32,7 +32,7 @@ pub async fn work(context: Arc<Context>) {
     for id in &queue.left_over {
         convert_rest(&context, id).await;
     }
-    // Devices are tried before anything is measured, which may take minutes.
+    // Devices are tried before anything is measured. That may take minutes.
     while timeout(LOOK_EVERY, context.devices.ready()).await.is_err() {
         if queue.is_closing() {
             return;
@@ -73,14 +73,14 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
             return Ok(unwanted(context));
         }
         return Ok(match status.code().and_then(|code| u8::try_from(code).ok()) {
-            // The records say what became of each case.
+            // The records have the status of each case.
             Some(
                 exit_codes::OK
                 | exit_codes::REGRESSION_OR_WRONG
                 | exit_codes::NOTHING_MEASURED
                 | exit_codes::CASE_FAILED,
             ) => (State::Done, None),
-            // Another run was quicker.
+            // Another run took the lock first.
             Some(exit_codes::USAGE) if last_words.contains(BUSY) => continue,
             Some(exit_codes::INTERRUPTED) if context.queue.is_closing() => {
                 (State::Interrupted, Some("the server was ended after the case that was running".into()))
@@ -90,7 +90,7 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
     }
 }
 
-/// How a job ends that does not come to its end: the server is ending, or somebody has cancelled it.
+/// The state of a job that was stopped: the server is ending, or somebody has cancelled it.
 fn unwanted(context: &Context) -> (State, Option<String>) {
     match context.queue.is_closing() {
         true => (State::Interrupted, Some("the server was ended before the job was finished".into())),
@@ -111,7 +111,7 @@ async fn wait_for_turn(context: &Context, job: &Job) -> Result<bool> {
         }
         let message = "another measurement runs on this machine";
         if job.status().message.as_deref() != Some(message) {
-            // It has begun already if another run was quicker.
+            // The job is `running` already if another run took the lock first.
             job.update(|status| (status.state, status.message) = (State::Queued, Some(message.into())));
         }
         sleep(LOOK_EVERY).await;
@@ -125,7 +125,7 @@ fn why(status: ExitStatus, last_words: &str) -> String {
     }
 }
 
-/// Starts the run, follows it, and ends it when the job is cancelled. Returns how it ended, and its last words.
+/// Starts the run, follows it, and ends it when the job is cancelled. Returns its exit status and its last line.
 async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
     let arguments = job.status().asked.arguments(&job.id(), &context.queue.folder, &context.settings);
     let mut child = command(&arguments)?.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -137,13 +137,13 @@ async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
     loop {
         let mut limited = (&mut lines).take(MOST_LINE);
         tokio::select! {
-            // A line of which a part was read when something else happened keeps that part.
+            // If another branch is taken, the part of a line that was read stays in `line`.
             _ = limited.read_until(b'\n', &mut line) => {
                 if line.is_empty() {
                     break;
                 }
             }
-            // The end of the lines may never come: what the run has started may keep its standard error open.
+            // The lines may never end: a process that the run has started may keep standard error open.
             _ = child.wait(), if !is_over => {
                 is_over = true;
                 group.into_iter().for_each(kill_group);
@@ -161,22 +161,23 @@ async fn measure(context: &Context, job: &Job) -> Result<(ExitStatus, String)> {
         if text.is_empty() {
             continue;
         }
-        // A line is printed when a case begins, before its calls are timed: the outcomes are not looked at in between.
+        // A run prints before it times the calls of a case, not meanwhile: reading the outcomes now does not disturb
+        // them.
         progress.look(job, &text);
-        if context.queue.is_closing() && !is_told && progress.is_at_next_case() {
+        if context.queue.is_closing() && !is_told && progress.may_end() {
             is_told = true;
             group.into_iter().for_each(terminate);
         }
         last_words = text;
     }
     let status = child.wait().await?;
-    // Workers of a run that was killed.
+    // A run that was killed may have left workers.
     group.into_iter().for_each(kill_group);
     progress.look(job, "");
     Ok((status, last_words))
 }
 
-/// Ends a run that is not wanted any more: one that has finished cases may keep them.
+/// Ends a run that is no longer wanted. It gets time to store its finished cases, if it has any.
 async fn end(child: &mut Child, progress: &Progress) {
     let Some(group) = child.id() else { return };
     if progress.finished > 0 {
@@ -189,24 +190,24 @@ async fn end(child: &mut Child, progress: &Progress) {
     let _ = child.start_kill();
 }
 
-/// Puts the cases of a run that was killed into the history, if any was finished and they are not there yet. The folder of a run
-/// without any is removed.
+/// Puts the finished cases of a killed run into the history, unless they are there already. The folder of a run without
+/// finished cases is removed.
 async fn convert_rest(context: &Context, id: &str) {
     let folder = RunFolder::new(context.paths.runs().join(id));
     if context.paths.reports().join(id).exists() || !folder.path().is_dir() {
         return;
     }
-    // The folder of a run that has not begun is empty: no other measurement is waited for.
+    // The folder of a run that has not begun is empty. It can go without a wait for other measurements.
     if fs_err::remove_dir(folder.path()).is_ok() {
         return;
     }
-    // A run whose server was killed is told to end, and converts itself.
+    // A run whose server was killed is told to end, and converts its results itself.
     let mut patience = GRACE;
     while keep_others_out(&context.paths).is_err() && !patience.is_zero() {
         sleep(LOOK_EVERY).await;
         patience = patience.saturating_sub(LOOK_EVERY);
     }
-    // If they cannot be read, they may be there, and the conversion says why.
+    // Outcomes that cannot be read may have finished cases. The conversion then says what is wrong.
     if folder.read_outcomes().is_ok_and(|outcomes| outcomes.finished.is_empty()) {
         let _ = fs_err::remove_dir_all(folder.path());
         return;

@@ -1,9 +1,9 @@
-//! The endpoint: measurements over HTTP, for a machine that a team shares, and a page for it.
+//! Measurements over HTTP on a machine that a team shares, and a page for them.
 //!
 //! It takes requests. It gives answers, events and pages. It measures nothing in its own process.
 //!
-//! A measurement is a job, and a job is this executable as `inferbench run`, in a process group
-//! of its own: isolation, verification, the lock of the machine and the history are those of any run. One job runs at a time.
+//! A measurement is a job: a process of `inferbench run` in its own process group. Isolation, verification, the lock of
+//! the machine and the history are those of any run. One job runs at a time.
 //!
 //! ```text
 //! request ─▶ guard ─▶ routes ─▶ models, asked ─▶ queue ─▶ measuring ─▶ (inferbench run) ─▶ the history
@@ -11,7 +11,8 @@
 //!                       └── answer, events ◀── job ◀── progress ◀── outcomes of the run
 //! ```
 //!
-//! The server's runtime has one thread. While a case is timed it waits for the lines that the run prints, and looks at nothing.
+//! The server's runtime has one thread. While a case is timed, it sleeps until the run prints a line or a request
+//! comes.
 
 mod answer;
 mod asked;
@@ -52,11 +53,11 @@ use crate::paths::Paths;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: SocketAddr,
-    /// What each request has to carry. It may be absent on a loopback address only.
+    /// The token that each request needs. Without one, the server listens on loopback addresses only.
     pub token: Option<String>,
     /// Names by which clients may call the server, besides `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// Jobs that may wait.
+    /// The most jobs that may wait.
     pub places: usize,
     pub most_iterations: usize,
     /// Seconds after which a case is stopped.
@@ -73,7 +74,7 @@ pub fn serve(paths: Paths, settings: Settings) -> Result<u8> {
         "{} can be reached from other machines: name a file with a token by `--token FILE`, or listen on 127.0.0.1",
         settings.listen
     );
-    // Files and reports are read on one further thread, so that the others are left to the measurement.
+    // One further thread reads files and reports. The other processors are left to the measurement.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build()?;
     runtime.block_on(async {

@@ -1,5 +1,5 @@
 //! The models that a request can name: packaged ones, and the files of `models/exported`, `models/trained` and
-//! `models/quantized`. No path is ever made of what a client writes: its name is looked up in the catalogue.
+//! `models/quantized`. Names are looked up in the catalogue; no path is made of a client's text.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use crate::definition::{ORIGINAL, Phase};
 use crate::paths::Paths;
 
 const MOST_CHARACTERS: usize = 200;
-/// Names that are suggested.
+/// The most names that are suggested.
 const MOST_NEAR: usize = 3;
-/// From 0 to 1: names that are at least so similar are suggested.
+/// The least similarity of suggested names, from 0 to 1.
 const SIMILAR: f64 = 0.75;
 
 /// A model as clients see it.
@@ -29,7 +29,7 @@ pub struct Listed {
     pub family: Option<String>,
     pub modality: Option<String>,
     pub parameters: Option<u64>,
-    /// The names of its files by which it can be asked for, too.
+    /// The names of its files. A request may use them, too.
     pub files: Vec<String>,
     pub phases: Vec<Phase>,
     pub sequence_lengths: Vec<usize>,
@@ -41,18 +41,18 @@ pub struct Listed {
 #[derive(Clone, Debug)]
 pub struct Chosen {
     pub entry: Entry,
-    /// The backend that the extension of the file chooses.
+    /// The backend for the extension, if the name is that of a file.
     pub backend: Option<&'static str>,
 }
 
-/// When the folders and files were changed last, and how large they are: a file grows after its folder has changed.
+/// The times of change and the sizes of folders and files. A file may grow after its folder has changed.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 pub struct Models {
     folder: PathBuf,
-    /// Those of packaged models and of users' own.
+    /// The folders of packaged models and of users' models.
     folders: Vec<PathBuf>,
-    /// It takes long to read, and requests come while others are measured.
+    /// The catalogue as it was last read. Reading it takes long, and could disturb a measurement.
     read: Mutex<Option<(Stamp, Arc<Vec<Entry>>)>>,
 }
 
@@ -67,7 +67,7 @@ impl Models {
 
     /// The catalogue, which is read again when a file was added, changed or removed.
     pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
-        // The folders, and those in them, which may each hold the files of a model.
+        // A folder inside these folders may hold the files of a model.
         let files = self.folders.iter().flat_map(|folder| WalkDir::new(folder).max_depth(2).sort_by_file_name());
         let stamp_of = |file: walkdir::DirEntry| {
             let metadata = file.path().metadata().ok()?;
@@ -107,7 +107,7 @@ impl Models {
     /// Finds a model by the name that a client has written.
     ///
     /// # Errors
-    /// 404 if there is none, with names like it, or if its file lies outside of the models; 422 if it cannot be read.
+    /// 404, with similar names, if there is none, or if its file lies outside of the models; 422 if it cannot be read.
     pub fn find(&self, written: &str, variant: Option<&str>) -> Result<Chosen, Failure> {
         let catalogue = self.catalogue()?;
         let is_plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ',');
@@ -127,7 +127,7 @@ impl Models {
     /// # Errors
     /// A file of the model is a link that leads out of the folder of models.
     fn check_place(&self, entry: &Entry) -> Result<(), Failure> {
-        // Outside of a checkout, users' own models are not among the program's.
+        // Outside of a checkout, users' models are in folders of their own.
         let elsewhere = self.folders.iter().filter(|folder| !folder.starts_with(&self.folder));
         let allowed = elsewhere.chain([&self.folder]).filter_map(|folder| folder.canonicalize().ok());
         let allowed: Vec<PathBuf> = allowed.collect();
@@ -161,14 +161,14 @@ fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) ->
         _ => None,
     };
     by_file.or_else(|| {
-        // Files of a name with other characters are found by their whole name only.
+        // A name that is not ASCII finds a file by its whole name only.
         let name = find_name(written, catalogue).filter(|_| written.is_ascii())?;
         let variant = variant.unwrap_or(ORIGINAL);
         catalogue.iter().find(|entry| entry.name == name && entry.variant == variant)
     })
 }
 
-/// The files of a model that a user has made.
+/// The files of a user's model, or the weights that a packaged model was given.
 fn files(entry: &Entry) -> impl Iterator<Item = &PathBuf> {
     entry.model.iter().flat_map(|model| model.origin.files())
 }
@@ -190,7 +190,10 @@ fn unknown(written: &str, variant: Option<&str>, catalogue: &[Entry]) -> Failure
     near.sort_by(|one, other| other.0.total_cmp(&one.0));
     let near: Vec<String> = near.into_iter().take(MOST_NEAR).map(|(_, name)| name).collect();
     let advice = match near.as_slice() {
-        [] => "`GET /api/v1/models` lists those that there are; put files into models/exported, models/trained or models/quantized".into(),
+        [] => {
+            "`GET /api/v1/models` lists the models; put files into models/exported, models/trained or models/quantized"
+                .into()
+        }
         near => format!("did you mean {}?", near.join(", ")),
     };
     Failure { near, ..Failure::not_found(format!("there is no model {shown:?}: {advice}")) }

@@ -1,4 +1,4 @@
-//! The OpenAPI document. Its schemas are those of the types themselves, so that they cannot differ from what is answered.
+//! The OpenAPI document. Its schemas are made from the types of the answers, so they cannot differ from them.
 
 use axum::response::Response;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -97,7 +97,7 @@ struct Api {
 }
 
 impl Api {
-    /// Adds what is at a path below `/api/v1`; `T` is the answer.
+    /// Adds a method of a path below `/api/v1`. `T` is the type of its answer.
     fn add<T: JsonSchema>(
         &mut self,
         method: &str,
@@ -120,7 +120,7 @@ impl Api {
         methods[method] = operation;
     }
 
-    /// Adds what is got at a path as a text of this kind and not as JSON.
+    /// Adds a GET whose answer is a text of this content type instead of JSON.
     fn add_text(&mut self, path: &str, kind: &str, summary: &str, parameters: Vec<Value>, errors: &[(u16, &str)]) {
         self.add::<String>("get", path, summary, parameters, errors);
         let content = json!({ kind: { "schema": { "type": "string" } } });

@@ -1,5 +1,5 @@
-//! While something is measured, requests are answered at a limited rate: a client that asks again and again would take the
-//! processor from the measurement. Those above the rate wait, and are answered together, so that the server wakes up rarely.
+//! The rate of answers while something is measured. Without a limit, a client that polls would take the processor from
+//! the measurement. Requests above the rate wait and are answered together, so the server wakes up rarely.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ const ANSWERED: usize = 20;
 
 #[derive(Debug)]
 pub struct Pace {
-    /// Requests that may still be answered in this window. A client that waits and leaves gives its place to the next one.
+    /// Requests that may still be answered in this window. A client that leaves gives its place to the next one.
     left: Arc<Semaphore>,
     is_refilled: Arc<AtomicBool>,
 }
@@ -37,7 +37,7 @@ impl Pace {
     }
 }
 
-/// Begins windows until nobody asks in one.
+/// Begins new windows until one passes without a request.
 async fn refill(left: Arc<Semaphore>, is_refilled: Arc<AtomicBool>) {
     loop {
         sleep(WINDOW).await;
@@ -71,7 +71,7 @@ mod tests {
             drop(leaving);
             pace.turn().await;
             assert!(start.elapsed() >= WINDOW);
-            // As if these had stood before it, it would have taken a hundred seconds.
+            // If the clients that left still counted, this would take a hundred seconds.
             timeout(Duration::from_secs(20), pace.turn()).await.unwrap();
         });
     }

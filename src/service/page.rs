@@ -1,4 +1,4 @@
-//! The pages of the server and their parts, which are in this executable: nothing is requested from anywhere else.
+//! The pages of the server and their parts. All are in this executable, and load nothing from elsewhere.
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -26,7 +26,7 @@ pub async fn part(Path(name): Path<String>) -> Result<Response, Failure> {
         "service.js" => (include_str!("page/service.js"), SCRIPT),
         "docs.js" => (include_str!("page/docs.js"), SCRIPT),
         "service.css" => (include_str!("page/service.css"), STYLE),
-        // The same as in the pages of runs.
+        // Shared with the pages of runs.
         "dom.js" => (include_str!("../report/html/page/dom.js"), SCRIPT),
         "numbers.js" => (include_str!("../report/html/page/numbers.js"), SCRIPT),
         "report.css" => (include_str!("../report/html/page/style.css"), STYLE),

@@ -1,4 +1,4 @@
-//! Answers from the history: the same parameters, model, machine and versions, and not older than a client allows.
+//! Answers from the history. They have the same parameters, model, machine and versions, and are not too old.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::models::Chosen;
 use super::queue::since;
 use crate::backend;
 use crate::definition::Status;
-use crate::fixture::prepare_for;
+use crate::fixture::find_prepared;
 use crate::history::{History, Run};
 use crate::paths::Paths;
 use crate::run_data::Record;
@@ -18,20 +18,21 @@ use crate::run_data::Record;
 /// `90s`, `15m`, `1h` or `7d`.
 ///
 /// # Errors
-/// 422: it is written in another way.
+/// 422 if it is written differently.
 pub fn age(text: &str) -> Result<Duration, Failure> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
     let read = |(unit, seconds): (&str, u64)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(seconds).map(Duration::from_secs)
     };
-    let wrong = || Failure::parameter(format!("max_age: {text:?} is no age; write 90s, 15m, 1h or 7d"));
+    let wrong = || Failure::parameter(format!("max_age: {text:?} is not an age; write 90s, 15m, 1h or 7d"));
     units.into_iter().find_map(read).ok_or_else(wrong)
 }
 
-/// The record of the last request with these parameters, if it is still true.
+/// The record of the last job with these parameters, if it still holds.
 pub async fn find(context: &Context, asked: &Asked, chosen: &Chosen, found: &Found, age: Duration) -> Option<Record> {
     let job = context.queue.latest_done(asked, since(age))?;
+    context.turn_to_read().await;
     let folder = context.paths.reports().join(job.id());
     let (paths, chosen, found) = (context.paths.clone(), chosen.clone(), found.clone());
     let reading = move || {
@@ -44,8 +45,8 @@ pub async fn find(context: &Context, asked: &Asked, chosen: &Chosen, found: &Fou
 fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Option<Record> {
     let manifest = run.manifest().ok()??;
     let record = run.records().ok()?.into_iter().next()?;
-    let device = found.of(&record.backend).find(|it| it.device == record.device)?;
-    let library = found.of(&record.backend).find(|it| it.device == "cpu")?;
+    let device = found.device(&record.backend, &record.device)?;
+    let library = found.device(&record.backend, "cpu")?;
     let is_same =
         |known: &Option<String>, now: &str| known.as_deref().is_none_or(|known| known == now || now.is_empty());
     let is_of_this_build = manifest.inferbench_version == env!("CARGO_PKG_VERSION")
@@ -59,14 +60,30 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
     }
     let model = chosen.entry.model.as_ref().ok()?;
     let reads = backend::find(&record.backend).ok()?.reads();
-    let held = prepare_for(reads, model, &paths.prepared(), record.dtype).ok()?;
+    // A run that prepares a model may hold the lock of the prepared files for minutes.
+    let artifacts = find_prepared(reads, model, &paths.prepared(), record.dtype).ok()??;
     let files = manifest.cases.first()?.files_sha256.clone()?;
-    (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
+    (artifacts.sha256_of_all().ok()? == files).then_some(record)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::devices::Device;
+
+    #[test]
+    fn a_numbered_device_is_found_by_its_kind() {
+        let device = |backend: &str, device: &str| Device {
+            backend: backend.into(),
+            device: device.into(),
+            ..Device::default()
+        };
+        let devices = vec![device("ort", "cpu"), device("ort", "cuda"), device("candle", "cpu")];
+        let found = Found { devices, ..Found::default() };
+        let name = |backend: &str, device: &str| found.device(backend, device).map(|it| it.device.as_str());
+        assert_eq!((name("ort", "cuda:1"), name("ort", "cuda")), (Some("cuda"), Some("cuda")));
+        assert_eq!((name("candle", "cuda:1"), name("ort", "mps")), (None, None));
+    }
 
     #[test]
     fn an_age_has_a_unit() {

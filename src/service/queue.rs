@@ -16,15 +16,15 @@ use super::job::{Job, JobStatus, State};
 use crate::paths::Paths;
 use crate::run_data::files::{read_json, unused_name, write_json};
 
-/// Jobs that are remembered.
+/// The number of jobs that are remembered after their end.
 const REMEMBERED: usize = 1000;
-/// Seconds of a case, before any has run.
+/// The expected seconds per case before any has run.
 const SECONDS_PER_CASE: f64 = 15.0;
 
 pub struct Queue {
     /// `<target>/inferbench/service`: a file per job, and the suite of jobs that name none.
     pub folder: PathBuf,
-    /// The folders of runs, in which each job has its own.
+    /// The folder of all runs. Each job has a folder in it.
     runs: PathBuf,
     places: usize,
     /// The jobs that the last server did not finish.
@@ -42,25 +42,25 @@ struct Inner {
     /// By id, the oldest first.
     jobs: IndexMap<String, Arc<Job>>,
     is_closing: bool,
-    /// Of the last jobs.
+    /// A moving average over the last jobs.
     seconds_per_case: f64,
 }
 
 impl Queue {
-    /// Reads the jobs of earlier servers. Those that were not over have been interrupted.
+    /// Reads the jobs of earlier servers. Jobs that were not over become `interrupted`.
     ///
     /// # Errors
-    /// The folder cannot be written, or belongs to a server that runs.
+    /// The folder cannot be written, or a running server uses it.
     pub fn open(paths: &Paths, places: usize) -> Result<Self> {
         let runs = paths.runs();
         let folder = runs.with_file_name("service");
         write_own_suite(&folder)?;
-        // A second server would take the jobs of this one for those of a server that was killed, and would remove their runs.
+        // A second server would treat the jobs of this one as those of a killed server, and remove their runs.
         let lock = fs_err::File::create(folder.join("lock"))?.into_parts().0;
         lock.try_lock().with_context(|| format!("{}: another server has its jobs here", folder.display()))?;
         let files = fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path());
         let of_jobs = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
-        // A file that was damaged is about a job of which nothing is known.
+        // Nothing is known of a job whose file is damaged.
         let mut kept: Vec<JobStatus> = of_jobs.filter_map(|file| read_json(&file).ok()).collect();
         kept.sort_by_key(|status| status.submitted);
         let mut left_over = Vec::new();
@@ -85,7 +85,7 @@ impl Queue {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Writes down how far a job is, for the next server.
+    /// Stores the status of a job for the next server.
     pub fn keep(&self, job: &Job) -> Result<()> {
         let status = job.status();
         write_json(&self.folder.join(format!("{}.json", status.id)), &status)
@@ -100,11 +100,11 @@ impl Queue {
         self.inner().jobs.get(id).cloned()
     }
 
-    /// Puts a job into the queue, or finds one that waits or runs and is the same. One that is `detached` goes on without a
-    /// client that waits.
+    /// Puts a job into the queue, or finds an equal one that waits or runs. A `detached` job is always a new one, and
+    /// continues without a waiting client.
     ///
     /// # Errors
-    /// The queue is full, the server is ending, or the job cannot be written down.
+    /// The queue is full, the server is ending, or the job cannot be stored.
     pub fn submit(&self, asked: Asked, detached: bool) -> Result<Arc<Job>, Failure> {
         let mut inner = self.inner();
         if inner.is_closing {
@@ -130,7 +130,7 @@ impl Queue {
             && let Some(oldest) = inner.jobs.values().position(|job| job.state().is_over())
         {
             if let Some((id, _)) = inner.jobs.shift_remove_index(oldest) {
-                // What is left over is read again by the next server.
+                // The next server reads a file that was not removed.
                 let _ = fs_err::remove_file(self.folder.join(format!("{id}.json")));
             }
         }
@@ -157,13 +157,13 @@ impl Queue {
         }
     }
 
-    /// Cancels a job; one that waits is over at once.
+    /// Cancels a job. A waiting job is over at once.
     pub fn cancel(&self, job: &Arc<Job>) {
         job.cancel();
         self.drop_cancelled();
     }
 
-    /// Takes jobs that were cancelled out of the queue.
+    /// Removes cancelled jobs from the queue.
     pub fn drop_cancelled(&self) {
         let mut inner = self.inner();
         let (gone, left): (VecDeque<_>, VecDeque<_>) = inner.waiting.drain(..).partition(|job| job.is_cancelled());
@@ -181,7 +181,7 @@ impl Queue {
             (status.place, status.expected_wait_s, status.current, status.time_left) = (None, None, None, None);
             status.message = message;
         });
-        // The folder of a run that has not begun is empty; any other one is kept.
+        // Removes the folder of a run that has not begun: only an empty folder can be removed.
         let _ = fs_err::remove_dir(self.runs.join(job.id()));
         if let Err(error) = self.keep(job) {
             eprintln!("inferbench: {error:#}");
@@ -208,7 +208,7 @@ impl Queue {
         }
     }
 
-    /// Takes up how long a job took per case.
+    /// Learns how long a job took per case.
     pub fn learn(&self, job: &Job) {
         let status = job.status();
         if let (Some(started), Some(finished)) = (status.started, status.finished)
@@ -220,7 +220,7 @@ impl Queue {
         }
     }
 
-    /// Takes no further job. Those that wait are interrupted; the one that runs ends after its case.
+    /// Takes no further jobs. Waiting jobs are interrupted, and the running one ends after its case.
     pub fn close(&self) {
         let mut inner = self.inner();
         inner.is_closing = true;
@@ -240,7 +240,7 @@ impl Queue {
         self.inner().running.clone()
     }
 
-    /// The last job that has measured this, if it began after a moment.
+    /// The last job that has measured this, if it began at `since` or later.
     pub fn latest_done(&self, asked: &Asked, since: Timestamp) -> Option<Arc<Job>> {
         let is_it = |job: &&Arc<Job>| {
             let status = job.status();
@@ -253,7 +253,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// About how many seconds a job still takes.
+    /// The expected number of seconds that a job still takes.
     fn seconds_left(&self, job: &Job) -> f64 {
         let status = job.status();
         let cases = status.cases.unwrap_or_else(|| status.asked.about_cases());
@@ -274,7 +274,7 @@ impl Inner {
     }
 }
 
-/// How far back a moment is that lies `age` before now.
+/// The moment that lies `age` before now.
 pub fn since(age: std::time::Duration) -> Timestamp {
     Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
 }
@@ -308,7 +308,7 @@ mod tests {
         let running = queue.submit(asked("digits"), true).unwrap();
         let mut jobs = queue.inner();
         jobs.running = jobs.waiting.pop_front();
-        // As if so many had come and gone.
+        // As if many jobs had come and gone.
         for number in 0..REMEMBERED + 2 {
             let (id, state) = (number.to_string(), State::Cancelled);
             let status = JobStatus { id: id.clone(), state, ..JobStatus::default() };

@@ -1,4 +1,4 @@
-//! What is found at which path.
+//! The paths of the server.
 
 use std::any::Any;
 use std::sync::Arc;

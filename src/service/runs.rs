@@ -1,4 +1,4 @@
-//! `/api/v1/runs`: jobs for what takes long, and the runs of the history.
+//! `/api/v1/runs`: starts, follows and cancels jobs. A job is shown together with its run in the history.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ use crate::history::RunFacts;
 
 /// How long a client may take to send a body.
 const BODY: Duration = Duration::from_secs(15);
-/// How often a stream of events says that it is still there, so that nothing in between ends it.
+/// How often a stream without events sends a comment, so that no proxy closes it.
 const ALIVE: Duration = Duration::from_secs(30);
 
 /// A job, a run of the history, or both.
@@ -37,9 +37,9 @@ pub struct Run {
     pub id: String,
     /// `queued`, `running`, `done`, `failed`, `cancelled` or `interrupted`.
     pub state: JobState,
-    /// The job; absent for a run that was made in another way.
+    /// The job; absent for a run that no server has started.
     pub job: Option<JobStatus>,
-    /// What the history has of it; absent before its end.
+    /// The facts of the run in the history; absent before its end.
     pub facts: Option<RunFacts>,
     /// Paths below this server.
     pub links: Links,
@@ -74,8 +74,8 @@ impl Run {
         }
     }
 
-    /// Whether it has one of these models and one of these backends: as they were measured, or else asked for. An empty list is no
-    /// restriction.
+    /// Whether it has one of these models and one of these backends, as measured or else as requested. An empty list is
+    /// no restriction.
     pub fn has(&self, models: &[String], backends: &[String]) -> bool {
         let has_one =
             |wanted: &[String], asked: &[String]| wanted.is_empty() || asked.iter().any(|it| wanted.contains(it));
@@ -86,7 +86,7 @@ impl Run {
         }
     }
 
-    /// Whether it is of this suite: as it was measured, or else asked for.
+    /// Whether it is of this suite, as measured or else as requested.
     pub fn is_of_suite(&self, suite: &str) -> bool {
         let of_facts = self.facts.as_ref().map(|facts| facts.suite.as_str());
         of_facts.or(self.job.as_ref().map(|job| job.asked.suite_name())) == Some(suite)
@@ -95,7 +95,7 @@ impl Run {
 
 /// `POST /api/v1/runs`.
 pub async fn submit(State(context): State<Arc<Context>>, headers: HeaderMap, body: Body) -> Result<Response, Failure> {
-    // A page of another site cannot send this kind of content without asking first.
+    // A page of another site cannot send this content type without a preflight request.
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         let message = "the body has to be JSON, with `Content-Type: application/json`";
@@ -116,7 +116,7 @@ pub async fn submit(State(context): State<Arc<Context>>, headers: HeaderMap, bod
     Ok(response)
 }
 
-/// Puts in what is not said, and checks that there is something to measure.
+/// Fills in the defaults, and checks that there is something to measure.
 async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
     let mut asked = asked.checked(&context.paths, &context.settings)?;
     if asked.suite.is_none() && asked.models.is_empty() {
@@ -170,11 +170,12 @@ pub async fn events(
     let job = found(&context, &id)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<usize>().ok());
     if job.event(0).is_none() {
-        // A job of an earlier server, of which only the end is known.
+        // Of a job of an earlier server, only the end is known.
         job.update(|_| {});
     }
     let changes = job.changes();
-    // A client may have seen more events from an earlier server than there are now: the last event of a job that is over is told again.
+    // An earlier server may have sent more events than there are now. The last event of a job that is over is sent
+    // again.
     let known = *changes.borrow();
     let most = known.saturating_sub(usize::from(job.state().is_over()));
     let next = last.map_or(0, |last| last.saturating_add(1).min(most));

@@ -17,11 +17,12 @@ pub fn autocorrelation_of(values: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| products / squares)
 }
 
-/// Blocks at the least by which [`repetition`] sees slow changes.
+/// [`variance_inflation`] uses blocks only as long as there are at least this many.
 const FEWEST_BLOCKS: usize = 10;
 
-/// For blocks of 2, 4, 8 and more successive values, as long as there are `fewest`: the variance of their sums over that of independent
-/// values, and the relative standard error of that variance (batch means; Conway 1963, "Some tactical problems in digital simulation").
+/// For blocks of 2, 4, 8 and more successive values, as long as there are `fewest`: the variance of their sums over
+/// that of independent values, and the relative standard error of that variance (batch means; Conway 1963, "Some
+/// tactical problems in digital simulation").
 pub(super) fn block_excesses(values: &[f64], fewest: usize) -> Vec<(f64, f64)> {
     let middle = mean(values);
     let single = values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / values.len() as f64;
@@ -34,24 +35,25 @@ pub(super) fn block_excesses(values: &[f64], fewest: usize) -> Vec<(f64, f64)> {
     found
 }
 
-/// How many successive values say as much about their mean as an independent one; at least 1.
+/// The variance of the mean of these values over that of as many independent ones; at least 1. This many successive
+/// values are worth one independent value.
 ///
-/// The largest of several estimates counts: `(1 + ρ) / (1 - ρ)` with the autocorrelation ρ of neighbours (Bayley & Hammersley 1946,
-/// "The effective number of independent observations in an autocorrelated time series"), which sees clusters, and those of
-/// [`block_excesses`], which see slow changes. The latter count only if they are above 1 by more than three standard errors, since few
-/// blocks scatter.
-pub(super) fn repetition(values: &[f64]) -> f64 {
+/// The largest of several estimates counts: `(1 + ρ) / (1 - ρ)` with the autocorrelation ρ of neighbours (Bayley &
+/// Hammersley 1946, "The effective number of independent observations in an autocorrelated time series"), which sees
+/// clusters, and those of [`block_excesses`], which see slow changes. The latter count only if they are above 1 by more
+/// than three standard errors, since few blocks scatter.
+pub(super) fn variance_inflation(values: &[f64]) -> f64 {
     let Some(rho) = autocorrelation_of(values) else { return 1.0 };
     let rho = rho.clamp(0.0, 0.999);
     let clear = block_excesses(values, FEWEST_BLOCKS).into_iter().filter(|(excess, error)| *excess > 1.0 + 3.0 * error);
     clear.map(|(excess, _)| excess).fold((1.0 + rho) / (1.0 - rho), f64::max)
 }
 
-/// The number of independent observations that say as much about a fraction as this series, which has for each observation whether
-/// it is in the fraction. It is at most the length of the series.
+/// The number of independent observations that say as much about a fraction as this series. `is_in` tells of each
+/// observation whether it is in the fraction. The result is at most the length of the series.
 pub(super) fn effective_count(is_in: &[bool]) -> f64 {
     let observations: Vec<f64> = is_in.iter().map(|&is_in| f64::from(u8::from(is_in))).collect();
-    is_in.len() as f64 / repetition(&observations)
+    is_in.len() as f64 / variance_inflation(&observations)
 }
 
 #[cfg(test)]

@@ -1,22 +1,23 @@
-//! Intervals of figures for which there is no formula, by drawing the samples again.
+//! Confidence intervals by resampling, for figures without a formula.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::random::uniform;
 use super::student::StudentT;
 
-/// How often all samples are drawn again.
+/// How often the samples are drawn again.
 const RESAMPLES: usize = 1000;
 /// Fewer samples do not show how far they scatter.
 const FEWEST_SAMPLES: usize = 5;
 
-/// The expanded percentile interval of a figure of `samples` samples: as many samples are drawn from them with replacement, again and
-/// again by a fixed seed, and the interval lies between two quantiles of the figures of these draws (Hesterberg 2015, "What teachers
-/// should know about the bootstrap"). Plain quantiles (Efron and Tibshirani 1993) are too near to one another for few samples: these
-/// scatter less when they are drawn again, by `√((n - 1) / n)`, and their spread is itself an estimate.
+/// The expanded percentile interval of a figure of `samples` samples. As many samples are drawn from them with
+/// replacement, again and again with a fixed seed. The interval lies between two quantiles of the figures of these
+/// draws (Hesterberg 2015, "What teachers should know about the bootstrap"). Plain quantiles (Efron and Tibshirani
+/// 1993) are too close together for few samples: resamples scatter less, by `√((n - 1) / n)`, and their spread is
+/// itself an estimate.
 ///
-/// `figure` gets how often each sample was drawn. Returns `None` for fewer than five samples, or if the figure has no value for
-/// more than a tenth of the draws.
+/// `figure` gets how often each sample was drawn. Returns `None` for fewer than five samples, or if the figure has no
+/// value for more than a tenth of the draws.
 pub fn bootstrap_interval(
     samples: usize,
     confidence: f64,

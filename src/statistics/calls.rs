@@ -1,6 +1,6 @@
 //! Statistics of single calls.
 
-use super::autocorrelation::{effective_count, repetition};
+use super::autocorrelation::{effective_count, variance_inflation};
 use super::early_stopping::{most_over, queries_for};
 use super::moments::mean_and_deviation;
 use super::student::StudentT;
@@ -44,13 +44,13 @@ impl SortedCalls {
 
     /// An upper bound of the percentile `p` with confidence 99 %, whatever the distribution of the calls is.
     ///
-    /// This is MLPerf LoadGen's early stopping (see [`most_over`]): `t` is the most of `n` calls that may be over the latency,
-    /// and the bound is the `t`-th largest call.
+    /// This is MLPerf LoadGen's early stopping (see [`most_over`]): `t` is the most of `n` calls that may be over the
+    /// latency, and the bound is the `t`-th largest call.
     ///
-    /// That holds for independent calls. Calls that depend on one another count as fewer: `n` is the effective number of
-    /// calls for "over the percentile" (by their autocorrelation and by batch means), and the `t`-th largest of them is
-    /// that of the same fraction of all calls. Returns `None` if they are too few even for `t = 1`: p90 needs 64 independent
-    /// calls, p95 130 and p99 662.
+    /// That holds for independent calls. Calls that depend on one another count as fewer: `n` is the effective number
+    /// of calls for "over the percentile" (by autocorrelation and by batch means), and the bound is the call at the
+    /// same fraction of all calls. Returns `None` if they are too few even for `t = 1`: p90 needs 64 independent calls,
+    /// p95 130 and p99 662.
     pub fn percentile_upper_bound(&self, p: f64) -> Option<u64> {
         let percentile = self.percentile(p);
         let is_over: Vec<bool> = self.in_order.iter().map(|&call| call > percentile).collect();
@@ -69,23 +69,23 @@ impl SortedCalls {
     }
 }
 
-/// The place of the percentile `p` among `count` sorted values: of the smallest value that at least the fraction `p` of them does not
-/// exceed. There has to be a value.
+/// The position of the percentile `p` among `count` sorted values: the smallest value that at least the fraction `p` of
+/// them does not exceed. `count` must not be 0.
 pub fn nearest_rank(p: f64, count: usize) -> usize {
     // 0.55 · 100 is 55.00000000000001.
     ((p * count as f64 * (1.0 - 1e-12)).ceil() as usize).clamp(1, count) - 1
 }
 
-/// The fewest independent calls from which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:
-/// as many as decide that the percentile is within a bound that one call is over.
+/// The fewest independent calls with which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0
+/// to 1 exclusive: enough for a bound that one call is over.
 pub fn calls_for_bound(p: f64) -> usize {
     queries_for(p, 1, 1.0) as usize
 }
 
 /// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √d`.
 ///
-/// The last factor allows for calls that depend on one another, of which `d` say as much as an independent one (`repetition`).
-/// Returns `None` for fewer than three calls.
+/// The last factor allows for calls that depend on one another: `d` calls are worth one independent call
+/// (`variance_inflation`). Returns `None` for fewer than three calls.
 pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
     if calls.len() < 3 {
         return None;
@@ -94,7 +94,7 @@ pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
     let (mean, deviation) = mean_and_deviation(calls);
     let values: Vec<f64> = calls.iter().map(|&call| call as f64).collect();
     let t = StudentT::new(n - 1.0).two_sided_quantile(MEAN_CONFIDENCE);
-    Some(t * deviation? / n.sqrt() * repetition(&values).sqrt() / mean)
+    Some(t * deviation? / n.sqrt() * variance_inflation(&values).sqrt() / mean)
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// The bound holds in 99 % of the series, of whatever distribution: given by its quantile function.
+    /// The bound holds in 99 % of the series, whatever the distribution, which is given by its quantile function.
     #[test]
     fn bounds_cover_the_percentile_as_often_as_they_say() {
         const SERIES: usize = 2000;
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// The share of series of these calls with a bound, and the share of all series in which no bound is below the truth.
+    /// The share of these series that have a bound, and the share in which no bound is below the truth.
     fn bounded_and_right(r: f64, p: f64, n: usize) -> (f64, f64) {
         const SERIES: usize = 500;
         let normal = Normal::new(0.0, 1.0).unwrap();
@@ -218,7 +218,7 @@ mod tests {
         assert!(excess(10_000) < excess(1_000) && excess(1_000) < excess(100));
     }
 
-    /// The interval of the mean holds the mean as often as it says, also for a series that remembers.
+    /// The interval of the mean covers the mean as often as it says, also for a series with autocorrelation.
     #[test]
     fn the_interval_of_the_mean_covers_it() {
         const SERIES: usize = 1000;

@@ -1,9 +1,10 @@
-//! Statistics without a subject: functions of numbers, each with its source. They know nothing of models, runs or files.
+//! Statistics without a subject: functions of numbers, each with its source. They know nothing of models, runs or
+//! files.
 //!
-//! It takes numbers. It gives numbers, each one with its source. What a figure means is for the rooms above.
+//! It takes numbers. It gives numbers. What a figure means is decided in the rooms above.
 //!
-//! Percentiles of calls ([`SortedCalls`]) are calls that were made (nearest rank), with bounds; the median of other figures
-//! ([`median`]) is the mean of the two in the middle, so that it changes its sign with the figures.
+//! Percentiles of calls ([`SortedCalls`]) are calls that were made (nearest rank), with bounds; the median of other
+//! figures ([`median`]) is the mean of the two in the middle, so that it changes its sign with the figures.
 
 mod autocorrelation;
 mod bootstrap;

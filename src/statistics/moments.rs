@@ -24,8 +24,8 @@ pub fn variance(values: &[f64]) -> f64 {
     squares(values) / (values.len().max(2) - 1) as f64
 }
 
-/// The variance within groups, `Σᵢ Σⱼ (xᵢⱼ - x̄ᵢ)² / Σᵢ (nᵢ - 1)`, and its degrees of freedom; 0 and 0 if each group has one
-/// member.
+/// The variance within groups, `Σᵢ Σⱼ (xᵢⱼ - x̄ᵢ)² / Σᵢ (nᵢ - 1)`, and its degrees of freedom; 0 and 0 if each group
+/// has one member.
 pub fn pooled_variance(groups: &[Vec<f64>]) -> (f64, f64) {
     let freedom: usize = groups.iter().map(|group| group.len().saturating_sub(1)).sum();
     (groups.iter().map(|group| squares(group)).sum::<f64>() / freedom.max(1) as f64, freedom as f64)
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(mean_and_deviation(&[5]), (5.0, None));
         assert_eq!((variance(&[1.0, 3.0]), variance(&[7.0]), variance(&[])), (2.0, 0.0, 0.0));
         assert!((geometric_mean(&[2.0_f64.ln(), 8.0_f64.ln()]) - 4.0).abs() < 1e-12);
-        // The distance between the groups is not in it.
+        // The distance between the groups does not count.
         assert_eq!(pooled_variance(&[vec![1.0, 3.0], vec![11.0, 13.0], vec![50.0], vec![]]), (2.0, 2.0));
     }
 }

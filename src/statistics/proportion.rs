@@ -2,7 +2,7 @@
 
 use statrs::distribution::{Beta, ContinuousCDF, Normal};
 
-/// The exact interval of the proportion of which `count` in `samples` were seen, with at least `confidence`.
+/// The exact interval of a proportion that was seen in `count` of `samples`, with at least `confidence`.
 ///
 /// Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika
 /// 26(4), 1934: its ends are quantiles of beta distributions. Returns `None` if there are no samples.
@@ -22,8 +22,8 @@ pub fn proportion_interval(count: u64, samples: u64, confidence: f64) -> Option<
 /// property and `lost` have only the second.
 ///
 /// The adjusted Wald interval of Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
-/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. Returns `None` if there are no
-/// samples.
+/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. Returns `None` if
+/// there are no samples.
 pub fn paired_difference_interval(gained: u64, lost: u64, samples: u64, confidence: f64) -> Option<(f64, f64)> {
     if samples == 0 || gained + lost > samples {
         return None;
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_exact_interval_is_that_of_tables() {
-        // Of R's binom.test.
+        // By R's binom.test.
         let close = |(lower, upper): (f64, f64), expected: (f64, f64)| {
             assert!((lower - expected.0).abs() < 1e-5 && (upper - expected.1).abs() < 1e-5, "{lower} {upper}");
         };
@@ -72,7 +72,7 @@ mod tests {
             let mut state = 1000 * seed;
             let drawn: Vec<f64> = (0..450).map(|_| uniform(&mut state)).collect();
             let count = |from: f64, to: f64| drawn.iter().filter(|&&value| value >= from && value < to).count() as u64;
-            // 1 % are gained and 3 % lost.
+            // 1 % of the samples are gained and 3 % lost.
             let (gained, lost) = (count(0.0, 0.01), count(0.01, 0.04));
             let (lower, upper) = paired_difference_interval(gained, lost, 450, 0.95).unwrap();
             (lower..=upper).contains(&-0.02)

@@ -17,8 +17,8 @@ pub struct SignedRank {
 }
 
 impl SignedRank {
-    /// Finds the interval that misses the centre with a probability of at most `error_rate`. Returns `None` if there are too few
-    /// values for one: fewer than 8 at 1 %.
+    /// Finds the interval that misses the centre with a probability of at most `error_rate`. Returns `None` if there
+    /// are too few values for one: fewer than 8 at 1 %.
     pub fn of(values: &[f64], error_rate: f64) -> Option<Self> {
         let below = cumulative(values.len());
         let outside =
@@ -38,7 +38,7 @@ impl SignedRank {
     }
 }
 
-/// The probability of each sum of positive ranks, or a smaller one, if every sign is a coin's.
+/// For each sum of positive ranks: the probability of this sum or a smaller one, if each sign is random.
 fn cumulative(count: usize) -> Vec<f64> {
     let mut probabilities = vec![0.0; count * (count + 1) / 2 + 1];
     probabilities[0] = 1.0;

@@ -7,8 +7,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 pub struct StudentT(StudentsT);
 
 impl StudentT {
-    /// At least 1 degree of freedom is assumed; from a million on the distribution is normal. Infinite figures of a file can
-    /// make a number of degrees that is not a number: it counts as 1.
+    /// Degrees of freedom below 1 count as 1, and from a million on the distribution is normal. Infinite figures of a
+    /// file can make them not a number, which counts as 1, too.
     pub fn new(freedom: f64) -> Self {
         const NEARLY_NORMAL: f64 = 1e6;
         let freedom = if freedom.is_nan() { 1.0 } else { freedom.clamp(1.0, NEARLY_NORMAL) };
@@ -20,8 +20,8 @@ impl StudentT {
         self.0.inverse_cdf(0.5 + confidence / 2.0)
     }
 
-    /// The probability of a value that is this far from 0, or farther. It is 1 if `value` is not a number, as of 0 divided
-    /// by 0.
+    /// The probability of a value that is this far from 0, or farther. It is 1 if `value` is not a number, such as 0
+    /// divided by 0.
     pub fn two_sided_p(&self, value: f64) -> f64 {
         if value.is_nan() { 1.0 } else { 2.0 * self.0.sf(value.abs()) }
     }

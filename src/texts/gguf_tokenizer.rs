@@ -1,8 +1,8 @@
 //! The tokenizer of a GGUF file, as the `tokenizer.json` that the library `tokenizers` reads.
 //!
-//! Such a file has the tokens and, by `tokenizer.ggml.model`, either the merges of GPT-2's kind, which are of bytes in words that a
-//! pattern finds, or the scores of SentencePiece's BPE (`llama`). `tokenizer.ggml.pre` names the pattern. No text is normalised, as in
-//! llama.cpp.
+//! Such a file has the tokens and, depending on `tokenizer.ggml.model`, either GPT-2's merges of bytes within words, or
+//! the scores of SentencePiece's BPE (`llama`). `tokenizer.ggml.pre` names the pattern that finds the words. No text is
+//! normalised, as in llama.cpp.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ const CONTROL: i128 = 3;
 const USER_DEFINED: i128 = 4;
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// After the letters and digits of a word.
+/// What follows the alternatives for letters and digits.
 const REST: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const SHORTENED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 /// A word that has capitals only at its beginning, or one of capitals.
@@ -37,8 +37,8 @@ const CASED: [&str; 2] = [
 ];
 const REST_OF_CASED: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The patterns that split a text into words, one after the other, by the name of a way to do so. They are those of the models' own
-/// `tokenizer.json`. Returns `None` for a name that is not known.
+/// The patterns that split a text into words, one after the other, for a value of `tokenizer.ggml.pre`. They are those
+/// of the models' own `tokenizer.json`. Returns `None` for an unknown value.
 fn patterns(name: &str) -> Option<Vec<String>> {
     let [lower, upper] = CASED;
     Some(match name {
@@ -63,7 +63,8 @@ fn patterns(name: &str) -> Option<Vec<String>> {
     })
 }
 
-/// Ways to split whose texts begin with a token, and whose words are looked up before they are merged.
+/// Whether texts begin with a token, and words are looked up before they are merged, for a value of
+/// `tokenizer.ggml.pre`.
 fn looks_words_up(name: &str) -> bool {
     matches!(name, "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2" | "tekken")
 }
@@ -82,13 +83,13 @@ impl Tokens<'_> {
         }
     }
 
-    /// Those of some kinds, with their ids.
+    /// The tokens of these kinds, with their ids.
     fn of<'a>(&'a self, kinds: &'a [i128]) -> impl Iterator<Item = (usize, &'a String)> {
         self.texts.iter().enumerate().filter(|(id, _)| self.is(*id, kinds))
     }
 }
 
-/// The ids of tokens. If a token is there twice, the last one counts.
+/// The ids of tokens. If a token comes twice, the last one counts.
 type Ids<'a> = HashMap<&'a str, usize>;
 
 /// The tokenizer of a file. Returns `None` if it has none.
@@ -110,7 +111,7 @@ pub(super) fn json_of(file: &Path) -> Result<Option<Json>> {
             let has_prefix = header.values.get("tokenizer.ggml.add_space_prefix") != Some(&Value::Bool(false));
             sentence_piece(&tokens, list(SCORES), &ids, has_prefix)
         }
-        other => bail!("its tokenizer is of the kind {other:?}, and those of the kinds gpt2 and llama are read"),
+        other => bail!("its tokenizer is of the kind {other:?}, and only the kinds gpt2 and llama can be read"),
     };
     let vocabulary: Map<_, _> = ids.iter().map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
     let added = tokens.of(&[UNKNOWN, CONTROL, USER_DEFINED]).map(|(id, token)| {
@@ -130,7 +131,8 @@ fn text(value: &Value) -> Option<&str> {
     if let Value::Text(text) = value { Some(text) } else { None }
 }
 
-/// GPT-2's kind: words are bytes, each of which has a letter, and the two neighbours that come first among the merges are merged first.
+/// GPT-2's kind: words are bytes, each of which has a letter, and the two neighbours that come first among the merges
+/// are merged first.
 fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Json> {
     let merges = merges.iter().filter_map(text).filter_map(|merge| {
         let (left, right) = merge.split_once(' ')?;
@@ -151,7 +153,7 @@ fn byte_pairs(pre: &str, merges: &[Value], ids: &Ids<'_>) -> Result<Json> {
     }))
 }
 
-/// SentencePiece's kind: a space is `▁`, the whole text is one word, and what is no token is spelt by its bytes.
+/// SentencePiece's kind: a space is `▁`, the whole text is one word, and what is not a token is spelt in bytes.
 fn sentence_piece(tokens: &Tokens<'_>, scores: &[Value], ids: &Ids<'_>, has_prefix: bool) -> Json {
     let mut changes = vec![json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})];
     if has_prefix {
@@ -166,7 +168,7 @@ fn sentence_piece(tokens: &Tokens<'_>, scores: &[Value], ids: &Ids<'_>, has_pref
     })
 }
 
-/// The merges that SentencePiece makes: two tokens that lie side by side become one, that with the best score first.
+/// The merges that SentencePiece makes: two neighbouring tokens become one, the one with the best score first.
 fn merges_of_scores<'a>(tokens: &'a Tokens<'_>, scores: &[Value], ids: &Ids<'_>) -> Vec<[&'a str; 2]> {
     let score = |id: usize| match scores.get(id) {
         Some(Value::Float(score)) => *score,
@@ -185,7 +187,7 @@ fn merges_of_scores<'a>(tokens: &'a Tokens<'_>, scores: &[Value], ids: &Ids<'_>)
     merges.into_iter().map(|(_, left, right)| [left, right].map(|id| tokens.texts[id].as_str())).collect()
 }
 
-/// The tokens that stand around each text.
+/// Adds the tokens at the beginning and end of each text.
 fn around(header: &Header, tokens: &Tokens<'_>, is_sentence_piece: bool, begins: bool) -> Json {
     let token = |name: &str, adds: bool, usual: Option<u64>| -> Option<(usize, &String)> {
         let adds = match header.values.get(&format!("tokenizer.ggml.add_{name}_token")) {

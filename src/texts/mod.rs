@@ -4,8 +4,8 @@
 //! in `fixture`.
 //!
 //! The tokenizer is the model's own: that in a GGUF file, or `tokenizer.json`, as the library `tokenizers` writes it.
-//! `tokenizer_config.json` and `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer
-//! cuts them.
+//! `tokenizer_config.json` and `config.json` beside it say how many tokens the model takes at most; longer texts are
+//! cut as the tokenizer cuts them.
 
 #[cfg(feature = "text")]
 mod gguf_tokenizer;
@@ -29,16 +29,17 @@ pub struct Texts {
     lines: Vec<String>,
     tokenizer: ModelTokenizer,
     tokenizer_file: PathBuf,
-    /// The number of tokens that the model knows, if its definition says it.
+    /// The number of tokens that the model knows, if its definition gives it.
     vocabulary: Option<u64>,
     longest: Option<usize>,
 }
 
 impl Texts {
-    /// Reads the file and the tokenizer of the model. No text has more than `at_most` tokens, or than the model takes.
+    /// Reads the file and the tokenizer of the model. Texts are cut to `at_most` tokens, and to what the model takes.
     ///
     /// # Errors
-    /// The model takes no texts, it has no tokenizer, a file cannot be read, or there is no text; the message says what to do.
+    /// The model takes no texts, it has no tokenizer, a file cannot be read, or there is no text; the message says what
+    /// to do.
     pub fn open(path: &Path, model: &Model, at_most: Option<usize>) -> Result<Self> {
         let input = model.token_input().or_else(|| model.prompt_input()).with_context(|| {
             format!(
@@ -71,7 +72,7 @@ impl Texts {
     /// The text at a place below [`len`](Self::len) as tokens, cut to what the model takes.
     ///
     /// # Errors
-    /// The tokenizer fails, or is that of another model; the message names the text.
+    /// The tokenizer fails, or belongs to another model; the message names the text.
     pub fn tokens(&self, place: usize) -> Result<Tokens> {
         let whose = || format!("text {} of {}", place + 1, self.path.display());
         let tokens = self.tokenizer.encode(&self.lines[place]).with_context(whose)?;
@@ -86,13 +87,13 @@ impl Texts {
         Ok(tokens)
     }
 
-    /// The id that fills up a text to the length of another.
+    /// The id that pads a text to the length of another.
     pub fn padding(&self) -> u32 {
         self.tokenizer.padding()
     }
 
-    /// The lengths into which the texts are sorted, as the largest number of tokens of each: `asked`, or powers of two from 8, the
-    /// last one limited by what the model takes. A length that no text has is left out.
+    /// The lengths into which the texts are sorted, as the largest number of tokens of each: `asked`, or powers of two
+    /// from 8, the last one limited by what the model takes. A length without a text is left out.
     pub fn buckets(&self, asked: Option<&[usize]>) -> Result<Vec<usize>> {
         let lengths = (0..self.len()).map(|place| Ok(self.tokens(place)?.ids.len())).collect::<Result<Vec<_>>>()?;
         Ok(buckets(&lengths, asked, self.longest))
@@ -111,7 +112,7 @@ impl TokenCounter {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// The file cannot be read, or is no tokenizer.
+    /// The file cannot be read, or is not a tokenizer.
     pub fn open(file: &Path) -> Result<Self> {
         let mut tokenizer = ModelTokenizer::read(file)?;
         tokenizer.cut_at(None)?;
@@ -124,10 +125,10 @@ impl TokenCounter {
         &self.name
     }
 
-    /// The tokens of a text, without those that stand around each.
+    /// The number of a text's tokens, without the special tokens around it.
     ///
     /// # Errors
-    /// A part of the text is no token, and the tokenizer has none for what is unknown.
+    /// A part of the text is not a token, and the tokenizer has no token for unknown parts.
     pub fn count(&self, text: &str) -> Result<usize> {
         self.tokenizer.count(text)
     }
@@ -162,7 +163,7 @@ fn own_tokenizer(model: &Model) -> Result<(ModelTokenizer, PathBuf)> {
 fn buckets(lengths: &[usize], asked: Option<&[usize]>, limit: Option<usize>) -> Vec<usize> {
     const SHORTEST: usize = 8;
     let bucket = |&length: &usize| match asked {
-        // What is longer than all of them is cut to the longest.
+        // A text that is longer than all of them is cut to the longest.
         Some(asked) => asked.iter().copied().filter(|&most| most >= length).min().or(asked.iter().copied().max()),
         None => {
             let most = length.next_power_of_two().max(SHORTEST);
@@ -172,11 +173,11 @@ fn buckets(lengths: &[usize], asked: Option<&[usize]>, limit: Option<usize>) -> 
     lengths.iter().filter_map(bucket).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
-/// How many tokens the files beside a tokenizer say that the model takes.
+/// How many tokens the model takes, by the files beside its tokenizer.
 fn longest_of_model(tokenizer: &Path) -> Option<usize> {
-    /// A number that stands for no limit.
+    /// From this number on, a limit is none.
     const NONE: f64 = 1e6;
-    /// Parts of the names of the architectures whose positions begin after the number of the padding.
+    /// Parts of the names of the architectures whose positions begin after the padding's id.
     const AFTER_PADDING: [&str; 8] =
         ["roberta", "camembert", "mpnet", "longformer", "data2vec-text", "layoutlmv3", "luke", "ibert"];
     #[derive(Deserialize)]
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!(cut.tokens(0).unwrap().ids, [2, TOKENS[0], TOKENS[1], TOKENS[2], 3]);
         assert_eq!((cut.buckets(None).unwrap(), cut.buckets(Some(&[4])).unwrap()), (vec![5], vec![4]));
         let error = format!("{:#}", texts_of(&model, text, Some(2)).err().unwrap());
-        assert!(error.ends_with("have no room beside the 2 that stand around each"), "{error}");
+        assert!(error.ends_with("leave no room beside the 2 special tokens"), "{error}");
         inputs[0].below = Some(100);
         model = model.with_inputs(inputs);
         let error = texts_of(&model, text, None).unwrap().tokens(0).unwrap_err().to_string();

@@ -23,7 +23,7 @@ pub struct Tokens {
 #[derive(Clone)]
 pub(super) struct ModelTokenizer {
     tokenizer: tokenizers::Tokenizer,
-    /// The id that fills up a text.
+    /// The id that pads a text.
     padding: u32,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct ModelTokenizer;
 #[cfg(feature = "text")]
 impl ModelTokenizer {
     /// # Errors
-    /// The file cannot be read, or is no tokenizer.
+    /// The file cannot be read, or is not a tokenizer.
     pub fn read(file: &Path) -> Result<Self> {
         let bytes = fs_err::read(file)?;
         let tokenizer = tokenizers::Tokenizer::from_bytes(bytes);
-        Ok(Self::of(tokenizer.map_err(|why| anyhow!("{} is no tokenizer: {why}", file.display()))?))
+        Ok(Self::of(tokenizer.map_err(|why| anyhow!("{} is not a tokenizer: {why}", file.display()))?))
     }
 
     /// The tokenizer of a GGUF file. Returns `None` if it has none.
@@ -49,7 +49,7 @@ impl ModelTokenizer {
         let whose = || file.display().to_string();
         let Some(json) = gguf_tokenizer::json_of(file).with_context(whose)? else { return Ok(None) };
         let tokenizer = tokenizers::Tokenizer::from_bytes(json.to_string());
-        Ok(Some(Self::of(tokenizer.map_err(|why| anyhow!("its tokenizer is none: {why}")).with_context(whose)?)))
+        Ok(Some(Self::of(tokenizer.map_err(|why| anyhow!("its tokenizer cannot be read: {why}")).with_context(whose)?)))
     }
 
     fn of(mut tokenizer: tokenizers::Tokenizer) -> Self {
@@ -60,20 +60,20 @@ impl ModelTokenizer {
         ModelTokenizer { tokenizer, padding }
     }
 
-    /// How many tokens it cuts texts to by itself.
+    /// The number of tokens that it cuts texts to by itself.
     pub fn longest(&self) -> Option<usize> {
         self.tokenizer.get_truncation().map(|cut| cut.max_length)
     }
 
-    /// Cuts texts to so many tokens from now on.
+    /// Cuts texts to `longest` tokens from now on.
     ///
     /// # Errors
-    /// There would be no room for a text beside the tokens that stand around each.
+    /// No room would be left for a text beside the special tokens.
     pub fn cut_at(&mut self, longest: Option<usize>) -> Result<()> {
         let around = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
         ensure!(
             longest.is_none_or(|longest| longest > around),
-            "texts of at most {} tokens have no room beside the {around} that stand around each",
+            "texts of at most {} tokens leave no room beside the {around} special tokens",
             longest.unwrap_or_default()
         );
         let own = self.tokenizer.get_truncation().cloned().unwrap_or_default();
@@ -83,13 +83,13 @@ impl ModelTokenizer {
     }
 
     /// # Errors
-    /// A part of the text is no token, and the tokenizer has none for what is unknown.
+    /// A part of the text is not a token, and the tokenizer has no token for unknown parts.
     pub fn encode(&self, text: &str) -> Result<Tokens> {
         let encoding = self.tokenizer.encode_fast(text, true).map_err(|why| anyhow!("{why}"))?;
         Ok(Tokens { ids: encoding.get_ids().to_vec(), types: encoding.get_type_ids().to_vec() })
     }
 
-    /// The number of a text's tokens, without those that stand around each.
+    /// The number of a text's tokens, without the special tokens around it.
     pub fn count(&self, text: &str) -> Result<usize> {
         let encoding = self.tokenizer.encode_fast(text, false).map_err(|why| anyhow!("{why}"))?;
         Ok(encoding.len())

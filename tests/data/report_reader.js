@@ -42,6 +42,8 @@ addEventListener("load", () => {
   copyButton.click();
   later.forEach((run) => run());
   seen.label = copyButton.textContent;
+  window.copy = (text) => { seen.copied = text.split("\n")[0]; };
+  copyButton.click();
   const choose = (title) => [...document.querySelectorAll("#cases .columns label")].find((label) => label.textContent === title).querySelector("input").click();
   const headers = () => [...document.querySelectorAll("#cases th")].map((header) => header.textContent);
   seen.chosen = [headers().includes("p95"), (choose("p95"), headers().includes("p95"))];

@@ -50,7 +50,7 @@ fn a_folder_that_is_not_whole_is_refused_in_one_line_that_names_the_file() {
     workplace.write("net/config.json", r#"{"model_type": "bert"}"#);
     refused(&workplace, &["net"], &["net/config.json lacks architectures"]);
     workplace.write("net/config.json", CONFIG);
-    refused(&workplace, &["net"], &["net has no weights: there are model.safetensors and pytorch_model.bin"]);
+    refused(&workplace, &["net"], &["net has no weights: it needs model.safetensors or pytorch_model.bin"]);
     workplace.write("net/model.safetensors.index.json", r#"{"weight_map": {"w": "part-1.safetensors"}}"#);
     refused(&workplace, &["net"], &["net lacks part-1.safetensors, which model.safetensors.index.json names"]);
     workplace.write("net/pytorch_model.bin", "PK");
@@ -65,8 +65,8 @@ fn the_header_of_a_safetensors_file_must_describe_what_is_there() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
     let all_but = |from: &str, to: &str| safetensors(&HEADER.replace(from, to), 24);
     for (content, reason) in [
-        (b"net".to_vec(), "is cut short, or no safetensors file"),
-        (u64::MAX.to_le_bytes().to_vec(), "is cut short, or no safetensors file"),
+        (b"net".to_vec(), "is cut short, or not a safetensors file"),
+        (u64::MAX.to_le_bytes().to_vec(), "is cut short, or not a safetensors file"),
         (safetensors("[1]", 0), "has no header of a safetensors file"),
         (safetensors(HEADER, 20), "is cut short: its header describes 24 bytes, and it has 20"),
         (all_but("[2,3]", "[2,4]"), "its header gives w other bytes than its shape needs"),
@@ -86,7 +86,7 @@ fn other_sources_are_refused_by_what_they_are() {
     workplace.add_model("two_inputs.onnx", "net.onnx");
     refused(&workplace, &["net.onnx", "--architecture", "resnet50"], &["`--architecture` is for a state dict"]);
     workplace.write("net.txt", "net");
-    refused(&workplace, &["net.txt"], &["net.txt is nothing that can be imported", "config.json", ".pt2"]);
+    refused(&workplace, &["net.txt"], &["net.txt cannot be imported", "config.json", ".pt2"]);
     workplace.write("net.pt", "net");
     refused(&workplace, &["net.pt"], &["net.pt is cut short"]);
     refused(&workplace, &["nowhere.pt2"], &["there is no file or folder nowhere.pt2"]);
@@ -355,7 +355,7 @@ fn an_exported_program_is_imported_without_running_its_code() {
     let refused = |file: &str| workplace.inferbench(&["import", file]).finish().with_code(2);
     refused("pickled.pt2").saying(&["pickled.pt2 has a pickle that would run code when it is read"]);
     refused("nested.pt2").saying(&["a file in nested.pt2 has ", "when it is unpacked"]);
-    refused("named.pt2").saying(&["named.pt2 has a name that is no word, 'x=open(chr(114)"]);
+    refused("named.pt2").saying(&["named.pt2 has a name that is not a word, 'x=open(chr(114)"]);
     refused("native.pt2").saying(&["native.pt2 is a package of AOTInductor"]);
     let guarded = workplace.inferbench(&["import", "guarded.pt2"]).finish().with_code(0);
     guarded.saying(&["guarded.pt2: without 1 of the export's guards"]);

@@ -123,9 +123,9 @@ fn a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured() {
     let elsewhere = Elsewhere::new();
     fs::write(elsewhere.path("work/taken"), "").unwrap();
     let refused = elsewhere.run(&["--backend", "candle", "--output-dir", "taken/results"]).finish().with_code(2);
-    refused.saying(&["taken/results cannot be written; `--output-dir` names another folder"]);
+    refused.saying(&["taken/results cannot be written; set `--output-dir` to another folder"]);
     let refused = elsewhere.run(&[]).env("XDG_CACHE_HOME", elsewhere.path("work/taken")).finish().with_code(2);
-    refused.saying(&["the program's own files", "XDG_CACHE_HOME names another cache folder"]);
+    refused.saying(&["the program's own files", "set XDG_CACHE_HOME to another cache folder"]);
     assert_eq!(names(&elsewhere.path("work")), ["net.onnx", "taken"]);
 }
 
@@ -196,7 +196,8 @@ fn two_environments_are_two_backends_of_one_run() {
     }
     let refuse = |backend: &str| elsewhere.run(&["--backend", backend]).finish().with_code(2);
     refuse("ort@nowhere").saying(&["there is no environment \"nowhere\""]);
-    refuse("candle@old").saying(&["candle has no runtime in a Python environment; ort, openvino, jax and torch have"]);
+    refuse("candle@old")
+        .saying(&["candle has no runtime in a Python environment; ort, openvino, jax and torch have one"]);
     fs::create_dir(elsewhere.path("work/empty")).unwrap();
     let empty = elsewhere.run(&["--backend", "ort@empty"]).finish().with_code(3);
     empty.saying(&["ONNX Runtime is not in", "install the package onnxruntime there"]);
@@ -221,7 +222,7 @@ fn a_library_that_is_broken_too_old_or_missing_in_its_package_is_said_in_a_sente
     };
     said("broken.so", "libonnxruntime.so.1.31.1");
     said("old.so", "ONNX Runtime 1.16.3 at ");
-    said("absent.so", "has no library of ONNX Runtime: those for Linux have it since 1.19");
+    said("absent.so", "has no library of ONNX Runtime: packages for Linux have it since 1.19");
 }
 
 #[test]
@@ -279,6 +280,33 @@ fn the_python_module_has_the_records_of_a_run_in_which_a_case_failed() {
 }
 
 #[test]
+fn the_python_module_of_a_user_starts_the_program_that_was_installed_with_it() {
+    let elsewhere = Elsewhere::new();
+    let python = |script: &str, path: &Path| {
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).env("PYTHONUSERBASE", elsewhere.path("user")).env("PYTHONPATH", path);
+        python.finish().with_code(0).stdout.trim().to_owned()
+    };
+    let find = "import os, sysconfig; print(sysconfig.get_path('platlib', f'{os.name}_user'))";
+    let packages = PathBuf::from(python(find, Path::new("")));
+    fs::create_dir_all(packages.join("inferbench")).unwrap();
+    let module = checkout().join("scripts/wheel/python/inferbench/__init__.py");
+    fs::copy(module, packages.join("inferbench/__init__.py")).unwrap();
+    for folder in ["user/bin", "system"] {
+        fs::create_dir_all(elsewhere.path(folder)).unwrap();
+        fs::write(elsewhere.path(folder).join("inferbench"), "").unwrap();
+    }
+    // An administrator has installed another version for all users.
+    let script = format!(
+        "import sysconfig\nreal = sysconfig.get_path\n\
+        sysconfig.get_path = lambda name, *scheme: real(name, *scheme) if name != 'scripts' or scheme else {:?}\n\
+        import inferbench\nprint(inferbench.executable())",
+        elsewhere.path("system")
+    );
+    assert_eq!(Path::new(&python(&script, &packages)), elsewhere.path("user/bin/inferbench"));
+}
+
+#[test]
 fn setup_that_was_interrupted_ends_with_the_code_of_interruptions() {
     let folder = tempfile::tempdir().unwrap();
     // Ctrl-C comes when the script looks at the machine.
@@ -290,7 +318,7 @@ fn setup_that_was_interrupted_ends_with_the_code_of_interruptions() {
     let mut python = Command::new("python3");
     python.args(["-c", script]).arg(checkout().join("scripts/setup"));
     python.env("INFERBENCH_NATIVE", folder.path()).env_remove("INFERBENCH_SETUP");
-    python.finish().with_code(130).saying(&["interrupted; run `scripts/setup` again to go on"]);
+    python.finish().with_code(130).saying(&["interrupted; run `scripts/setup ort` again to go on"]);
 }
 
 #[test]
@@ -309,6 +337,6 @@ fn setup_lists_what_it_can_get_without_a_checkout() {
     fs::write(elsewhere.path("file"), "").unwrap();
     let mut no_folder = elsewhere.inferbench(&["setup", "ort"]);
     no_folder.env("PATH", &path).env("XDG_CACHE_HOME", elsewhere.path("file"));
-    no_folder.finish().with_code(2).saying(&["cannot be put into", "XDG_CACHE_HOME names another cache folder"]);
+    no_folder.finish().with_code(2).saying(&["cannot be put into", "set XDG_CACHE_HOME to another cache folder"]);
     assert_eq!(names(&elsewhere.path("work")), ["net.onnx"]);
 }

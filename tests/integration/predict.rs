@@ -124,7 +124,7 @@ fn a_model_that_was_not_measured_is_predicted_with_its_error() {
     for part in [
         "digits/ort-cpu-f32/4",
         "other models, 18 rows of 6 families",
-        "the interval that is to hold 80 % of such cases",
+        "the interval that should hold 80 % of such cases",
         "median error of this history if a family is left out: ",
         "what would help most: inferbench run --model digits --backend ort --device cpu --dtype f32 --batch-sizes 1",
         "digits/ort-cpu-f32: batch 16 has the best time per sample",
@@ -184,10 +184,10 @@ fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
         (found["refusal"]["reason"].as_str().unwrap().to_owned(), found["refusal"]["would_help"].to_string())
     };
     let (reason, help) = refused(&history(), &["--backend", "candle"]);
-    assert_eq!(reason, "no row of this history is of candle on cpu in f32");
+    assert_eq!(reason, "this history has no row of candle on cpu in f32");
     assert!(help.contains("inferbench run --model digits --backend candle"), "{help}");
     let (reason, _) = refused(&history(), &["--dtype", "bf16"]);
-    assert_eq!(reason, "no row of this history is of ort on cpu in bf16");
+    assert_eq!(reason, "this history has no row of ort on cpu in bf16");
     let (reason, help) = refused(&history()[..9], &[]);
     assert!(reason.starts_with("9 rows of 3 families are measured on ort on cpu in f32 here"), "{reason}");
     assert!(help.contains("inferbench run --suite small --backend ort"), "{help}");

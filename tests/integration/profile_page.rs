@@ -111,7 +111,7 @@ fn a_browser_zooms_searches_and_compares() {
     assert_eq!(seen["sorted"], true, "{seen}");
     // Both bounds are copied.
     let copied = seen["copied"].as_array().unwrap();
-    assert_eq!(copied[0], "module,operator,calls,raw µs,µs,from µs,to µs,share,memory", "{seen}");
+    assert_eq!(copied[0], "module,operator,calls,raw µs,µs,from µs,to µs,share (fraction),memory (bytes)", "{seen}");
     assert!(copied[1].as_str().unwrap().contains(",401,400,399.5,400.5,"), "{seen}");
     // Names of cases and headers of tables are printed, tools are not.
     assert_eq!(seen["onPaper"], json!([true, true, false, false]), "{seen}");

@@ -492,6 +492,7 @@ fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
         "{seen}"
     );
     assert!(seen["csv"][1].as_str().unwrap().starts_with("resnet50/tch-cpu-f32/1,resnet50,tch,cpu,f32,"), "{seen}");
+    assert!(seen["copied"].as_str().unwrap().starts_with("model,backend,device,dtype,batch,p50 (ms),"), "{seen}");
     assert_eq!(seen["isSorted"], true, "{seen}");
     assert_eq!(seen["hasFocus"], serde_json::json!([true, true]), "{seen}");
     assert_eq!(seen["label"], "Copy as CSV", "{seen}");

@@ -165,7 +165,7 @@ mod texts {
         fs::write(&path, tokenizer.replace("\"water\":107", "\"water\":5000")).unwrap();
         refused(&["text 1 of texts.txt: a token has the id 5000, and the model knows 1000 tokens", "of another model"]);
         fs::write(&path, &tokenizer[..tokenizer.len() / 2]).unwrap();
-        refused(&["tokenizer.json is no tokenizer"]);
+        refused(&["tokenizer.json is not a tokenizer"]);
         fs::remove_file(&path).unwrap();
         refused(&["bert-small has no tokenizer: there is no", "bert-small/tokenizer.json", "`inferbench import`"]);
         // It is for models of texts only.

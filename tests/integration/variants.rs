@@ -149,7 +149,7 @@ fn the_goal_and_the_loss_decide() {
     shipped(&["digits", "--goal", "memory", "--variant", "original,pruned-unstructured"], "Keep the original on ort");
     shipped(&["digits", "--batch-sizes", "8", "--goal", "throughput"], "Ship int8-static on ort: ");
     shipped(&["seeded"], "Ship int8-static on ort: ");
-    assert!(sentence(&["seeded"]).contains("agreement with the original 99.8 %, which is no accuracy"));
+    assert!(sentence(&["seeded"]).contains("agreement with the original 99.8 %, which is not accuracy"));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn what_a_flag_cannot_do_is_said() {
     assert!(printed(&workplace, &["digits", "--max-accuracy-loss", "0.5%"]).contains("shown to lose at most 0.5 %"));
     let hidden = printed(&workplace, &["digits", "--variant", "int8-static,int8-dynamic"]);
     assert!(hidden.contains("Nothing is recommended: no original was measured with right outputs."), "{hidden}");
-    assert!(!hidden.contains("× is to"), "{hidden}");
+    assert!(!hidden.contains("× is relative to"), "{hidden}");
     let twice = printed(&workplace, &["digits", "20260101T000000Z", "20260101T000000Z", "--format", "json"]);
     let twice: Value = serde_json::from_str(&twice).unwrap();
     assert_eq!((&twice["runs"], &twice["rows"][0]["run_ids"]), (&1.into(), &serde_json::json!(["20260101T000000Z"])));

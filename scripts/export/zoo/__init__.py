@@ -1,4 +1,4 @@
-"""The models, one file a family: every `Entry` and `Generative` of the modules of this folder."""
+"""The models: every `Entry` and `Generative` in the modules of this folder, which has one file per family."""
 
 import importlib
 import pkgutil

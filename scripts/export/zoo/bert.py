@@ -1,4 +1,4 @@
-"""BERT: tokens to the pooled state of the first one, or to an embedding of all of them."""
+"""BERT: computes the pooled state of the first token, or an embedding of all tokens."""
 
 import torch
 from transformers import BertConfig, BertModel
@@ -16,7 +16,7 @@ def _mean(output, mask: torch.Tensor) -> torch.Tensor:
     return (output.last_hidden_state * tokens).sum(1) / tokens.sum(1)
 
 
-# What a sentence is embedded as, by the name of the output; `sentence_embedding` is that of sentence-transformers, of length 1.
+# Embeddings of a text, by the name of the output. `sentence_embedding` is that of sentence-transformers, with length 1.
 EMBEDDINGS = {
     "pooler_output": lambda output, mask: output.pooler_output,
     "mean_state": _mean,
@@ -59,7 +59,7 @@ def entry_of(
 
 
 def _exportable(model, tokens, mask):
-    # One segment for all tokens: its embedding is looked up once.
+    # All tokens have the same segment, so its embedding is looked up once.
     segment = tokens.new_zeros(1, 1)
     return model(tokens, attention_mask=text_masks.padding(mask), token_type_ids=segment)
 

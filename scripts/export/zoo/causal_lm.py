@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3: a decoder of tokens alone. Qwen2 has biases in its projections; Qwen3 has norms of queries and keys."""
+"""Llama, Qwen2 and Qwen3: decoders only. Qwen2 has biases in its projections; Qwen3 has norms of queries and keys."""
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from transformer_init import transformer_init
 
 
 class Rotation:
-    """Of queries and keys by their positions, [1, positions]."""
+    """Rotates queries and keys by their positions, [1, positions]."""
 
     def __init__(self, frequencies: torch.Tensor, position_ids: torch.Tensor):
         angles = position_ids.to(torch.float32)[:, None, :, None] * frequencies
@@ -44,7 +44,7 @@ class Rotation:
 def decode(
     decoder: nn.Module, states: torch.Tensor, position_ids: torch.Tensor, bias: torch.Tensor, past
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The state of the last position and the cache: key and value of each layer, with those of `states` added."""
+    """The state of the last position, and the cache: each layer's key and value, with those of `states` appended."""
     config = decoder.config
     heads, shared = config.num_attention_heads, config.num_key_value_heads
     rotation = Rotation(decoder.rotary_emb.inv_freq, position_ids)
@@ -67,7 +67,8 @@ def decode(
 
 
 def is_same_at_all_lengths(config: PreTrainedConfig) -> bool:
-    """Whether each token sees all before it, and is rotated the same in texts of all lengths: `decode` knows nothing else."""
+    """Whether each token sees all tokens before it, and its rotation does not depend on the text's length. `decode`
+    needs both."""
     is_sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
     # Older releases of transformers have no such parameters.
     rope = getattr(config, "rope_parameters", None) or {}
@@ -123,7 +124,7 @@ def entry_of(
 
 
 def choosing_norms(name: str, shape: list[int]) -> dict:
-    """Of a model whose queries and keys are normalised: it is these norms that make attention choose."""
+    """Initialises a model that normalises queries and keys. The scale of these norms makes attention selective."""
     is_norm = name.endswith(("q_norm.weight", "k_norm.weight"))
     return {"uniform": [1.4, 2.0]} if is_norm else transformer_init(name, shape)
 
@@ -158,7 +159,7 @@ LLAMA_SMALL = entry_of(
     "2 layers of width 128",
     [32],
 )
-# Rows that are multiples of 256, which the blocks of every quantisation of weights fit.
+# Rows have multiples of 256 values, as all formats of quantised weights need.
 LLAMA_256 = entry_of(
     "llama-256",
     LlamaForCausalLM,

@@ -1,8 +1,8 @@
-"""CLAP: a sound and a text to one space.
+"""CLAP: embeds audio and text in one space.
 
-The sound is a log-mel spectrogram of ten seconds, folded into a square for a Swin transformer. A sample is a pair of
-sound and text, and the similarities are those of the pair. The traced module keeps what does not depend on the input
-as small tables: the taps of the bicubic stretching in time, and the regions of which shifted windows are made.
+The audio is a log-mel spectrogram of ten seconds, folded into a square for a Swin transformer. A sample is a pair of
+audio and text, and the similarities are those of the pair. The traced module keeps values that do not depend on the
+input as small tables: the taps of the bicubic interpolation in time, and the regions of shifted windows.
 """
 
 import torch
@@ -34,12 +34,12 @@ class ShiftMask:
     """Added to the scores of shifted windows: -100 between positions that are not neighbours, [windows, n, n]."""
 
     def __init__(self, mask: torch.Tensor, window: int):
-        # A region is named after its first position.
+        # The number of a region is its first position.
         self.region = (mask == 0).to(torch.float32).argmax(2).to(torch.float32)
         self.window = window
 
     def __call__(self, height: int, width: int, **_kind) -> torch.Tensor:
-        # The size is asked of the input, or the exporter would write out the mask, a megabyte.
+        # The size is taken from the input, or the exporter would store the mask, which has a megabyte.
         region = self.region.reshape(height // self.window * (width // self.window), self.window**2)
         return (region[:, :, None] != region[:, None, :]).to(torch.float32) * -100.0
 

@@ -1,6 +1,6 @@
-"""CLIP: a picture and a text to one space.
+"""CLIP: embeds an image and a text in one space.
 
-A sample is a pair of both. The similarity is that of the pair, the diagonal of what transformers returns.
+A sample is a pair of both. The similarity is that of the pair, the diagonal of the matrix that transformers returns.
 """
 
 import torch
@@ -79,7 +79,7 @@ CLIP_SMALL = entry_of(
             "num_attention_heads": 4,
             "intermediate_size": 384,
             "bos_token_id": 998,
-            # The value of the published configurations: the end of text is the token of the highest number.
+            # The value in the published configurations; with it, the end of text is the token with the highest number.
             "eos_token_id": 2,
         },
         vision_config={

@@ -10,7 +10,7 @@ from zoo.resnet import classifier
 
 def _init(name: str, shape: list[int]) -> dict:
     if name.endswith("layer_scale"):
-        # A trained one is near this size; that at the beginning of a training would hide the blocks.
+        # Trained scales are near these. Their values at the start of training would hide the blocks.
         return {"uniform": [0.5, 1.5]}
     return transformer_init(name, shape)
 

@@ -1,4 +1,4 @@
-"""Speech by recurrence: two convolutions over a spectrogram and layers of LSTM in both directions, as in Deep Speech 2."""
+"""Speech by recurrence, as in Deep Speech 2: two convolutions over a spectrogram and bidirectional LSTM layers."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ BANDS = 80
 
 
 class DeepSpeech(nn.Module):
-    """A spectrogram, [batch, sequence, 80], to logits of letters, [batch, frames, letters], one for two columns."""
+    """A spectrogram, [batch, sequence, 80], to logits of letters, [batch, frames, letters]; a frame has two columns."""
 
     def __init__(self, channels: int, width: int, layers: int, letters: int):
         super().__init__()
@@ -25,7 +25,7 @@ class DeepSpeech(nn.Module):
 
     def forward(self, spectrogram: torch.Tensor) -> torch.Tensor:
         features = self.convolutions(spectrogram.unsqueeze(1))
-        # The state at the beginning, said: that of the library's own would name a device in the trace.
+        # An explicit initial state, because the library's default would put a device into the trace.
         recurrent = self.recurrent
         begin = features.new_zeros(2 * recurrent.num_layers, features.shape[0], recurrent.hidden_size)
         states, _ = recurrent(features.transpose(1, 2).flatten(2), (begin, begin))

@@ -1,4 +1,4 @@
-"""Depth Anything: the depth of each pixel, by a vision transformer and a decoder that resizes features of four sizes."""
+"""Depth Anything: depth per pixel, from a vision transformer and a decoder that resizes features of four sizes."""
 
 from torch import nn
 from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, Dinov2Config
@@ -11,7 +11,7 @@ from transformer_init import transformer_init
 
 def _init(name: str, shape: list[int]) -> dict:
     if name.endswith("lambda1"):
-        # A scale of a branch, as large as after a training.
+        # The scale of a branch, as large as after training.
         return {"uniform": [0.5, 1.5]}
     if name == "head.conv3.bias":
         # Depths are rectified.
@@ -28,14 +28,14 @@ def _entry(name: str, config: DepthAnythingConfig, source: str) -> Entry:
         return DepthAnythingForDepthEstimation._from_config(config, attn_implementation=attention)
 
     def published(model: DepthAnythingForDepthEstimation) -> nn.Module:
-        # What replaces masked patches in training, and a branch of the smallest size, which has no other to be joined with.
+        # The token for masked patches in training, and a branch of the smallest features, which have none to join.
         branch = [name for name, _ in model.named_parameters() if ".layers.0.residual_layer1." in name]
         unused = ("backbone.embeddings.mask_token", *branch)
         return Published(model, lambda model, pixels: model(pixels).predicted_depth, unused)
 
     def exportable() -> nn.Module:
         model = build("eager")
-        # A trace interpolates the positions, which fit a picture of this size as they are.
+        # The positions fit an image of this size, but the original would interpolate them in a trace.
         embeddings = model.backbone.embeddings
         embeddings.interpolate_pos_encoding = lambda *_: embeddings.position_embeddings
         return published(model)

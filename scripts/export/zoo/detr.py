@@ -1,6 +1,6 @@
-"""DETR: objects in a picture of fixed size, by a ResNet, an encoder and a decoder of object queries.
+"""DETR: objects in an image of fixed size, found by a ResNet, an encoder and a decoder of object queries.
 
-The traced module has no pixel mask, since all pixels are there, and keeps the position table as its rows and columns.
+The traced module has no pixel mask, since no pixel is padding, and stores the position table as its rows and columns.
 """
 
 import re
@@ -16,12 +16,12 @@ from published import Published
 from transformer_init import transformer_init
 from zoo.resnet import StemPool, resnet_init
 
-# The backbone makes one token of 32 by 32 pixels.
+# The backbone makes one token from 32 by 32 pixels.
 STRIDE = 32
 
 
 class FrozenNorm(nn.Module):
-    """DetrFrozenBatchNorm2d as the operator it is a copy of."""
+    """DetrFrozenBatchNorm2d as a batch norm operator."""
 
     def __init__(self, norm: DetrFrozenBatchNorm2d):
         super().__init__()
@@ -64,7 +64,7 @@ def _exportable_detections(rows: torch.Tensor, columns: torch.Tensor):
 
 def _entry(name: str, config: DetrConfig, height: int, width: int, source: str) -> Entry:
     def exportable() -> Published:
-        # The backbone has no attention to choose.
+        # The backbone has no attention, so this implementation is never used.
         attention = {"": "sdpa", "backbone_config": "eager"}
         model = DetrForObjectDetection._from_config(config, attn_implementation=attention)
         backbone = model.model.backbone.model
@@ -98,7 +98,7 @@ def _entry(name: str, config: DetrConfig, height: int, width: int, source: str) 
 
 
 def _init(name: str, shape: list[int]) -> dict:
-    """The backbone as torchvision's ResNet, by the names that its tensors have there."""
+    """Initialises the backbone like torchvision's ResNet, by its names there."""
     if ".conv_encoder." not in name:
         return transformer_init(name, shape)
     name = name.replace("embedder.embedder.", "layer.0.").replace("shortcut.", "downsample.")

@@ -1,6 +1,6 @@
 """One step of a diffusion model: a U-Net of residual blocks with attention to a text at three sizes.
 
-The layout and the names of diffusers' UNet2DConditionModel, as Stable Diffusion 1.5 has it.
+It has the layout and the names of diffusers' UNet2DConditionModel in Stable Diffusion 1.5.
 """
 
 import math
@@ -15,7 +15,7 @@ from transformer_init import fan_in
 
 
 class WrittenGroupNorm(nn.GroupNorm):
-    """nn.GroupNorm by means, since not every backend has the operator that it exports to."""
+    """nn.GroupNorm written with means, because not every backend has the operator that it exports to."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         groups = x.reshape(x.shape[0], self.num_groups, -1)
@@ -73,7 +73,7 @@ class TransformerBlock(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
         self.attn1 = Attention(width, width, heads)
         self.attn2 = Attention(width, context, heads)
-        # diffusers has a dropout between the two.
+        # diffusers has a dropout in place of the Identity.
         self.ff = nn.Module()
         self.ff.net = nn.ModuleList([GatedGelu(width), nn.Identity(), nn.Linear(4 * width, width)])
 
@@ -98,7 +98,7 @@ class Transformer(nn.Module):
 
 
 class Level(nn.Module):
-    """Blocks of one size, and the change to the next; `inputs` are the channels of each block's input."""
+    """Blocks of one size, and the layer to the next size; `inputs` are the channels of each block's input."""
 
     def __init__(self, norm, inputs: list[int], width: int, time: int, attends, change: tuple[str, nn.Module] | None):
         super().__init__()
@@ -117,7 +117,7 @@ class Level(nn.Module):
 
 
 class ConditionedUNet(nn.Module):
-    """Noise, [batch, 4, size, size], its step, [batch, 1], and a text, [batch, tokens, width], to the noise to take away."""
+    """Predicts noise from noise, [batch, 4, size, size], its step, [batch, 1], and a text, [batch, tokens, width]."""
 
     def __init__(self, group_norm, widths: list[int], context: int, heads: int, groups: int, blocks: int):
         super().__init__()

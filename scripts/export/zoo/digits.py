@@ -1,4 +1,4 @@
-"""digits: a small convolutional network that is really trained, on 8x8 pictures of handwritten digits.
+"""digits: a small convolutional network that is really trained, on 8x8 images of handwritten digits.
 
 Input: [batch, 1, 8, 8] with values 0..1. Output: 10 classes.
 
@@ -21,7 +21,7 @@ from entry import Entry, Port, QuantizedVariant, TrainedVariant
 
 
 def _by(module: str, name: str):
-    """A function of a module that needs packages which whoever only runs the network does not have."""
+    """A function whose module is imported when it is called. Running the network does not need its packages."""
     return lambda *given: getattr(importlib.import_module(module), name)(*given)
 
 
@@ -48,7 +48,7 @@ DIGITS = Entry(
     family="cnn",
     modality="image",
     source="inferbench, scripts/export/zoo/digits.py; scikit-learn 1.9.1, sklearn.datasets.load_digits",
-    # Network: this project. Pictures it was trained on: the UCI repository's optical recognition of handwritten digits.
+    # The network is this project's. It was trained on the UCI repository's optical recognition of handwritten digits.
     license="(MIT OR Apache-2.0) AND CC-BY-4.0",
     inputs=[Port("input", "f32", ["batch", 1, 8, 8])],
     outputs=[Port("logits", "f32", ["batch", 10])],

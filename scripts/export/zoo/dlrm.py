@@ -1,7 +1,7 @@
-"""DLRM: numbers and categories of a click to its probability; rows of tables are looked up, summed and multiplied.
+"""DLRM: the probability of a click from numbers and categories; rows of tables are looked up, summed and multiplied.
 
-The layout of Naumov et al. 2019: a network for the numbers, a table for each category, products of all pairs, and a
-network over them.
+The layout is that of Naumov et al. 2019: a network for the numbers, a table for each category, products of all pairs,
+and a network over the products.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""A graph convolutional network: features of nodes are gathered along edges and added up at their targets.
+"""A graph convolutional network: features of nodes are gathered along edges and summed at their targets.
 
-The layer of Kipf and Welling 2017 without its normalisation by degrees, with the node's own features apart, as in GraphConv
-of Morris et al. 2019.
+The layer is that of Kipf and Welling 2017 without normalisation by degrees. A node's own features have weights of their
+own, as in GraphConv of Morris et al. 2019.
 """
 
 import torch

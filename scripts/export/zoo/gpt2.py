@@ -1,4 +1,4 @@
-"""GPT-2: a decoder of tokens alone, with learned positions."""
+"""GPT-2: a decoder only, with learned positions."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from transformer_init import fan_in, transformer_init
 
 
 def _projected(layer: nn.Module, states: torch.Tensor) -> torch.Tensor:
-    """By a weight [input, output], as GPT-2 keeps it."""
+    """A linear layer whose weight is [input, output], as in GPT-2."""
     return states @ layer.weight + layer.bias
 
 
@@ -35,7 +35,7 @@ def _next_token(model: PreTrainedModel, tokens, position_ids, bias, *past):
 def _init(name: str, shape: list[int]) -> dict:
     leaf = name.removesuffix(".weight").rsplit(".", 1)[-1]
     if leaf in ("wte", "wpe"):
-        # The head has the weights of the tokens: with larger ones, a token would call for itself again and again.
+        # The head shares these weights. Larger ones would make each token predict itself.
         return {"normal": 0.2 if leaf == "wte" else 1.0}
     if len(shape) == 2:
         return {"normal": fan_in([1, shape[0]], 3 if leaf == "c_attn" else 1)}
@@ -66,7 +66,7 @@ def _entry(name: str, config: GPT2Config, source: str, sequence_lengths: list[in
             )
         ],
         init=_init,
-        # The published names are those of the decoder alone.
+        # The published checkpoints contain only the decoder, without this prefix.
         prefixes=(("transformer.", ""),),
         sequence_lengths=sequence_lengths,
         seed=seed,

@@ -1,6 +1,6 @@
-"""LLaVA and LLaVA-NeXT: a picture's patches become the first tokens of a text.
+"""LLaVA and LLaVA-NeXT: an image's patches become the first tokens of a text.
 
-LLaVA-NeXT sees the picture whole and as a grid of 2 by 2 crops of twice the resolution; the grid is fixed here.
+LLaVA-NeXT sees the whole image and a grid of 2 by 2 crops at twice the resolution; the grid is fixed here.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from transformer_init import fan_in, transformer_init
 from zoo.causal_lm import QWEN2_05B_CONFIG, decode, past_ports, rope
 
 GRID = 2
-# Bytes of the reference's image features beyond which only so many of a picture are compared, evenly spaced.
+# If the reference's image features have more bytes than this, only `SAMPLE` per image are compared, evenly spaced.
 LARGE = 1 << 20
 SAMPLE = 8
 
@@ -29,7 +29,7 @@ SAMPLE = 8
 def _patches(model: PreTrainedModel, pixels: torch.Tensor) -> torch.Tensor:
     """[pictures, 3, size, size] to the projected states of the patches, [pictures, patches, width].
 
-    They are those before the last layer of the vision tower, without its class.
+    They are the states before the last layer of the vision tower, without the class token.
     """
     tower = model.model.vision_tower
     states = tower.pre_layrnorm(tower.embeddings(pixels))
@@ -46,7 +46,7 @@ def _patches(model: PreTrainedModel, pixels: torch.Tensor) -> torch.Tensor:
 
 
 def _grid(order: torch.Tensor, model: LlavaNextForConditionalGeneration, pixels: torch.Tensor) -> torch.Tensor:
-    """`order` is of the patches of all crops, with the end of a line behind the last."""
+    """`order` has the indices of the patches of all crops; the index after the last patch is the end of a line."""
     patches = _patches(model, pixels.flatten(0, 1))
     patches = patches.reshape(pixels.shape[0], -1, patches.shape[2])
     end = model.model.image_newline.expand(pixels.shape[0], 1, -1)
@@ -54,7 +54,7 @@ def _grid(order: torch.Tensor, model: LlavaNextForConditionalGeneration, pixels:
 
 
 def _grid_order(side: int) -> torch.Tensor:
-    """The whole picture, then the lines of the grid, each with its end; `side` is in patches."""
+    """The order of patches: the whole image, then the lines of the grid, each with its end. `side` is in patches."""
     crops = torch.arange((1 + GRID**2) * side**2).view(1 + GRID**2, side, side)
     grid = crops[1:].view(GRID, GRID, side, side).transpose(1, 2).reshape(GRID * side, GRID * side)
     end = torch.full([GRID * side, 1], crops.numel())
@@ -62,7 +62,7 @@ def _grid_order(side: int) -> torch.Tensor:
 
 
 def _sampled(features, every: int):
-    """The part that makes features, by `features`, and a sample of them where `every` is more than 1."""
+    """The part that computes image features with `features`, and a sample of them if `every` is more than 1."""
 
     def vision(model: PreTrainedModel, pixels: torch.Tensor):
         every_feature = features(model, pixels)
@@ -79,7 +79,7 @@ def _next_token(model: PreTrainedModel, features, tokens, position_ids, bias, *p
 
 
 def _prompt(every: int, model: PreTrainedModel, pixels: torch.Tensor, tokens: torch.Tensor) -> Prompt:
-    # One crop fills a picture of LLaVA.
+    # In LLaVA, the image is a single crop.
     config, sizes = model.config, {}
     if pixels.dim() == 5:
         sizes = {"image_sizes": torch.tensor(config.image_grid_pinpoints * len(pixels))}
@@ -93,9 +93,9 @@ def _prompt(every: int, model: PreTrainedModel, pixels: torch.Tensor, tokens: to
 def _init(name: str, shape: list[int], layers: int, contrast: float) -> dict:
     """`layers` are those of the vision tower.
 
-    What all patches have in common is kept small; it would be most of what a text attends to, and every picture would
-    give the same few tokens. Over very many patches attention takes a mean, in which pictures are hardly seen any more:
-    `contrast` makes their features larger.
+    The common component of all patches is kept small: otherwise a text would mainly attend to it, and every image would
+    give the same few tokens. Attention over very many patches is close to a mean, which hardly depends on the image, so
+    `contrast` makes the features larger.
     """
     if name == "image_newline":
         return {"normal": 0.5 * contrast}
@@ -105,7 +105,7 @@ def _init(name: str, shape: list[int], layers: int, contrast: float) -> dict:
         return {"normal": 0.02 if len(shape) == 1 else 0.1}
     if name.endswith(("out_proj.weight", "fc2.weight")):
         return {"normal": fan_in(shape, 1 / (2 * layers))}
-    # Small values leave a GELU nearly linear, and without a mean.
+    # For small values, a GELU is nearly linear, so its outputs have a mean near 0.
     gains = {"multi_modal_projector.linear_1.weight": 0.04, "multi_modal_projector.linear_2.weight": 50 * contrast}
     return {"normal": fan_in(shape, gains[name])} if name in gains else transformer_init(name, shape)
 
@@ -154,7 +154,7 @@ def _entry(
         prefix_positions=places,
         once=("image_features",),
         encoded=[sample if every > 1 else image],
-        # What comes after the states that are used.
+        # The layers after the states that are used.
         idle=(
             f"vision_tower.vision_model.encoder.layers.{vision.num_hidden_layers - 1}.",
             "vision_tower.vision_model.post_layernorm.",

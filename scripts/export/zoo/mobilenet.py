@@ -11,7 +11,7 @@ from zoo.resnet import classifier
 
 def _init(name: str, shape: list[int]) -> dict:
     if ".fc2." in name:
-        # Larger gates would saturate, and make much of rounding errors.
+        # Larger gates would saturate and amplify rounding errors.
         return {"normal": fan_in(shape, 1) if len(shape) == 4 else 0.5}
     if name.endswith(".bias") and len(shape) == 1:
         return {"normal": 0.3}

@@ -19,7 +19,7 @@ def _mean(model: ModernBertModel, tokens: torch.Tensor) -> torch.Tensor:
 
 
 class Rotation(nn.Module):
-    """ModernBertRotaryEmbedding without the device that its trace would name."""
+    """ModernBertRotaryEmbedding without a device in its trace."""
 
     def __init__(self, rotation: nn.Module):
         super().__init__()
@@ -32,7 +32,7 @@ class Rotation(nn.Module):
 
 
 def _exportable(model: ModernBertModel, tokens: torch.Tensor) -> torch.Tensor:
-    # Texts have no padding, so that tokens see each other by their distance alone.
+    # Texts have no padding, so only the distance decides which tokens see each other.
     places = PLACES[:, : tokens.shape[1]]
     distance = (places[:, :, None] - places[:, None, :]).abs()
     near = (distance - model.config.sliding_window).clamp(min=0, max=1) * -1e9

@@ -1,6 +1,6 @@
 """torchvision's resnet50, full size.
 
-Two parameter-free modules are replaced by equal ones: not every backend has a padded MaxPool or GlobalAveragePool.
+Two parameter-free modules are rewritten, because not every backend has a padded MaxPool or GlobalAveragePool.
 """
 
 import math
@@ -17,8 +17,9 @@ from entry import Entry, Port
 class StemPool(nn.Module):
     """MaxPool2d(kernel 3, stride 2, padding 1), without padding the pool.
 
-    A row reflected above the top is the picture's second row, which the first window holds already, so it cannot change
-    a maximum; the same holds on the other sides. Of even sizes, no window reaches the padding below and on the right.
+    A row reflected above the top is the image's second row, which the first window already contains, so it cannot
+    change a maximum; the same holds on the other sides. If sizes are even, no window reaches the padding below and on
+    the right.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +46,7 @@ def with_means(model: nn.Module) -> nn.Module:
 def classifier(
     name: str, family: str, build: Callable[[], nn.Module], size: int, classes: int, source: str, init: Callable
 ) -> Entry:
-    """A network of torchvision that gives pictures one of so many classes."""
+    """The entry of a torchvision network that classifies images."""
     return Entry(
         name=name,
         family=family,
@@ -71,12 +72,12 @@ def _exportable() -> nn.Module:
 
 
 def resnet_init(name: str, shape: list[int]) -> dict:
-    """Keeps the root mean square of every stage near 0.7 and the logits dependent on the picture.
+    """Keeps the root mean square of every stage near 0.7, and the logits dependent on the image.
 
-    With He initialisation and biases of 0, random pictures give almost the same logits: the means of rectified features
-    add up over the depth. Negative biases in the stem and at the head of each stage make features sparse, which keeps
-    pictures apart; the convolutions after a rectification are the larger for it. Running statistics differ from 0 and 1
-    so that a backend which ignores them gives wrong results.
+    With He initialisation and biases of 0, random images give almost the same logits, because the means of rectified
+    features add up over the depth. Negative biases in the stem and at the head of each stage make features sparse,
+    which keeps images apart; the convolutions after a rectification are larger to compensate. Running statistics differ
+    from 0 and 1, so that a backend that ignores them gives wrong results.
     """
     if len(shape) == 4:
         gain = 1 if name == "conv1.weight" else 3 if name.endswith(("conv2.weight", "conv3.weight")) else 2

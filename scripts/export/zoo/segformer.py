@@ -1,4 +1,4 @@
-"""SegFormer: a transformer over patches that overlap, whose features of four sizes are resized and joined."""
+"""SegFormer: a transformer over overlapping patches, whose features of four sizes are resized and joined."""
 
 from torch import nn
 from transformers import SegformerConfig, SegformerForSemanticSegmentation

@@ -1,4 +1,4 @@
-"""Swin: attention within windows that are moved from layer to layer, with a bias by relative position."""
+"""Swin: attention within windows that shift from layer to layer, with a bias by relative position."""
 
 from torch import nn
 from torchvision.models.swin_transformer import SwinTransformer
@@ -20,7 +20,7 @@ def _entry(name: str, size: int, num_classes: int, source: str, **options) -> En
     def build() -> nn.Module:
         model = SwinTransformer(patch_size=[4, 4], num_classes=num_classes, **options)
         for module in model.modules():
-            # Whole numbers that follow from the size of the window.
+            # These integers follow from the size of the window, so they are not weights.
             if "relative_position_index" in module._buffers:
                 module._non_persistent_buffers_set.add("relative_position_index")
         return model

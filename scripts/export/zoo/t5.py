@@ -1,4 +1,4 @@
-"""T5: an encoder of a text and a decoder whose attention is biased by distances, not by positions."""
+"""T5: a text encoder and a decoder. Attention has a bias by distance instead of positions."""
 
 from functools import partial
 
@@ -20,14 +20,14 @@ from attention import (
 from entry import Generative, Part, Port, Prompt
 from transformer_init import fan_in, transformer_init
 
-# Positions of the encoder that are compared.
+# Number of the encoder's positions that are compared.
 SAMPLE = 8
 
 
 class DistanceBias:
-    """The bias of each distance from query to key, counted from the smallest that has a bucket of its own.
+    """The bias of each distance from query to key, counted from the smallest distance with its own bucket.
 
-    The buckets are a table: the logarithm of a distance would be rounded by every backend in its way.
+    The buckets are a table, because each backend would round the logarithm of a distance differently.
     """
 
     def __init__(self, config: T5Config, both_ways: bool):
@@ -48,7 +48,7 @@ class DistanceBias:
 
 
 def _counted(values: torch.Tensor, count: int) -> torch.Tensor:
-    """0 to `count` - 1; an `arange` names a device when it is traced."""
+    """0 to `count` - 1. An `arange` would put a device into the trace."""
     return values.new_ones(count).cumsum(0) - 1
 
 
@@ -111,11 +111,11 @@ def _prompt(model: PreTrainedModel, tokens: torch.Tensor, decoder_tokens: torch.
 def _init(name: str, shape: list[int], head: int) -> dict:
     leaf = name.removesuffix(".weight").rsplit(".", 1)[-1]
     if leaf == "q":
-        # Scores are not divided by the root of the size of a head.
+        # T5 does not divide scores by the square root of a head's size.
         return {"normal": fan_in([1, shape[1] * head], 3)}
     if leaf in ("k", "v"):
         return {"normal": fan_in(shape, 3)}
-    # Attention that hardly knew distances would repeat tokens.
+    # With smaller biases, attention would hardly depend on distances, and tokens would repeat.
     return {"normal": 4.0} if leaf == "relative_attention_bias" else transformer_init(name, shape)
 
 

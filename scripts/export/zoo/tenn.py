@@ -10,9 +10,9 @@ Input: [batch, 1, 64, 256], one plane of 64 electrodes by 256 time steps (one se
     pooling               mean over time                                              [batch, 48]
     head                  Linear(48, 4)                                               [batch, 4]
 
-The dilations see 1 + 6 * 63 = 379 steps, the whole window. Convolutions are centred, not causal: a window is classified
-once it is complete, and a symmetric padding is part of Conv in every runtime. The sum that runs through the blocks is
-not rectified, so that its mean over time keeps both signs.
+The dilations cover 1 + 6 * 63 = 379 steps, the whole window. Convolutions are centred, not causal: a window is
+classified once it is complete, and Conv has symmetric padding in every runtime. The residual sum is not rectified, so
+its mean over time keeps both signs.
 """
 
 import math
@@ -61,7 +61,7 @@ def _init(name: str, shape: list[int]) -> dict:
     if name == "spatial.weight":
         return {"normal": round(math.sqrt(1 / math.prod(shape[1:])), 6)}
     if name == "head.weight":
-        # The mean over 256 steps leaves little variation between windows: a larger head brings it back.
+        # The mean over 256 steps leaves little variation between windows; a larger head restores it.
         return {"normal": 1.0}
     if len(shape) >= 3:
         return {"normal": round(math.sqrt(2 / math.prod(shape[1:])), 6)}

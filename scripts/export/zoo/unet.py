@@ -1,6 +1,6 @@
 """U-Net: an encoder of convolutions and pools, and a decoder of transposed convolutions that sees the encoder's features.
 
-The layout of Ronneberger, Fischer and Brox 2015 with padded convolutions and batch norms, as it is used today.
+It has the layout of Ronneberger, Fischer and Brox 2015 with padded convolutions and batch norms, as is common today.
 """
 
 import torch
@@ -18,7 +18,7 @@ def _twice(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """[batch, 3, height, width] to [batch, classes, height, width], whose sizes are multiples of 16."""
+    """[batch, 3, height, width] to [batch, classes, height, width]. Height and width are multiples of 16."""
 
     def __init__(self, width: int, classes: int):
         super().__init__()

@@ -1,7 +1,7 @@
 """Vision transformers: torchvision's vit_b_16, and transformers' ViT in two sizes.
 
-The traced vit_b_16 is torchvision's with the shape checks left out and nn.MultiheadAttention written out, so that no
-batch size is fixed by the trace and the graph holds no arithmetic on shapes beyond the expansion of the class token.
+The traced vit_b_16 is torchvision's without the shape checks and with nn.MultiheadAttention written out. So the trace
+fixes no batch size, and the graph has no arithmetic on shapes except for the expansion of the class token.
 """
 
 import torch
@@ -52,7 +52,7 @@ class ExportableViT(VisionTransformer):
 
 
 def _original() -> nn.Module:
-    # The fused path of nn.MultiheadAttention is neither traceable nor what a backend computes.
+    # The fused path of nn.MultiheadAttention cannot be traced, and backends compute differently.
     torch.backends.mha.set_fastpath_enabled(False)
     return torchvision.models.vit_b_16(weights=None)
 

@@ -1,4 +1,4 @@
-"""wav2vec 2.0 with a CTC head: sound at 16 kHz to logits of letters, 50 a second."""
+"""wav2vec 2.0 with a CTC head: audio at 16 kHz to logits of letters, 50 per second."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from transformer_init import fan_in, transformer_init
 
 
 class ChannelNorm(nn.Module):
-    """nn.GroupNorm of as many groups as channels, [batch, channels, time], written out.
+    """nn.GroupNorm with one group per channel, [batch, channels, time], written out.
 
     It exports to InstanceNormalization, which not every backend has.
     """
@@ -35,7 +35,7 @@ class DirectionNorm(nn.Module):
 
 
 def _encoder(encoder: nn.Module):
-    """The encoder without a mask. A trace of the original has the device on which it was made."""
+    """The encoder without a mask. A trace of the original would contain the device."""
 
     def forward(states: torch.Tensor, **_options) -> BaseModelOutput:
         states = encoder.layer_norm(states + encoder.pos_conv_embed(states))
@@ -52,7 +52,7 @@ def _logits(model, sound):
 
 def entry_of(name: str, config: Wav2Vec2Config, source: str, sequence_lengths: list[int]) -> Entry:
     def build(model: Wav2Vec2ForCTC) -> Published:
-        # What replaces masked frames in training.
+        # The embedding of masked frames is for training only.
         return Published(model, _logits, unused=("wav2vec2.masked_spec_embed",))
 
     def exportable() -> Published:
@@ -80,7 +80,7 @@ def entry_of(name: str, config: Wav2Vec2Config, source: str, sequence_lengths: l
 
 def _init(name: str, shape: list[int]) -> dict:
     if name.endswith("weight.original0"):
-        # Lengths of the taps, over all pairs of channels of their group.
+        # The norm of each tap, over all pairs of channels in its group.
         return {"uniform": [1.0, 3.0]}
     if ".conv_layers." in name and len(shape) == 3:
         # A GELU halves the power.

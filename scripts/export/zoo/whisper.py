@@ -1,4 +1,4 @@
-"""Whisper: an encoder of 30 seconds of sound, as a spectrogram, and a decoder of its text."""
+"""Whisper: an encoder of 30 seconds of audio, as a spectrogram, and a decoder of its text."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from transformer_init import fan_in, transformer_init
 
 # The most positions of the encoder that are compared, evenly spaced.
 SAMPLE = 16
-# What the decoder is told first: start, language, task, no timestamps.
+# Tokens of the decoder's prompt: start, language, task, no timestamps.
 PROMPT = 4
 
 
@@ -71,7 +71,7 @@ def _init(name: str, shape: list[int]) -> dict:
         # A GELU halves the power.
         return {"normal": fan_in(shape, 2)}
     if ".decoder." in name and name.endswith("self_attn.out_proj.weight"):
-        # The tokens so far count for more than the sound, of which every query sees much the same.
+        # The tokens so far count more than the audio, of which every query sees almost the same.
         return {"normal": fan_in(shape, 4)}
     return transformer_init(name, shape)
 

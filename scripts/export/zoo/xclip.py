@@ -1,7 +1,7 @@
-"""X-CLIP: a short video and a text to one space, the text prompted by the video.
+"""X-CLIP: embeds a short video and a text in one space, with the text prompted by the video.
 
-A sample is a pair of both. transformers prompts each text by each video of the batch; the traced module computes the
-pairs, the diagonal of that.
+A sample is a pair of both. transformers prompts each text with each video of the batch; the traced module computes only
+the pairs, which are the diagonal.
 """
 
 from transformers import XCLIPConfig, XCLIPModel
@@ -56,7 +56,7 @@ def _entry(name: str, config: XCLIPConfig, source: str, sequence_lengths: list[i
 
 def _init(name: str, shape: list[int]) -> dict:
     if name == "prompts_generator.alpha":
-        # How much of the prompt is added; training begins with 0.1.
+        # The scale of the prompt; training starts with 0.1.
         return {"uniform": [0.05, 0.15]}
     return transformer_init(name, shape)
 

@@ -48,12 +48,12 @@ pub fn open_session(
     }
     let effective_dtype = weight_dtype.map_or(Some(request.dtype), dtype_of);
     let placement = placement(request, effective_dtype, executor(own, fused));
-    // The graphs convert by themselves.
+    // The graphs convert their inputs themselves.
     graphs::open_session(request, Place { device, dtype: DType::F32 }, &parts, forwards, placement)
 }
 
-/// The type of most floating-point numbers of a graph; of two types that have as many, the wider one. What is computed of whole numbers or of
-/// sizes stays in f32 in graphs of f16.
+/// The type of most floating-point constants of a graph; the wider one if two types are equally frequent. A graph of
+/// f16 keeps f32 where it computes from integers or sizes.
 fn dtype_of_most(constants: &HashMap<String, Tensor>) -> Option<DType> {
     let mut counts: HashMap<DType, usize> = HashMap::new();
     for tensor in constants.values().filter(|tensor| tensor.dtype().is_float()) {

@@ -1,5 +1,5 @@
-//! Forms of operators that `candle-onnx` does not compute, or not as ONNX means them: axes that count from the end, what older
-//! operator sets say in attributes, padding by a constant, triangles of matrices, and pools whose size is rounded up.
+//! Forms of operators that `candle-onnx` does not compute, or computes otherwise than ONNX defines: axes that count
+//! from the end, attributes of older operator sets, padding by a constant, triangles of matrices, and others.
 //!
 //! Each is a few calls of candle's public functions, most of them on the only input of the node that is not constant.
 
@@ -12,7 +12,7 @@ use candle_onnx::onnx::NodeProto;
 use super::operator::{Operator, attribute, float, given, has_input, int, ints};
 use super::{lstm, spatial};
 
-/// The operator that computes this node in place of `candle-onnx`, if it is of such a form.
+/// The operator that computes this node in place of `candle-onnx`, if the node has such a form.
 pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Operator> {
     if !node.domain.is_empty() || node.input.first()?.is_empty() {
         return None;
@@ -23,7 +23,8 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         _ if node.output.len() != 1 => return None,
         _ => {}
     }
-    // Whole numbers of an input, or of the attribute of older operator sets; the outer `None` if they are computed.
+    // Integers from an input, or from the attribute of older operator sets. The outer `None` means that they are
+    // computed.
     let numbers = |place: usize, name: &str| -> Option<Option<Vec<i64>>> {
         if !has_input(node, place) {
             return Some(attribute(node, name).map(|attribute| attribute.ints.clone()));
@@ -31,9 +32,9 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         let constant = constants.get(&node.input[place])?.flatten_all().and_then(|flat| flat.to_dtype(DType::I64));
         constant.ok()?.to_vec1().ok().map(Some)
     };
-    // `candle-onnx` reduces nothing then, whatever the node says of it.
+    // `candle-onnx` reduces nothing over empty axes, whatever `noop_with_empty_axes` says.
     let has_empty_axes = || numbers(1, "axes") == Some(Some(Vec::new()));
-    // `candle-onnx` takes the larger of two sizes, also where the smaller one is 0, and does not repeat 0 times.
+    // `candle-onnx` expands to the larger of two sizes even if the other is 0, and cannot repeat 0 times.
     let may_be_empty = || numbers(1, "").is_none_or(|sizes| sizes.is_some_and(|sizes| sizes.contains(&0)));
     match node.op_type.as_str() {
         "Flatten" => {
@@ -46,7 +47,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
                 input.affine(f64::from(slope), f64::from(offset))?.clamp(0_f32, 1_f32)
             })
         }
-        // `candle-onnx` computes another function in place of the approximation.
+        // `candle-onnx` computes the exact function instead of the approximation.
         "Gelu" if attribute(node, "approximate").is_some_and(|own| own.s == b"tanh") => {
             Operator::new("Gelu", |input| input.gelu())
         }
@@ -55,7 +56,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "ScatterElements" => scatter_elements(node),
         "Reciprocal" => Operator::new("Reciprocal", Tensor::recip),
         "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
-        // To truth values, which are 1 for all but 0: `candle-onnx` rounds to whole numbers.
+        // To bool, which is 1 for all numbers but 0: `candle-onnx` rounds to an integer.
         "Cast" if int(node, "to", 0) == 9 => Operator::new("Cast", |input| input.ne(&input.zeros_like()?)),
         "Softmax" => softmax_of_all("Softmax", attribute(node, FLATTENS_FROM)?.i),
         "LogSoftmax" => softmax_of_all("LogSoftmax", attribute(node, FLATTENS_FROM)?.i),
@@ -76,7 +77,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Sum" => of_several("Sum", Tensor::broadcast_add),
         "CumSum" if int(node, "exclusive", 0) == 0 && int(node, "reverse", 0) == 0 => {
             let axis = *numbers(1, "axis")??.first()?;
-            // candle multiplies by a matrix of zeros and ones: it cannot with whole numbers, and what is infinite becomes no number.
+            // candle multiplies by a matrix of zeros and ones, which fails for integers and turns infinities into NaN.
             Operator::new("CumSum", move |input| {
                 let axis = input.normalize_axis(axis)?;
                 let size = input.dim(axis)?;
@@ -99,7 +100,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         {
             Operator::of_all("Pow", power)
         }
-        // `candle-onnx` takes the slopes for those of the channels.
+        // `candle-onnx` takes the slopes as one per channel.
         "PRelu" => Operator::of_all("PRelu", |inputs| {
             let (input, slope) = (given(inputs, 0)?, given(inputs, 1)?);
             Ok(vec![(input.maximum(0_f32)? + input.minimum(0_f32)?.broadcast_mul(slope)?)?])
@@ -131,7 +132,8 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
         "Trilu" => {
             let diagonal = if has_input(node, 1) { *numbers(1, "k")??.first()? } else { 0 };
             let is_upper = int(node, "upper", 1) != 0;
-            // candle-onnx multiplies by zeros and ones: it does so with one matrix only, and what is infinite becomes no number.
+            // candle-onnx multiplies by zeros and ones, which works for a single matrix only and turns infinities into
+            // NaN.
             Operator::new("Trilu", move |input| {
                 let (rows, columns) = (input.dim(D::Minus2)?, input.dim(D::Minus1)?);
                 let is_kept = |place: usize| {
@@ -147,11 +149,11 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             let [low, high] = [("min", f32::MIN), ("max", f32::MAX)].map(|(name, none)| float(node, name, none));
             Operator::new("Clip", move |input| input.clamp(low, high))
         }
-        // `candle-onnx` changes the last two axes only.
+        // `candle-onnx` swaps only the last two axes.
         "Transpose" if attribute(node, "perm").is_none() => Operator::new("Transpose", |input| {
             input.permute((0..input.rank()).rev().collect::<Vec<usize>>())?.contiguous()
         }),
-        // `candle-onnx` counts several axes as those of the input, and they are those of the output.
+        // `candle-onnx` counts several axes in the input, but ONNX counts them in the output.
         "Unsqueeze" => match numbers(1, "axes") {
             None => Operator::of_all("Unsqueeze", |inputs| {
                 Ok(vec![unsqueezed(given(inputs, 0)?, &given(inputs, 1)?.flatten_all()?.to_vec1::<i64>()?)?])
@@ -187,7 +189,7 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
     }
 }
 
-/// The input with more axes of the size 1.
+/// The input with additional axes of size 1.
 fn unsqueezed(input: &Tensor, axes: &[i64]) -> Result<Tensor> {
     let rank = (input.rank() + axes.len()) as i64;
     let place = |&axis: &i64| usize::try_from(if axis < 0 { axis + rank } else { axis });
@@ -196,7 +198,8 @@ fn unsqueezed(input: &Tensor, axes: &[i64]) -> Result<Tensor> {
     places.iter().try_fold(input.clone(), |output, &place| output.unsqueeze(place))
 }
 
-/// The elements at places along an axis. Along the others, candle steps by the sizes of the places, which may be smaller.
+/// The elements at places along an axis. candle needs the data to be as large as the places along the other axes, so it
+/// is cut first.
 fn gather_elements(axis: i64) -> Option<Operator> {
     Operator::of_all("GatherElements", move |inputs| {
         let (mut data, places) = (given(inputs, 0)?.clone(), given(inputs, 1)?);
@@ -209,22 +212,23 @@ fn gather_elements(axis: i64) -> Option<Operator> {
     })
 }
 
-/// Places along an axis of this size, of which those below 0 count from its end.
+/// Converts places along an axis of this size, of which negative ones count from its end, to places from its front.
 fn from_front(places: &Tensor, size: usize) -> Result<Tensor> {
     let from_end = (places + size as f64)?;
     places.lt(0_i64)?.where_cond(&from_end, places)?.contiguous()
 }
 
-/// Says of a `Softmax` or `LogSoftmax` of an operator set before 13 from which axis on it is over all axes together.
+/// The attribute that is added to a `Softmax` or `LogSoftmax` of an operator set before 13: the first of the axes over
+/// which it computes together.
 pub const FLATTENS_FROM: &str = "flattens_from";
 
-/// The input as a matrix, each of whose rows spans all axes from one on.
+/// The input as a matrix, each of whose rows spans all axes from `axis` on.
 fn flattened_from(input: &Tensor, axis: i64) -> Result<Tensor> {
     let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
     input.reshape((rows, input.elem_count() / rows.max(1)))
 }
 
-/// A softmax, or its logarithm, over all axes from one on.
+/// A softmax, or its logarithm, over all axes from `axis` on together.
 fn softmax_of_all(name: &'static str, axis: i64) -> Option<Operator> {
     Operator::new(name, move |input| {
         let table = flattened_from(input, axis)?;
@@ -233,14 +237,14 @@ fn softmax_of_all(name: &'static str, axis: i64) -> Option<Operator> {
     })
 }
 
-/// Axes from the front, in order.
+/// Axes counted from the front, in ascending order.
 fn normalized(input: &Tensor, axes: &[i64]) -> Result<Vec<usize>> {
     let mut axes = axes.iter().map(|&axis| input.normalize_axis(axis)).collect::<Result<Vec<_>>>()?;
     axes.sort_unstable();
     Ok(axes)
 }
 
-/// An operator of any number of inputs, one after the other.
+/// An operator that combines any number of inputs, one after the other, by a function of two.
 fn of_several(name: &'static str, of_two: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Option<Operator> {
     Operator::of_all(name, move |inputs| {
         let first = given(inputs, 0)?.clone();
@@ -248,7 +252,8 @@ fn of_several(name: &'static str, of_two: fn(&Tensor, &Tensor) -> Result<Tensor>
     })
 }
 
-/// A sum, also of squares, a mean, a Euclidean norm, the largest or the smallest number over axes; over all of them if there are none.
+/// A sum, a sum of squares, a mean, a Euclidean norm, a maximum or a minimum over axes; over all axes if none are
+/// given.
 fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Option<Operator> {
     let axes = axes.unwrap_or_default();
     let (keeps_axes, is_nothing) =
@@ -264,7 +269,7 @@ fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Op
         match name {
             "ReduceMean" => {
                 let count = axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64;
-                // candle multiplies by the reciprocal, which is 0 in whole numbers.
+                // candle multiplies by the reciprocal, which is 0 for integers.
                 let (sum, dtype) = (sum(input)?, input.dtype());
                 if dtype.is_float() { sum / count } else { (sum.to_dtype(DType::F64)? / count)?.to_dtype(dtype) }
             }
@@ -279,12 +284,12 @@ fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Op
     })
 }
 
-/// Whole numbers that are computed, such as the sizes of a shape.
+/// The values of a computed tensor of integers, such as a shape.
 fn sizes(numbers: &Tensor) -> Result<Vec<usize>> {
     numbers.to_vec1::<i64>()?.into_iter().map(|size| usize::try_from(size).map_err(Error::wrap)).collect()
 }
 
-/// Powers with exponents that are several or computed. Where they differ, candle goes by the logarithm of the base.
+/// Powers with several or computed exponents. If the exponents differ, candle uses the logarithm of the base.
 fn power(inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
     let (base, exponents) = (given(inputs, 0)?, given(inputs, 1)?);
     let numbers: Vec<f64> = exponents.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?;
@@ -294,14 +299,14 @@ fn power(inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
             base.broadcast_mul(&exponents.ones_like()?)?.powf(*first)?
         }
         _ if base.elem_count() > 0 && base.min_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()? <= 0.0 => {
-            bail!("Pow: several powers of numbers that are not above 0 are not supported here")
+            bail!("Pow: different exponents for bases that are not above 0 are not supported here")
         }
         _ => base.broadcast_pow(&exponents)?,
     };
     Ok(vec![power])
 }
 
-/// Adds so many of one value before and behind each axis; takes away where the number is below 0.
+/// Pads axes before and after with a value. A negative number removes elements instead.
 fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operator> {
     Operator::new("Pad", move |input| {
         let (before, after) = pads.split_at(pads.len() / 2);
@@ -327,9 +332,10 @@ fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operato
     })
 }
 
-/// Parts of the sizes that older operator sets say in an attribute, or of one size but for the last, which has what is left.
+/// Splits into parts of the sizes in the attribute of older operator sets, or of equal sizes, where the last part has
+/// what is left.
 fn split(node: &NodeProto) -> Option<Operator> {
-    // `candle-onnx` gives the last part what is left beyond a smaller size, and does not look at the attribute.
+    // `candle-onnx` ignores the attribute, and rounds the size down, so that the last part is larger.
     if has_input(node, 1) || attribute(node, "split").or(attribute(node, "num_outputs")).is_none() {
         return None;
     }
@@ -365,7 +371,7 @@ fn scatter_elements(node: &NodeProto) -> Option<Operator> {
         let axis = data.normalize_axis(axis)?;
         let differs = |other: usize| other != axis && data.dims()[other] != places.dims()[other];
         if data.rank() != places.rank() || (0..data.rank()).any(differs) {
-            bail!("ScatterElements: places that do not go over all of the other axes are not supported here")
+            bail!("ScatterElements: places that do not cover the other axes are not supported here")
         }
         let places = from_front(places, data.dim(axis)?)?;
         let updates = updates.contiguous()?;

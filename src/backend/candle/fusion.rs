@@ -3,8 +3,8 @@
 //! - `BatchNormalization` after a `Conv` becomes a part of the weights and bias of the `Conv`.
 //! - Some exporters write layer normalization and GELU as several nodes; they become `LayerNormalization` and `Gelu`.
 //!
-//! Nodes are merged if they follow each other, as exporters write them, and no other node reads the values between them. A
-//! graph with subgraphs stays as it is, because subgraphs may read any value.
+//! Nodes are merged if they follow each other, as exporters write them, and no other node reads the values between
+//! them. A graph with subgraphs stays as it is, because subgraphs may read any value.
 
 use std::collections::HashMap;
 use std::f32::consts::SQRT_2;
@@ -15,8 +15,9 @@ use candle_onnx::onnx::{AttributeProto, GraphProto, NodeProto};
 
 use super::operator::{float, int, ints, name_of};
 
-/// The name of what is merged, the nodes with their inputs and outputs, and what makes the merged node. A number stands for a
-/// value and `c` for a constant, which is the last of two operands whose order does not matter.
+/// The name of the operator that is merged, the nodes with their inputs and outputs, and the function that makes the
+/// merged node. A number stands for a value, and `c` for a constant. If the order of two operands does not matter, the
+/// constant is the last one.
 const PATTERNS: [(&str, &str, Merge); 4] = [
     ("BatchNormalization", "Conv(0 c)1 BatchNormalization(1 c c c c)2", batch_normalization),
     ("BatchNormalization", "Conv(0 c c)1 BatchNormalization(1 c c c c)2", batch_normalization),
@@ -30,14 +31,14 @@ const PATTERNS: [(&str, &str, Merge); 4] = [
 
 type Merge = fn(&Found<'_>) -> Option<Merged>;
 
-/// The nodes of a pattern. The input of the first node is that of the pattern.
+/// The nodes of a pattern. The input of the first node is the pattern's input.
 struct Found<'a> {
     nodes: &'a [NodeProto],
-    /// The constants in their order, with their names.
+    /// The constants in the order of the pattern, with their names.
     constants: Vec<(&'a str, &'a Tensor)>,
 }
 
-/// The node that takes the place of a pattern, but for its outputs, and the constants that it brings.
+/// The node that replaces a pattern, without its outputs, and the constants that it brings.
 struct Merged {
     node: NodeProto,
     constants: Vec<(String, Tensor)>,
@@ -72,7 +73,7 @@ pub fn fuse(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> 
     merged_names
 }
 
-/// The nodes as the pattern, if they are so and nothing else reads the values between them.
+/// The nodes as a match of the pattern, if they match and no other node reads the values between them.
 fn find<'a>(
     nodes: &'a [NodeProto],
     pattern: &str,
@@ -150,7 +151,8 @@ fn gelu(found: &Found<'_>) -> Option<Merged> {
     is_gelu.then(|| merged(found, &found.nodes[1], "Gelu", &[], Vec::new()))
 }
 
-/// The operator in place of a pattern, with the name of the node that computes most of it or reads its weights.
+/// The operator that replaces a pattern, with the name of `main`: the node that computes most of it or reads its
+/// weights.
 fn merged(
     found: &Found<'_>,
     main: &NodeProto,

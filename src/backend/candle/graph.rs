@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     for initializer in &source.graph.initializers {
         constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
     }
-    // candle-onnx reads the numbers of constants, and not the shapes of all of them.
+    // candle-onnx reads the numbers of constants, but not the shapes of all of them.
     source.graph.nodes.iter_mut().for_each(make_constant_a_tensor);
     for node in &source.graph.nodes {
         if let (Some(tensor), [output]) = (node.constant(), node.outputs.as_slice()) {
@@ -40,10 +40,10 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     own.initializers.clear();
     // Older exporters list initializers among the inputs too.
     own.inputs.retain(|input| !constants.contains_key(&input.name));
-    // No padding is what there is without the attribute.
+    // Without the attribute, there is no padding either.
     let is_no_padding = |own: &proto::AttributeProto| own.name == "auto_pad" && own.s.as_deref() == Some(b"VALID");
     own.nodes.iter_mut().for_each(|node| node.attributes.retain(|own| !is_no_padding(own)));
-    // Some of candle-onnx's operators read the numbers of a tensor from its bytes only.
+    // Some of candle-onnx's operators read the numbers of a tensor only from its raw bytes.
     for tensor in own.nodes.iter_mut().flat_map(|node| &mut node.attributes).filter_map(|own| own.t.as_mut()) {
         if let Some(bytes) = tensor.inside() {
             tensor.raw_data = Some(bytes);
@@ -55,15 +55,15 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     Ok((graph, constants))
 }
 
-/// Makes nodes, also those of subgraphs, as everything below expects them.
+/// Brings nodes, including those of subgraphs, into the form that everything below expects.
 fn make_standard(nodes: &mut [NodeProto], opset: i64) -> Result<(), CaseFailure> {
     for node in nodes {
-        // The standard set has two names, of which everything below knows one.
+        // The standard set has two names; everything below knows only the empty one.
         if node.domain == "ai.onnx" {
             node.domain.clear();
         }
         let NodeProto { op_type, domain, .. } = &*node;
-        // candle-onnx looks at the name of an operator alone.
+        // candle-onnx looks only at the name of an operator, not at its set.
         if !["", "com.microsoft"].contains(&domain.as_str()) {
             return Err(CaseFailure::unsupported(format!(
                 "candle-onnx has no operator {op_type} of the set {domain:?}"
@@ -90,7 +90,8 @@ fn make_standard(nodes: &mut [NodeProto], opset: i64) -> Result<(), CaseFailure>
     Ok(())
 }
 
-/// Gives whole numbers 64 bits: candle-onnx computes with these, and makes a list of a tensor of 32 bits whatever its shape is.
+/// Widens integers to 64 bits: candle-onnx computes with these, and reads a tensor of 32 bits as a list, whatever its
+/// shape.
 fn make_wide(tensor: &mut TensorProto) {
     if tensor.data_type != proto::element::INT32 {
         return;
@@ -176,7 +177,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The nodes, which are asked for these of their outputs.
+    /// A segment of nodes that returns these of their outputs.
     pub fn new(nodes: Vec<NodeProto>, outputs: &[String]) -> Self {
         let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
         let graph = GraphProto { output: output.collect(), node: nodes, ..GraphProto::default() };
@@ -190,14 +191,14 @@ impl Segment {
             .unwrap_or_else(|_| Err(Error::Msg("this form of the operator is not supported by candle-onnx".into())))
     }
 
-    /// The error of an evaluation, which begins with the operator that it is about: the first one that cannot be computed from the
-    /// same inputs.
+    /// The error of an evaluation with the operator at fault at its beginning: the first that cannot be computed from
+    /// the same inputs.
     pub fn named(&self, error: Error, inputs: candle_core::Result<HashMap<String, Tensor>>) -> Error {
         let (Ok(inputs), Some(graph)) = (inputs, &self.model.graph) else { return error };
         let first = |count: usize| Segment::new(graph.node[..count].to_vec(), &[]);
         match (1..=graph.node.len()).find(|&count| first(count).evaluate(inputs.clone()).is_err()) {
             Some(count) => about(&graph.node[count - 1], &error),
-            // All are computed, and one does not give an output that is asked for.
+            // All can be computed, but one does not give a requested output.
             None if graph.node.len() == 1 => about(&graph.node[0], &error),
             None => error,
         }
@@ -210,10 +211,10 @@ fn about(node: &NodeProto, error: &Error) -> Error {
         inner = next;
     }
     let text = inner.to_string();
-    // Behind it is the whole node with all its attributes.
+    // The rest is the whole node with all its attributes.
     let what = text.split(" for op NodeProto").next().unwrap_or_default();
-    // What candle-onnx says in words of its own is that it expects another form; all else is about shapes. Types differ only where it has
-    // computed in others than ONNX says.
+    // candle-onnx's own messages mean that it expects another form; all other errors are about shapes. Types differ
+    // only where it has computed in other types than ONNX defines.
     let is_form = match inner {
         Error::Msg(_) => !["unsupported", "not supported"].iter().any(|words| what.contains(words)),
         other => matches!(other, Error::DTypeMismatchBinaryOp { .. }),
@@ -222,7 +223,7 @@ fn about(node: &NodeProto, error: &Error) -> Error {
     Error::Msg(format!("{}: {form}{what}", node.op_type))
 }
 
-/// The numbers of an initializer. `candle-onnx` computes with i64 instead of i32.
+/// The numbers of an initializer; i64 instead of i32, because `candle-onnx` computes with i64.
 fn decoded(source: &Source, initializer: &proto::TensorProto) -> Result<Tensor, CaseFailure> {
     let dtype = match DataType::try_from(initializer.data_type) {
         Ok(DataType::Int32) => Some(DType::I32),
@@ -259,7 +260,7 @@ mod tests {
         constants_for(outputs, nodes, initializers)
     }
 
-    /// The same of a model with these outputs.
+    /// The constants of a model with these outputs.
     fn constants_for(
         outputs: Vec<proto::ValueInfoProto>,
         nodes: Vec<NodeProto>,
@@ -359,7 +360,8 @@ mod tests {
     #[test]
     fn a_panic_of_the_library_is_no_panic_here_and_names_the_operator() {
         let values = TensorProto { float_data: vec![1.0, 2.0], ..tensor("x", element::FLOAT, &[2]) };
-        // `candle-onnx` takes the third input of a `Gemm` for granted. One whose weights are no matrix is left to it.
+        // `candle-onnx` takes the third input of a `Gemm` for granted. A `Gemm` whose weights are not a matrix is left
+        // to it.
         let failure = constants(vec![NodeProto::new("Gemm", &["x", "x"], "y")], vec![values]).unwrap_err();
         assert_eq!(failure.message, "Gemm: this form of the operator is not supported by candle-onnx");
         assert_eq!(failure.status, crate::definition::Status::Unsupported);

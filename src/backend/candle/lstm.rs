@@ -6,7 +6,8 @@ use candle_onnx::onnx::NodeProto;
 
 use super::operator::{Operator, attribute, given, has_input, int};
 
-/// The operator of a node without peepholes and activations of its own.
+/// The operator of an `LSTM` node. `None` if it has peepholes, other activations than the defaults, or another rare
+/// form.
 pub fn of(node: &NodeProto) -> Option<Operator> {
     let has_other = ["activation_alpha", "activation_beta", "clip"].iter().any(|name| attribute(node, name).is_some());
     let activations = attribute(node, "activations").map_or(&[][..], |own| own.strings.as_slice());
@@ -54,7 +55,7 @@ fn one_direction(inputs: &[Option<Tensor>], direction: usize, is_backward: bool)
     let hidden = gates / 4;
     let mut of_inputs = x.reshape((length * batch, features))?.matmul(&weights.t()?)?;
     if let Some(biases) = own(3)? {
-        // Those of the inputs, and those of the recurrence.
+        // The biases of the inputs, and of the recurrence.
         of_inputs = of_inputs.broadcast_add(&(biases.narrow(0, 0, gates)? + biases.narrow(0, gates, gates)?)?)?;
     }
     let of_inputs = of_inputs.reshape((length, batch, gates))?;

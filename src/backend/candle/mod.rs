@@ -1,12 +1,12 @@
-//! candle, pure Rust: the modules of `candle-transformers` in [`native`], and ONNX graphs through `candle-onnx` for the
-//! models that have no module.
+//! candle, pure Rust: the modules of `candle-transformers` in [`native`], GGUF files in [`quantised`], and ONNX graphs
+//! through `candle-onnx` for models without a module.
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
-//! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
-//! other runtimes do: `graph` decodes it and computes the constants, `fusion` merges nodes, and `plan` decides the
-//! order and how long values are kept. candle computes everything: through `candle-onnx`, or through its own functions in
-//! `operator` for nodes that `candle-onnx` evaluates in a roundabout way, and in `forms`, `spatial` and `lstm` for those that it does
-//! not evaluate.
+//! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as
+//! the other runtimes do: `graph` decodes it and computes the constants, `fusion` merges nodes, and `plan` decides the
+//! order and how long values are kept. candle computes everything. Most nodes go through `candle-onnx`. `operator`
+//! calls candle's own functions for nodes that `candle-onnx` evaluates slowly; `forms`, `spatial` and `lstm` do so for
+//! those that it evaluates wrongly or not at all.
 
 #[cfg(feature = "candle-onnx")]
 mod evaluated;
@@ -98,7 +98,8 @@ impl Backend for Candle {
     }
 }
 
-/// A session of the model's GGUF file, or else of its graphs. The operators of its calls are noted by the recorder, if there is one.
+/// A session of the model's GGUF file, or else of its graphs. The operators of its calls are noted by the recorder, if
+/// there is one.
 fn open_files(
     request: &LoadRequest<'_>,
     device: Device,

@@ -1,4 +1,4 @@
-//! Nodes with constant weights that candle computes faster than `candle-onnx` asks it to.
+//! Nodes with constant weights that candle computes faster if it is called directly, and not through `candle-onnx`.
 //!
 //! Each is a few calls of candle's public functions, prepared from the node's constants when the graph is loaded.
 //! Properties that a node does not declare, such as the rank of its input, are checked when it runs.
@@ -16,7 +16,7 @@ use super::tensor::add_bias;
 pub struct Operator {
     /// The ONNX operators that it stands for.
     pub name: &'static str,
-    /// How many of the node's inputs it is given at most.
+    /// The most inputs of the node that it takes.
     most_inputs: usize,
     compute: Box<Compute>,
 }
@@ -24,13 +24,14 @@ pub struct Operator {
 type Compute = dyn Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>>;
 
 impl Operator {
-    /// An operator of which only the first input is not constant.
+    /// An operator whose only input that is not constant is the first.
     pub fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
         let compute = move |inputs: &[Option<Tensor>]| -> Result<Vec<Tensor>> { Ok(vec![compute(given(inputs, 0)?)?]) };
         Some(Operator { name, most_inputs: 1, compute: Box::new(compute) })
     }
 
-    /// An operator that is given all inputs of the node, `None` for those that are left out, and computes its first outputs.
+    /// An operator that is given all inputs of the node, `None` for those that are left out, and computes its first
+    /// outputs.
     pub fn of_all(
         name: &'static str,
         compute: impl Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>> + 'static,
@@ -45,7 +46,7 @@ impl Operator {
         }
         let constant = |index: usize| node.input.get(index).and_then(|name| constants.get(name));
         let of_rank = |index: usize, rank: usize| constant(index).filter(|tensor| tensor.rank() == rank).cloned();
-        // The input may be absent, but it must not be computed.
+        // The input may be absent, but otherwise it must be a constant.
         let optional = |index| if has_input(node, index) { constant(index).cloned().map(Some) } else { Some(None) };
         match node.op_type.as_str() {
             "MatMul" => linear(of_rank(1, 2)?, None),
@@ -56,7 +57,8 @@ impl Operator {
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
             "ConvTranspose" => spatial::conv_transpose(node, constant(1)?, optional(2)?),
-            // `candle-onnx` refuses a list of indices if the input is not contiguous, and indices of more than two dimensions.
+            // `candle-onnx` refuses a list of indices if the input is not contiguous, and indices of more than two
+            // dimensions.
             "Gather" => {
                 let places = constant(1).filter(|places| places.rank() > 0)?;
                 let (shape, axis) = (places.dims().to_vec(), int(node, "axis", 0));
@@ -95,12 +97,12 @@ impl Operator {
         }
     }
 
-    /// The names of the inputs of its node that it is given.
+    /// The names of the inputs of its node that it takes.
     pub fn reads<'a>(&self, node: &'a NodeProto) -> &'a [String] {
         &node.input[..node.input.len().min(self.most_inputs)]
     }
 
-    /// The outputs of the node.
+    /// Computes the outputs of the node.
     pub fn compute(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         (self.compute)(inputs)
     }
@@ -111,7 +113,7 @@ impl Operator {
     }
 }
 
-/// An input that is there.
+/// The input at a place; an error if it is missing.
 pub fn given(inputs: &[Option<Tensor>], place: usize) -> Result<&Tensor> {
     let input = inputs.get(place).and_then(Option::as_ref);
     input.ok_or_else(|| Error::Msg(format!("the input {place} is missing")))
@@ -193,12 +195,12 @@ pub fn name_of(node: &NodeProto) -> String {
     if node.name.is_empty() { node.output.first().cloned().unwrap_or_default() } else { node.name.clone() }
 }
 
-/// Whether the padding is that of the attribute `pads`.
+/// Whether the attribute `pads` sets the padding.
 pub fn has_own_pads(node: &NodeProto) -> bool {
     attribute(node, "auto_pad").is_none_or(|attribute| attribute.s == b"NOTSET")
 }
 
-/// Whether the node has an input at a place, which may be left out.
+/// Whether the node has the optional input at a place.
 pub fn has_input(node: &NodeProto, place: usize) -> bool {
     node.input.get(place).is_some_and(|name| !name.is_empty())
 }

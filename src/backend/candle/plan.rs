@@ -1,7 +1,7 @@
 //! The plan of a graph: its steps in order, and how long each value is kept.
 //!
-//! Consecutive nodes that `candle-onnx` evaluates form a [`Segment`]; a node that an [`Operator`] computes is a step alone. A
-//! value is dropped after the last step that reads it.
+//! Consecutive nodes that `candle-onnx` evaluates form a [`Segment`]; a node that an [`Operator`] computes is a step
+//! alone. A value is dropped after the last step that reads it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,7 +24,7 @@ pub struct Plan {
     steps: Vec<Step>,
     inputs: Vec<String>,
     outputs: Vec<String>,
-    /// What notes the steps, each of which is then a single node.
+    /// Notes the steps, each of which is then a single node.
     recorder: Option<Recorder>,
 }
 
@@ -32,18 +32,19 @@ struct Step {
     work: Work,
     /// Its first node, for a recorder.
     node: OperatorCall,
-    /// The values of other steps that it reads; those of an operator in its order, and empty where one is left out.
+    /// The values that it reads. For an operator, they are in its order, and an empty name stands for one that is left
+    /// out.
     inputs: Vec<String>,
-    /// The values of its own that are read elsewhere.
+    /// Its own values that are read elsewhere.
     outputs: Vec<String>,
     /// The values that no later step reads.
     expired: Vec<String>,
 }
 
 enum Work {
-    /// Also whether it has to be given copies of views.
+    /// A segment, and whether its inputs have to be contiguous.
     Segment(Box<Segment>, bool),
-    /// Computes these outputs, of which the step has those that are read.
+    /// An operator and the names of its outputs, of which the step keeps those that are read.
     Own(Operator, Vec<String>),
 }
 
@@ -154,7 +155,7 @@ impl Plan {
 }
 
 impl Step {
-    /// Its outputs, out of the values of other steps.
+    /// Computes the outputs from the values of other steps.
     fn compute(&self, find: impl Fn(&String) -> Result<Tensor>) -> Result<Vec<(&str, Tensor)>> {
         match &self.work {
             Work::Segment(segment, needs_copies) => {
@@ -190,17 +191,17 @@ pub fn needed_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
     nodes
 }
 
-/// Whether `candle-onnx` computes the node of values without gaps only. A view of a part has some.
+/// Whether `candle-onnx` computes the node only from contiguous values, which views may not be.
 fn takes_no_views(node: &NodeProto) -> bool {
     ["MatMul", "Softmax", "LogSoftmax", "Gather", "GatherElements", "Pad"].contains(&node.op_type.as_str())
 }
 
-/// The property of a node that `candle-onnx` ignores, so that it would compute something else.
+/// The property of a node that `candle-onnx` would compute wrongly.
 pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
     match node.op_type.as_str() {
         "MaxPool" | "AveragePool" if int(node, "ceil_mode", 0) != 0 => Some("a size that is rounded up in this form"),
         "MaxPool" | "AveragePool" if attribute(node, "strides").is_none() => {
-            Some("strides that are left out beside its other attributes")
+            Some("missing strides beside its other attributes")
         }
         "Resize" if attribute(node, "keep_aspect_ratio_policy").is_some_and(|policy| policy.s != b"stretch") => {
             Some("a size that keeps the ratio of height and width")
@@ -216,7 +217,7 @@ pub fn wrong_form(node: &NodeProto) -> Option<&'static str> {
     }
 }
 
-/// The first node in the subgraphs of a node that `candle-onnx` would compute as something else, and the property that it ignores.
+/// The first node in a node's subgraphs that `candle-onnx` would compute wrongly, and the property that causes this.
 /// Subgraphs are evaluated by `candle-onnx` alone.
 fn wrong_in_subgraph<'a>(
     node: &'a NodeProto,
@@ -229,9 +230,9 @@ fn wrong_in_subgraph<'a>(
         known.extend(own.filter_map(|it| Some((it.name.clone(), get_tensor(it, &it.name).ok()?))));
         for inner in &subgraph.node {
             let is_own_form = match inner.op_type.as_str() {
-                // Except for rare numbers and sizes, `candle-onnx` computes these as well, or says that it does not.
+                // Except for rare numbers and sizes, `candle-onnx` computes these correctly or refuses them.
                 "Cast" | "CumSum" | "Expand" | "GatherElements" | "Pow" | "Tile" => false,
-                // One axis that is computed is right there.
+                // A single computed axis is handled correctly.
                 "Unsqueeze" if inner.input.get(1).is_some_and(|axes| !known.contains_key(axes)) => false,
                 "ReduceMean" => has_input(inner, 1) || int(inner, "noop_with_empty_axes", 0) == 1,
                 "ReduceL2" | "ReduceSum" => attribute(inner, "axes").is_some(),
@@ -248,13 +249,14 @@ fn wrong_in_subgraph<'a>(
     None
 }
 
-/// The output of a node that is a constant.
+/// The name and the value of a constant node's output.
 fn constant_of(node: &NodeProto) -> Option<(String, Tensor)> {
     let value = attribute(node, "value").filter(|_| node.op_type == "Constant")?.t.as_ref()?;
     Some((node.output.first()?.clone(), get_tensor(value, &node.name).ok()?))
 }
 
-/// Collects the names that a node reads, also in its subgraphs, which see the values of the graph around them.
+/// Collects the names that a node reads, including those read in its subgraphs, which see the values of the graph
+/// around them.
 fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
     names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
     for attribute in &node.attribute {

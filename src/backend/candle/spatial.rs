@@ -1,5 +1,5 @@
-//! Operators over the height and width of pictures that `candle-onnx` does not have: transposed convolutions, convolutions whose
-//! two strides differ, pools in forms of their own, and bilinear resizing.
+//! Operators over the height and width of pictures that `candle-onnx` lacks: transposed convolutions, convolutions
+//! whose two strides differ, pools that round up or have no strides, and resizing.
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_onnx::onnx::NodeProto;
@@ -7,21 +7,21 @@ use candle_onnx::onnx::NodeProto;
 use super::operator::{Operator, attribute, given, has_input, has_own_pads, int, ints};
 use super::tensor::add_bias;
 
-/// A number for the height and one for the width, of an attribute with a number per axis. A single axis is the width.
+/// The numbers for the height and the width, from an attribute with a number per axis. A single axis is the width.
 fn pair(values: &[i64], rank: usize, usual: usize) -> Option<[usize; 2]> {
     let of_axis = |axis: usize| values.get(axis).map_or(Some(usual), |&value| usize::try_from(value).ok());
     if rank == 1 { Some([usual, of_axis(0)?]) } else { Some([of_axis(0)?, of_axis(1)?]) }
 }
 
-/// Whether strides or dilations are not 0, and no larger than those of any network: kernels are made of their size.
+/// Whether strides or dilations are neither 0 nor larger than in any network: kernels of their size are made.
 fn are_usable(numbers: [usize; 2]) -> bool {
     numbers.iter().all(|own| (1..=4096).contains(own))
 }
 
 /// A transposed convolution of one group, in one or two dimensions, as matrix products with parts of the kernel.
 ///
-/// A part has the size of the stride: what it makes of an element are tiles that do not overlap. The sum is over the tiles of all
-/// parts, moved by whole strides.
+/// A part has the size of the strides, so the tiles that it makes from the elements do not overlap. The output is the
+/// sum of the tiles of all parts, moved by whole strides.
 pub fn conv_transpose(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let rank = weight.rank().checked_sub(2).filter(|rank| [1, 2].contains(rank))?;
     if !has_own_pads(node) || int(node, "group", 1) != 1 || attribute(node, "output_shape").is_some() {
@@ -95,8 +95,8 @@ fn parts_of(kernel: &Tensor, [rows, columns]: [usize; 2], counts: [usize; 2]) ->
     (0..counts[0] * counts[1]).map(part).collect()
 }
 
-/// A convolution in two dimensions whose strides differ, as one with the largest stride that divides both: neighbours along an axis
-/// whose stride is larger become channels.
+/// A convolution in two dimensions whose strides differ, as a convolution with the largest stride that divides both.
+/// Neighbours along an axis with a larger stride become channels.
 pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let strides = pair(ints(node, "strides"), 2, 1)?;
     let is_plain = ints(node, "dilations").iter().all(|&dilation| dilation == 1);
@@ -114,7 +114,7 @@ pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tenso
     Operator::new("Conv", move |input| {
         let padded = input.pad_with_zeros(2, before[0], after[0])?.pad_with_zeros(3, before[1], after[1])?;
         let output = with_neighbours_as_channels(&padded, neighbours)?.conv2d(&folded, 0, stride, 1, groups)?;
-        // The last places may see nothing but the zeros that fill up the neighbours.
+        // The last places may cover nothing but the zeros that fill up the neighbours.
         let size = |axis: usize| -> Result<usize> {
             Ok(padded.dim(2 + axis)?.saturating_sub(kernel[axis]) / strides[axis] + 1)
         };
@@ -122,7 +122,8 @@ pub fn conv_of_two_strides(node: &NodeProto, weight: &Tensor, bias: Option<Tenso
     })
 }
 
-/// Makes `[n, channels * rows * columns, height / rows, width / columns]` of pictures, rounded up and filled with zeros.
+/// Reshapes pictures to `[n, channels * rows * columns, height / rows, width / columns]`, rounded up and filled with
+/// zeros.
 fn with_neighbours_as_channels(pictures: &Tensor, [rows, columns]: [usize; 2]) -> Result<Tensor> {
     let (count, channels, height, width) = pictures.dims4()?;
     let (down, across) = (height.div_ceil(rows), width.div_ceil(columns));
@@ -131,8 +132,9 @@ fn with_neighbours_as_channels(pictures: &Tensor, [rows, columns]: [usize; 2]) -
     split.permute([0, 1, 3, 5, 2, 4])?.reshape((count, channels * rows * columns, down, across))
 }
 
-/// A pool in two dimensions whose size is rounded up, or without strides, which are 1 then: `candle-onnx` rounds down, and takes the
-/// kernel for the strides. Padding and dilations are left to it, which refuses them.
+/// A pool in two dimensions that rounds its size up or has no strides, which means 1. `candle-onnx` rounds down, and
+/// takes the kernel's size for missing strides. Pools with padding or dilations are left to `candle-onnx`, which
+/// refuses them.
 pub fn pool(node: &NodeProto) -> Option<Operator> {
     let is_rounded_up = int(node, "ceil_mode", 0) != 0;
     if ints(node, "kernel_shape").len() != 2 || !is_rounded_up && attribute(node, "strides").is_some() {
@@ -158,9 +160,9 @@ pub fn pool(node: &NodeProto) -> Option<Operator> {
     })
 }
 
-/// Bilinear resizing of the height and width, or with the nearest place before, to sizes or by factors that may be computed.
-/// `candle-onnx` has the latter only. It ignores factors of the batch and the channels, and takes the ratio of the sizes for the factor
-/// where a factor gives no whole size.
+/// Resizes the height and width to sizes or by factors, which may be computed: bilinearly, or from the nearest place
+/// before. `candle-onnx` has only the latter. It ignores factors of the batch and the channels. If a factor gives no
+/// whole size, it uses the ratio of the sizes instead.
 pub fn resize(node: &NodeProto) -> Option<Operator> {
     let text = |name: &str, usual: &'static str| match attribute(node, name) {
         Some(attribute) => String::from_utf8_lossy(&attribute.s).into_owned(),
@@ -175,7 +177,7 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         _ => return None,
     };
     let is_stretched = text("keep_aspect_ratio_policy", "stretch") == "stretch";
-    // The operator set 10 has the factors at another place.
+    // Operator set 10 has the factors at another place.
     let has_sizes = has_input(node, 2) || has_input(node, 3);
     if !has_sizes || int(node, "antialias", 0) != 0 || attribute(node, "axes").is_some() || !is_stretched {
         return None;
@@ -194,18 +196,18 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
         };
         let shape: Vec<usize> = sizes.iter().map(|&size| size as usize).collect();
         let &[batch, channels, height, width] = shape.as_slice() else {
-            bail!("Resize: over other than 2 dimensions is not supported here")
+            bail!("Resize: other than 2 spatial dimensions are not supported here")
         };
         if input.dims().get(..2) != Some(&[batch, channels][..]) {
-            bail!("Resize: of the batch or the channels is not supported here")
+            bail!("Resize: resizing the batch or the channels is not supported here")
         }
         let is_rounded = scales.is_some() && sizes.iter().any(|size| size.fract() != 0.0);
         let resized = match &scales {
             _ if is_nearest && is_rounded => {
-                bail!("Resize: to the nearest places by a factor whose size is rounded is not supported here")
+                bail!("Resize: the nearest places by a factor that gives no whole size are not supported here")
             }
             _ if input.dims() == shape => input.clone(),
-            // The factor counts where it gives no whole size.
+            // If the factor gives no whole size, the factor counts, not the ratio of the sizes.
             Some(scales) if is_rounded && !aligns_corners => {
                 let [down, across] = [f64::from(scales[2]), f64::from(scales[3])];
                 input.upsample_bilinear2d_with_scale(down, across, false)?
@@ -214,7 +216,7 @@ pub fn resize(node: &NodeProto) -> Option<Operator> {
             _ => input.upsample_bilinear2d(height, width, aligns_corners)?,
         };
         if resized.dims() != shape {
-            bail!("Resize: this factor is not supported here: its size is rounded")
+            bail!("Resize: this factor, which gives no whole size, is not supported here")
         }
         Ok(vec![resized])
     })
@@ -241,7 +243,8 @@ mod tests {
         assert!(is_near, "{computed:?}");
     }
 
-    /// What a convolution computes with the weights `ramp(kernel)`, and with a bias of `ramp` if there is a number of channels.
+    /// The output of a convolution with the weights `ramp(kernel)`, and with the bias `ramp([bias])` unless `bias` is
+    /// 0.
     fn convolved(op_type: &str, kernel: &[usize], bias: usize, attributes: &[(&str, &[i64])], x: &[usize]) -> Tensor {
         let attribute = attributes.iter().map(|(name, values)| match *name {
             "group" => int_attribute(name, values[0]),

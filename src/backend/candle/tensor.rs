@@ -1,4 +1,4 @@
-//! candle as a runtime: its tensors, devices and errors in the words of the other backends.
+//! candle as a runtime: converts its tensors, devices and errors to and from the types that all backends share.
 
 use candle_core::{D, DType, Device, Tensor};
 
@@ -29,7 +29,7 @@ pub fn device_of(name: &str) -> Result<Device, CaseFailure> {
     }
 }
 
-/// The dtype of case ids. Returns `None` for element types that are no dtype of a case.
+/// The dtype of a case; `None` for an element type that no case can have.
 pub fn dtype_of(dtype: DType) -> Option<Dtype> {
     match dtype {
         DType::F32 => Some(Dtype::F32),
@@ -60,14 +60,15 @@ pub fn add_bias(output: Tensor, bias: &Option<Tensor>) -> candle_core::Result<Te
     }
 }
 
-/// Computes a model's outputs out of its inputs, both in the order of the definition; fails if an input does not fit.
+/// Computes a model's outputs from its inputs, both in the order of the definition; fails if an input does not fit.
 pub type Forward = Box<dyn Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>>>;
 
 /// A model with a cache of the keys and values of all positions so far.
 pub struct Decoder<C> {
     /// The cache before the first token; a clone of a cache does not copy its tensors.
     pub empty: C,
-    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, positions]`, of which the first is at the position.
+    /// Computes the logits `[batch, vocabulary]` after tokens, i64 `[batch, positions]`, whose first is at the given
+    /// position.
     pub forward: Continue<C>,
 }
 
@@ -92,10 +93,10 @@ impl<C: Clone> Generator<Place> for Decoder<C> {
     }
 }
 
-/// Where graphs and modules compute, and in what.
+/// The device and the dtype in which graphs and modules compute.
 pub struct Place {
     pub device: Device,
-    /// The dtype that floating-point inputs are given in.
+    /// The dtype to which f32 inputs are converted.
     pub dtype: DType,
 }
 
@@ -111,7 +112,7 @@ impl Runtime for Place {
             TensorData::Bf16(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::F64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I16(values) => Tensor::from_slice(values, shape, &self.device)?,
-            // candle gathers no rows by numbers of i32, and `candle-onnx` computes with i64 in place of it.
+            // candle cannot gather rows by indices of i32, and `candle-onnx` computes with i64 instead.
             TensorData::I32(values) => {
                 let values: Vec<i64> = values.iter().map(|&value| value.into()).collect();
                 Tensor::from_slice(&values, shape, &self.device)?
@@ -119,7 +120,7 @@ impl Runtime for Place {
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U32(values) => Tensor::from_slice(values, shape, &self.device)?,
-            // candle says what is true in whole numbers.
+            // candle has u8 for bool.
             TensorData::Bool(values) => {
                 let values: Vec<u8> = values.iter().map(|&value| value.into()).collect();
                 Tensor::from_slice(&values, shape, &self.device)?

@@ -1,4 +1,4 @@
-//! A model of llama.cpp and its contexts: which tokens are in which sequence of the cache, and what follows them.
+//! A model of llama.cpp and its contexts, which keep sequences of tokens in a cache and compute what follows them.
 
 use std::ffi::{CString, c_int};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::operators::Watch;
 use super::settings::Settings;
 use crate::definition::{CaseFailure, device_index, device_kind};
 
-/// Sequences that a context of the release has at most.
+/// The most sequences that a context of the release can have.
 pub(super) const MOST_SEQUENCES: usize = 256;
 
 /// Loaded weights.
@@ -31,7 +31,8 @@ impl LoadedModel {
     /// Loads a file for a device.
     ///
     /// # Errors
-    /// The library or the device is not here, or llama.cpp refuses the file; the message is its own.
+    /// The library or the device is missing, llama.cpp refuses the file (the message is then its own), or the file is
+    /// not a text decoder.
     pub fn load(file: &Path, device: &str, settings: &Settings) -> Result<Self, CaseFailure> {
         let llama = llama()?;
         let functions = &llama.functions;
@@ -45,8 +46,8 @@ impl LoadedModel {
             devices.insert(0, chosen.ok_or_else(missing)?.device);
         }
         let load = || {
-            // SAFETY: the parameters are the library's own but for what is set here; the list of devices ends with a null pointer, and the
-            // list and the path live as long as the call.
+            // SAFETY: the parameters are the library's defaults except for the fields set here; the list of devices
+            // ends with a null pointer, and the list and the path live as long as the call.
             unsafe {
                 let mut parameters = (functions.llama_model_default_params)();
                 parameters.devices = devices.as_ptr();
@@ -59,7 +60,7 @@ impl LoadedModel {
                 (!model.is_null()).then_some(model)
             }
         };
-        let model = told(load, "it does not load the file")?;
+        let model = told(load, "it cannot load the file")?;
         // SAFETY: the model was loaded.
         let vocabulary = unsafe { (functions.llama_vocab_n_tokens)((functions.llama_model_get_vocab)(model)) };
         let loaded = LoadedModel { llama, model, vocabulary: usize::try_from(vocabulary).unwrap_or(0) };
@@ -68,24 +69,24 @@ impl LoadedModel {
             unsafe { (functions.llama_model_has_decoder)(model) && !(functions.llama_model_has_encoder)(model) };
         if !is_decoder || loaded.vocabulary == 0 {
             return Err(CaseFailure::unsupported(
-                "the file has an encoder or no vocabulary, and only decoders of texts are run",
+                "the file has an encoder or no vocabulary, and only text decoders are run",
             ));
         }
         Ok(loaded)
     }
 
     pub fn parameters(&self) -> u64 {
-        // SAFETY: the model is loaded as long as this is here.
+        // SAFETY: the model is loaded as long as `self` lives.
         unsafe { (self.llama.functions.llama_model_n_params)(self.model) }
     }
 
-    /// What llama.cpp calls it: `llama 1B Q4_K - Medium`.
+    /// llama.cpp's description of the model: `llama 1B Q4_K - Medium`.
     pub fn description(&self) -> String {
         let mut text = [0_u8; 128];
-        // SAFETY: the buffer has the length that is said.
+        // SAFETY: the buffer has the given length.
         let length =
             unsafe { (self.llama.functions.llama_model_desc)(self.model, text.as_mut_ptr().cast(), text.len()) };
-        // It is the length of the whole text, or below 0 if there is none.
+        // The result is the length of the whole text, or negative if there is none.
         let length = usize::try_from(length).unwrap_or(0).min(text.len() - 1);
         String::from_utf8_lossy(&text[..length]).into_owned()
     }
@@ -93,7 +94,7 @@ impl LoadedModel {
 
 impl Drop for LoadedModel {
     fn drop(&mut self) {
-        // SAFETY: contexts hold the model, so that none is left.
+        // SAFETY: contexts hold the model, so none is left.
         unsafe { (self.llama.functions.llama_model_free)(self.model) };
     }
 }
@@ -104,11 +105,11 @@ pub(super) struct Placed {
     pub token: Token,
     pub position: usize,
     pub sequence: usize,
-    /// Whether what follows it is asked for.
+    /// Whether the logits after it are requested.
     pub is_asked: bool,
 }
 
-/// A cache of so many sequences, and the threads that compute with it.
+/// A cache of sequences, and the threads that compute with it.
 pub(super) struct Context {
     pub model: Arc<LoadedModel>,
     context: *mut LlamaContext,
@@ -116,9 +117,9 @@ pub(super) struct Context {
     /// llama.cpp calls it before and after each operator.
     _watch: Option<Rc<Watch>>,
     pub sequences: usize,
-    /// Positions of a sequence.
+    /// Positions per sequence.
     pub length: usize,
-    /// What is passed for a call; they keep their memory.
+    /// Buffers for the arguments of a call, which keep their memory.
     tokens: Vec<Token>,
     positions: Vec<i32>,
     counts: Vec<i32>,
@@ -128,10 +129,10 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// A context for so many sequences of so many positions.
+    /// A context for at least `length` positions in each of `sequences` sequences.
     ///
     /// # Errors
-    /// There is no memory for it, or llama.cpp refuses a setting; the message is its own.
+    /// Memory ran out, or llama.cpp refuses a setting; the message is its own. Or the model has no cache.
     pub fn new(
         model: Arc<LoadedModel>,
         (device, threads): (&str, usize),
@@ -147,11 +148,11 @@ impl Context {
         let threads = i32::try_from(threads).unwrap_or(i32::MAX).min(512);
         let is_cpu = device_kind(device) == "cpu";
         let open = || {
-            // SAFETY: the parameters are the library's own but for what is set here.
+            // SAFETY: the parameters are the library's defaults except for the fields set here.
             unsafe {
                 let mut parameters = (functions.llama_context_default_params)();
                 parameters.n_ctx = all;
-                // All that a call passes is one batch, which llama.cpp cuts into micro-batches.
+                // Each call passes one batch, which llama.cpp cuts into micro-batches.
                 parameters.n_batch = all.max(2048);
                 parameters.n_ubatch = settings.micro_batch;
                 parameters.n_seq_max = count;
@@ -169,7 +170,7 @@ impl Context {
                 (!context.is_null()).then_some(context)
             }
         };
-        let context = told(open, "a context cannot be made")?;
+        let context = told(open, "it cannot make a context")?;
         // SAFETY: the context was made.
         let memory = unsafe { (functions.llama_get_memory)(context) };
         let mut made = Context {
@@ -187,10 +188,11 @@ impl Context {
             asked: Vec::new(),
         };
         if memory.is_null() {
-            return Err(CaseFailure::unsupported("the model has no cache: it makes no tokens one after the other"));
+            return Err(CaseFailure::unsupported("the model has no cache, so it cannot generate tokens"));
         }
-        // One pool for all calls, as llama-bench has it: otherwise threads are started for each.
-        // SAFETY: the parameters are the library's own; the pool outlives its use by the context, which is freed first.
+        // One pool for all calls, as in llama-bench: otherwise each call would start threads.
+        // SAFETY: the parameters are the library's defaults; the pool outlives its use by the context, which is freed
+        // first.
         unsafe {
             let mut parameters = (functions.ggml_threadpool_params_default)(threads);
             let pool = (model.llama.thread_pools.new)(&raw mut parameters);
@@ -202,26 +204,26 @@ impl Context {
         Ok(made)
     }
 
-    /// Threads of a call, as the library says.
+    /// Threads of a call, as the library reports them.
     pub fn thread_count(&self) -> Option<usize> {
-        // SAFETY: the context is there as long as this.
+        // SAFETY: the context lives as long as `self`.
         usize::try_from(unsafe { (self.model.llama.functions.llama_n_threads)(self.context) }).ok()
     }
 
-    /// Tokens that a call may have, as the library says.
+    /// The most tokens of a call, as the library reports them.
     pub fn batch(&self) -> u32 {
-        // SAFETY: the context is there as long as this.
+        // SAFETY: the context lives as long as `self`.
         unsafe { (self.model.llama.functions.llama_n_batch)(self.context) }
     }
 
-    /// Forgets what a sequence has from a position on.
+    /// Removes a sequence's tokens from a position on.
     ///
     /// # Errors
     /// The model's memory cannot forget a part of a sequence.
     pub fn forget(&mut self, sequence: usize, from: usize) -> Result<(), CaseFailure> {
         let functions = &self.model.llama.functions;
         let (sequence, from) = (number(sequence)?, number(from)?);
-        // SAFETY: the context is there as long as this.
+        // SAFETY: the context lives as long as `self`.
         let is_done =
             unsafe { (functions.llama_memory_seq_rm)((functions.llama_get_memory)(self.context), sequence, from, -1) };
         if is_done {
@@ -232,10 +234,10 @@ impl Context {
         ))
     }
 
-    /// Computes these tokens after those that their sequences have.
+    /// Adds tokens to their sequences and computes them.
     ///
     /// # Errors
-    /// A token is none of the vocabulary, the cache has no room, or llama.cpp fails.
+    /// A token is not in the vocabulary, the cache has no room, or llama.cpp fails.
     pub fn decode(&mut self, placed: impl Iterator<Item = Placed>) -> Result<(), CaseFailure> {
         self.tokens.clear();
         self.positions.clear();
@@ -244,13 +246,13 @@ impl Context {
         for Placed { token, position, sequence, is_asked } in placed {
             if usize::try_from(token).map_or(true, |token| token >= self.model.vocabulary) {
                 return Err(CaseFailure::failed(format!(
-                    "the token {token} is none of the model's {}",
+                    "the token {token} is not among the model's {} tokens",
                     self.model.vocabulary
                 )));
             }
             if position >= self.length || sequence >= self.sequences {
                 return Err(CaseFailure::failed(format!(
-                    "position {position} of sequence {sequence}, and llama.cpp's cache has {} positions of {} sequences",
+                    "position {position} of sequence {sequence}, but llama.cpp's cache has {} positions of {} sequences",
                     self.length, self.sequences
                 )));
             }
@@ -273,7 +275,8 @@ impl Context {
         };
         let mut code = 0;
         let decode = || {
-            // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and sequences are in range.
+            // SAFETY: all lists have as many elements as there are tokens, and live as long as the call; tokens and
+            // sequences are in range.
             code = unsafe { (self.model.llama.functions.llama_decode)(self.context, batch) };
             (code == 0).then_some(())
         };
@@ -285,17 +288,18 @@ impl Context {
 
     /// Waits until the device is idle.
     pub fn synchronise(&mut self) {
-        // SAFETY: the context is there as long as this.
+        // SAFETY: the context lives as long as `self`.
         unsafe { (self.model.llama.functions.llama_synchronize)(self.context) };
     }
 
-    /// What follows the token at a place of the last call, which has asked for it: f32 `[vocabulary]`.
+    /// The logits after the token at a place of the last call, which has to have requested them: f32 `[vocabulary]`.
     ///
     /// # Errors
-    /// llama.cpp has nothing there.
+    /// llama.cpp has no logits there.
     pub fn logits(&mut self, place: usize) -> Result<&[f32], CaseFailure> {
         let place = number(place)?;
-        // SAFETY: the context is there as long as this; a row has as many numbers as the vocabulary has tokens, and stays until the next call.
+        // SAFETY: the context lives as long as `self`; a row has as many numbers as the vocabulary has tokens, and
+        // stays until the next call.
         unsafe {
             let row = (self.model.llama.functions.llama_get_logits_ith)(self.context, place);
             if row.is_null() {

@@ -1,6 +1,7 @@
-//! The C interface of one release of llama.cpp and ggml, as far as it is used: structures that are passed by value, and functions by their names.
+//! The C interface of one release of llama.cpp and ggml, as far as it is used: structures that are passed by value, and
+//! functions by their names.
 //!
-//! It changes with the releases: structures get other fields. The library of another release is refused before any of these is passed.
+//! Structures change between releases. So the library of another release is refused before any structure is passed.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -9,7 +10,7 @@ use libloading::Library;
 
 pub(super) type Token = i32;
 
-/// Pointers to what the library has made.
+/// The targets of the library's pointers, whose layout is unknown here.
 pub(super) enum Model {}
 pub(super) enum LlamaContext {}
 pub(super) enum Memory {}
@@ -121,7 +122,7 @@ pub(super) struct ThreadPoolParameters {
     pub paused: bool,
 }
 
-// Sizes on machines with 64-bit pointers, as the compiler of the release has them.
+// The sizes of the release's structures on machines with 64-bit pointers.
 const _: () = assert!(
     size_of::<*const u8>() != 8
         || (size_of::<ModelParameters>() == 80
@@ -145,7 +146,8 @@ macro_rules! functions {
             pub(super) fn of(libraries: &[Library]) -> Result<Self> {
                 $(
                     let name = concat!(stringify!($name), "\0").as_bytes();
-                    // SAFETY: the types are those of the release's headers, and the release is checked before any of these is called.
+                    // SAFETY: the types are those of the release's headers, and the release is checked before any of
+                    // these is called.
                     let found = libraries.iter().find_map(|library| unsafe {
                         library.get::<unsafe extern "C" fn($($type),*) $(-> $result)?>(name).ok().map(|symbol| *symbol)
                     });

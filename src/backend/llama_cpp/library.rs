@@ -1,4 +1,5 @@
-//! llama.cpp's library: loads it once, with ggml's backends beside it. The library of another release than that of the declarations is refused.
+//! llama.cpp's library: loads it once, with ggml's backends beside it. A release other than the declared one is
+//! refused.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -14,8 +15,9 @@ use crate::backend::native_library::{broken, text_of};
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
 
-/// The release whose interface is declared, and ggml's beside it.
+/// The release whose interface is declared.
 const RELEASE: &str = "0.5.0";
+/// The release of ggml that belongs to it.
 const GGML_RELEASE: &str = "0.25.1";
 
 /// The beginnings of the names of the libraries.
@@ -30,7 +32,7 @@ const VARIABLE: &str = "INFERBENCH_LLAMA_LIBRARY";
 pub(super) struct Llama {
     pub functions: Functions,
     pub thread_pools: ThreadPools,
-    /// llama.cpp's own release, as the library tells it.
+    /// llama.cpp's own release, as the library reports it.
     pub version: String,
     /// The library of the CPU's kernels: `libggml-cpu-zen4.so`.
     pub kernels: String,
@@ -38,11 +40,11 @@ pub(super) struct Llama {
     _libraries: Vec<Library>,
 }
 
-// SAFETY: what is kept are functions, which may be called by any thread; contexts are used by one thread each.
+// SAFETY: the functions may be called by any thread, and each context is used by one thread.
 unsafe impl Send for Llama {}
 unsafe impl Sync for Llama {}
 
-/// The folder of the library: that of `INFERBENCH_LLAMA_LIBRARY`, or of `inferbench setup`.
+/// The library's folder: named by `INFERBENCH_LLAMA_LIBRARY`, or from `inferbench setup`.
 pub(super) fn folder() -> Result<PathBuf, CaseFailure> {
     let of_setup = || Some(Paths::find().native().join("llama-cpp"));
     let search = Search { key: "llama-cpp", variable: Some(VARIABLE), environment: None };
@@ -63,10 +65,10 @@ pub(super) fn file() -> Result<PathBuf, CaseFailure> {
     Ok(file_beginning(&folder, LLAMA).unwrap_or(folder))
 }
 
-/// The process's one library.
+/// The library, which is loaded once per process.
 ///
 /// # Errors
-/// `unavailable`: it is not here, is of another release, or cannot be loaded.
+/// `unavailable`: it is missing, is another release, or cannot be loaded.
 pub(super) fn llama() -> Result<&'static Llama, CaseFailure> {
     static LLAMA_CPP: OnceCell<Llama> = OnceCell::new();
     let open = || {
@@ -91,7 +93,7 @@ fn load(folder: &Path) -> Result<Llama> {
     let is_own = |found: &str, own: &str| found.split(['-', '+']).next() == Some(own);
     ensure!(
         is_own(&version, RELEASE) && is_own(&ggml, GGML_RELEASE),
-        "it is release {version} with ggml {ggml}, and only {RELEASE} with ggml {GGML_RELEASE} has the structures that are passed here"
+        "it is release {version} with ggml {ggml}, and this inferbench needs {RELEASE} with ggml {GGML_RELEASE}"
     );
     let path = CString::new(folder.to_str().context("its path is not UTF-8")?)?;
     // SAFETY: the release is the one whose interface is declared.
@@ -107,7 +109,7 @@ fn load(folder: &Path) -> Result<Llama> {
     let pools = unsafe {
         function_of(&functions, cpu, c"ggml_threadpool_new").zip(function_of(&functions, cpu, c"ggml_threadpool_free"))
     };
-    let (new, free) = pools.context("its kernels have no pools of threads")?;
+    let (new, free) = pools.context("its kernels have no thread pools")?;
     Ok(Llama { functions, thread_pools: ThreadPools { new, free }, version, kernels, _libraries: libraries })
 }
 
@@ -131,7 +133,7 @@ pub(super) struct GgmlDevice {
     pub description: String,
 }
 
-/// The name of ggml's backend of a kind of device.
+/// The name of ggml's backend for a kind of device.
 pub(super) fn ggml_name(kind: &str) -> Option<&'static str> {
     match kind {
         "cpu" => Some("CPU"),
@@ -146,7 +148,7 @@ pub(super) fn ggml_name(kind: &str) -> Option<&'static str> {
 pub(super) fn devices_of(functions: &Functions, kind: &str) -> Vec<GgmlDevice> {
     let Some(name) = ggml_name(kind) else { return Vec::new() };
     let mut found = Vec::new();
-    // SAFETY: devices are asked for by numbers below their count, and live as long as the library.
+    // SAFETY: devices are requested by numbers below their count, and live as long as the library.
     unsafe {
         for number in 0..(functions.ggml_backend_dev_count)() {
             let device = (functions.ggml_backend_dev_get)(number);

@@ -1,4 +1,4 @@
-//! What the library says: the last lines of its log tell why a call has failed, and what was loaded.
+//! llama.cpp's log: its last lines tell why a call failed, and what was loaded.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -9,15 +9,15 @@ use crate::backend::failure::classify;
 use crate::backend::native_library::text_of;
 use crate::definition::{CaseFailure, Status};
 
-/// The last lines that the library has said of what is wrong, and of what it has loaded.
+/// The last lines of the log about problems, and about what was loaded.
 static SAID: Mutex<Said> = Mutex::new(Said { lines: VecDeque::new(), count: 0, is_kept: false });
 const MOST_LINES: usize = 400;
 
 struct Said {
     lines: VecDeque<Line>,
-    /// Lines that were kept so far.
+    /// The number of lines kept so far, including those dropped since.
     count: usize,
-    /// Whether the line before was kept, which the next piece may go on with.
+    /// Whether the last line was kept, which the next piece may continue.
     is_kept: bool,
 }
 
@@ -27,7 +27,7 @@ struct Line {
 }
 
 impl Said {
-    /// Adds a piece of the log. Warnings and errors are kept, and what was loaded; information is not.
+    /// Adds a piece of the log. Warnings, errors and loaded backends are kept; other information is not.
     fn add(&mut self, level: c_int, text: &str) {
         /// ggml's numbers.
         const WARNING: c_int = 3;
@@ -49,17 +49,17 @@ impl Said {
         }
     }
 
-    /// The lines after so many.
+    /// The lines after the first `count`.
     fn since(&self, count: usize) -> impl Iterator<Item = &Line> {
         self.lines.iter().skip(self.lines.len().saturating_sub(self.count - count))
     }
 
-    /// What the lines after so many say of a failure, or else `otherwise`.
+    /// The failure that the lines after the first `count` report, or else `otherwise`.
     fn failure(&self, count: usize, otherwise: &str) -> CaseFailure {
-        // The first error says what is wrong, and those after it what failed of it.
+        // The first error is the cause, and later ones are its consequences.
         let first = self.since(count).find(|line| line.is_error).or_else(|| self.since(count).next());
         let line = first.map_or(otherwise, |line| line.text.trim());
-        // `llama_model_load: error loading model: …` begins with names of functions.
+        // `llama_model_load: error loading model: …` starts with the names of functions.
         let line = line.rsplit_once("error loading model: ").map_or(line, |(_, rest)| rest);
         let failure = classify(format!("llama.cpp: {line}"));
         let is_memory = |line: &Line| OUT_OF_MEMORY.iter().any(|phrase| line.text.contains(phrase));
@@ -88,19 +88,20 @@ fn said() -> MutexGuard<'static, Said> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs something of the library, which returns `None` if it fails: then the error is what it has said of that, or else `otherwise`.
+/// Runs a call of the library that returns `None` if it fails. The error is then what the library has logged, or else
+/// `otherwise`.
 pub(super) fn told<T>(run: impl FnOnce() -> Option<T>, otherwise: &str) -> Result<T, CaseFailure> {
     let before = said().count;
     run().ok_or_else(|| said().failure(before, otherwise))
 }
 
-/// `libggml-cpu-zen4.so`, of `load_backend: loaded CPU backend from /…/libggml-cpu-zen4.so`.
+/// `libggml-cpu-zen4.so`, from `load_backend: loaded CPU backend from /…/libggml-cpu-zen4.so`.
 fn loaded_kernels(line: &str) -> Option<String> {
     let (_, path) = line.split_once("loaded CPU backend from ")?;
     Some(Path::new(path.trim()).file_name()?.to_str()?.to_owned())
 }
 
-/// The file of the CPU's kernels, by what the library said when it loaded them.
+/// The name of the file with the CPU's kernels, from the log of their loading.
 pub(super) fn last_kernels() -> Option<String> {
     said().lines.iter().rev().find_map(|line| loaded_kernels(&line.text))
 }

@@ -1,8 +1,8 @@
-//! llama.cpp: language models as GGUF files, on its own library, which is loaded at run time.
+//! llama.cpp: language models as GGUF files, with llama.cpp's own library, which is loaded at run time.
 //!
-//! A packaged or imported model is written as a GGUF file of f32, from which llama.cpp makes the other forms; a user's file is loaded as it is. In
-//! f32 attention is computed by its own products and the cache is of f32, as in the other backends; other forms run with llama.cpp's defaults. The
-//! record has all settings.
+//! A packaged or imported model is written as a GGUF file of f32, from which llama.cpp makes the other forms; a user's
+//! file is loaded as it is. In f32, flash attention is off and the cache is f32, as in the other backends; other forms
+//! run with llama.cpp's defaults. The record has all settings.
 
 mod context;
 mod declarations;
@@ -28,7 +28,7 @@ use crate::definition::{CaseFailure, Dtype, Model, Origin, Scheme, device_index,
 use crate::fixture::{GgufForm, Reads};
 use crate::gguf::Architecture;
 
-/// The dtypes in which weights of f32 are written.
+/// The dtypes in which f32 weights are written as GGUF.
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
 
 pub struct LlamaCpp;
@@ -53,7 +53,7 @@ impl Backend for LlamaCpp {
         Ok(if is_cpu { format!("{} ({})", found.description, llama.kernels) } else { found.description })
     }
 
-    /// Where ggml gives up, it says why; the stack of the process would be the last that is heard of it.
+    /// When ggml aborts, it prints the reason. Without this variable, a backtrace would follow and be the last output.
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![("GGML_NO_BACKTRACE", "1".into())];
         variables.extend(cuda_environment(device));
@@ -89,7 +89,7 @@ impl Backend for LlamaCpp {
             Origin::Packaged { quantization: Some(_), .. } => unsupported("this variant is made from ONNX graphs"),
             Origin::Packaged { .. } if DTYPES.contains(&dtype) => Ok(()),
             Origin::Packaged { .. } => {
-                unsupported(&format!("no {dtype} of GGUF files; there are {}, and `--variant q8_0`", names(&DTYPES)))
+                unsupported(&format!("no GGUF file in {dtype}; there are {}, and `--variant q8_0`", names(&DTYPES)))
             }
             Origin::Files { .. } => unsupported("it reads GGUF files"),
         }
@@ -111,7 +111,7 @@ impl Backend for LlamaCpp {
     fn load_exact(&self, request: &LoadRequest<'_>, folder: &Path) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let (file, in_f32) = (file_of(request)?, folder.join("f32.gguf"));
         let request = LoadRequest { dtype: Dtype::F32, instances: 1, ..*request };
-        // A file that llama.cpp does not load may end the process where it is made into another form.
+        // A file that llama.cpp cannot load may end the process when it is converted, so it is loaded before.
         drop(LoadedModel::load(&file, request.device, &Settings { repacks: false, ..Settings::exact() })?);
         quantise(&file, &in_f32, GgufForm::F32)?;
         Ok(Some(Box::new(LlamaSession::load(&request, in_f32, Settings::exact())?)))
@@ -127,7 +127,7 @@ fn file_of(request: &LoadRequest<'_>) -> Result<PathBuf, CaseFailure> {
     request.artifacts.gguf.clone().ok_or_else(missing)
 }
 
-/// Whether a folder has ggml's backend of a device, which may also be a part of ggml itself.
+/// Whether a folder has a library of ggml for a device.
 fn has_backend(folder: &Path, device: &str) -> bool {
     let Some(name) = ggml_name(device) else { return false };
     let name = if device == "mps" { "metal".to_owned() } else { name.to_lowercase() };
@@ -136,7 +136,7 @@ fn has_backend(folder: &Path, device: &str) -> bool {
     names.any(|file| file.trim_start_matches("lib").starts_with(&format!("ggml-{name}")))
 }
 
-/// llama.cpp's number of a form.
+/// llama.cpp's number for a form.
 fn form_number(form: GgufForm) -> i32 {
     match form {
         GgufForm::F32 => 0,
@@ -150,16 +150,17 @@ fn form_number(form: GgufForm) -> i32 {
     }
 }
 
-/// Makes a GGUF file into one of another form.
+/// Converts a GGUF file to another form.
 ///
 /// # Errors
-/// llama.cpp is not here, or refuses the file; the message says why.
+/// llama.cpp's library is missing, or it refuses the file; the message says why.
 pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<(), CaseFailure> {
     let llama = llama()?;
     let (from, to) = (c_path(from)?, c_path(to)?);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()) as i32;
     let quantise = || {
-        // SAFETY: the parameters are the library's own but for what is set here, and the paths live as long as the call.
+        // SAFETY: the parameters are the library's defaults except for the fields set here, and the paths live as long
+        // as the call.
         let code = unsafe {
             let mut parameters = (llama.functions.llama_model_quantize_default_params)();
             parameters.nthread = threads;
@@ -169,5 +170,5 @@ pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<(), CaseFailur
         };
         (code == 0).then_some(())
     };
-    told(quantise, "it does not quantise the file")
+    told(quantise, "it cannot quantise the file")
 }

@@ -1,5 +1,5 @@
-//! Times of ggml's operators: its scheduler calls back before and after each that somebody wants to know of, and computes one after the other
-//! then. So operators that it would compute as one are apart, and each waits for the threads.
+//! Times of ggml's operators: its scheduler calls back before and after each observed operator. It then computes the
+//! operators one by one: it does not fuse them, and the threads wait for each other after each one.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,13 +11,14 @@ use crate::backend::native_library::text_of;
 use crate::backend::recorder::Recorder;
 use crate::run_data::OperatorCall;
 
-/// What the scheduler calls: with a tensor, whether it is going to be computed or was, and what was given with the function.
+/// The scheduler's callback. It gets a tensor, whether this is before or after its computation, and the data that was
+/// set with the callback.
 type Callback = unsafe extern "C" fn(*mut Tensor, bool, *mut c_void) -> bool;
 
-/// Operators that compute nothing but say how other numbers lie.
+/// Operators that compute nothing: they only describe the layout of other tensors.
 const FREE: [&str; 5] = ["NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"];
 
-/// A recorder, and when the operator began that is running.
+/// A recorder, and when the running operator began.
 pub(super) struct Watch {
     recorder: Recorder,
     begin: Cell<Option<Instant>>,
@@ -28,7 +29,7 @@ impl Watch {
         Watch { recorder, begin: Cell::new(None) }
     }
 
-    /// The function that is called for each operator, and what it is called with, which has to stay where it is.
+    /// The callback, and its data: `self`, which must not move.
     pub fn callback(&self) -> (*const c_void, *mut c_void) {
         let callback: Callback = noted;
         (callback as *const c_void, std::ptr::from_ref(self).cast_mut().cast())
@@ -37,8 +38,8 @@ impl Watch {
 
 unsafe extern "C" fn noted(tensor: *mut Tensor, is_before: bool, watch: *mut c_void) -> bool {
     let Ok(llama) = llama() else { return false };
-    // SAFETY: the context was made with this function and a watch that lives as long as the context; ggml calls with a tensor of its graph, whose
-    // operator and name are texts of its own.
+    // SAFETY: the context was made with this function and a watch that lives as long as the context; ggml passes a
+    // tensor of its graph and owns the texts of its operator and name.
     let (watch, operator, node) = unsafe {
         let operator = text_of((llama.functions.ggml_op_desc)(tensor));
         (&*watch.cast::<Watch>(), operator, text_of((llama.functions.ggml_get_name)(tensor)))
@@ -55,7 +56,7 @@ unsafe extern "C" fn noted(tensor: *mut Tensor, is_before: bool, watch: *mut c_v
     true
 }
 
-/// The block of an operator's result, which llama.cpp names with the block's number: `blk.3` of `ffn_out-3`.
+/// The block of an operator's result, which llama.cpp names with the block's number: `blk.3` for `ffn_out-3`.
 fn module_of(node: &str) -> Option<String> {
     let number = node.split(' ').next()?.rsplit_once('-')?.1;
     number.parse::<u32>().ok().map(|number| format!("blk.{number}"))

@@ -1,5 +1,5 @@
-//! Prefill and decode: each row of a batch is a sequence of llama.cpp's cache, and each bound batch has sequences of its own, so that decoding
-//! begins again after a prompt without reading it again.
+//! Prefill and decode. Each row of a batch is a sequence of llama.cpp's cache, and each bound batch has its own
+//! sequences. So decoding can start again after a prompt without reading it again.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,21 +26,21 @@ use crate::gguf::Header;
 const GELU: &str = "gpt2 gemma gemma2 gemma3 gemma3n gemma4 starcoder starcoder2 codeshell falcon gptneox bloom mpt phi2 grok \
                     spark2_5";
 
-/// Tokens after a prompt for which there is room, if a case needs fewer: texts are followed that far.
+/// The least number of tokens after a prompt for which the cache has room, so that short texts can be followed.
 const ROOM: usize = 64;
 
 pub(super) struct LlamaSession {
     model: Arc<LoadedModel>,
-    /// Made when the first batch is bound, and anew when there is no room for another.
+    /// Made for the first batch, and made anew when there is no room for another batch.
     context: Option<Context>,
     settings: Settings,
     threads: usize,
     phase: Phase,
     lengths: Lengths,
     bound: Vec<Bound>,
-    /// Whether outputs were asked for: batches that are bound afterwards are only compared, and before they are timed.
+    /// Whether outputs were requested. Batches that are bound afterwards are only compared, never timed.
     is_compared: bool,
-    /// Tokens of a row of logits that are computed for the next one.
+    /// The likeliest tokens after the last call, one per row.
     tokens: Vec<Token>,
     placement: Placement,
     watch: Option<Rc<Watch>>,
@@ -55,7 +55,7 @@ struct Bound {
     is_timed: bool,
     /// Whether the cache still has the prompt in these sequences.
     is_read: bool,
-    /// The tokens after the prompt.
+    /// The first token after the prompt of each row.
     start: Vec<Token>,
     /// The last tokens, and the steps so far; `None` if the next step is the first.
     now: Option<(Vec<Token>, usize)>,
@@ -65,10 +65,10 @@ impl LlamaSession {
     /// Loads the file of a request.
     ///
     /// # Errors
-    /// The request has no such file, or llama.cpp refuses it.
+    /// The model has other inputs than tokens, or the file cannot be read, or llama.cpp refuses it.
     pub fn load(request: &LoadRequest<'_>, file: PathBuf, settings: Settings) -> Result<Self, CaseFailure> {
         if request.model.inputs.len() != 1 {
-            return Err(CaseFailure::unsupported("only models whose one input is tokens are run as GGUF files"));
+            return Err(CaseFailure::unsupported("only models whose only input is tokens are run as GGUF files"));
         }
         let lengths = Lengths::of(request)?;
         let header = Header::read(&file)?;
@@ -88,10 +88,10 @@ impl LlamaSession {
         let (description, kinds, words) = (model.description(), header.kinds_in_words(), settings.in_words());
         let executor = format!("llama.cpp {}: {description} ({kinds}), {words}{rounded}", llama.version);
         let placement = Placement {
-            // The other dtypes are rounded to what is no finer.
+            // The other dtypes are not finer than f16 anyway.
             rounded_to: (has_table && request.dtype == Dtype::F32).then_some(Dtype::F16),
             effective_device: request.device.into(),
-            // The types of the products follow from those of the file, whatever it was asked for.
+            // The types in the file decide those of the products, whatever dtype was requested.
             effective_dtype: Some(header.dtype()),
             providers: if is_cpu { kernels } else { request.device.to_owned() },
             threads: is_cpu.then_some(request.threads),
@@ -117,22 +117,23 @@ impl LlamaSession {
         })
     }
 
-    /// The same, with its operators noted.
+    /// This session, but with its operators noted by the recorder.
     pub fn watched_by(self, recorder: Recorder) -> Self {
         LlamaSession { watch: Some(Rc::new(Watch::new(recorder))), ..self }
     }
 
-    /// Makes room for a batch of the request, which is a part of loading it.
+    /// Makes room for a batch as a part of loading.
     pub fn reserve(&mut self, batch: usize) -> Result<(), CaseFailure> {
         self.make_room(batch, self.lengths.prompt + self.room())
     }
 
-    /// Positions after a prompt.
+    /// The positions to keep free after a prompt.
     fn room(&self) -> usize {
         if self.phase == Phase::Decode { self.lengths.steps.max(ROOM) } else { 0 }
     }
 
-    /// Makes room for so many sequences of so many positions. The timed batches are read again into a new cache.
+    /// Makes room for `length` positions in each of `sequences` sequences. If this takes a new cache, the timed batches
+    /// are read into it again.
     fn make_room(&mut self, sequences: usize, length: usize) -> Result<(), CaseFailure> {
         let has_room = |context: &Context| context.sequences >= sequences && context.length >= length;
         if self.context.as_ref().is_some_and(has_room) {
@@ -153,7 +154,7 @@ impl LlamaSession {
         }
         let before = self.context.take().map_or((0, 0), |context| (context.sequences, context.length));
         let exact = (sequences.max(before.0), length.max(before.1));
-        // All timed prompts are read again into a larger cache, so that it grows seldom, if there is room.
+        // A new cache has to read all timed prompts again, so it grows seldom and by much, if memory allows.
         let size = (exact.0, if length > before.1 { length.max(2 * before.1) } else { before.1 });
         let place = (self.placement.effective_device.as_str(), self.threads);
         let new = |size| Context::new(Arc::clone(&self.model), place, &self.settings, size, self.watch.clone());
@@ -167,14 +168,14 @@ impl LlamaSession {
         self.context.as_mut().ok_or_else(nothing_is_bound)
     }
 
-    /// Sequences for a batch beside those of the bound ones.
+    /// Sequences for a batch beside those of the bound batches.
     fn sequences_beside(&self, batch: usize, is_timed: bool) -> Range<usize> {
         let is_kept = self.phase == Phase::Decode;
         let end = self.bound.iter().map(|bound| bound.sequences.end).max().filter(|_| is_kept).unwrap_or(0);
         sequences_after(end, batch, is_timed)
     }
 
-    /// Notes that sequences get other prompts than those of the bound batches that have them.
+    /// Notes that these sequences get other prompts than those of their bound batches.
     fn take_over(&mut self, sequences: &Range<usize>) {
         for bound in &mut self.bound {
             if bound.sequences.start < sequences.end && sequences.start < bound.sequences.end {
@@ -183,7 +184,7 @@ impl LlamaSession {
         }
     }
 
-    /// Reads the prompts of the timed batches again whose sequences were taken over.
+    /// Reads the prompts of those timed batches again whose sequences were taken over.
     fn restore(&mut self) -> Result<(), CaseFailure> {
         for binding in 0..self.bound.len() {
             let Bound { is_timed, is_read, .. } = self.bound[binding];
@@ -252,7 +253,7 @@ impl LlamaSession {
         Ok(())
     }
 
-    /// One step of the state that the binding is in; the tokens are in `tokens` then.
+    /// Makes one decoding step of a binding, and leaves the new tokens in `tokens`.
     fn decode(&mut self, binding: usize) -> Result<(), CaseFailure> {
         let sequences = self.bound[binding].sequences.clone();
         let (tokens, steps) = match self.bound[binding].now.take() {
@@ -279,7 +280,8 @@ impl LlamaSession {
         self.bound[binding].prompts.first().map_or(0, Vec::len)
     }
 
-    /// Reads prompts beside the bound batches; returns their sequences and the number of tokens of a prompt.
+    /// Reads prompts beside the bound batches, with room for `more` tokens after them. Returns their sequences and the
+    /// length of a prompt.
     fn read_beside(&mut self, inputs: &[HostTensor], more: usize) -> Result<(Range<usize>, usize), CaseFailure> {
         let prompts = prompts(inputs)?;
         let sequences = self.sequences_beside(prompts.len(), false);
@@ -295,8 +297,8 @@ impl LlamaSession {
     }
 }
 
-/// Sequences for a batch, if those before `end` are taken. Where llama.cpp keeps no more, a batch that is not timed
-/// gets the first ones, whose prompts are read again afterwards.
+/// Sequences for a batch, if those before `end` are taken. If llama.cpp cannot keep as many, a batch that is not timed
+/// gets the first sequences, whose prompts are read again afterwards.
 fn sequences_after(end: usize, batch: usize, is_timed: bool) -> Range<usize> {
     let begin = if end + batch > MOST_SEQUENCES && !is_timed { 0 } else { end };
     begin..begin + batch
@@ -331,7 +333,7 @@ impl Session for LlamaSession {
         let (batch, length) = (prompts.len(), prompts[0].len());
         let is_timed = !self.is_compared;
         let sequences = self.sequences_beside(batch, is_timed);
-        // The ring's batches are bound one after the other, and another one has room beside them. One alone takes no more.
+        // From the second batch on, there is room for the whole ring at once. A single batch takes only its own room.
         let is_ring = self.phase == Phase::Decode && !self.bound.is_empty();
         let all = if is_ring { (RING * batch).max(sequences.end) } else { sequences.end };
         self.make_room(all, length + self.room())?;
@@ -357,7 +359,8 @@ impl Session for LlamaSession {
         let (mut sequences, prompt) = (self.bound[binding].sequences.clone(), self.prompt_of(binding));
         let has_moved = self.bound[binding].now.take().is_some();
         let Some(context) = self.context.as_mut().filter(|_| has_moved) else { return };
-        // The memory of recurrent models cannot go back: the prompt is read again, outside of the timed call, which says why if it fails.
+        // The memory of recurrent models cannot go back, so the prompt is read again outside of the timed call. If that
+        // fails, the timed call reports why.
         if sequences.any(|sequence| context.forget(sequence, prompt).is_err()) {
             self.bound[binding].is_read = false;
             let _ = self.read_prompt(binding);

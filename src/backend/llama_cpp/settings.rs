@@ -1,9 +1,9 @@
-//! How llama.cpp computes: its settings, with the defaults of a case, and as `INFERBENCH_LLAMA_SETTINGS` says.
+//! llama.cpp's settings: the defaults of a case, and the changes in `INFERBENCH_LLAMA_SETTINGS`.
 
 use crate::definition::{CaseFailure, Dtype};
 use crate::paths::variable;
 
-/// Settings other than the defaults: `flash-attention=on,cache=q8_0,mmap=off,repack=off,ubatch=256`.
+/// The variable with settings other than the defaults: `flash-attention=on,cache=q8_0,mmap=off,repack=off,ubatch=256`.
 const VARIABLE: &str = "INFERBENCH_LLAMA_SETTINGS";
 
 /// Types of keys and values in the cache, with ggml's numbers.
@@ -31,17 +31,17 @@ pub(super) enum FlashAttention {
 }
 
 impl Settings {
-    /// Those of a case. In f32 all is computed in f32, as the other backends do: with attention as its own products, and keys and values of f32
-    /// in the cache. Else they are llama.cpp's defaults.
+    /// The settings of a case. A case in f32 computes everything in f32, as in the other backends: flash attention is
+    /// off, and the cache is f32. Other cases have llama.cpp's defaults. [`VARIABLE`] may change both.
     ///
     /// # Errors
-    /// The variable says what is no setting.
+    /// The variable has an invalid setting.
     pub fn of(dtype: Dtype) -> Result<Self, CaseFailure> {
         let text = variable(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
         Self::read(dtype, &text).map_err(|why| CaseFailure::failed(format!("{VARIABLE}: {why}")))
     }
 
-    /// The exact form of a dtype, which no variable changes.
+    /// The default settings of f32, which no variable changes.
     pub fn exact() -> Self {
         Self::default_of(Dtype::F32)
     }
@@ -62,7 +62,7 @@ impl Settings {
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let wrong = || {
                 format!(
-                    "{setting:?} is no setting; write flash-attention=on, cache=q8_0, mmap=off, repack=off or ubatch=512"
+                    "{setting:?} is not a setting; write flash-attention=on, cache=q8_0, mmap=off, repack=off or ubatch=512"
                 )
             };
             let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
@@ -76,7 +76,7 @@ impl Settings {
                 "cache" => {
                     let known = CACHES.iter().find(|(name, _)| *name == value);
                     let names = || CACHES.map(|(name, _)| name).join(", ");
-                    settings.cache = known.ok_or_else(|| format!("no cache of {value:?}; there are {}", names()))?.0;
+                    settings.cache = known.ok_or_else(|| format!("no cache type {value:?}; there are {}", names()))?.0;
                 }
                 "mmap" => settings.maps_file = switch()?,
                 "repack" => settings.repacks = switch()?,
@@ -122,8 +122,8 @@ mod tests {
         let all = "flash-attention=on, cache=q8_0,mmap=off,repack=off,ubatch=64";
         assert_eq!(read(all).unwrap(), "flash attention on, cache q8_0, mmap off, repacking off, micro-batch 64");
         for wrong in ["mmap=maybe", "ubatch=0", "threads=2", "mmap"] {
-            assert!(read(wrong).unwrap_err().contains("is no setting"), "{wrong}");
+            assert!(read(wrong).unwrap_err().contains("is not a setting"), "{wrong}");
         }
-        assert_eq!(read("cache=q9").unwrap_err(), "no cache of \"q9\"; there are f32, f16, q8_0, q4_0, bf16");
+        assert_eq!(read("cache=q9").unwrap_err(), "no cache type \"q9\"; there are f32, f16, q8_0, q4_0, bf16");
     }
 }

@@ -1,11 +1,11 @@
 //! One graph: compiled for the shapes of its inputs, and run by requests that keep their outputs.
 //!
-//! A graph with fixed shapes is up to a quarter faster, so a graph is compiled when it first runs on inputs of these
+//! A graph with fixed shapes is up to a quarter faster, so a graph is compiled when it first runs on inputs of new
 //! shapes. A graph with a cache that grows is compiled once, with the open dimensions of its file: decoding would
 //! otherwise compile a graph per step.
 //!
-//! Outputs stay in the request that computed them, and another request runs as long as somebody holds them. So nothing is
-//! copied when the keys and values of one step are the inputs of the next.
+//! Outputs stay in the request that computed them. While they are held, another request runs. So nothing is copied when
+//! the keys and values of one step are the inputs of the next.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
 use crate::fixture::HostTensor;
 use crate::onnx::Source;
 
-/// How many activations OpenVINO rounds to i8 together; 0 if it leaves them as they are.
+/// The property for the number of activations that OpenVINO rounds to i8 together; 0 if it does not round them.
 const GROUP_SIZE: &str = "DYNAMIC_QUANTIZATION_GROUP_SIZE";
 
 /// How a session's graphs are compiled.
@@ -47,7 +47,7 @@ pub(super) struct OpenVinoRuntime {
     is_of_blocks: bool,
     /// Whether a compiled graph serves several sessions, each by requests of its own.
     is_shared: bool,
-    /// Where the graphs are listed that are compiled with OpenVINO's profiler.
+    /// The list of graphs that are compiled with OpenVINO's profiler.
     profiled: Option<Profiled>,
 }
 
@@ -63,7 +63,7 @@ impl OpenVinoRuntime {
         // Instances have threads of their own; callers share those of their session.
         let streams = (request.instances * request.callers).min(threads);
         let instances = request.instances;
-        // The profiler takes time: what is compiled with it serves nobody else.
+        // The profiler takes time, so graphs that are compiled with it are not shared.
         let is_shared = profiled.is_none() && request.instances * request.callers > 1;
         let is_of_blocks = request.model.blocks().is_some();
         let runtime = OpenVinoRuntime { device, dtype, threads, streams, instances, is_of_blocks, is_shared, profiled };
@@ -78,7 +78,7 @@ impl OpenVinoRuntime {
         if self.dtype == Dtype::I8 { Dtype::F32.name() } else { self.dtype.name() }
     }
 
-    /// Every compiled graph has to report this, with the case's name of the device.
+    /// The placement that every compiled graph has to report; `device` is the case's name.
     pub(super) fn placement(&self, device: &str) -> Placement {
         Placement {
             effective_device: device.into(),
@@ -90,7 +90,7 @@ impl OpenVinoRuntime {
         }
     }
 
-    /// Checks that what runs on `devices` is what was asked for.
+    /// Checks that the devices, the precision and the threads are those of the request.
     fn check(
         &self,
         devices: &str,
@@ -123,7 +123,7 @@ impl OpenVinoRuntime {
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
             (RwPropertyKey::HintInferencePrecision, self.precision()),
             (RwPropertyKey::NumStreams, streams.as_str()),
-            // One core compiles the graphs of all sessions.
+            // Always set, because one core compiles the graphs of all sessions.
             (RwPropertyKey::EnableProfiling, if self.profiled.is_some() { "YES" } else { "NO" }),
         ];
         if self.device == "CPU" {
@@ -132,11 +132,11 @@ impl OpenVinoRuntime {
             properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
         }
         let device = DeviceType::from(self.device.as_str());
-        // Releases without this property round no activations.
+        // Releases without this property do not round activations.
         let may_round = || core.get_property(&device, &PropertyKey::Other(GROUP_SIZE.into())).is_ok();
         if self.is_of_blocks || self.device == "CPU" && may_round() {
-            // The default is 32, for compressed weights on processors that are faster then. A case of i8 needs it set
-            // again, because one core compiles the graphs of all cases.
+            // The default is 32, which takes effect for compressed weights on processors that are faster with it. A
+            // case of i8 has to restore it, because one core compiles the graphs of all cases.
             let keeps_default = self.dtype == Dtype::I8 && !self.is_of_blocks;
             properties.push((RwPropertyKey::Other(GROUP_SIZE.into()), if keeps_default { "32" } else { "0" }));
         }
@@ -149,7 +149,7 @@ impl OpenVinoRuntime {
         Ok(())
     }
 
-    /// The index of the graph for inputs of these shapes, which is compiled on the first call.
+    /// The index of the graph for inputs of these shapes, compiled at the first request.
     fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
         if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
             return Ok(place);
@@ -201,8 +201,8 @@ pub(super) struct Graph {
     file: PathBuf,
     model: Model,
     part: Part,
-    /// True if the graph is compiled for open sizes: an input is a cache that grows by a position per step, or OpenVINO would lose a
-    /// bias.
+    /// True if the graph is compiled for open sizes: an input is a cache that grows by a position per step, or OpenVINO
+    /// would lose a bias.
     has_open_sizes: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.
@@ -233,11 +233,11 @@ impl Graph {
 pub(super) struct Requests {
     /// A request runs again when nobody else holds it.
     pub all: Vec<Rc<InferRequest>>,
-    /// How often one of them has run.
+    /// The number of runs of all of them.
     pub runs: u64,
 }
 
-/// A compiled graph for inputs of these shapes; without any, for all that the file allows.
+/// A compiled graph for inputs of these shapes; without shapes, for all that the file allows.
 struct Compiled {
     shapes: Vec<Rc<[usize]>>,
     model: Arc<Mutex<CompiledModel>>,
@@ -348,7 +348,7 @@ impl Runtime for OpenVinoRuntime {
 }
 
 impl OpenVinoRuntime {
-    /// Runs a part of a call that this program does itself, and notes it if the session is profiled.
+    /// Runs work of this program within a call, and notes it if the session is profiled.
     fn timed<O>(&self, operator: &'static str, run: impl FnOnce() -> O) -> O {
         match &self.profiled {
             Some(profiled) => profiled.time(operator, run),

@@ -14,19 +14,19 @@ use crate::backend::native_library::broken;
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
 
-/// The beginning of the name of the library, as Python's package and `inferbench setup` have it.
+/// The beginning of the library's file name in Python's package and in `inferbench setup`.
 const LIBRARY: &str = if cfg!(windows) { "openvino_c.dll" } else { "libopenvino_c." };
 
 /// The environment whose library this process loads, if a backend was given one.
 static PLACE: OnceCell<Option<&'static Path>> = OnceCell::new();
 
-/// Makes this process one of the library of an environment, or of the one that is used here.
+/// Binds this process to the library of an environment, or to the default one. Fails if it is bound to another.
 pub(super) fn use_place(place: Option<&'static Path>) -> Result<(), CaseFailure> {
     let is_own = *PLACE.get_or_init(|| place) == place;
     if is_own { Ok(()) } else { Err(CaseFailure::failed("a process can load only one OpenVINO")) }
 }
 
-/// The library: that of `INFERBENCH_OPENVINO_LIBRARY`, of a Python environment, or of `inferbench setup`.
+/// The library: named by `INFERBENCH_OPENVINO_LIBRARY`, in a Python environment, or from `inferbench setup`.
 pub(super) fn library(place: Option<&Path>) -> Result<Installed, CaseFailure> {
     let in_environment = |environment: &Environment| file_beginning(&environment.package("openvino/libs")?, LIBRARY);
     let of_setup = || {
@@ -49,7 +49,7 @@ pub(super) fn library(place: Option<&Path>) -> Result<Installed, CaseFailure> {
     }))
 }
 
-/// OpenVINO's build number, such as `2026.4.1-22982-…`, after the library was loaded.
+/// OpenVINO's build number, such as `2026.4.1-22982-…`. Loads the library.
 pub(super) fn build_number() -> anyhow::Result<&'static str> {
     static BUILD_NUMBER: OnceCell<String> = OnceCell::new();
     let read = || read_build_number(&library(*PLACE.get_or_init(|| None)).map_err(|it| anyhow!(it.message))?.path);
@@ -58,12 +58,12 @@ pub(super) fn build_number() -> anyhow::Result<&'static str> {
 
 fn read_build_number(path: &Path) -> anyhow::Result<String> {
     let broken = |error: libloading::Error| broken(&error, path);
-    // The crate does not look for missing functions: it panics.
+    // The crate panics if a function is missing, so one is looked up first.
     // SAFETY: loading OpenVINO runs no code but its initialisers, and the function is not called through the symbol.
     unsafe {
         #[cfg(not(windows))]
         let library = libloading::Library::new(path).map_err(broken)?;
-        // What it depends on lies beside it. Once it is loaded, the crate finds it whole.
+        // Its dependencies lie beside it. Once all are loaded, the crate finds them.
         #[cfg(windows)]
         let library = {
             use libloading::os::windows::{LOAD_WITH_ALTERED_SEARCH_PATH, Library};
@@ -71,7 +71,7 @@ fn read_build_number(path: &Path) -> anyhow::Result<String> {
         };
         library.get::<unsafe extern "C" fn()>(b"ov_get_openvino_version").map_err(broken)?;
     }
-    // It also refuses releases whose numbers of element types are others than the crate's.
+    // This also refuses releases whose element types have other numbers than the crate's.
     openvino_sys::library::load_from(path).map_err(anyhow::Error::msg)?;
     Ok(openvino::version().build_number)
 }
@@ -97,7 +97,8 @@ pub(super) fn describe(device: &str) -> Result<String, CaseFailure> {
     described.map(|description| description.trim().to_owned()).map_err(missing)
 }
 
-/// The devices of the library that `inferbench setup` got, which is known to be whole. Another one is looked at in a process of its own.
+/// The devices of the library from `inferbench setup`, which is known to be complete. Other libraries are probed in
+/// another process.
 pub(super) fn find_devices() -> Vec<DeviceReport> {
     DEVICES.map(|device| DeviceReport::certain(device, describe(device))).into()
 }

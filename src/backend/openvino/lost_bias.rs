@@ -1,24 +1,25 @@
-//! Graphs in which OpenVINO loses a bias if it knows all sizes.
+//! Finds graphs in which OpenVINO loses a bias if it knows all sizes.
 //!
-//! Exporters write a mask as `(1 - mask) * lowest`, where `lowest` is the lowest number of f32. If what is added to it depends on sizes
-//! alone, as T5's bias of positions does, OpenVINO 2026.4 folds both into `mask * -lowest + (lowest + bias)`: the bias is too small
-//! for the sum, and is gone. With open sizes the bias is no constant, and nothing is folded.
+//! Exporters write a mask as `(1 - mask) * lowest`, where `lowest` is the lowest number of f32. If what is added to it
+//! depends on sizes alone, as T5's bias of positions does, OpenVINO 2026.4 folds both into
+//! `mask * -lowest + (lowest + bias)`: the bias is too small for the sum, and is lost. With open sizes, the bias is not
+//! a constant, and nothing is folded.
 
 use std::collections::HashSet;
 
 use crate::onnx::proto::{GraphProto, TensorProto, element};
 
-/// Numbers beside which those of a model are nothing.
+/// A number above this loses a bias that is added to it in f32.
 const HUGE: f32 = 1e30;
 
-/// Operators that give numbers of their first input.
+/// Operators that only move or repeat the elements of their first input.
 const MOVING: [&str; 7] = ["Slice", "Expand", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Identity"];
 
 /// Whether a value that depends on sizes alone is added to a mask of huge numbers.
 pub(super) fn loses_bias(graph: &GraphProto) -> bool {
     let mut huge: HashSet<&str> = graph.initializers.iter().filter(|own| is_huge(own)).map(|own| &*own.name).collect();
     let mut constant: HashSet<&str> = graph.initializers.iter().map(|own| own.name.as_str()).collect();
-    // Values that depend on those of the inputs, and masks among them.
+    // Values that depend on the inputs' elements, and masks of huge numbers.
     let mut computed: HashSet<&str> = graph.own_inputs().map(|input| input.name.as_str()).collect();
     let mut masks: HashSet<&str> = HashSet::new();
     for node in &graph.nodes {
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::onnx::proto::{NodeProto, ValueInfoProto};
 
-    /// A mask of these numbers, to which a table of places is added.
+    /// A mask times `lowest`, to which the elements of a table at `places` are added.
     fn graph(lowest: f32, places: &str) -> GraphProto {
         let number = |name: &str, value: f32| TensorProto {
             name: name.into(),

@@ -1,10 +1,11 @@
 //! OpenVINO through the `openvino` crate: ONNX graphs, read and compiled by OpenVINO itself.
 //!
-//! The library is loaded at run time: that of `INFERBENCH_OPENVINO_LIBRARY`, of a Python environment, or of `inferbench setup`. OpenVINO makes each precision
-//! out of the f32 graph; i8 is what quantised graphs are computed in, and OpenVINO's profiler has to show it. A graph is compiled for one stream with the threads and the precision of the case, because
-//! OpenVINO's default is a reduced precision if the processor is faster with it. The record holds what OpenVINO then reports.
+//! The library is loaded at run time: named by `INFERBENCH_OPENVINO_LIBRARY`, in a Python environment, or from
+//! `inferbench setup`. OpenVINO makes f16 and bf16 from the f32 graph. Quantised graphs compute in i8, which OpenVINO's
+//! profiler has to show. A graph is compiled with the threads and the precision of the case, because OpenVINO's
+//! default is a lower precision if the processor is faster with it. The record holds what OpenVINO then reports.
 //!
-//! Tensors lie in the memory of the host. A device with memory of its own copies them within the call.
+//! Tensors are in host memory. A device with its own memory copies them within each call.
 
 mod graph;
 mod library;
@@ -29,7 +30,7 @@ use crate::backend::recorder::RecordedSession;
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
-/// OpenVINO: the one that is used here, or that of one Python environment.
+/// OpenVINO: the default one, or the one in a Python environment.
 pub struct OpenVino {
     pub place: Option<&'static Path>,
 }
@@ -70,11 +71,11 @@ impl Backend for OpenVino {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        // It does not tell whether it rounds activations that meet such weights to i8.
+        // Weights in blocks run in f32 only: OpenVINO does not report whether it rounds their activations to i8.
         check_graphs(model, dtype, &[Dtype::F32], &Dtype::ALL)
     }
 
-    /// Other precisions than i8 are what a compiled graph reports, but whether weights stay in blocks is not.
+    /// A compiled graph reports its precision unless that is i8, but not whether weights stay in blocks.
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         let is_of_blocks = request.model.blocks().is_some();
         if request.dtype != Dtype::I8 && !is_of_blocks {

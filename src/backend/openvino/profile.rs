@@ -1,9 +1,9 @@
 //! OpenVINO's profiler: how long the nodes of compiled graphs took.
 //!
-//! The `openvino` crate does not reach it; this is the call of OpenVINO's C interface that it lacks. OpenVINO tells the mean of all
-//! runs since a graph was compiled, whichever of the graph's requests is asked, in whole microseconds, rounded down twice: each
-//! time, and the mean. Of a small graph, much of a call would be lost in this way, so that times are those of [`Tasks`] where there
-//! is such a tracer, and only the names of operators and kernels are the profiler's.
+//! The `openvino` crate lacks this call of OpenVINO's C interface. OpenVINO reports the mean of all runs since a graph
+//! was compiled, over all of the graph's requests. It counts whole microseconds and rounds down twice: each time, and
+//! the mean. This would lose much of a small graph's call. So times come from [`Tasks`] where that tracer exists, and
+//! only the names of operators and kernels from the profiler.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -32,13 +32,14 @@ struct State {
     graphs: Vec<Rc<RefCell<Requests>>>,
     /// Calls since the recording began.
     calls: usize,
-    /// The times of each graph until then.
+    /// The times of each graph until the recording began.
     before: Vec<Times>,
     tasks: Option<&'static Tasks>,
     /// The nodes of each call since the recording began, if there is a tracer.
     executions: Vec<Vec<Execution>>,
-    /// What this program does around OpenVINO's inferences in the call that is running, and when the call began.
+    /// This program's work around OpenVINO's inferences in the running call.
     own_work: Vec<Execution>,
+    /// When the running call began.
     call_begin: Option<Instant>,
 }
 
@@ -58,7 +59,7 @@ struct Node {
 }
 
 impl Profiled {
-    /// With the times of the process's tracer.
+    /// A list whose times come from the process's tracer.
     pub fn traced() -> Self {
         Profiled(Rc::new(RefCell::new(State { tasks: Tasks::of_process(), ..State::default() })))
     }
@@ -68,7 +69,8 @@ impl Profiled {
         self.0.borrow_mut().graphs.push(Rc::clone(requests));
     }
 
-    /// Runs a part of a call that this program does itself, but for the nodes that OpenVINO executes meanwhile.
+    /// Runs and notes work of this program within a call. The nodes that OpenVINO executes meanwhile are subtracted
+    /// later.
     pub fn time<O>(&self, operator: &'static str, run: impl FnOnce() -> O) -> O {
         let begin = Instant::now();
         let output = run();
@@ -85,13 +87,13 @@ impl Profiled {
     /// The operators that were executed so far, and the kernel of each.
     ///
     /// # Errors
-    /// OpenVINO does not tell them.
+    /// OpenVINO's profiler fails.
     pub fn operators(&self) -> anyhow::Result<Vec<(String, String)>> {
         let nodes = self.times()?.into_iter().flat_map(|graph| graph.nodes);
         Ok(nodes.filter(|node| node.is_executed).map(|node| (node.operator, node.kernel)).collect())
     }
 
-    /// The times of each graph until now.
+    /// The times of each graph so far.
     fn times(&self) -> anyhow::Result<Vec<Times>> {
         let times = |requests: &Rc<RefCell<Requests>>| {
             let Requests { all, runs } = &*requests.borrow();
@@ -158,7 +160,7 @@ impl Tape for Profiled {
     }
 }
 
-/// The nodes of calls as the tracer has noted them, with the profiler's names of operators and kernels.
+/// The nodes of calls as the tracer noted them, with the profiler's names of operators and kernels.
 fn traced(calls: &[Vec<Execution>], graphs: &[Times]) -> Vec<RecordedCall> {
     let nodes = graphs.iter().flat_map(|graph| &graph.nodes).filter(|node| node.is_executed);
     let by_name: HashMap<&str, &Node> = nodes.map(|node| (node.name.as_str(), node)).collect();
@@ -179,7 +181,7 @@ fn traced(calls: &[Vec<Execution>], graphs: &[Times]) -> Vec<RecordedCall> {
     calls.iter().map(call).collect()
 }
 
-/// The operators of a graph in the calls between two times, each with its mean per call.
+/// The operators of a graph in the calls between two readings, each with its mean time per call.
 fn between(before: &Times, after: &Times, calls: usize) -> Vec<OperatorCall> {
     if after.runs == before.runs {
         return Vec::new();
@@ -200,15 +202,16 @@ fn between(before: &Times, after: &Times, calls: usize) -> Vec<OperatorCall> {
 
 /// The nodes of a request's graph.
 fn nodes(request: &InferRequest) -> anyhow::Result<Vec<Node>> {
-    // SAFETY: the pointer is that of a request which lives until the end of this function; the list and its texts live until the list
-    // is freed.
+    // SAFETY: the pointer is that of a request which lives until the end of this function; the list and its texts live
+    // until the list is freed.
     unsafe {
         let mut list = std::mem::zeroed();
         check(sys::ov_infer_request_get_profiling_info(pointer(request), &raw mut list))?;
         let node = |place| {
             let info = &*list.profiling_infos.add(place);
             let kernel = text_of(info.exec_type);
-            // The status is that of the time. Nodes that are a part of another have no kernel, and views have none that is known.
+            // The status tells only whether the time is above 0. Nodes that are fused into another have no kernel, and
+            // views an unknown one.
             let has_kernel = kernel != "undef" && !kernel.starts_with("unknown");
             Node {
                 name: text_of(info.node_name),
@@ -224,10 +227,11 @@ fn nodes(request: &InferRequest) -> anyhow::Result<Vec<Node>> {
     }
 }
 
-/// The request of the C interface, which the crate does not give away.
+/// The request of the C interface, which the crate does not expose.
 fn pointer(request: &InferRequest) -> *mut sys::ov_infer_request_t {
     const { assert!(size_of::<InferRequest>() == size_of::<*mut sys::ov_infer_request_t>()) };
-    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is the only field of a request, and so is at its begin.
+    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is a request's only field, and so lies at
+    // its start.
     unsafe { *std::ptr::from_ref(request).cast() }
 }
 
@@ -273,7 +277,7 @@ mod tests {
         let found = |before: Times, after, calls| {
             between(&before, &after, calls).iter().map(|own| own.duration_ns).collect::<Vec<_>>()
         };
-        // 3 runs of 100 µs and 30 µs, then 7 of 10 µs and 30 µs; the third is a part of another.
+        // 3 runs of 100 µs and 30 µs, then 7 runs of 10 µs and 30 µs; the third node is fused into another.
         assert_eq!(found(times(3, &[100, 30, 0]), times(10, &[37, 30, 0]), 7), [10_000, 30_000]);
         assert_eq!(found(times(3, &[100]), times(3, &[100]), 7), [0; 0], "a graph of another phase");
         assert_eq!(found(Times::default(), times(4, &[5]), 4), [5000]);

@@ -1,5 +1,5 @@
-// Notes when OpenVINO executes which node, for `tasks.rs`: OpenVINO marks its work for Intel's tracers by the functions of ITT, and this
-// library stands in for such a tracer.
+// Notes when OpenVINO executes each node, for `tasks.rs`. OpenVINO marks its work for Intel's tracers with the
+// functions of ITT; this library stands in for such a tracer.
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -36,8 +36,8 @@ typedef struct {
 
 enum { MOST_TASKS = 1 << 16 };
 
-// A node is executed within a task of the first domain, and the first task of the second domain within has the node's name. Tasks of
-// the other two are what OpenVINO does around its nodes.
+// A node is executed within a task of the first domain; the first task of the second domain within it has the node's
+// name. Tasks of the other two domains are OpenVINO's work around its nodes.
 static const char EXECUTIONS[] = "ov::op::cpu::exec";
 static const char NODES[] = "ov::op::cpu::details";
 static const char REQUESTS[] = "ov::phases::inference";
@@ -45,7 +45,7 @@ static const char CPU_REQUESTS[] = "ov::phases::cpu::inference";
 
 static Domain executions = {.is_enabled = 1, .name = EXECUTIONS};
 static Domain nodes = {.is_enabled = 1, .name = NODES};
-// Libraries mark tasks of this one, too, whether or not it is enabled.
+// Libraries mark tasks of other domains too, whether or not these are enabled.
 static Domain others;
 static atomic_int is_call;
 static Task tasks[MOST_TASKS];
@@ -54,7 +54,7 @@ static int64_t call_begin_ns;
 static atomic_uint thread_count;
 static _Thread_local uint32_t thread;
 static _Thread_local int32_t innermost = -1;
-// Tasks for which there was no place.
+// Open tasks for which there was no room.
 static _Thread_local int32_t lost;
 
 static int64_t now_ns(void) {
@@ -63,7 +63,7 @@ static int64_t now_ns(void) {
   return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-// Threads have the numbers in which they are asked for them; the one that makes the calls is 0.
+// Threads are numbered in the order of their first task; the one that makes the calls is 0.
 static uint32_t own_thread(void) {
   if (thread == 0) {
     thread = 1 + atomic_fetch_add(&thread_count, 1);
@@ -71,7 +71,7 @@ static uint32_t own_thread(void) {
   return thread - 1;
 }
 
-// Only its presence matters: by it, OpenVINO's part of ITT looks up the functions below.
+// Only its presence matters: OpenVINO's part of ITT then looks up the functions below.
 const char* __itt_api_version(void) {
   return "3";
 }

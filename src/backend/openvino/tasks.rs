@@ -1,6 +1,8 @@
-//! When OpenVINO executes which node, to the nanosecond: what it tells Intel's tracers, noted by `tasks.c`.
+//! Records when OpenVINO executes each node, to the nanosecond: `tasks.c` notes what OpenVINO reports to Intel's
+//! tracers.
 //!
-//! OpenVINO looks for a tracer when it is loaded, and finds it by an environment variable. So this has to come first.
+//! OpenVINO looks for a tracer when it is loaded, by an environment variable. So [`Tasks::of_process`] has to come
+//! first.
 
 use std::ffi::c_char;
 use std::io::Write;
@@ -13,14 +15,15 @@ use once_cell::sync::OnceCell;
 use crate::backend::native_library::text_of;
 use crate::paths::variable;
 
-/// The tracer as a shared library, on the systems for which there is one.
+/// The tracer as a shared library, on systems that have one.
 #[cfg(openvino_tasks)]
 const TRACER: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/openvino_tasks.so")));
 #[cfg(not(openvino_tasks))]
 const TRACER: Option<&[u8]> = None;
 
-/// The variable by which OpenVINO finds a tracer, and the one that names what is traced.
+/// The variable by which OpenVINO finds a tracer.
 const VARIABLE: &str = "INTEL_LIBITTNOTIFY64";
+/// The variable that names what is traced.
 const GROUPS: &str = "INTEL_ITTNOTIFY_GROUPS";
 
 /// A task, as in `tasks.c`.
@@ -37,14 +40,14 @@ struct Task {
 type CallBegins = unsafe extern "C" fn();
 type CallEnds = unsafe extern "C" fn(*mut *const Task, *mut usize, *mut i64) -> usize;
 
-/// The execution of a node in a call, or what OpenVINO does around its nodes, which has no node.
+/// The execution of a node in a call, or work around the nodes, which has an empty `node`.
 pub(super) struct Execution {
-    /// What is computed, as far as OpenVINO tells it to tracers: `Convolution`, but also `Node`.
+    /// What is computed, as far as OpenVINO reports it to tracers: `Convolution`, but also `Node`.
     pub operator: String,
     pub node: String,
     /// Nanoseconds from the beginning of the call.
     pub start_ns: u64,
-    /// How long it took, without the nodes that are executed within.
+    /// The duration without the nodes that are executed within.
     pub duration_ns: u64,
     pub thread: u32,
 }
@@ -57,8 +60,8 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Has OpenVINO find the tracer, if it is not loaded yet and has none. Only one thread may run, because this sets variables
-    /// of the environment.
+    /// Sets the tracer up for OpenVINO, which must not be loaded yet. Returns `None` if another tracer is set up, or
+    /// there is none for this system. Only one thread may run, because this sets environment variables.
     pub fn of_process() -> Option<&'static Self> {
         static TASKS: OnceCell<Option<Tasks>> = OnceCell::new();
         let listen = || variable(VARIABLE).is_none().then(|| Self::listen().ok()).flatten();
@@ -69,9 +72,10 @@ impl Tasks {
         let tracer = TRACER.context("there is no tracer for this system")?;
         let mut file = tempfile::Builder::new().suffix(".so").tempfile()?;
         file.write_all(tracer)?;
-        // The file is gone afterwards. OpenVINO, which loads it by the same path, gets what is loaded already.
-        // SAFETY: the library has no initialisers, and the functions have these types in `tasks.c`. Nobody else sets or reads
-        // variables now, as the caller has to see to.
+        // The file is deleted afterwards. OpenVINO loads it by the same path, and gets the library that is loaded
+        // already.
+        // SAFETY: the library has no initialisers, and the functions have these types in `tasks.c`. Nobody else sets or
+        // reads variables now, as the caller has to see to.
         unsafe {
             let library = Library::new(file.path())?;
             let call_begins: Symbol<CallBegins> = library.get(b"inferbench_call_begins")?;
@@ -82,19 +86,20 @@ impl Tasks {
         }
     }
 
-    /// From now on, nodes are noted.
+    /// Starts to note nodes.
     pub fn call_begins(&self) {
         // SAFETY: no other call runs.
         unsafe { (self.call_begins)() }
     }
 
-    /// The nodes since then, none if OpenVINO has no tracer.
+    /// The nodes since [`call_begins`](Self::call_begins); none if OpenVINO has not found the tracer.
     ///
     /// # Errors
-    /// There were too many.
+    /// There were more nodes than can be noted.
     pub fn call_ends(&self) -> anyhow::Result<Vec<Execution>> {
         let (mut noted, mut place_for, mut begin_ns) = (ptr::null(), 0, 0);
-        // SAFETY: the call has ended, so that no thread adds tasks; those until `count` are written, and names are never freed.
+        // SAFETY: the call has ended, so that no thread adds tasks; those until `count` are written, and names are
+        // never freed.
         let tasks = unsafe {
             let count = (self.call_ends)(&raw mut noted, &raw mut place_for, &raw mut begin_ns);
             anyhow::ensure!(count <= place_for, "a call executes {count} nodes, and at most {place_for} can be noted");
@@ -119,7 +124,8 @@ impl Tasks {
     }
 }
 
-/// What a task does: `Convolution` of `Convolution::execute`, `SyncInferenceCPU::infer` of `SyncInferenceCPU::infer::Model9`.
+/// What a task does: `Convolution` for `Convolution::execute`, `SyncInferenceCPU::infer` for
+/// `SyncInferenceCPU::infer::Model9`.
 fn operator(name: &str) -> &str {
     let name = name.trim_end_matches("::execute");
     name.rsplit_once("::Model").map_or(name, |(operation, _)| operation)

@@ -1,4 +1,4 @@
-//! Tensors between the host and OpenVINO.
+//! Converts tensors between the host and OpenVINO.
 
 use openvino::{ElementType, Shape, Tensor};
 

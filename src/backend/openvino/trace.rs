@@ -5,10 +5,10 @@ use anyhow::{Result, ensure};
 use crate::backend::interface::Trace;
 use crate::definition::{CaseFailure, Dtype};
 
-/// Where operators with these kernels ran, and what they computed products in.
+/// The trace of operators and their kernels, all of which ran on `device`.
 ///
 /// # Errors
-/// There are none.
+/// There are no operators.
 pub(super) fn trace(operators: &[(String, String)], device: &str) -> Result<Trace> {
     ensure!(!operators.is_empty(), "OpenVINO's profiler names no operator");
     let mut trace = Trace { asked_for: device.to_owned(), ..Trace::default() };
@@ -18,11 +18,11 @@ pub(super) fn trace(operators: &[(String, String)], device: &str) -> Result<Trac
     Ok(trace)
 }
 
-/// Checks that products took weights in blocks as they are: OpenVINO's CPU calls these `FullyConnectedCompressed`, and may also make weights of f32
-/// while it compiles a graph.
+/// Checks that products took weights in blocks as they are. OpenVINO calls these products `FullyConnectedCompressed` on
+/// the CPU, but it may also convert the weights to f32 while it compiles a graph.
 ///
 /// # Errors
-/// `unsupported`: there are none.
+/// `unsupported`: there are no such products.
 pub(super) fn check_blocks(trace: &Trace) -> Result<(), CaseFailure> {
     let mut products = trace.products.values().flatten();
     if products.any(|operator| operator.ends_with("Compressed")) {

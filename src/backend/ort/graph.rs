@@ -1,4 +1,4 @@
-//! A part of a model as a session of ONNX Runtime, and its tensors and errors in the words of the other backends.
+//! A part of a model as a session of ONNX Runtime, and the conversion of its tensors and errors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::onnx::Source;
 pub struct OrtRuntime {
     /// The memory in which inputs and outputs stay, if it is not the host's.
     pub memory: Option<DeviceMemory>,
-    /// Notes which graph runs when, if somebody wants to know it.
+    /// Notes which graph runs when, if the session is profiled.
     pub log: Option<RunLog>,
 }
 
@@ -42,15 +42,16 @@ pub struct OrtGraph {
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the session.
     outputs: Vec<usize>,
-    /// The place of the part among those of the session.
+    /// The index of the part among those of the session.
     number: usize,
 }
 
 impl OrtGraph {
-    /// Opens a session of the part with this number. One with a folder for its profile may use the CPU too, so that the profile shows for what.
+    /// Opens a session of the part with this number. A session that writes a profile may use the CPU too; the profile
+    /// shows for which nodes.
     ///
-    /// Each session has a pool of threads of its own, which spin for a while after a run. If another session's run follows, they take the
-    /// processors from it: they have to stop.
+    /// Each session has its own thread pool, whose threads spin for a while after a run. If another session runs next,
+    /// they would compete with it, so they have to stop.
     pub fn load(
         number: usize,
         parts: &[(&Part, &Path)],
@@ -61,7 +62,7 @@ impl OrtGraph {
         let (part, path) = parts[number];
         let builder = OrtRuntimeSession::builder(provider.environment()?)?;
         let mut builder = builder.with_intra_threads(request.threads)?.with_inter_threads(1)?;
-        // Steps of decoding call the last part again and again.
+        // In decoding, no other session follows the last part: each step calls it again.
         let is_followed = number + 1 < parts.len() || (parts.len() > 1 && request.phase == Phase::Prefill);
         if is_followed {
             builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
@@ -80,7 +81,7 @@ impl OrtGraph {
         }
         let mut open = || Ok(builder.commit_from_file(path)?);
         let runner = match (request.callers, profile) {
-            // A profile is written when its session ends, and no other session is to be profiled.
+            // A profile is written when its session ends, so a profiled session is not shared.
             (1, _) | (_, Some(_)) => Runner::own(open()?)?,
             _ => Runner::shared(format!("{number} {} {}", request.threads, path.display()), open)?,
         };
@@ -96,8 +97,8 @@ impl OrtGraph {
     }
 }
 
-/// What the case puts in for the open dimensions of the part's inputs, by the names that the file gives them: accelerators
-/// compile for them, and what depends on sizes alone is computed beforehand.
+/// The case's sizes for the open dimensions of the part's inputs, by the file's names for them. Accelerators compile
+/// for these sizes, and values that depend only on sizes are computed in advance.
 fn sizes(part: &Part, path: &Path, request: &LoadRequest<'_>) -> Result<BTreeMap<String, i64>, CaseFailure> {
     let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
     let mut sizes = BTreeMap::new();
@@ -106,7 +107,7 @@ fn sizes(part: &Part, path: &Path, request: &LoadRequest<'_>) -> Result<BTreeMap
         for (dimension, open) in input.shape.iter().zip(own.dimensions()) {
             let size = match dimension {
                 Dimension::Symbol(name) if name == BATCH => Some(request.sizes.batch),
-                // A generative model's parts see the prompt, and then one token a step.
+                // A generative model's parts see the prompt, and then one token per step.
                 Dimension::Symbol(name) if name == SEQUENCE && is_whole => request.sizes.sequence,
                 Dimension::Fixed(size) if is_whole => Some(*size),
                 _ => None,
@@ -147,7 +148,7 @@ impl Runtime for OrtRuntime {
     /// Copies the inputs to the device, if it has memory of its own.
     fn prepare(&self, graph: &mut OrtGraph, inputs: &[&Rc<Value>]) -> Result<(), CaseFailure> {
         let Some(DeviceMemory(device, index)) = &self.memory else { return Ok(()) };
-        // Inputs that nobody else has any more cannot come again.
+        // Inputs that only `bound` still holds cannot be passed again.
         graph.bound.retain(|(inputs, _)| inputs.iter().all(|input| Rc::strong_count(input) > 1));
         let memory = MemoryInfo::new(device.clone(), *index, AllocatorType::Device, MemoryType::Default)?;
         let session = graph.session.session();
@@ -176,7 +177,7 @@ impl Runtime for OrtRuntime {
     }
 }
 
-/// The places of the largest logits; `None` if these are of another element type, or not in the host's memory.
+/// The indices of the largest logits; `None` if the logits have another element type, or are not in host memory.
 fn largest_of<T: PrimitiveTensorElementType + Copy + Into<f32>>(logits: &DynValue) -> Option<HostTensor> {
     let (shape, values) = logits.try_extract_tensor::<T>().ok()?;
     let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
@@ -189,7 +190,7 @@ impl<T> From<ort::Error<T>> for CaseFailure {
     }
 }
 
-/// A tensor in the host's memory, of the same shape.
+/// A tensor in host memory, of the same shape.
 fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
     let shape = tensor.shape.clone();
     Ok(with_values!(&tensor.data, values => Tensor::from_array((shape, values.clone()))?.upcast()))

@@ -2,8 +2,8 @@
 //!
 //! Nothing falls back: a session has one provider, whose registration has to succeed, and every provider but the CPU's
 //! must not fall back to the CPU. A profiled run before the measurement shows what runs where. A timed call is ONNX
-//! Runtime's own `Run` on tensors that exist already, and what generation needs around it. On devices with memory of their
-//! own the inputs and outputs of a forward pass stay in that memory.
+//! Runtime's own `Run` on existing tensors, plus what generation needs around it. With the providers of CUDA and
+//! TensorRT, the inputs and outputs of a forward pass stay in the GPU's memory.
 
 mod graph;
 mod older;
@@ -31,7 +31,7 @@ use crate::backend::recorder::RecordedSession;
 use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
-/// ONNX Runtime: the one that is used here, or that of one Python environment.
+/// ONNX Runtime: the default one, or the one in a Python environment.
 pub struct Ort {
     pub place: Option<&'static Path>,
 }
@@ -92,7 +92,7 @@ impl Backend for Ort {
         device != "cpu"
     }
 
-    /// ONNX Runtime's providers for other devices take calls one after the other, or are not known to be safe.
+    /// ONNX Runtime's providers for other devices serialise calls, or are not known to be thread-safe.
     fn serves_callers(&self, device: &str) -> bool {
         device == "cpu"
     }
@@ -103,7 +103,7 @@ impl Backend for Ort {
 
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         let is_of_blocks = request.model.blocks().is_some();
-        // The CPU's provider has no other device, and f32 is not emulated in another dtype.
+        // The CPU's provider uses no other device, and f32 is not emulated in another dtype.
         if request.device == "cpu" && request.dtype == Dtype::F32 && !is_of_blocks {
             return Ok(None);
         }
@@ -139,8 +139,8 @@ impl Backend for Ort {
     }
 }
 
-/// A folder with a folder for each graph's profile, and the number of graphs. Older releases name a profile by the
-/// second: in one folder, those of several graphs could be the same file.
+/// A folder with a subfolder for each graph's profile, and the number of graphs. Older releases name a profile after
+/// the current second, so the profiles of several graphs could be the same file.
 fn profile_folder(request: &LoadRequest<'_>) -> Result<(TempDir, usize), CaseFailure> {
     let folder = tempfile::tempdir().context("the profile's folder")?;
     let graphs = parts_of(request, Format::Onnx)?.len();
@@ -150,7 +150,8 @@ fn profile_folder(request: &LoadRequest<'_>) -> Result<(TempDir, usize), CaseFai
     Ok((folder, graphs))
 }
 
-/// Opens the session of a request. Profiled graphs write into the folders of their numbers, and note their runs in the log.
+/// Opens the session of a request. If it is profiled, each graph writes its profile into the folder that `profile`
+/// gives for its number, and notes its runs in the log.
 fn open(
     place: Option<&'static Path>,
     request: &LoadRequest<'_>,
@@ -160,7 +161,7 @@ fn open(
     let provider = provider_of(request.device, place)?;
     if !provider.dtypes.contains(&request.dtype) {
         let (name, dtype, dtypes) = (&provider.name, request.dtype, names(&provider.dtypes));
-        return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
+        return Err(CaseFailure::unsupported(format!("{name} runs {dtypes} here, not {dtype}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
     let load = |number: usize| {
@@ -174,7 +175,7 @@ fn open(
     let placement = Placement {
         effective_device: request.device.into(),
         device_type: provider.hardware().map(|(device_type, _)| device_type.into()),
-        // For the other dtypes, the profile shows what is computed in.
+        // For the other dtypes, the trace shows which dtype was used.
         effective_dtype: request.computed_f32(),
         providers: provider.name.clone(),
         threads: Some(request.threads),
@@ -186,21 +187,21 @@ fn open(
     open_session(request, OrtRuntime { memory, log }, &parts, graphs, placement)
 }
 
-/// The memory of a device in which ONNX Runtime can keep tensors; `None` if tensors are in the host's.
+/// The memory of a device in which ONNX Runtime can keep tensors; `None` if tensors are in host memory.
 fn memory(device: &str) -> Option<DeviceMemory> {
     let kind = match device_kind(device) {
         "cuda" | "tensorrt" => AllocationDevice::CUDA,
-        // MIGraphX says that its memory is CUDA's, and the crate then copies outputs by a provider that is not there.
+        // MIGraphX reports its memory as CUDA's, so the crate would copy outputs with a provider that is missing.
         _ => return None,
     };
     Some(DeviceMemory(kind, i32::try_from(device_index(device)).ok()?))
 }
 
-/// What a reader has to know about the figures of a provider, besides its name.
+/// A provider's name and what a reader has to know about its figures; `None` if that is nothing.
 fn executor(provider: Located, is_bound: bool) -> Option<String> {
     let has_own_memory = matches!(provider.device.as_str(), "cuda" | "tensorrt" | "rocm" | "webgpu");
     let tensors = match (has_own_memory, is_bound) {
-        // `scripts/check-gpu` is to show on a GPU that nothing is copied.
+        // `scripts/check-gpu` has yet to show on a GPU that nothing is copied.
         (true, true) => Some("inputs and outputs on the device (not verified)".to_owned()),
         (true, false) => Some("inputs and outputs copied in each call".to_owned()),
         (false, _) => None,

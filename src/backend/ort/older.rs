@@ -1,8 +1,8 @@
-//! ONNX Runtime older than the functions that the crate `ort` is built for.
+//! Support for releases of ONNX Runtime that are older than the one for which the crate `ort` is built.
 //!
-//! The crate calls ONNX Runtime through a table of functions, which newer releases only add to. An older library gets a table of the
-//! full length: what it lacks is done here where every session needs it, and is an error of ONNX Runtime's own kind otherwise. Newer
-//! libraries are called without any of this.
+//! The crate calls ONNX Runtime through a table of functions, to which newer releases only add. An older library gets a
+//! table of the full length. Of the functions that it lacks, those that every session needs are implemented here; the
+//! others return an error of ONNX Runtime's own kind. Newer libraries are called directly.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -60,22 +60,23 @@ static TABLE: OnceCell<&'static OrtApi> = OnceCell::new();
 /// Lets the crate use a library of that minor version, which is older than those that it loads itself.
 ///
 /// # Errors
-/// The library does not have the functions of its version.
+/// The library cannot be loaded, lacks the functions of its version, or the process uses another one.
 pub fn use_library(library: &Path, minor: u32) -> Result<()> {
     let base = entry(library)?;
     // SAFETY: ONNX Runtime returns a table of the asked version, or null.
     let own = unsafe { (base.GetApi)(minor).as_ref() }.with_context(|| library.display().to_string())?;
-    // Something else has failed since, and whoever tries again has to see what.
+    // An earlier attempt failed after this step. The next one has to reach the same error.
     if TABLE.get().is_some_and(|used| ptr::eq(*used, own)) {
         return Ok(());
     }
     let length = ADDED.iter().find(|(since, _)| *since > minor).map_or(size_of::<OrtApi>(), |(_, begin)| *begin);
     let mut table = MaybeUninit::<OrtApi>::uninit();
-    // SAFETY: the table consists of pointers to functions: the library's own up to `length`, which its version has, and `missing`.
+    // SAFETY: the table consists of pointers to functions: the library's own up to `length`, which its version has, and
+    // `missing`.
     let mut table = unsafe {
         let places = fill(&mut table);
         ptr::copy_nonoverlapping(ptr::from_ref(own).cast::<u8>(), places.cast::<u8>(), length);
-        // 1.22 has it, and ends the process in it.
+        // 1.22 has this function, but it ends the process.
         let place = offset_of!(OrtApi, SessionOptionsSetEpSelectionPolicy) / size_of::<usize>();
         places.add(place).write(missing as *const () as *const c_void);
         table.assume_init()
@@ -95,18 +96,19 @@ pub fn use_library(library: &Path, minor: u32) -> Result<()> {
     Ok(())
 }
 
-/// Fills a table of functions with one that takes no argument, whatever they take: callers put their arguments in place and clear them.
-/// Returns its first place.
+/// Fills a table of functions with [`missing`] and returns its first place. `missing` takes no arguments, but may be
+/// called with any: the caller passes and removes them.
 fn fill<T>(table: &mut MaybeUninit<T>) -> *mut *const c_void {
     let places = table.as_mut_ptr().cast::<*const c_void>();
     for place in 0..size_of::<T>() / size_of::<*const c_void>() {
-        // SAFETY: the table has so many places.
+        // SAFETY: the table has this many places.
         unsafe { places.add(place).write(missing as *const () as *const c_void) };
     }
     places
 }
 
-/// The functions that edit models, all of which are missing: the crate asks for them where it describes inputs, and can do without.
+/// A table of functions that edit models, all of them missing. The crate asks for it where it describes inputs, but can
+/// do without.
 unsafe extern "system" fn editor() -> *const OrtModelEditorApi {
     static EDITOR: OnceCell<OrtModelEditorApi> = OnceCell::new();
     EDITOR.get_or_init(|| {
@@ -121,14 +123,15 @@ fn own() -> &'static OrtApi {
     TABLE.get().expect("the table was made with it")
 }
 
-/// In the place of each function that the library lacks.
+/// Stands in for each function that the library lacks.
 unsafe extern "system" fn missing() -> OrtStatusPtr {
-    let message = c"this ONNX Runtime is too old for it";
+    let message = c"this ONNX Runtime is too old for this function";
     // SAFETY: the message is a C string, which is copied.
     unsafe { (own().CreateStatus)(OrtErrorCode::ORT_NOT_IMPLEMENTED, message.as_ptr()) }
 }
 
-/// The element type and the sizes of a tensor. They are the caller's until the thread's next call, and the crate copies them.
+/// The element type and the sizes of a tensor. The sizes stay valid until the thread's next call; the crate copies
+/// them.
 unsafe extern "system" fn type_and_shape(
     value: *const OrtValue,
     element: *mut ONNXTensorElementDataType,
@@ -161,7 +164,7 @@ unsafe extern "system" fn type_and_shape(
     }
 }
 
-/// The host's memory for each input or output: the crate asks in order to know when it may hand on a tensor without copying it.
+/// Host memory for each input or output. The crate asks for it to know when it may pass on a tensor without a copy.
 unsafe extern "system" fn memory_of_host(
     _: *const OrtSession,
     memories: *mut *const OrtMemoryInfo,
@@ -172,14 +175,14 @@ unsafe extern "system" fn memory_of_host(
     static HOST: OnceCell<usize> = OnceCell::new();
     let host = *HOST.get_or_init(|| {
         let mut made = ptr::null_mut();
-        // SAFETY: what is made is kept as long as the process lives.
+        // SAFETY: the result is kept until the process ends.
         let _ = unsafe {
             (own().CreateCpuMemoryInfo)(OrtAllocatorType::OrtDeviceAllocator, OrtMemType::OrtMemTypeDefault, &mut made)
         };
         made as usize
     });
     for place in 0..count {
-        // SAFETY: the caller has room for so many.
+        // SAFETY: the caller has room for `count` entries.
         unsafe { memories.add(place).write(host as *const OrtMemoryInfo) };
     }
     OrtStatusPtr(ptr::null_mut())

@@ -41,14 +41,14 @@ struct Arguments {
     thread_scheduling_stats: Option<Scheduling>,
 }
 
-/// The work of the pool of threads for a node.
+/// The work of the thread pool for a node.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Scheduling {
     main_thread: MainThread,
 }
 
-/// Without a pool of threads it is an empty text.
+/// Reads the statistics, which are an empty text if there is no thread pool.
 fn scheduling<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Scheduling>, D::Error> {
     Ok(Scheduling::deserialize(serde_json::Value::deserialize(deserializer)?).ok())
 }
@@ -62,21 +62,21 @@ struct MainThread {
     wait: u64,
 }
 
-/// The operators of one run of a graph; they begin at the beginning of the run.
+/// The operators of one run of a graph; their starts count from the start of the run.
 pub type GraphRun = Vec<OperatorCall>;
 
-/// What is in the names of operators that compute products, such as `FusedMatMul` and `MultiHeadAttention`. The other
-/// operators do not tell the dtype of a model: every model computes shapes and masks in integers.
+/// Parts of the names of operators that compute products, such as `FusedMatMul` and `MultiHeadAttention`. Other
+/// operators do not show the dtype of a model: every model computes shapes and masks in integers.
 const PRODUCTS: [&str; 9] = ["Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "MoE", "RNN"];
 
-/// What is in the names of those whose weights are quantised, whatever the element type of their first input is: some quantise
-/// it themselves. Weights of four bits count as i8 too, which is the only integer dtype of a case.
+/// Parts of the names of operators with quantised weights, whatever the element type of their first input: some
+/// quantise it themselves. Four-bit weights count as i8 too, the only integer dtype of a case.
 const QUANTISED: [&str; 4] = ["Bnb4", "DynamicQuantize", "Integer", "NBits"];
 
-/// Operators that run graphs of their own, whose nodes have events, too.
+/// Operators that contain graphs, whose nodes have events too.
 const AROUND_GRAPHS: [&str; 7] = ["BeamSearch", "GreedySearch", "If", "Loop", "Sampling", "Scan", "WhisperBeamSearch"];
 
-/// Reads the profiles of a folder, in which each graph of a session on `provider` has a folder.
+/// Reads the profiles of a session on `provider` from a folder with a subfolder per graph.
 pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
     for graph in fs_err::read_dir(folder)? {
@@ -86,7 +86,7 @@ pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
-/// Reads what the profile in a folder says of each run of its graph, in their order.
+/// Reads the runs of a graph, in order, from the profile in its folder.
 pub fn read_runs(folder: &Path) -> anyhow::Result<Vec<GraphRun>> {
     Ok(profiles(folder)?.into_iter().flat_map(runs_of).collect())
 }
@@ -102,13 +102,13 @@ fn profiles(folder: &Path) -> anyhow::Result<Vec<Vec<Event>>> {
 
 fn runs_of(mut events: Vec<Event>) -> Vec<GraphRun> {
     let is_around = |args: &Arguments| AROUND_GRAPHS.contains(&args.op_name.as_str());
-    // What is around a graph comes before the first node within, which may begin in the same microsecond.
+    // An operator around a graph comes before the first node within it, which may begin in the same microsecond.
     let longest_around = |event: &Event| Reverse(if is_around(&event.args) { event.dur } else { 0 });
     events.sort_by_key(|event| (event.ts, longest_around(event)));
     let is_run = |event: &&Event| event.cat == "Session" && event.name == "model_run";
     let mut runs: Vec<(u64, u64, GraphRun)> =
         events.iter().filter(is_run).map(|run| (run.ts, run.ts + run.dur, Vec::new())).collect();
-    // The operators around graphs that have not ended: the place of each in its run, and its end.
+    // The operators around graphs that are still running: the place of each in its run, and its end.
     let mut open: Vec<(usize, u64)> = Vec::new();
     for Event { cat, name, ts, dur, args } in events {
         let Some(node) = name.strip_suffix(KERNEL_TIME).filter(|_| cat == "Node") else { continue };
@@ -154,8 +154,8 @@ fn add(events: Vec<Event>, trace: &mut Trace) {
     }
 }
 
-/// Checks that a graph whose weights are in blocks was computed by ONNX Runtime's operator for them, whose activations are of the dtype that
-/// the graph asks for.
+/// Checks that ONNX Runtime's operator for weights in blocks ran, and notes its dtype, which is the one that the graph
+/// sets for the activations.
 ///
 /// # Errors
 /// `unsupported`: no such operator ran.
@@ -171,8 +171,8 @@ pub fn note_blocks(trace: &mut Trace, dtype: Dtype) -> Result<(), CaseFailure> {
     Ok(())
 }
 
-/// What an operator computes products in, where the inner `None` is an element type that is no [`Dtype`]. Returns `None` if
-/// the operator computes no products.
+/// The dtype in which an operator computes products. The inner `None` is an element type that is not a [`Dtype`]; the
+/// outer `None` means that the operator computes no products.
 fn dtype_of_product(node: &Arguments) -> Option<Option<Dtype>> {
     let has = |words: &[&str]| words.iter().any(|word| node.op_name.contains(word));
     if !has(&PRODUCTS) {

@@ -1,5 +1,5 @@
-//! ONNX Runtime's execution providers: the device of each, the shared library that has it, and how a session gets it. A process
-//! loads one library; the device decides which.
+//! ONNX Runtime's execution providers: the device of each, the shared library that contains it, and its use in a
+//! session. A process loads one library; the device decides which.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -35,14 +35,14 @@ pub struct Provider {
     setup: bool,
 }
 
-/// All providers, each of another device.
+/// All providers, one per device.
 pub static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
     let text = include_str!("providers.toml");
     let mut file: BTreeMap<String, Vec<Provider>> = toml::from_str(text).expect("the file is a part of the program");
     file.remove("provider").unwrap_or_default()
 });
 
-/// A provider in the ONNX Runtime that is used here, or in that of one Python environment.
+/// A provider of the default ONNX Runtime, or of the one in a Python environment.
 #[derive(Clone, Copy)]
 pub struct Located {
     provider: &'static Provider,
@@ -68,7 +68,7 @@ pub fn provider_of(device: &str, place: Option<&'static Path>) -> Result<Located
 const PYTHON_FOLDER: &str = "onnxruntime/capi";
 
 impl Located {
-    /// The command that adds it.
+    /// How a user adds the provider.
     fn how_to_add(&self) -> String {
         let get = |part: &str| format!("get it with `{}`", Paths::find().setup_command(part));
         match self.device.as_str() {
@@ -81,8 +81,8 @@ impl Located {
         }
     }
 
-    /// The library that has the provider: that of `ORT_DYLIB_PATH`, of a Python environment, or of `inferbench setup`. `None` if it
-    /// can be in one environment only, which does not have it.
+    /// The library with the provider: named by `ORT_DYLIB_PATH`, in a Python environment, or from `inferbench setup`.
+    /// `None` if it has to be in one environment, and is not.
     pub fn library(&self) -> Option<Installed> {
         let has_provider = |folder: &Path| {
             let part = self.part.as_ref().map(|part| folder.join(libloading::library_filename(part)));
@@ -91,7 +91,7 @@ impl Located {
         let in_environment = |environment: &PythonEnvironment| {
             let folder = environment.package(PYTHON_FOLDER).filter(|folder| has_provider(folder))?;
             let library = if cfg!(windows) { "onnxruntime.dll" } else { "libonnxruntime." };
-            // Without a library it is a release that cannot be used, and the user hears it.
+            // A package without a library cannot be used. Its folder is returned, so that `check` reports it.
             Some(file_beginning(&folder, library).unwrap_or(folder))
         };
         let file = libloading::library_filename("onnxruntime");
@@ -106,7 +106,7 @@ impl Located {
         if self.device == "qnn" { "onnxruntime_qnn" } else { "onnxruntime_ep_webgpu" }
     }
 
-    /// The provider's own library, if it is a plugin. `None` also if it can be in one environment only, which does not have it.
+    /// The provider's own library, if it is a plugin. Also `None` if it has to be in one environment, and is not.
     fn plugin_library(&self) -> Option<PathBuf> {
         let plugin = self.plugin.as_ref()?;
         let (folder_of_setup, stem) = plugin.split_once('/')?;
@@ -134,12 +134,12 @@ impl Located {
         let path = &library.path;
         ensure!(
             library.origin != Origin::Variable || path.is_file(),
-            "ORT_DYLIB_PATH is {}, which is no file: it names the library of an ONNX Runtime{with}",
+            "ORT_DYLIB_PATH is {}, which is not a file: it names the library of an ONNX Runtime{with}",
             path.display()
         );
         ensure!(
             !path.is_dir(),
-            "the package in {} has no library of ONNX Runtime: those for Linux have it since 1.19; install a later release there",
+            "the package in {} has no library of ONNX Runtime: packages for Linux have it since 1.19; install a later release there",
             path.display()
         );
         ensure!(path.is_file(), "ONNX Runtime{with} is not at {}; {}", path.display(), self.how_to_add());
@@ -155,12 +155,13 @@ impl Located {
         }
     }
 
-    /// Whether only a process of its own shows that it computes: another's library may be broken, or too old.
+    /// Whether a probe has to show that the provider computes: a library that is not from `inferbench setup` may be
+    /// broken or too old.
     pub fn needs_probe(&self, library: &Installed) -> bool {
         self.device != "cpu" || library.origin != Origin::Setup
     }
 
-    /// The process's one environment, with the provider's plugin in it.
+    /// The process's only environment of ONNX Runtime, with the provider's plugin registered.
     pub fn environment(&self) -> Result<&'static Environment, CaseFailure> {
         static ENVIRONMENT: OnceCell<(Located, Environment)> = OnceCell::new();
         let open = || -> anyhow::Result<_> {
@@ -189,7 +190,7 @@ impl Located {
         };
         let opened = ENVIRONMENT.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")));
         let (loaded, environment) = opened?;
-        // Once a plugin is registered, sessions without a provider run on it too: so a process has one provider.
+        // Once a plugin is registered, sessions without a provider run on it too. So a process has one provider.
         if (&loaded.name, loaded.place) != (&self.name, self.place) {
             let message = format!("this process has ONNX Runtime for {}, not {}", loaded.name, self.name);
             return Err(CaseFailure::failed(message));
@@ -202,7 +203,7 @@ impl Located {
         version_of(&self.check().ok()?.path).ok()
     }
 
-    /// Puts the provider into a session on `device`, and nothing besides it.
+    /// Makes the provider the only one of a session on `device`.
     pub fn register(
         &self,
         builder: SessionBuilder,
@@ -238,9 +239,9 @@ impl Located {
         }
         match self.device.as_str() {
             "cpu" => there(ep::CPU::default().with_arena_allocator(true)),
-            // With TensorFloat-32 the dtype would be f32 by name only.
+            // With TensorFloat-32, the dtype would be f32 only by name.
             "cuda" => there(ep::CUDA::default().with_device_id(index).with_tf32(false)),
-            // TensorRT computes in f32 what it is not allowed to compute in halves.
+            // TensorRT computes in f32 whatever it is not allowed to compute in f16 or bf16.
             "tensorrt" => {
                 let provider = ep::TensorRT::default().with_device_id(index);
                 there(match dtype {
@@ -250,7 +251,8 @@ impl Located {
                 })
             }
             "rocm" => there(ep::MIGraphX::default().with_device_id(index)),
-            // As a neural network, CoreML's default, it computes f32 in f16; and the Neural Engine is no GPU.
+            // CoreML's default format, a neural network, would compute f32 in f16. The Neural Engine is left out, since
+            // it is not a GPU.
             "mps" => {
                 let provider = ep::CoreML::default().with_model_format(ep::coreml::ModelFormat::MLProgram);
                 there(provider.with_compute_units(ep::coreml::ComputeUnits::CPUAndGPU))
@@ -283,7 +285,7 @@ impl Located {
             ort::memory::DeviceType::NPU => "npu",
             _ => return None,
         };
-        // Dawn chooses its adapter by itself, whatever devices ONNX Runtime lists.
+        // Dawn chooses its adapter itself, whatever devices ONNX Runtime lists.
         let is_of_dawn = self.device == "webgpu" && cfg!(target_os = "linux");
         let is_software = chosen_driver().is_some_and(|driver| driver == SOFTWARE_DRIVER) || !has_gpu();
         let device_type = match (is_of_dawn, is_software) {
@@ -307,15 +309,15 @@ impl Located {
     }
 }
 
-/// Chromium's driver of Vulkan, which computes on the CPU.
+/// Chromium's Vulkan driver, which computes on the CPU.
 pub(super) const SOFTWARE_DRIVER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
-/// The driver of Vulkan that was chosen by a variable.
+/// The Vulkan driver that an environment variable chooses.
 pub(super) fn chosen_driver() -> Option<std::ffi::OsString> {
     std::env::var_os("VK_DRIVER_FILES").or_else(|| std::env::var_os("VK_ICD_FILENAMES"))
 }
 
-/// Whether Linux has a GPU that renders. A display of a server's board or of a virtual machine does not.
+/// Whether Linux has a GPU that renders. The display adapter of a server board or of a virtual machine does not.
 pub(super) fn has_gpu() -> bool {
     let renders = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("renderD"))
@@ -326,8 +328,8 @@ pub(super) fn has_gpu() -> bool {
 /// The variable with the path of QNN's options.
 const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
 
-/// QNN's options out of the TOML file that [`QNN_OPTIONS`] names. There is no default chip, because figures of another chip
-/// than the user's would look like the user's.
+/// QNN's options from the TOML file that [`QNN_OPTIONS`] names. There is no default chip, because the figures of
+/// another chip would look like the user's.
 fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
     let path = variable(QNN_OPTIONS).with_context(|| {
         format!(
@@ -337,7 +339,7 @@ fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
     })?;
     let text = fs_err::read_to_string(&path).context(QNN_OPTIONS)?;
     let mut options: BTreeMap<String, String> = toml::from_str(&text).with_context(|| path.display().to_string())?;
-    // Without a path it is Qualcomm's emulator, which is a part of the package.
+    // The default is Qualcomm's emulator, which is a part of the package.
     let emulator = || Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so").display().to_string();
     options.entry("backend_path".into()).or_insert_with(emulator);
     Ok(options)

@@ -1,10 +1,10 @@
 //! A session of ONNX Runtime that one thread calls, or several at the same time.
 //!
-//! The crate `ort` asks for the only reference to a session for each run, since some execution providers are not safe. ONNX Runtime itself guarantees that
-//! `Run` may be called from several threads at the same time: it keeps no state of a run in the session, and its providers take locks of their
-//! own. That is relied upon for the CPU's provider alone.
+//! The crate `ort` needs an exclusive reference to a session for each run, because some execution providers are not
+//! thread-safe. ONNX Runtime itself guarantees that several threads may call `Run` at the same time: a run keeps no
+//! state in the session, and providers take their own locks. This module relies on that only for the CPU's provider.
 //!
-//! `Run` is called here and not through the crate, which makes all names anew and asks for an allocator in each call.
+//! It calls `Run` itself, because the crate makes all names anew and asks for an allocator in each call.
 
 use std::cell::OnceCell;
 use std::ffi::{CString, NulError, c_char};
@@ -23,10 +23,10 @@ use crate::definition::CaseFailure;
 
 /// A value of ONNX Runtime.
 ///
-/// The crate asks for type, shape and memory of each value that it gets. Outputs come in timed calls, most of which read none of them, so that
-/// these questions wait until somebody reads the value.
+/// The crate asks for the type, shape and memory of each value that it gets. Most timed calls do not read their
+/// outputs, so here these questions wait until the value is read.
 pub struct Value {
-    /// Owned by `read`, if there is one.
+    /// Owned by `read`, if that is set.
     value: NonNull<OrtValue>,
     read: OnceCell<DynValue>,
 }
@@ -48,7 +48,7 @@ impl From<DynValue> for Value {
 impl Drop for Value {
     fn drop(&mut self) {
         if self.read.get().is_none() {
-            // SAFETY: the value is this one's own, and nobody has it after this.
+            // SAFETY: only `self` owns the value, and it ends here.
             unsafe { (ort::api().ReleaseValue)(self.value.as_ptr()) };
         }
     }
@@ -60,7 +60,7 @@ pub enum Runner {
     Shared(Arc<NamedSession>),
 }
 
-/// A session with its names as `Run` wants them.
+/// A session with its names in the form that `Run` takes.
 pub struct NamedSession {
     session: Session,
     inputs: Names,
@@ -73,7 +73,7 @@ struct Names {
     _names: Vec<CString>,
 }
 
-// SAFETY: what the pointers point to is theirs, and nobody changes it.
+// SAFETY: the pointers lead to strings that this value owns and nothing changes.
 unsafe impl Send for Names {}
 // SAFETY: as above.
 unsafe impl Sync for Names {}
@@ -84,7 +84,7 @@ impl Runner {
         NamedSession::new(session).map(Runner::Own)
     }
 
-    /// The session of this key for another caller; the first one opens it.
+    /// The shared session of a key; the first caller opens it.
     pub fn shared(key: String, open: impl FnOnce() -> Result<Session, CaseFailure>) -> Result<Self, CaseFailure> {
         static OPENED: Shared<NamedSession> = Shared::new();
         OPENED.get(key, || NamedSession::new(open()?)).map(Runner::Shared)
@@ -98,7 +98,7 @@ impl Runner {
         }
     }
 
-    /// Runs on these inputs, in the order of the session's own, and returns its outputs in their order.
+    /// Runs on inputs in the session's order, and returns all outputs in the session's order.
     pub fn run<'v>(&mut self, inputs: impl Iterator<Item = &'v Value>) -> Result<Vec<Rc<Value>>, CaseFailure> {
         match self {
             Runner::Own(own) => own.run(inputs),
@@ -127,11 +127,12 @@ impl NamedSession {
         let (input_names, output_names) = (&self.inputs.pointers, &self.outputs.pointers);
         let values: Vec<_> = inputs.map(|input| input.value.as_ptr().cast_const()).collect();
         if values.len() != input_names.len() {
-            return Err(CaseFailure::failed(format!("{} inputs in place of {}", values.len(), input_names.len())));
+            return Err(CaseFailure::failed(format!("{} inputs instead of {}", values.len(), input_names.len())));
         }
         let mut outputs = vec![null_mut(); output_names.len()];
-        // SAFETY: the lists have the lengths that are said and outlive the call; names and values are those of this session, which
-        // is alive. `Run` writes nothing but the outputs, which are this call's own, so that several threads may call that of a shared session.
+        // SAFETY: the lists have the given lengths and outlive the call; names and values belong to this session, which
+        // is alive. `Run` writes only the outputs, which belong to this call, so several threads may call a shared
+        // session.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.ptr().cast_mut(),
@@ -144,9 +145,9 @@ impl NamedSession {
                 outputs.as_mut_ptr(),
             )
         };
-        // SAFETY: the status is of that call.
+        // SAFETY: the status comes from that call.
         unsafe { ort::Error::result_from_status(status) }?;
-        // ONNX Runtime has made the values for this call, and nobody else has them.
+        // ONNX Runtime made the values for this call, and nothing else owns them.
         let output = |value: *mut _| {
             let value =
                 NonNull::new(value).ok_or_else(|| CaseFailure::failed("an output of ONNX Runtime has no value"))?;

@@ -19,7 +19,7 @@ pub type RunLog = Rc<RefCell<Vec<Logged>>>;
 
 /// An entry of the log.
 pub enum Logged {
-    /// The run of a graph, by the place of its part.
+    /// A run of a graph, by the index of its part.
     Run(usize, Instant),
     CallBegins(Instant),
     CallEnds,
@@ -27,7 +27,7 @@ pub enum Logged {
     Begin,
 }
 
-/// The tape: the log, and the folder with a folder for each graph's profile.
+/// The tape: the log, and the folder with a subfolder for each graph's profile.
 pub struct OrtTape {
     pub log: RunLog,
     pub folder: TempDir,
@@ -60,7 +60,7 @@ impl Tape for OrtTape {
     }
 }
 
-/// The calls of the log since its last beginning. `runs` has for each graph what its profile says of each of its runs.
+/// The calls of the log since the last [`Logged::Begin`]. `runs` has the operators of each run of each graph.
 fn calls_of(log: &[Logged], runs: Vec<Vec<GraphRun>>) -> anyhow::Result<Vec<RecordedCall>> {
     let mut runs: Vec<_> = runs.into_iter().map(Vec::into_iter).collect();
     let mut calls: Vec<RecordedCall> = Vec::new();

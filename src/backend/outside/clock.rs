@@ -1,7 +1,7 @@
 //! Compares the clock of an external worker with that of this process.
 //!
-//! The process is asked for its time several times, and the answer that came soonest counts: at both ends of the comparison the
-//! true time is known to within that answer's delay.
+//! At both ends of the comparison, the process is asked for its time several times, and the fastest answer counts: its
+//! delay bounds the error.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use serde_json::json;
 use super::process::OutsideProcess;
 use crate::definition::CaseFailure;
 
-/// The largest difference between the speeds of two clocks that are the same.
+/// The largest accepted relative difference between the speeds of two clocks.
 const TOLERANCE: f64 = 0.01;
-/// Clocks are compared over this long at the least.
+/// The shortest time over which clocks are compared.
 const LEAST: Duration = Duration::from_millis(200);
 const LOOKS: usize = 5;
 
@@ -22,16 +22,16 @@ struct ClockAnswer {
     ns: u64,
 }
 
-/// One look at both clocks.
+/// One reading of both clocks.
 pub(super) struct Look {
     own: Instant,
     other_ns: u64,
-    /// How long the answer took, in which the other time was read.
+    /// How long the answer took. The other clock was read within this time.
     delay: Duration,
 }
 
 impl Look {
-    /// The best of several looks.
+    /// Reads both clocks several times, and returns the reading with the shortest delay.
     ///
     /// # Errors
     /// The process does not answer.
@@ -52,10 +52,11 @@ impl Look {
         Ok(best)
     }
 
-    /// Compares the speeds since this look. Returns how much faster the other clock is, or `None` if it is too early to say.
+    /// Compares the speeds since this reading. Returns by which fraction the other clock is faster, or `None` if it is
+    /// too early to say.
     ///
     /// # Errors
-    /// The speeds differ by more than 1 %; the process does not answer.
+    /// The speeds differ by more than 1 % and the error of the readings; the process does not answer.
     pub(super) fn compare(&self, process: &mut OutsideProcess) -> Result<Option<f64>, CaseFailure> {
         if self.own.elapsed() < LEAST {
             return Ok(None);

@@ -16,24 +16,24 @@ use crate::fixture::HostTensor;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to refuse something.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The same of a model, for which it may have to load its libraries.
+/// How long it may take to refuse a model, for which it may have to load its libraries.
 const LOAD: Duration = Duration::from_secs(60);
-/// How long it may take to load a model, and to do each thing with it.
+/// How long it may take to load a model, and for each check of the loaded model.
 const WORK: Duration = Duration::from_secs(600);
 /// The name of the tested program in messages.
 const NAME: &str = "the program";
-/// Calls whose times are asked for together.
+/// How many calls are timed in one request.
 const CALLS: usize = 40;
 /// How long clocks are compared.
 const CLOCK_TIME: Duration = Duration::from_millis(300);
 
-/// What a program has to do, and what it did: `Err` says what was wrong.
+/// What a program must do, and what it did: `Err` says what was wrong.
 pub struct Check {
     pub what: &'static str,
     pub found: Result<String, String>,
 }
 
-/// Checks a program with a model that it runs and batches of its inputs, at least two. What comes after a fault is not tried.
+/// Checks a program with a model that it can run and at least two batches of inputs. Stops at the first fault.
 pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>]) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut note = |what, found: Result<String, CaseFailure>| {

@@ -1,8 +1,8 @@
-//! The frames that are exchanged with an external worker: a header in JSON, and tensors as they lie in memory.
+//! The frames exchanged with an external worker: a header in JSON, and tensors as they lie in memory.
 //!
-//! A frame is the four bytes `IFB1`, the length of the header (u32), the length of the tensors' bytes (u64), the header, and the
-//! bytes of the tensors one after the other; numbers are little-endian. The header's `tensors` has the name, `dtype` and `shape`
-//! of each.
+//! A frame is the four bytes `IFB1`, the length of the header (u32), the length of the tensors' bytes (u64), the
+//! header, and the bytes of the tensors one after the other; numbers are little-endian. The header's `tensors` has the
+//! `name`, `dtype` and `shape` of each tensor.
 
 use std::io::{self, Read, Write};
 
@@ -13,9 +13,9 @@ use crate::definition::ElementType;
 use crate::fixture::HostTensor;
 
 const MAGIC: [u8; 4] = *b"IFB1";
-/// A header beyond this is none. Profiles of long networks have their operators there.
+/// The longest valid header. It is large because the header of a profile lists all operators of all calls.
 const MOST_HEADER_BYTES: u32 = 1 << 30;
-/// How much of a header that cannot be read is shown.
+/// Characters of an unreadable header that a message shows.
 const SHOWN_CHARACTERS: usize = 120;
 
 /// Tensors with their names, in the order of a frame.
@@ -28,13 +28,13 @@ struct TensorHeader {
     shape: Vec<usize>,
 }
 
-/// Why there is no frame.
+/// Why no frame was read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoFrame {
     /// The input has ended, or cannot be read.
     #[error("{0}")]
     Ended(io::Error),
-    /// Something else is there.
+    /// The bytes are not a valid frame.
     #[error("{0}")]
     Other(String),
 }
@@ -45,7 +45,7 @@ impl From<io::Error> for NoFrame {
     }
 }
 
-/// Writes a frame. `header` is an object.
+/// Writes a frame. `header` is a JSON object.
 pub(super) fn write_frame(output: &mut impl Write, header: &Value, tensors: &[(String, HostTensor)]) -> io::Result<()> {
     let of_tensor = |(name, tensor): &(String, HostTensor)| TensorHeader {
         name: name.clone(),
@@ -65,7 +65,7 @@ pub(super) fn write_frame(output: &mut impl Write, header: &Value, tensors: &[(S
     output.flush()
 }
 
-/// Reads a frame: its header and its tensors. Halves are widened.
+/// Reads a frame: its header and its tensors. Tensors of f16 and bf16 become f32.
 pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors), NoFrame> {
     let mut begin = [0; 16];
     let mut read = 0;
@@ -76,10 +76,10 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
-        // A short line of text would otherwise be waited for.
+        // Without this check, a line of text shorter than 16 bytes would block the reader.
         if begin[..read.min(4)] != MAGIC[..read.min(4)] {
             let text = String::from_utf8_lossy(&begin[..read]).into_owned();
-            return Err(NoFrame::Other(format!("{text:?}, and no frame")));
+            return Err(NoFrame::Other(format!("{text:?}, which is not a frame")));
         }
     }
     let [_, _, _, _, a, b, c, d, bytes @ ..] = begin;
@@ -89,7 +89,7 @@ pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors),
     }
     let whole = |input: &mut dyn Read, length: u64| -> Result<Vec<u8>, NoFrame> {
         let mut whole = Vec::new();
-        // Memory is taken for what has arrived, and not for what was announced.
+        // Memory is allocated for the bytes that arrive, not for the length that was announced.
         input.take(length).read_to_end(&mut whole)?;
         if (whole.len() as u64) < length {
             return Err(NoFrame::Ended(io::ErrorKind::UnexpectedEof.into()));
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_shown() {
         let said = |bytes: &[u8]| read_frame(&mut &*bytes).unwrap_err().to_string();
-        assert_eq!(said(b"Loading the model\n"), "\"Loading the mode\", and no frame");
-        assert_eq!(said(b"ok\n"), "\"ok\\n\", and no frame");
+        assert_eq!(said(b"Loading the model\n"), "\"Loading the mode\", which is not a frame");
+        assert_eq!(said(b"ok\n"), "\"ok\\n\", which is not a frame");
         for cut in ["", "IFB1", "IFB1\0"] {
             assert!(matches!(read_frame(&mut cut.as_bytes()), Err(NoFrame::Ended(_))), "{cut:?}");
         }

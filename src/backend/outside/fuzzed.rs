@@ -1,4 +1,4 @@
-//! What external workers and pages send, for the fuzzer in `tests/fuzz`.
+//! Reads what external workers and pages send, for the fuzzer in `tests/fuzz`.
 
 use super::frame::read_frame;
 use super::page_server::read_request;
@@ -19,10 +19,10 @@ pub fn page(mut bytes: &[u8]) {
     while let Ok(Some(_)) = read_request(&mut bytes, "/") {}
 }
 
-/// Asks a worker everything that there is to ask; the bytes are its answers.
+/// Sends a worker every kind of request; the bytes are its answers.
 ///
 /// # Errors
-/// The first answer that is not of the protocol.
+/// An answer does not follow the protocol.
 pub fn worker(bytes: &[u8], request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
     let started = OutsideProcess::of_frames(bytes.to_vec());
     let mut process = started.map_err(|error| CaseFailure::unavailable(error.to_string()))?;

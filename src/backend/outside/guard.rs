@@ -1,4 +1,4 @@
-//! A folder that a worker has for itself, which goes with the worker.
+//! A worker's own temporary folder, which is removed when the worker ends.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -7,12 +7,13 @@ use tempfile::TempDir;
 
 use crate::machine::processes::STARTED_FOR;
 
-/// Ends a process group and removes a folder when its input ends; if it was told that the group is ended, it removes the folder.
+/// Kills a process group and removes a folder when its input ends. After a line of input, it only removes the folder:
+/// the group has already ended.
 const GUARD: &str =
     r#"read -r said || kill -KILL -- "-$1"; for wait in 0 0.1 1; do sleep $wait; rm -rf -- "$2" && exit; done"#;
 
-/// Ends a worker's processes and removes its folder even if this process ends without a word. On Windows, the folder is removed only when the
-/// guard is dropped.
+/// Ends a worker's processes and removes its folder even if this process is killed. On Windows, it only removes the
+/// folder, when the guard is dropped.
 pub(super) struct Guard {
     process: Option<Child>,
     _folder: Option<TempDir>,
@@ -35,7 +36,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// The group is ended.
+    /// The group must have ended before.
     fn drop(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Some(mut input) = process.stdin.take() {

@@ -12,7 +12,7 @@ use crate::backend::cuda::cuda_environment;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 
-/// JAX: the one that is used here, or that of one Python environment.
+/// JAX in the default Python, or in one Python environment.
 pub struct Jax {
     pub place: Option<&'static Path>,
 }
@@ -37,19 +37,20 @@ const LIBRARY: Library = Library {
     own: &["jax"],
 };
 
-/// Variables that begin so change what JAX and XLA do: the settings of a case are those of its name alone.
+/// Variables with these prefixes change what JAX and XLA do. They are removed, so that only a case's name sets
+/// anything.
 const OF_COMPILERS: [&str; 3] = ["JAX_", "LIBTPU_INIT_ARGS", "XLA_"];
 
-/// Starts Python for a device with so many threads: XLA reads the number when it is loaded.
+/// Starts Python for a device. XLA reads the number of threads when it is loaded.
 fn start(place: Option<&Path>, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
     python::start("jax", LIBRARY.python(place)?, &MODULES, |command| {
         let threads = threads.to_string();
         python::remove_variables(command, &OF_COMPILERS);
         command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
         command.env("NPROC", &threads).env("PJRT_NPROC", &threads);
-        // A call would otherwise wait for the memory of the whole GPU, and its compilation be read from an earlier run.
+        // Do not allocate the memory of the whole GPU in advance, nor read compilations of an earlier run.
         command.env("XLA_PYTHON_CLIENT_PREALLOCATE", "false").env("JAX_ENABLE_COMPILATION_CACHE", "false");
-        // With less, f32 would be f32 by name only.
+        // With a lower precision, f32 would be f32 in name only.
         command.env("JAX_DEFAULT_MATMUL_PRECISION", "highest");
     })
 }

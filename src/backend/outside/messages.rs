@@ -1,4 +1,5 @@
-//! What an external worker is asked to load, and what it answers. The chapter `workers` of the guide describes all requests in words.
+//! The request `load` and the answers of an external worker. The guide's chapter `workers` describes all requests in
+//! words.
 
 use std::path::{Path, PathBuf};
 
@@ -67,13 +68,13 @@ pub(super) struct OutsideDevice {
     pub detail: String,
     /// Why nothing can run on it.
     pub missing: Option<String>,
-    /// The status of cases on it then. The default is `unavailable`.
+    /// The status of cases on it if nothing can run. The default is `unavailable`.
     pub status: Option<Status>,
 }
 
 #[cfg(any(feature = "jax", feature = "ort-web", feature = "torch"))]
 impl Description {
-    /// What a process says of the device that it was started for, or why nothing can run on it.
+    /// How a process describes the device that it was started for, or why nothing can run on it.
     pub fn availability(&self) -> Result<String, CaseFailure> {
         let none = || CaseFailure::unavailable(format!("{} {} describes no device", self.name, self.version));
         self.devices.first().ok_or_else(none)?.availability()
@@ -83,7 +84,7 @@ impl Description {
 impl OutsideDevice {
     /// Its description, or why nothing can run on it.
     pub fn availability(&self) -> Result<String, CaseFailure> {
-        // Without the device there are no figures.
+        // A device that is missing cannot have the status of a measured case.
         let status = self.status.filter(|status| !status.is_measured()).unwrap_or(Status::Unavailable);
         let failure = |why| CaseFailure::new(status, why);
         self.missing.clone().map_or_else(|| Ok(self.detail.clone()), |why| Err(failure(why)))
@@ -118,7 +119,7 @@ pub(super) fn load(request: &LoadRequest<'_>) -> Result<Value, CaseFailure> {
     let part = |(part, files): (&Part, &PartFiles)| {
         let value_of = |name: &String| generation.map_or_else(|| name.clone(), |own| own.value_of(&part.name, name));
         let inputs: Vec<Value> = part.inputs.iter().map(|own| input(own, value_of(&own.name))).collect();
-        // With whether each step of decoding computes the value; otherwise it keeps that of the prefill.
+        // Each value, and whether a decode step computes it. Otherwise decoding keeps the value of the prefill.
         let values: Vec<(String, bool)> = match generation {
             Some(generation) => values_given(generation, part).collect(),
             None => part.outputs.iter().map(|output| (output.name.clone(), true)).collect(),
@@ -172,7 +173,7 @@ pub(super) fn load(request: &LoadRequest<'_>) -> Result<Value, CaseFailure> {
         "batch_size": sizes.batch,
         "sequence_length": sizes.sequence,
         "inputs": inputs,
-        // The outputs that are compared; empty for all that the file has.
+        // The outputs to compare; empty for all outputs of the file.
         "outputs": model.output_names(phase),
         "parts": parts,
         "weights": artifacts.weights.as_ref().map(path),
@@ -181,8 +182,8 @@ pub(super) fn load(request: &LoadRequest<'_>) -> Result<Value, CaseFailure> {
     }))
 }
 
-/// The files with the weights of an ONNX graph, relative to it. A graph that cannot be read has none: the program says what is
-/// wrong with it.
+/// The files with the weights of an ONNX graph, relative to it. None for a graph that cannot be read: the worker
+/// reports what is wrong with it.
 pub(super) fn data_files(graph: &Path) -> Vec<String> {
     Source::read(graph).map(|source| source.data_file_names()).unwrap_or_default()
 }
@@ -193,7 +194,7 @@ pub(super) struct Loaded {
     /// The device that computes.
     pub device: String,
     pub device_type: Option<String>,
-    /// The dtype that is computed in, if the runtime says it.
+    /// The dtype that the runtime computes in, if it reports one.
     pub dtype: Option<Dtype>,
     pub threads: Option<usize>,
     /// The counterpart of ONNX Runtime's execution provider.
@@ -210,21 +211,22 @@ pub(super) struct Loaded {
     pub progress: Progress,
 }
 
-/// The fields that the answers to `load`, `bind`, `run`, `outputs` and `follow` may add: the times of compiling, tracing and the first
-/// call, the calls that were timed together, the dtype that computes, and a remark.
+/// The fields that the answers to `load`, `bind`, `run`, `outputs` and `follow` may add. A later answer replaces a
+/// field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {
-    /// Milliseconds so far that went into compiling, and into tracing before it.
+    /// Milliseconds spent so far on compiling; `trace_ms` is the time spent on tracing before it.
     pub compile_ms: Option<f64>,
     pub trace_ms: Option<f64>,
-    /// Milliseconds of the very first call without these two, of a process that makes it in `bind`.
+    /// Milliseconds of the very first call without compiling and tracing, from a process that makes this call in
+    /// `bind`.
     pub first_ms: Option<f64>,
-    /// The dtype that calls were seen to compute in, in place of that of `load`.
+    /// The dtype that calls were seen to compute in. Replaces [`Loaded::dtype`].
     pub computed_dtype: Option<Dtype>,
-    /// Calls that each of the times is of.
+    /// How many calls each time covers.
     pub together: Option<u64>,
-    /// In place of that of `load`.
+    /// Replaces [`Loaded::note`].
     pub note: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! Runtimes outside of this process: programs in any language that load and run models when they are asked to.
+//! External workers: programs in any language that load and run models on request.
 //!
-//! A case's process starts the program, and both exchange frames over its standard input and output. The program times its calls
-//! by its own clock, which is compared with ours. The chapter `workers` of the guide is the protocol's description.
+//! The process of a case starts a worker and exchanges frames with it over the worker's standard input and output. The
+//! worker times calls with its own clock, which is compared with ours. The guide's chapter `workers` describes the
+//! protocol.
 
 mod clock;
 pub(super) mod conformance;
@@ -17,7 +18,7 @@ mod messages;
 pub(super) mod ort_web;
 #[cfg(feature = "ort-web")]
 mod page_server;
-#[cfg_attr(not(feature = "ort-web"), allow(dead_code, reason = "only a browser is talked to otherwise"))]
+#[cfg_attr(not(feature = "ort-web"), allow(dead_code, reason = "only a browser needs other wires"))]
 mod process;
 pub(super) mod program;
 #[cfg(any(feature = "jax", feature = "torch"))]

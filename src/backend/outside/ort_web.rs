@@ -1,6 +1,6 @@
-//! ONNX Runtime Web: a page in a browser that speaks the protocol of programs outside, by frames over HTTP.
+//! ONNX Runtime Web: a page in a browser that speaks the protocol of external workers, with frames over HTTP.
 //!
-//! The page's program ships with this package; the browser and the runtime are those of `inferbench setup browser`.
+//! The page's scripts ship with this package. `inferbench setup browser` installs the browser and the runtime.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,31 +29,32 @@ static PAGE: [(&str, &str); 5] = [
     ("sessions.js", include_str!("ort_web/sessions.js")),
 ];
 
-/// The browser shows one page and does nothing else: it knows no address but the page's, and slows nothing down that it
-/// takes for hidden. A sandbox of its own is not there for root, in containers, and in the browser of `scripts/setup`.
+/// The browser shows one page and does nothing else: it makes no background requests, and does not throttle a page that
+/// seems hidden. It runs without a sandbox, which root, containers and the browser of `inferbench setup` lack.
 const FLAGS: &str = "--headless --no-sandbox --no-first-run --no-default-browser-check --disable-background-networking \
     --disable-component-update --disable-sync --disable-default-apps --disable-extensions --disable-breakpad \
     --disable-domain-reliability --disable-client-side-phishing-detection --no-pings --no-proxy-server --metrics-recording-only \
     --disable-background-timer-throttling --disable-renderer-backgrounding --disable-backgrounding-occluded-windows \
     --disable-dev-shm-usage --password-store=basic --use-mock-keychain";
 
-/// How long a browser may take until it asks for its page. One that starts no process for pages never does.
+/// How long a browser may take to request its page. A browser that cannot start a process for pages never does.
 const START: Duration = Duration::from_secs(30);
-/// How long it may take until the page runs: a probe must not end before, or nobody reads why.
+/// How long the page may take to run. It is shorter than the time limit of a probe, so that the reason is still
+/// reported.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Browser {
     executable: PathBuf,
-    /// The folder of `scripts/setup browser`.
+    /// The folder of `inferbench setup browser`.
     folder: PathBuf,
 }
 
-/// The browser of `INFERBENCH_BROWSER`, or of `scripts/setup browser`, whose runtime both need.
+/// The browser of `INFERBENCH_BROWSER` or of `inferbench setup browser`. Both need the runtime of the latter.
 fn browser() -> Result<Browser, String> {
     let named = variable("INFERBENCH_BROWSER").map(PathBuf::from);
     if let Some(named) = named.as_ref().filter(|named| !named.is_file()) {
         return Err(format!(
-            "ONNX Runtime Web: INFERBENCH_BROWSER is {}, which is no file: it names a Chromium",
+            "ONNX Runtime Web: INFERBENCH_BROWSER is {}, which is not a file: set it to the path of a Chromium",
             named.display()
         ));
     }
@@ -69,7 +70,7 @@ fn browser() -> Result<Browser, String> {
     Ok(Browser { executable, folder })
 }
 
-/// Opens the page for a device, which may read these files.
+/// Opens the page for a device. The page may read the files `model`.
 fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProcess, CaseFailure> {
     let Browser { executable, folder } = browser().map_err(CaseFailure::unavailable)?;
     let wrong = |error: std::io::Error| CaseFailure::failed(format!("opening a page in a browser: {error}"));

@@ -1,7 +1,7 @@
 //! A server on the loopback interface for one page in a browser: it gives the page its files, and carries frames.
 //!
-//! The page asks for the next request by `POST next` with its last answer; the server answers when there is a request. The page
-//! keeps `alive` open, so that its end is known.
+//! The page asks for the next request by `POST next` with its last answer; the server answers when there is a request.
+//! The page keeps `alive` open, so that the server notices when the page is gone.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -13,20 +13,20 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// What a page may use threads and a fine clock by (it is isolated from other origins); nothing is kept by the browser.
+/// The page is isolated from other origins, so that it may use threads and a fine clock. The browser caches nothing.
 const HEADERS: &str =
     "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\nCache-Control: no-store";
 
-/// Bytes of the head of a request.
+/// The most bytes that the head of a request may have.
 const MOST_HEAD: u64 = 64 << 10;
 
 /// The files that a page may ask for.
 pub(super) struct PageFiles {
-    /// By name; the page itself has none.
+    /// The name and text of each script of the page.
     pub own: &'static [(&'static str, &'static str)],
-    /// The folder of the files `ort/NAME`.
+    /// The folder with the files that the page requests as `ort/NAME`.
     pub runtime: PathBuf,
-    /// Those of the model, which are asked for by their paths.
+    /// The files of the model, which the page requests by their paths.
     pub model: Vec<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct PageServer {
 }
 
 struct Served {
-    /// The first part of all paths, which other programs of this machine cannot know.
+    /// The first part of all paths, which other programs on this machine cannot know.
     secret: String,
     files: PageFiles,
     requests: Mutex<Receiver<Vec<u8>>>,
@@ -81,7 +81,7 @@ impl PageServer {
                     return;
                 }
                 let served = Arc::clone(&served);
-                // A connection that breaks is the page's affair: if it is gone, `alive` says so.
+                // A broken connection is not an error here: if the page is gone, `alive` shows it.
                 thread::spawn(move || drop(served.serve(stream)));
             }
         });
@@ -107,7 +107,7 @@ impl PageServer {
 impl Drop for PageServer {
     fn drop(&mut self) {
         self.served.is_over.store(true, Ordering::Relaxed);
-        // So that the listener looks.
+        // Wakes the listener, which then sees `is_over`.
         drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
     }
 }
@@ -155,8 +155,8 @@ impl Served {
     }
 }
 
-/// The path below the secret and the body of the next request; `None` if there are no more. Of a request without the secret, whose path
-/// is `None`, no body is read.
+/// The path below the secret and the body of the next request; `None` if there are no more. A request without the
+/// secret has the path `None`, and may not have a body.
 pub(super) fn read_request(input: &mut impl BufRead, secret: &str) -> io::Result<Option<(Option<String>, Vec<u8>)>> {
     let mut head = input.by_ref().take(MOST_HEAD);
     let mut first = String::new();

@@ -1,7 +1,7 @@
-//! An external worker: starts it, asks it, and says how it ended.
+//! The process of an external worker: starts it, sends it requests, and reports how it ended.
 //!
-//! It is the leader of a process group of its own, and the system ends it when this process ends. What it prints to its standard
-//! error is read all the time and forgotten, but for the end.
+//! The worker leads its own process group. On Linux, the system ends it when this process ends. Its standard error is
+//! read continuously; only the last bytes are kept.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,29 +21,29 @@ use crate::fixture::HostTensor;
 use crate::machine::memory;
 use crate::machine::processes::{adopt, end_group, ending_signal, kill_group, release, tie_to_parent};
 
-/// How much of the end of its standard error is kept.
+/// Bytes kept from the end of its standard error.
 const LAST_BYTES: usize = 4096;
-/// Characters of its last line that a message has.
+/// Characters of its last line that a message quotes.
 const LAST_CHARACTERS: usize = 300;
-/// How long it may take to end when it is told to, and to become known as ended when it has closed its output.
+/// How long it may take to end after the request `end`, or after it has closed its output.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) struct OutsideProcess {
     name: String,
     child: Child,
-    /// `None` once nothing more is asked.
+    /// `None` once no more requests are sent.
     input: Option<Box<dyn Write>>,
     output: Box<dyn Read>,
     last_bytes: Arc<Mutex<VecDeque<u8>>>,
     listener: thread::JoinHandle<()>,
     kills_before: u64,
-    /// How long it gets for its end.
+    /// How long it may take to end after the request `end`.
     grace: Duration,
-    /// Things that it needs until its end.
+    /// Values that are dropped only after the process has ended.
     kept: Vec<Box<dyn Any>>,
 }
 
-/// How frames go to a process and come back, if not by its standard input and output.
+/// The channels for frames to and from a process that does not use its standard input and output for them.
 pub(super) struct Wires {
     pub input: Box<dyn Write>,
     pub output: Box<dyn Read>,
@@ -53,22 +53,22 @@ impl OutsideProcess {
     /// Starts the process; messages call it `name`.
     ///
     /// # Errors
-    /// `unavailable`: there is no such program.
+    /// `unavailable`: the program does not start.
     pub(super) fn start(name: &str, mut command: Command) -> Result<Self, CaseFailure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self::spawn(name, command, None)
     }
 
-    /// Starts a process that is talked to otherwise, and that has nothing to tidy up.
+    /// Starts a process that exchanges frames over `wires`. It gets no time to clean up when it is ended.
     ///
     /// # Errors
-    /// `unavailable`: there is no such program.
+    /// `unavailable`: the program does not start.
     pub(super) fn start_wired(name: &str, mut command: Command, wires: Wires) -> Result<Self, CaseFailure> {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Self::spawn(name, command, Some(wires))
     }
 
-    /// A process that has ended, and has left these frames.
+    /// A process that has ended and whose output is these frames.
     #[cfg(any(fuzzing, test))]
     pub(super) fn of_frames(frames: Vec<u8>) -> std::io::Result<Self> {
         Ok(OutsideProcess {
@@ -85,7 +85,7 @@ impl OutsideProcess {
     }
 
     fn spawn(name: &str, mut command: Command, wires: Option<Wires>) -> Result<Self, CaseFailure> {
-        // What this process was started for is not what that one is started for.
+        // These variables say what this process was started for, which does not concern the worker.
         command.env_remove("INFERBENCH_JOB").env_remove("INFERBENCH_PROBE").stderr(Stdio::piped());
         tie_to_parent(&mut command);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -129,10 +129,11 @@ impl OutsideProcess {
         if written.is_some_and(|written| written.is_err()) { Err(self.ended()) } else { Ok(()) }
     }
 
-    /// Asks the process and waits for its answer. Once it has ended or has written something else than a frame, nothing more can be asked.
+    /// Sends a request and waits for the answer. After the process has ended or written something that is not a frame,
+    /// all further requests fail.
     ///
     /// # Errors
-    /// What the process answers as an error; it has ended; its answer is not one of the protocol.
+    /// The process answers with an error, has ended, or does not follow the protocol.
     pub(super) fn ask<T: DeserializeOwned>(
         &mut self,
         request: &Value,
@@ -157,19 +158,19 @@ impl OutsideProcess {
             return Err(failure_of(&self.name, error));
         }
         let answer = serde_json::from_value(answer).map_err(|error| {
-            CaseFailure::failed(format!("an answer of {} is not one of the protocol: {error}", self.name))
+            CaseFailure::failed(format!("an answer of {} does not follow the protocol: {error}", self.name))
         })?;
         Ok((answer, tensors))
     }
 
-    /// Sends a request that has no answer. A process that has ended does not get it.
+    /// Sends a request that has no answer. Does nothing if the process has ended.
     pub(super) fn tell(&mut self, request: &Value) {
         if let Some(input) = &mut self.input {
             let _ = write_frame(input, request, &[]);
         }
     }
 
-    /// Does the same as [`Self::ask`] within a time, after which the process is ended.
+    /// Does the same as [`Self::ask`], but kills the process if it does not answer within `limit`.
     pub(super) fn ask_within<T: DeserializeOwned>(
         &mut self,
         limit: Duration,
@@ -183,7 +184,7 @@ impl OutsideProcess {
         &self.name
     }
 
-    /// Why there is no answer: how the process has ended.
+    /// The failure of a request without an answer, which says how the process ended. Ends a process that still runs.
     pub(super) fn ended(&mut self) -> CaseFailure {
         self.input = None;
         let status = self.wait(GRACE);
@@ -206,7 +207,7 @@ impl OutsideProcess {
         }
     }
 
-    /// Waits for the end of the process, and returns how it was.
+    /// Waits for the process to end. Returns `None` if it still runs after `limit`.
     pub(super) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -218,7 +219,7 @@ impl OutsideProcess {
         }
     }
 
-    /// Closes its input, and asks nothing more.
+    /// Closes its input; no more requests can be sent.
     pub(super) fn close(&mut self) {
         self.input = None;
     }
@@ -237,10 +238,10 @@ impl OutsideProcess {
     }
 }
 
-/// Asks a process for something, and ends it if that takes longer.
+/// Runs `ask`, and kills the process group `id` if `ask` takes longer than `limit`.
 ///
 /// # Errors
-/// What the process answers as an error; it did not answer in time.
+/// `ask` fails or takes too long.
 pub(super) fn within<T>(
     limit: Duration,
     id: u32,
@@ -267,7 +268,7 @@ pub(super) fn within<T>(
 
 impl Drop for OutsideProcess {
     fn drop(&mut self) {
-        // A program that tidies up gets the time for it.
+        // The program may need time to clean up.
         if self.input.is_some() {
             self.tell(&json!({ "verb": "end" }));
             self.close();
@@ -278,7 +279,7 @@ impl Drop for OutsideProcess {
     }
 }
 
-/// The failure that a process answers.
+/// The failure in the answer of a process.
 fn failure_of(name: &str, error: &Value) -> CaseFailure {
     let message = error["message"].as_str().unwrap_or("no message").to_owned();
     match error["status"].as_str() {
@@ -289,7 +290,7 @@ fn failure_of(name: &str, error: &Value) -> CaseFailure {
     }
 }
 
-/// Reads until the end and keeps the last bytes. If runtimes shall log, everything is passed on.
+/// Reads until the end and keeps the last bytes. If the variable [`DEBUG`] is set, also prints everything.
 fn listen(mut words: impl Read, last_bytes: &Mutex<VecDeque<u8>>) {
     let is_shown = std::env::var_os(DEBUG).is_some();
     let mut bytes = [0; 8192];

@@ -1,4 +1,4 @@
-//! Backends that are programs of their own: those that `INFERBENCH_WORKER` names, and those that ship with inferbench.
+//! Backends that are the user's own programs: `INFERBENCH_WORKER` names them.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A program that speaks the protocol.
 pub struct Program {
     name: String,
-    /// A program with its arguments, and variables before it, as a shell reads them.
+    /// A shell command: the program with its arguments, and variables before it.
     command: String,
     described: OnceLock<Result<Description, CaseFailure>>,
 }
@@ -32,7 +32,7 @@ impl Program {
     }
 
     pub(super) fn start(&self) -> Result<OutsideProcess, CaseFailure> {
-        // With variables alone, `env` prints the environment.
+        // Without a program, `env` would print the environment.
         if self.command.split_whitespace().all(|word| word.contains('=')) {
             let message = format!("the command of {} has no program: write one with its arguments", self.name);
             return Err(CaseFailure::unavailable(message));
@@ -55,13 +55,13 @@ pub(super) fn describe(process: &mut OutsideProcess) -> Result<Description, Case
     let description: Description = process.ask_within(PATIENCE, &ask)?;
     if description.protocol != PROTOCOL {
         let (name, version) = (process.name(), description.protocol);
-        let message = format!("{name} speaks version {version} of the protocol, and inferbench version {PROTOCOL}");
+        let message = format!("{name} speaks version {version} of the protocol, but inferbench speaks {PROTOCOL}");
         return Err(CaseFailure::unavailable(message));
     }
     Ok(description)
 }
 
-/// A command in the words of the system's shell, which the program takes the place of.
+/// Runs a command with the system's shell. On Unix, the program replaces the shell.
 fn shell(command: &str) -> Command {
     if cfg!(windows) {
         let mut shell = Command::new("cmd");

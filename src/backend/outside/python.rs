@@ -17,7 +17,7 @@ pub(super) type Module = (&'static str, &'static str);
 /// The frames of the protocol, which all workers in Python import.
 pub(super) const FRAMES: Module = ("frames", include_str!("python/frames.py"));
 
-/// How a worker in Python answers requests; each adds how it loads.
+/// The loop that answers requests in all workers in Python. Each worker adds how it loads a model.
 pub(super) const SERVING: Module = ("serving", include_str!("python/serving.py"));
 
 /// How long Python may take until it reads its modules.
@@ -26,20 +26,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A library that a worker in Python needs.
 pub(super) struct Library {
     pub name: &'static str,
-    /// As `inferbench setup` and environments in names of backends call it.
+    /// Its name for `inferbench setup` and among the packages of an environment.
     pub key: &'static str,
-    /// Names a Python that has it.
+    /// The variable that names a Python with the library.
     pub variable: &'static str,
-    /// As pip calls them.
+    /// The names of its packages for pip.
     pub packages: &'static str,
     /// What an environment with these packages has in its `site-packages`.
     pub files: &'static [&'static str],
-    /// Environments in the cache, each with the file of requirements that is the last that is written.
+    /// The environments of inferbench in the cache. A complete one has the file `requirements`, which is written last.
     pub own: &'static [&'static str],
 }
 
 impl Library {
-    /// The Python that has the library: that of the variable, of an environment, or of `inferbench setup`.
+    /// The Python that has the library: named by the variable, in a Python environment, or of `inferbench setup`.
     pub fn python(&self, place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
         let Library { name, key, variable, packages, files, own } = *self;
         let in_environment = |environment: &Environment| {
@@ -57,7 +57,9 @@ impl Library {
         let named = found.filter(|found| found.origin == Origin::Variable).map(|found| found.path);
         Err(CaseFailure::unavailable(match (place, named) {
             (Some(place), _) => format!("{name} is not in {}: install {packages} there", place.display()),
-            (None, Some(path)) => format!("{name}: {variable} is {path:?}, which is no file: it names a Python"),
+            (None, Some(path)) => {
+                format!("{name}: {variable} is {path:?}, which is not a file: set it to the path of a Python")
+            }
             (None, None) => format!(
                 "{name} is not here; get it with `{}`, or by `pip install {packages}` in an active environment, or set {variable} \
                  to a Python that has it",
@@ -66,21 +68,23 @@ impl Library {
         }))
     }
 
-    /// The devices that it may know.
+    /// A report for each device that the library may know.
     pub fn devices<const N: usize>(&self, place: Option<&Path>, names: [&str; N]) -> Vec<DeviceReport> {
         let python = self.python(place).map(|python| python.display().to_string());
         names.map(|name| DeviceReport::probed(name, python.clone())).into()
     }
 
-    /// Its version, as the environment of its Python says; empty if that does not, or if there is no such Python.
+    /// Its key and version, by the environment of its Python. Empty without such a Python or if the version is not
+    /// known.
     pub fn version(&self, place: Option<&Path>) -> String {
         let version = self.python(place).ok().and_then(|python| environment_of(&python).version(self.key));
         version.map_or_else(String::new, |version| format!("{} {version}", self.key))
     }
 }
 
-/// Makes modules of the first line of the standard input. If one of them needs a package that is missing or too old, the answer to the
-/// first request says so, in a frame. Packages are looked for in the folders that are named, if there are any.
+/// Loads the modules in the first line of the standard input. If one of them needs a package that is missing or too
+/// old, the answer to the first request is an error frame that says so. Arguments are the folders in which packages are
+/// searched.
 const BEGIN: &str = "import json, linecache, os, struct, sys, types
 output, requests = os.dup(1), os.dup(0)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -101,7 +105,7 @@ except ImportError as why:
     os.write(output, struct.pack('<4sIQ', b'IFB1', len(answer), 0) + answer)
     sys.stdin.buffer.read()";
 
-/// Keeps variables whose names begin so from a process.
+/// Removes the variables whose names begin with one of `beginnings` from the environment of a process.
 pub(super) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
     for (name, _) in std::env::vars_os() {
         if beginnings.iter().any(|beginning| name.to_string_lossy().starts_with(beginning)) {
@@ -110,8 +114,8 @@ pub(super) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
     }
 }
 
-/// Starts a Python with these modules, in the order in which they import each other; the last one runs the program. It has a folder for
-/// temporary files, which goes with the process.
+/// Starts Python with these modules, each after the modules that it imports; the last one runs the worker. The process
+/// has a folder for temporary files, which is removed when it ends.
 pub(super) fn start(
     name: &str,
     python: PathBuf,
@@ -120,7 +124,7 @@ pub(super) fn start(
 ) -> Result<OutsideProcess, CaseFailure> {
     let wrong = |error: std::io::Error| CaseFailure::failed(format!("a temporary folder for {name}: {error}"));
     let folder = tempfile::Builder::new().prefix(&format!("inferbench-{name}-")).tempdir().map_err(wrong)?;
-    // It may start in another folder. A name alone is looked up on the path.
+    // The process may start in another folder, so a path has to be absolute. A bare name is looked up in PATH.
     let is_path = python.components().count() > 1;
     let python = Some(&python).filter(|_| is_path).and_then(|it| std::path::absolute(it).ok()).unwrap_or(python);
     let mut command = Command::new(&python);

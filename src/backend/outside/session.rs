@@ -17,8 +17,9 @@ use crate::definition::{CaseFailure, Model, Phase};
 use crate::fixture::{HostTensor, TensorData};
 use crate::run_data::RecordedCall;
 
-/// A process that has waited for a request computes its first calls more slowly: its threads and caches have to come back. Calls
-/// for so long come before the timed ones, unless one takes longer than `LONG`, where it does not show.
+/// A process that has waited for a request computes its first calls more slowly, until its threads and caches are warm
+/// again. Therefore untimed calls for this long precede the timed ones. If a call takes at least `LONG`, the effect
+/// does not show.
 const LEAD: Duration = Duration::from_micros(500);
 const LONG: Duration = Duration::from_millis(5);
 /// The most calls that are timed together.
@@ -26,20 +27,20 @@ const MOST_TOGETHER: u64 = 100_000;
 
 pub(super) struct OutsideSession {
     process: OutsideProcess,
-    /// Both clocks since the process has loaded its model.
+    /// Both clocks just after the model was loaded.
     clocks: Look,
     model: Model,
     phase: Phase,
     calls_in_a_row: usize,
-    /// The calls of each binding since its row began; 0 makes the next one the first.
+    /// How many calls of its row each binding has made. After 0, the next call begins a row.
     made: Vec<usize>,
-    /// Of the last timed calls, on average.
+    /// The mean time of a call, as last measured.
     call_ns: Option<u64>,
-    /// Each call is recorded, so that none may be added.
+    /// True once a profile records each call: no untimed calls may be added then.
     is_profiled: bool,
-    /// Whether calls may be added before one from host to host: who waits for an answer would wait for them, too.
+    /// Whether untimed calls may precede a call from host to host. In a load test, they would delay the answer.
     leads: bool,
-    /// The first call of all, without what was compiled in it.
+    /// The time of the very first call, without the compilation in it.
     first: Option<Duration>,
     loaded: Loaded,
     progress: Progress,
@@ -73,7 +74,8 @@ impl OutsideSession {
         })
     }
 
-    /// The inputs with their names, and those that are made for generation: `prefill/NAME` and `decode/NAME`.
+    /// The inputs with their names. For generation, also the values that inferbench makes: `prefill/NAME` and
+    /// `decode/NAME`.
     fn named(&self, inputs: &[HostTensor]) -> Result<NamedTensors, CaseFailure> {
         let names = self.model.inputs.iter().map(|input| input.name.clone());
         let mut named: NamedTensors = names.zip(inputs.iter().cloned()).collect();
@@ -103,7 +105,7 @@ impl OutsideSession {
         self.ask(&json!({ "verb": "bind", "binding": binding }), &named).map(drop)
     }
 
-    /// The turn as it is when it comes: a binding that was rewound begins a row.
+    /// Counts a call of the turn's binding. Returns the turn, which begins a row if the binding was rewound.
     fn taken(&mut self, turn: Turn) -> Turn {
         let made = &mut self.made[turn.binding];
         let is_first = turn.is_first || *made == 0;
@@ -133,7 +135,7 @@ impl OutsideSession {
         let times = times.ok_or_else(|| wrong("a time below 0".into()))?;
         let sum = times.iter().map(|&ns| ns as f64).sum::<f64>();
         if is_longer(sum, elapsed) {
-            return Err(wrong(format!("calls of {:.3} ms, and it took {:.3} ms", sum / 1e6, elapsed / 1e6)));
+            return Err(wrong(format!("calls of {:.3} ms, but took only {:.3} ms", sum / 1e6, elapsed / 1e6)));
         }
         Ok(single_calls(&times, calls, together))
     }
@@ -163,23 +165,25 @@ impl OutsideSession {
     }
 }
 
-/// Whether the nanoseconds that a process tells of calls are more than passed until its answer, by more than clocks differ.
+/// Whether calls took longer, as the process reports, than its answer did. Small differences between the clocks are
+/// allowed.
 fn is_longer(told_ns: f64, elapsed_ns: f64) -> bool {
     told_ns > 1.01 * elapsed_ns + 1e5
 }
 
 /// # Errors
-/// More calls are timed together than are ever made in a row.
+/// More than [`MOST_TOGETHER`] calls are timed together.
 fn check_together(name: &str, progress: &Progress) -> Result<(), CaseFailure> {
     match progress.together.filter(|calls| *calls > MOST_TOGETHER) {
         None => Ok(()),
         Some(calls) => Err(CaseFailure::failed(format!(
-            "{name} times {calls} calls together, and at most {MOST_TOGETHER} can be timed so"
+            "{name} times {calls} calls together, but at most {MOST_TOGETHER} are allowed"
         ))),
     }
 }
 
-/// Calls before a first timed turn. Those of a turn in the middle of a row are of another binding, whose row begins anew afterwards.
+/// The untimed calls before the first timed turn. If that turn is in the middle of a row, they use another binding,
+/// whose row begins anew afterwards.
 fn lead_in(first: Turn, bindings: usize, row: usize, together: usize, call_ns: Option<u64>) -> Vec<Turn> {
     let Some(call) = call_ns.map(Duration::from_nanos).filter(|call| *call < LONG) else { return Vec::new() };
     if row > 1 && together > 1 || !first.is_first && bindings < 2 {
@@ -190,14 +194,14 @@ fn lead_in(first: Turn, bindings: usize, row: usize, together: usize, call_ns: O
     (0..calls).map(|call| Turn { binding, is_first: call % row == 0 }).collect()
 }
 
-/// The times of single calls, of times that are each of so many; the last one is of those that are left.
+/// The times of single calls. Each of `times` covers `together` calls; the last one covers the remaining calls.
 fn single_calls(times: &[u64], calls: usize, together: usize) -> Vec<u64> {
     if together == 1 {
         return times.to_vec();
     }
     let of_time = |(place, &ns): (usize, &u64)| {
         let count = together.min(calls - place * together) as u64;
-        // What does not divide is spread, so that the sum stays.
+        // The remainder of the division is spread, so that the sum stays the same.
         (0..count).map(move |call| (ns / count + u64::from(call < ns % count)).max(1))
     };
     times.iter().enumerate().flat_map(of_time).collect()
@@ -278,7 +282,7 @@ impl Session for OutsideSession {
         let ends = if let Continuation::Likeliest { ends, .. } = continuation { ends } else { &[] };
         let ask = json!({ "verb": "follow", "tokens": continuation.count(), "ends": ends });
         let logits = self.ask(&ask, &named)?;
-        // With tokens that end a text, there may be fewer.
+        // If tokens can end the text, there may be fewer tensors.
         let least = if ends.is_empty() { continuation.count() } else { 1 };
         if !(least..=continuation.count()).contains(&logits.len()) {
             let (name, found, tokens) = (self.process.name(), logits.len(), continuation.count());
@@ -301,7 +305,7 @@ impl Session for OutsideSession {
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
-        // So many calls of the binding come before, which nobody times.
+        // The worker first makes this many untimed calls.
         let call_ns = self.call_ns.filter(|_| self.leads);
         let before = lead_in(Turn { binding, is_first: true }, 1, 1, 1, call_ns).len();
         let ask = json!({ "verb": "call", "binding": binding, "before": before });
@@ -313,12 +317,12 @@ impl Session for OutsideSession {
         if is_longer(sum, elapsed) {
             let (name, sum, elapsed) = (self.process.name(), sum / 1e6, elapsed / 1e6);
             return Err(CaseFailure::failed(format!(
-                "an answer of {name} to `call` has stages of {sum:.3} ms, and it took {elapsed:.3} ms"
+                "an answer of {name} to `call` has stages of {sum:.3} ms, but took only {elapsed:.3} ms"
             )));
         }
         let [to_device, compute, to_host] = stages.map(Duration::from_nanos);
         self.call_ns = Some(called.compute_ns);
-        // A prefill answers its token only.
+        // The answer to a prefill has only the token.
         let outputs = if self.is_generation() {
             outputs.into_iter().map(|(_, output)| output).collect()
         } else {
@@ -370,7 +374,7 @@ impl ProfiledSession for OutsideSession {
     }
 }
 
-/// The number of the binding; if the call is the first of a row, -1 less that number.
+/// The number of the binding, or `-1 - number` if the call is the first of a row.
 fn on_the_wire(Turn { binding, is_first }: Turn) -> i32 {
     let binding = i32::try_from(binding).unwrap_or(i32::MAX);
     if is_first { -1 - binding } else { binding }
@@ -397,7 +401,7 @@ mod tests {
             turns.iter().map(|turn| (turn.binding, turn.is_first)).collect::<Vec<_>>()
         };
         assert_eq!(lead(true, 4, 3, 1, Some(150_000)), [(2, true), (2, false), (2, false), (2, true)]);
-        // In the middle of a row, those of another binding.
+        // In the middle of a row, the calls use another binding.
         assert_eq!(lead(false, 4, 3, 1, Some(400_000)), [(3, true), (3, false)]);
         assert_eq!(lead(false, 3, 128, 1, Some(400_000)), [(0, true), (0, false)]);
         assert_eq!(lead(true, 4, 1, 4, Some(100_000)).len(), 8);
@@ -412,7 +416,7 @@ mod tests {
         );
     }
 
-    /// The digits' network on batches of one.
+    /// Calls `use_it` with a request for the model `digits` at batch size 1.
     fn with_request<T>(use_it: impl FnOnce(&LoadRequest<'_>) -> T) -> T {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
         let digits = read_catalogue(&models).unwrap().into_iter().find(|entry| entry.name == "digits");
@@ -453,7 +457,7 @@ mod tests {
         let process = OutsideProcess::of_frames(frames).unwrap();
         let called = with_request(|request| OutsideSession::load(process, request)?.call_from_host(0, &[]));
         let message = called.unwrap_err().message;
-        assert!(message.contains("to `call` has stages of 3600000.000 ms, and it took "), "{message}");
+        assert!(message.contains("to `call` has stages of 3600000.000 ms, but took only "), "{message}");
     }
 
     #[test]

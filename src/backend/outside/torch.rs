@@ -30,10 +30,10 @@ pub enum Mode {
     Aot,
 }
 
-/// PyTorch: the one that is used here, or that of one Python environment.
+/// PyTorch in the default Python, or in one Python environment.
 pub struct Torch {
     pub place: Option<&'static Path>,
-    /// What is set besides, separated by dots, as in the backend's name: `channels-last.max-autotune`.
+    /// The settings in the backend's name, separated by dots: `channels-last.max-autotune`.
     pub settings: &'static str,
     pub mode: Mode,
 }
@@ -57,24 +57,26 @@ const LIBRARY: Library = Library {
     variable: "INFERBENCH_TORCH_PYTHON",
     packages: "torch numpy",
     files: &["torch/__init__.py"],
-    // That of `inferbench import` has the same packages, but torchao.
+    // The environment of `inferbench import` has the same packages, except torchao.
     own: &["torch", "import"],
 };
 
 /// How long a file's function may take to make its module.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Variables that begin so change what Dynamo and Inductor do: the settings of a case are those of its name alone.
+/// Variables with these prefixes change what Dynamo and Inductor do. They are removed, so that only a case's name sets
+/// anything.
 const OF_COMPILERS: [&str; 3] = ["TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"];
 
-/// Where Inductor keeps what it compiles, if the setting `cache` lets it.
+/// The variable with Inductor's cache folder, which is used only with the setting `cache`.
 const CACHE_DIR: &str = "TORCHINDUCTOR_CACHE_DIR";
 
-/// Where Triton keeps its kernels, if not in Inductor's folder. It would read them whatever Inductor may read.
+/// The variable with Triton's cache folder, by default in Inductor's. It is removed: Triton reads its cache even if
+/// Inductor may not read its own.
 const KERNELS: &str = "TRITON_CACHE_DIR";
 
 impl Torch {
-    /// Starts Python for a device with so many threads. `file` may run code when it is read, if the user trusts it.
+    /// Starts Python for a device. `file` may run code when it is read, if the user trusts it.
     fn start(
         &self,
         device: &str,
@@ -90,14 +92,14 @@ impl Torch {
             command.env_remove(KERNELS);
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             command.env("TORCH_WORKER_SETTINGS", self.settings);
-            // It defines the modules of packaged models.
+            // This folder defines the modules of packaged models.
             command.env("TORCH_WORKER_EXPORT", export.parent().unwrap_or(&export));
             command.env("OMP_NUM_THREADS", threads.to_string());
             if let Some(folder) = file.and_then(folder_of_revision) {
-                // A path that a file of a revision has is that of the revision's own file.
+                // Relative paths in a file of a revision refer to the revision's own files.
                 command.current_dir(folder);
             }
-            // Nothing is asked of a model hub, and nothing is read from an earlier compilation unless a setting says so.
+            // No access to model hubs, and no results of earlier compilations without the setting `cache`.
             command.env("HF_HUB_OFFLINE", "1");
             if self.settings.split('.').any(|setting| setting == "cache") {
                 let own = || cache().join("torchinductor").into_os_string();
@@ -123,7 +125,7 @@ impl Torch {
     }
 }
 
-/// The folder of the revision that a duel has unpacked a file of.
+/// The unpacked revision of a duel that a file belongs to.
 fn folder_of_revision(file: &Path) -> Option<PathBuf> {
     let revisions = Paths::find().revisions().canonicalize().ok()?;
     let file = file.canonicalize().ok()?;
@@ -138,7 +140,7 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     let is_of_torch =
         |name: &str| MODULES.contains(&backend_and_settings(name.split('@').next().unwrap_or_default()).0);
     let other = || backends_in_places().into_iter().find(|(name, _)| is_of_torch(name)).map(|(_, place)| place);
-    // An environment that the command names has PyTorch, where the active one may have none.
+    // If there is no other PyTorch, use that of an environment in which the command runs a backend.
     let place = LIBRARY.python(None).is_err().then(other).flatten().map(|place| &*Box::leak(place.into_boxed_path()));
     let mut process = Torch { place, settings: "", mode: Mode::Eager }.start("cpu", 1, false, Some(file))?;
     let ask = json!({ "verb": "inputs", "file": file.display().to_string() });
@@ -146,12 +148,13 @@ pub fn inputs_of(file: &Path) -> Result<Vec<TensorSpec>, CaseFailure> {
     inputs.iter().map(|text| text.parse().map_err(|why| CaseFailure::failed(format!("{why:#}")))).collect()
 }
 
-/// Whether a PyTorch was built without a kind of device, as the names of its libraries show. To start it and ask takes seconds.
+/// Whether PyTorch was built without a kind of device, by the names of its libraries. Starting it to ask would take
+/// seconds.
 fn is_built_without(kind: &str, python: &Path) -> bool {
     let Some(libraries) = environment_of(python).package("torch/lib") else { return false };
     let has =
         |name: &str| ["lib", ""].iter().any(|prefix| file_beginning(&libraries, &format!("{prefix}{name}.")).is_some());
-    // Not every package has its libraries there.
+    // Some packages have their libraries elsewhere: nothing is known about these.
     has("torch_cpu")
         && match kind {
             "cuda" => !has("torch_cuda") && !has("torch_hip"),
@@ -200,26 +203,26 @@ impl Backend for Torch {
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         match &model.origin {
             _ if self.mode == Mode::Aot && model.generation.is_some() => Err(CaseFailure::unsupported(
-                "AOTInductor compiles forward passes, and no phases of generation: `torch-compile` compiles these",
+                "AOTInductor compiles forward passes, not phases of generation: `torch-compile` compiles these",
             )),
-            // torchao makes this form of a module.
+            // torchao quantises the module.
             Origin::Packaged { quantization: Some(Quantization::Dynamic), .. } => Ok(()),
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. } => {
-                Err(CaseFailure::unsupported("this variant is made from ONNX graphs, and there is no module of it"))
+                Err(CaseFailure::unsupported("this variant is made from ONNX graphs and has no module"))
             }
             Origin::Files { torchscript: None, .. } => Err(CaseFailure::unsupported(
-                "an ONNX file is no module: name a `.py`, a `.pt2`, a TorchScript `.pt` file or a model hub's folder",
+                "an ONNX file is not a module: name a `.py`, a `.pt2`, a TorchScript `.pt` file or a model hub's folder",
             )),
-            // Of a module in f32, torchao makes it.
+            // torchao quantises a module in f32.
             Origin::Files { torchscript: Some(file), .. } if dtype == Dtype::I8 && model.dtype == Dtype::F32 => {
                 let is_of_classes = file.extension().is_some_and(|kind| kind == "py" || kind == "json");
-                let why = "i8 is made of the modules of a `.py` file or a model hub's folder";
+                let why = "i8 is made only from the modules of a `.py` file or a model hub's folder";
                 if is_of_classes { Ok(()) } else { Err(CaseFailure::unsupported(why)) }
             }
             // A quantised archive.
             Origin::Files { .. } if dtype == model.dtype => Ok(()),
             _ if !DTYPES.contains(&dtype) => {
-                Err(CaseFailure::unsupported(format!("no {dtype} of modules here; there are {}", names(&DTYPES))))
+                Err(CaseFailure::unsupported(format!("modules run in {}, not in {dtype}", names(&DTYPES))))
             }
             _ => Ok(()),
         }

@@ -1,8 +1,8 @@
-//! libtorch, loaded when the first case of this backend needs it: other processes are without its memory and start without it.
+//! Loads libtorch when the first case of this backend needs it. Other processes start faster and use less memory.
 //!
-//! `build.rs` makes a shared library of torch-sys's C++ functions, which this executable carries along. The names of these
-//! functions are jumps through a table here, which [`load`] fills. Where that could not be made, the executable is linked with
-//! libtorch.
+//! `build.rs` makes a shared library of torch-sys's C++ functions, which is embedded in this executable. The functions'
+//! names are jumps through a table, which [`load`] fills. Where `build.rs` cannot make the library, the executable is
+//! linked with libtorch.
 
 use crate::definition::CaseFailure;
 
@@ -33,7 +33,7 @@ mod at_run_time {
         static mut inferbench_libtorch_functions: [*const c_void; 0];
     }
 
-    /// The entry that every function of the table has before libtorch is loaded.
+    /// Every entry of the table points here before libtorch is loaded.
     #[unsafe(no_mangle)]
     extern "C" fn inferbench_libtorch_is_not_loaded() -> ! {
         eprintln!("a function of libtorch is called before libtorch is loaded");
@@ -56,7 +56,8 @@ mod at_run_time {
         file.write_all(LIBRARY)?;
         // SAFETY: loading libtorch runs no code but its initialisers.
         let library = unsafe {
-            // The GPU's part registers itself. It is there if `LD_LIBRARY_PATH` leads to another libtorch than that of the build.
+            // The library for GPUs registers itself. It exists only if `LD_LIBRARY_PATH` leads to another libtorch than
+            // the build's.
             for gpu in ["libtorch_cuda.so", "libtorch_hip.so"] {
                 if let Ok(library) = Library::open(Some(gpu), RTLD_LAZY | RTLD_GLOBAL) {
                     std::mem::forget(library);
@@ -65,8 +66,8 @@ mod at_run_time {
             Library::open(Some(format!("/proc/self/fd/{}", file.as_raw_fd())), RTLD_LAZY | RTLD_LOCAL)?
         };
         for (index, name) in FUNCTIONS.lines().enumerate() {
-            // SAFETY: the table has one place per name; nothing reads it before this function returns, because every use of
-            // torch-sys comes after `load`. The library is never closed.
+            // SAFETY: the table has one place per name; nothing reads it before this function returns, because every
+            // use of torch-sys comes after `load`. The library is never closed.
             unsafe {
                 let function = library.get::<*const c_void>(name.as_bytes())?;
                 let table = ptr::addr_of_mut!(inferbench_libtorch_functions).cast::<*const c_void>();

@@ -1,7 +1,7 @@
 //! libtorch through the `tch` crate: TorchScript archives.
 //!
-//! The archive of a packaged model has no weights; they are read from the safetensors file and put into the module by
-//! name, without a copy of the archive's placeholders.
+//! The archive of a packaged model has no weights. They are read from the safetensors file and replace the archive's
+//! placeholders by name.
 
 mod library;
 mod modules;
@@ -35,7 +35,7 @@ use crate::onnx::map_file;
 
 pub struct Tch;
 
-/// The libtorch that `torch-sys` was built for and checked against.
+/// The libtorch for which `torch-sys` was built.
 const LIBTORCH_VERSION: &str = "2.11.0";
 
 fn parse_device(name: &str) -> Result<Device, CaseFailure> {
@@ -44,7 +44,7 @@ fn parse_device(name: &str) -> Result<Device, CaseFailure> {
         "mps" if tch::utils::has_mps() => return Ok(Device::Mps),
         "mps" => "MPS is a part of macOS".into(),
         kind @ ("cuda" | "rocm") => {
-            // Builds for ROCm name their devices as CUDA's.
+            // Builds for ROCm call their devices CUDA, too.
             let (is_here, label) = match kind {
                 "rocm" => (tch::utils::has_hip(), "ROCm"),
                 _ => (tch::utils::has_cuda() && !tch::utils::has_hip(), "CUDA 13"),
@@ -65,7 +65,7 @@ fn parse_device(name: &str) -> Result<Device, CaseFailure> {
     Err(CaseFailure::unavailable(why))
 }
 
-/// What floating-point numbers are computed in; in an archive that was quantised these are its inputs and outputs.
+/// The kind of floating-point numbers. In a quantised archive, only inputs and outputs are of this kind.
 fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, CaseFailure> {
     match dtype {
         Dtype::I8 if model.dtype == Dtype::I8 => Ok(Kind::Float),
@@ -98,7 +98,7 @@ impl Backend for Tch {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        // Loading libtorch is no part of loading a model; `load` returns the error.
+        // Loads libtorch here, so that this is not timed as a part of loading a model. `load` returns the error.
         let _ = library::load();
         Some(LIBTORCH_VERSION.into())
     }
@@ -158,7 +158,8 @@ fn load_modules(request: &LoadRequest<'_>) -> Result<Vec<CModule>, CaseFailure> 
     Ok(modules)
 }
 
-/// The dtype that an archive computes in. In a quantised one, only operators that are not quantised have parameters.
+/// The dtype in which an archive computes. In a quantised archive, only operators that are not quantised have
+/// parameters.
 fn computed_in(asked: Dtype, parameters: Option<Kind>) -> Option<Dtype> {
     match parameters {
         Some(kind) if asked != Dtype::I8 => dtype_of(kind),
@@ -186,7 +187,8 @@ fn open_modules(request: &LoadRequest<'_>, modules: Vec<CModule>) -> Result<Box<
     open_session(request, runtime, &parts, graphs, placement)
 }
 
-/// Gives the parameters of all parts their weights; a weight that several parts have, or that is filled already, is in memory once.
+/// Sets the parameters of all parts to their weights. A weight that several parts share, or that is in `filled`
+/// already, is in memory once.
 fn fill_parameters(
     modules: &[CModule],
     weights: &Path,
@@ -213,18 +215,18 @@ struct TchGraph {
     first_calls: Vec<Duration>,
 }
 
-/// TorchScript profiles the first call and optimises in the second; the third runs what these made.
+/// TorchScript profiles the first call and optimises in the second; the third runs the optimised code.
 const WATCHED_CALLS: usize = 3;
 
 struct TchRuntime {
     device: Device,
-    /// What floating-point numbers are computed in.
+    /// The kind of floating-point numbers.
     kind: Kind,
 }
 
 impl Runtime for TchRuntime {
     type Graph = TchGraph;
-    /// A tensor, in the wrapping that a module takes.
+    /// A tensor, in the wrapper that a module takes.
     type Value = Rc<IValue>;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, CaseFailure> {
@@ -266,7 +268,7 @@ impl Runtime for TchRuntime {
     fn sync(&self) -> Result<(), CaseFailure> {
         match self.device {
             Device::Cuda(index) => tch::Cuda::synchronize(index as i64),
-            // There is no call for it: a copy to the host waits for all that was begun before.
+            // There is no call for this, but a copy to the host waits for all earlier work.
             Device::Mps => drop(Tensor::zeros([1], (Kind::Float, self.device)).to_device(Device::Cpu)),
             _ => {}
         }

@@ -1,7 +1,7 @@
-//! To which module of the model an operator belongs.
+//! Finds the module of the model to which an operator belongs.
 //!
-//! An operator that reads a parameter belongs to the parameter's module. Of the others, the interpreter knows the modules whose
-//! code calls them; networks that are traced as one function have none.
+//! An operator that reads a parameter belongs to the parameter's module. For other operators, the interpreter knows the
+//! modules whose code calls them. Networks that are traced as one function have no such modules.
 
 use std::collections::HashMap;
 
@@ -43,10 +43,12 @@ impl Modules {
         lines.iter().map(module).collect()
     }
 
-    /// The modules that call an operator, from the outermost inwards, and that of the first parameter among its inputs.
+    /// The modules that call an operator, from the outermost inwards, and the module of the first parameter among its
+    /// inputs.
     fn read<'a>(&self, line: &'a str) -> (Vec<&'a str>, Option<&String>) {
         let (callers, addresses) = line.split_once('\t').unwrap_or((line, ""));
-        // `TOP(Net)::forward/layer1(Sequential)::forward/`; a function of a module itself is one of SELF, and others have no module.
+        // Such as `TOP(Net)::forward/layer1(Sequential)::forward/`. A module's call of its own function is SELF; free
+        // functions have no module.
         let callers = callers.split('/').filter_map(|caller| Some(caller.split_once('(')?.0));
         let callers = callers.filter(|name| !["", "TOP", "SELF", "INSTANCE_NAME_UNKNOWN"].contains(name));
         let parameter = addresses.split('\t').find_map(|address| self.of_parameters.get(&address.parse().ok()?));
@@ -54,8 +56,8 @@ impl Modules {
     }
 }
 
-/// The path of each caller, if the module is one of theirs: nobody calls the lists that modules are in, so that `encoder` and `0`
-/// lead to `encoder.layer.0`.
+/// The full path of each caller, if all callers are on the path of `module`. Lists of modules are never called, so the
+/// callers `encoder` and `0` become `encoder.layer.0`.
 fn aligned<'a>(callers: &[&'a str], module: &str) -> Option<Vec<(Vec<&'a str>, String)>> {
     let parts: Vec<&str> = module.split('.').collect();
     let mut end = parts.len();
@@ -67,7 +69,7 @@ fn aligned<'a>(callers: &[&'a str], module: &str) -> Option<Vec<(Vec<&'a str>, S
     Some(paths)
 }
 
-/// The path of the innermost caller; what no parameter tells is put together of the callers' names.
+/// The path of the innermost caller. If no parameter has revealed it, it is joined from the callers' names.
 fn path(callers: &[&str], known: &HashMap<Vec<&str>, String>) -> Option<String> {
     let (last, outer) = callers.split_last()?;
     let outer = || path(outer, known).map_or((*last).to_owned(), |outer| format!("{outer}.{last}"));
@@ -94,7 +96,7 @@ mod tests {
             Some("encoder.layer.0.query"),
             Some("encoder.layer.0"),
             Some("encoder.1"),
-            // The weights of the embedding, used again.
+            // It shares the weights of the embedding.
             Some("decoder"),
             Some("classifier"),
             None,

@@ -26,7 +26,8 @@ struct Execution {
   int64_t parent;
   int64_t begin_ns;
   int64_t end_ns;
-  // Only in a call that is described: the most bytes in tensors until its end, beyond those at the beginning of the call.
+  // Only in a call that is described: the peak of the bytes in tensors until the operator's end, above those at the
+  // call's beginning.
   int64_t peak_bytes;
 };
 
@@ -53,14 +54,16 @@ struct Tape {
   int log_level = 0;
 };
 
-// Operators of other threads, to which callbacks spread, are a part of the one that waits for them.
+// Callbacks spread to other threads, but operators there are not noted: they are a part of the operator that waits for
+// them.
 thread_local Tape tape;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A line: the modules whose code calls the operator, each followed by a slash, and the addresses of its tensors, each after a tab.
+// Adds a line: the modules whose code calls the operator, each followed by a slash, and the addresses of its tensors,
+// each after a tab.
 void describe(const at::RecordFunction& function) {
   for (const auto& module : torch::jit::currentModuleHierarchy()) {
     tape.description += module + '/';
@@ -101,7 +104,8 @@ void operator_ends(const at::RecordFunction&, at::ObserverContext*) {
 
 extern "C" {
 
-// Returns how many operators ran since the call began, and when that was. The rest stays as it is until the next call begins.
+// Returns how many operators ran since the call began, and when it began. The results stay valid until the next call
+// begins.
 size_t inferbench_call_ends(const Execution** operators, const char** description, int64_t* begin_ns) noexcept {
   if (tape.callback != at::INVALID_CALLBACK_HANDLE) {
     at::removeCallback(tape.callback);
@@ -122,13 +126,13 @@ size_t inferbench_call_ends(const Execution** operators, const char** descriptio
 void inferbench_call_begins(bool is_described) noexcept {
   const Execution* operators;
   const char* description;
-  // If the call before has failed, nobody has ended it.
+  // A call that failed has not been ended.
   inferbench_call_ends(&operators, &description, &tape.begin_ns);
   tape.operators.clear();
   tape.description.clear();
   tape.open = -1;
   if (is_described) {
-    // It would warn of what was allocated before and is freed in the call.
+    // libtorch would warn about memory that was allocated before the call and is freed in it.
     tape.log_level = FLAGS_caffe2_log_level;
     FLAGS_caffe2_log_level = c10::GLOG_ERROR;
     tape.memory = std::make_shared<Memory>();
@@ -140,8 +144,8 @@ void inferbench_call_begins(bool is_described) noexcept {
   tape.begin_ns = now_ns();
 }
 
-// Converts what is floating-point in a module, as `half()` of Python does: `Module::to` of C++ converts indices, too. Returns what libtorch says
-// if it fails, until the next call in this thread.
+// Converts a module's floating-point tensors, as Python's `half()` does; C++'s `Module::to` would convert indices too.
+// Returns null, or libtorch's error, which is valid until the next call in this thread.
 const char* inferbench_convert(torch::jit::Module* module, int8_t kind) noexcept {
   thread_local std::string why;
   try {

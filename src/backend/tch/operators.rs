@@ -1,6 +1,7 @@
-//! Which operators a call executes: those that libtorch's interpreter asks for, noted by `operators.cpp`.
+//! The operators that libtorch's interpreter executes in a call, as `operators.cpp` notes them.
 //!
-//! The calls before the measured ones are described: what is slow to find out is the same in each call of the same operators.
+//! Modules and memory are slow to find out, but the same in each call of the same operators. So they are recorded only
+//! in the calls before the measured ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_void};
@@ -28,7 +29,7 @@ unsafe extern "C" {
 /// Converts the floating-point parameters and buffers of a module.
 ///
 /// # Errors
-/// libtorch does not.
+/// libtorch cannot convert the module.
 pub fn convert(module: &CModule, kind: Kind) -> Result<(), CaseFailure> {
     const { assert!(size_of::<CModule>() == size_of::<*mut c_void>()) };
     let number = match kind {
@@ -38,7 +39,8 @@ pub fn convert(module: &CModule, kind: Kind) -> Result<(), CaseFailure> {
         Kind::BFloat16 => 15,
         _ => return Err(CaseFailure::unsupported(format!("modules are not converted to {kind:?}"))),
     };
-    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is the only field of a module, and so is at its begin.
+    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is a module's only field, and so lies at
+    // its start.
     let why = unsafe { inferbench_convert(*ptr::from_ref(module).cast(), number) };
     if why.is_null() {
         return Ok(());
@@ -84,7 +86,8 @@ impl Call {
         self.outermost().map(|(_, execution)| execution.name()).collect()
     }
 
-    /// Adds up the times of the operators within each outermost one, and of itself, each without those that it calls.
+    /// For each outermost operator, adds up the own times of it and of the operators within it, by name. An own time
+    /// excludes the operators that are called.
     fn add_own_times(&self, sums: &mut Vec<BTreeMap<String, i64>>) {
         let mut own_ns: Vec<i64> = self.operators.iter().map(Execution::duration_ns).collect();
         for execution in self.operators.iter().filter(|execution| execution.parent >= 0) {
@@ -99,7 +102,7 @@ impl Call {
     }
 }
 
-/// The names of a call's outermost operators, by which calls are known as the same.
+/// The names of a call's outermost operators. Calls with the same sequence count as the same.
 type Sequence = Vec<String>;
 
 /// The facts of an operator that are the same in every call.
@@ -112,12 +115,12 @@ struct Described {
 pub struct OperatorTape {
     modules: Modules,
     described: HashMap<Sequence, Vec<Described>>,
-    /// The calls since [`Tape::begin`].
+    /// The calls since [`Tape::begin`]; `None` before it, when calls are described.
     calls: Option<Vec<Call>>,
 }
 
 impl OperatorTape {
-    /// A tape for sessions of these modules, which have their weights already.
+    /// A tape for sessions of these modules, whose weights have to be in place.
     pub fn new(modules: &[CModule]) -> Result<Self, CaseFailure> {
         Ok(OperatorTape { modules: Modules::new(modules)?, described: HashMap::new(), calls: None })
     }
@@ -125,14 +128,15 @@ impl OperatorTape {
 
 impl Tape for OperatorTape {
     fn call_begins(&mut self) -> Result<(), CaseFailure> {
-        // SAFETY: libtorch is loaded, for the tape has modules.
+        // SAFETY: libtorch is loaded, since the tape has modules.
         unsafe { inferbench_call_begins(self.calls.is_none()) };
         Ok(())
     }
 
     fn call_ends(&mut self) -> Result<(), CaseFailure> {
         let (mut operators, mut description, mut begin_ns) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: as above. What it gives stays valid until the next call begins; no pointer of an empty list is read.
+        // SAFETY: as above. The result stays valid until the next call begins; the pointer of an empty list is not
+        // read.
         let (operators, description) = unsafe {
             match inferbench_call_ends(&mut operators, &mut description, &mut begin_ns) {
                 0 => return Err(CaseFailure::failed("libtorch has named no operator of a call")),

@@ -1,4 +1,4 @@
-//! libtorch's tensors, weights and errors in the words of the other backends.
+//! Converts libtorch's tensors, weights and errors to and from the types that all backends share.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ impl From<TchError> for CaseFailure {
     }
 }
 
-/// The dtype of case ids; `None` for element types that are no dtype of a case.
+/// The dtype of a case; `None` for an element type that no case can have.
 pub fn dtype_of(kind: Kind) -> Option<Dtype> {
     match kind {
         Kind::Float => Some(Dtype::F32),
@@ -61,7 +61,7 @@ pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let flat = match &tensor.data {
         TensorData::F32(values) => Tensor::from_slice(values),
         TensorData::F16(values) => Tensor::from_slice(values),
-        // The crate takes numbers of bf16 for such of f16.
+        // The crate would take bf16 for f16.
         TensorData::Bf16(values) => {
             let wide: Vec<f32> = values.iter().map(|value| value.to_f32()).collect();
             Tensor::from_slice(&wide).to_kind(Kind::BFloat16)
@@ -81,7 +81,7 @@ pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     Ok(flat.f_reshape(&shape)?)
 }
 
-/// The tensors of an output, in order, out of whatever containers they are in.
+/// Collects the tensors of an output, in order, from any nested containers.
 pub fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), CaseFailure> {
     match value {
         IValue::Tensor(_) => outputs.push(Rc::new(value)),

@@ -1,4 +1,4 @@
-//! Duels on machines that are made up: how often verdicts are wrong, how often changes are found, whether intervals hold.
+//! Duels on simulated machines: how often verdicts are wrong, how often changes are found, whether intervals hold.
 //!
 //! The model has the two components of variance of a real duel (a generation's own speed of each arm, and that of a slice)
 //! and what all arms share: a drift over the whole duel, slow waves, and bursts of other work that strike single slices.

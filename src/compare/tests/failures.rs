@@ -1,4 +1,4 @@
-//! What failed in one run of several, and what cannot be read.
+//! Comparisons with cases that failed or cannot be read.
 
 use clap::{Args as _, FromArgMatches as _};
 
@@ -104,7 +104,7 @@ fn what_cannot_be_read_is_not_compared() {
 
 #[test]
 fn a_case_that_cannot_be_read_leaves_the_comparison_of_the_others_open() {
-    // The other one runs in the candidate only.
+    // The other case runs in the candidate only.
     let [mut base, candidate] = [("1", Status::Timeout), ("2", Status::Ok)].map(|(name, status)| {
         let other = Record { backend: "other".into(), ..run(name, status, 1.0) };
         Side::of_records(name, vec![run(name, Status::Timeout, 0.0), other])

@@ -1,4 +1,4 @@
-//! Simulations of what the estimators and verdicts make of runs and duels.
+//! Simulations of runs and duels for the estimators and verdicts, and comparisons with failures.
 
 mod duet_simulation;
 mod failures;

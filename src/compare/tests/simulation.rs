@@ -21,7 +21,7 @@ fn uniform(seed: u64, name: &str, count: usize) -> Vec<f64> {
     values(seed, name, Fill::Uniform(0.0, 1.0), 0, count).map(f64::from).collect()
 }
 
-/// How the calls of a process come about: 1 ms, and deviations as fractions of it.
+/// The calls of a process: 1 ms, with deviations as fractions of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
     /// The standard deviation of single calls.
@@ -36,7 +36,7 @@ pub struct Process {
     pub step: f64,
     /// The standard deviation between processes.
     pub between: f64,
-    /// What the program takes more than 1 ms.
+    /// The fraction by which the program is slower than 1 ms.
     pub slower: f64,
 }
 
@@ -88,7 +88,7 @@ fn log_median(calls: &[u64]) -> f64 {
     (sorted[sorted.len().div_ceil(2) - 1] as f64).ln()
 }
 
-/// Returns what the record of these calls says of their median.
+/// The uncertainty of the median, from the record of these calls.
 pub fn within(calls: &[u64]) -> Option<Within> {
     let sorted = SortedCalls::new(calls.to_vec())?;
     let milliseconds = |call: u64| call as f64 / 1e6;
@@ -101,7 +101,7 @@ pub fn within(calls: &[u64]) -> Option<Within> {
     })
 }
 
-/// So many runs before, and so many of each side.
+/// The numbers of earlier runs and of runs per side.
 #[derive(Clone, Copy)]
 struct Sizes {
     history: usize,
@@ -158,7 +158,7 @@ fn intervals_hold_the_true_ratio_as_often_as_they_say() {
     }
 }
 
-/// In one of a hundred suites at the most, a case of equal code is called faster or slower; with three standard errors.
+/// In at most one of a hundred suites, a case of equal code is called faster or slower; with three standard errors.
 #[test]
 fn suites_of_equal_code_raise_no_alarm() {
     const SUITES: u64 = 200;
@@ -245,7 +245,7 @@ fn row(process: Process, processes: u64, seed: u64) -> Record {
     }
 }
 
-/// Processes that differ, each with calls that say little of that.
+/// Processes that differ, and whose calls show little of it.
 const DIFFERENT: Process =
     Process { calls: 0.02, autocorrelation: 0.5, outliers: 0.0, drift: 0.0, step: 0.0, between: 0.02, slower: 0.0 };
 

@@ -1,5 +1,6 @@
-//! Boxes: mean average precision as COCO defines it (Lin et al. 2014, "Microsoft COCO"; pycocotools' `COCOeval`): of each class
-//! the mean over 101 recalls of the precision at that recall or a higher one, of all sizes of boxes, at most 100 per picture.
+//! Boxes: mean average precision as COCO defines it (Lin et al. 2014, "Microsoft COCO"; pycocotools' `COCOeval`). For
+//! each class, it is the mean over 101 recalls of the precision at that recall or a higher one, for boxes of all sizes,
+//! at most 100 per picture.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ const MOST: usize = 100;
 /// Without labels, the boxes whose score is at least this part of the best one in the picture count.
 const LEAST_PART: f32 = 0.5;
 
-/// Mean average precision over the overlaps 0.5 to 0.95 (`map`), and at 0.5 (`map50`). If there are no right boxes, those of the
-/// original are: on both sides the boxes whose score is at least half of the best in the picture.
+/// Mean average precision over the overlaps 0.5 to 0.95 (`map`), and at 0.5 (`map50`). Without labels, the original's
+/// boxes count as right; on both sides, only boxes count whose score is at least half of the best in the picture.
 pub fn figures(
     found: &[Vec<FoundBox>],
     right: Option<&[Vec<FoundBox>]>,
@@ -55,14 +56,14 @@ struct Matched(Vec<MatchedClass>);
 struct MatchedClass {
     /// The boxes found, by their scores from the highest on.
     found: Vec<MatchedBox>,
-    /// How many right ones there are in each sample.
+    /// The number of right boxes in each sample.
     right: Vec<u32>,
 }
 
 struct MatchedBox {
     sample: usize,
     score: f32,
-    /// For each overlap, whether it is a right one.
+    /// For each overlap, whether the box is right.
     is_right: [bool; OVERLAPS],
 }
 
@@ -134,8 +135,8 @@ impl MatchedClass {
     }
 }
 
-/// For each box found, from the highest score on, and each overlap, whether a right box that no earlier one has taken overlaps
-/// with it so much; it takes the one that overlaps most.
+/// For each box found, from the highest score on, and each overlap: whether a right box that no earlier box has taken
+/// overlaps with it at least that much. It takes the one that overlaps most.
 fn matches(found: &[&FoundBox], right: &[&FoundBox]) -> Vec<[bool; OVERLAPS]> {
     let overlaps: Vec<Vec<f64>> =
         found.iter().map(|one| right.iter().map(|other| overlap(&one.corners, &other.corners)).collect()).collect();
@@ -158,7 +159,7 @@ fn matches(found: &[&FoundBox], right: &[&FoundBox]) -> Vec<[bool; OVERLAPS]> {
     is_right
 }
 
-/// The area that two boxes share over that of both.
+/// The area that two boxes share, divided by the area of their union.
 fn overlap(one: &[f32; 4], other: &[f32; 4]) -> f64 {
     let [one, other] = [one, other].map(|corners| corners.map(f64::from));
     let side = |from: usize| one[from + 2].min(other[from + 2]) - one[from].max(other[from]);

@@ -1,5 +1,5 @@
-//! Embeddings: whether the nearest other sample is of the same group, or the nearest of the original's vectors is that of the
-//! same sample; and the cosine with the original's.
+//! Embeddings: whether the nearest other sample is of the same group, or the nearest of the original's vectors belongs
+//! to the same sample; and the cosine with the original's.
 
 use super::figure::{Figure, ratio};
 use crate::run_data::{Better, Evaluation, Judged};
@@ -63,13 +63,13 @@ impl Vectors {
         Vectors(rows.iter().map(unit).collect())
     }
 
-    /// The samples that are looked at.
+    /// The positions of the samples that are compared.
     fn places(&self) -> Vec<usize> {
         (0..self.0.len()).step_by(self.0.len().div_ceil(MOST).max(1)).collect()
     }
 
-    /// For each sample that has others of its group: whether the nearest other sample by cosine is of the group. A vector without
-    /// a direction has no nearest one.
+    /// For each sample that has others of its group: whether the nearest other sample by cosine is of the group. A
+    /// vector without a direction has no nearest one.
     fn nearest_is_of_group(&self, labels: &[i64]) -> Vec<bool> {
         let places = self.places();
         let nearest = |own: usize| {
@@ -84,7 +84,7 @@ impl Vectors {
         places.iter().filter(|&&own| has_others(own)).map(|&own| is_right(own)).collect()
     }
 
-    /// For each sample: whether none of the original's vectors is nearer than that of the same sample.
+    /// For each sample: whether none of the original's vectors is nearer than the vector of the same sample.
     fn nearest_is_same_of(&self, original: &Vectors) -> Vec<bool> {
         let places = self.places();
         let is_right = |&own: &usize| {
@@ -96,7 +96,7 @@ impl Vectors {
 }
 
 fn dot(one: &[f32], other: &[f32]) -> f32 {
-    // In eight sums, which a compiler computes at once.
+    // Eight sums, which a compiler computes at once.
     let (ones, others) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     let mut sums = [0.0; 8];
     for (a, b) in ones.0.iter().zip(others.0) {

@@ -12,19 +12,19 @@ pub struct Figure {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
     pub unit: String,
-    /// Which values are the better ones, if anybody knows.
+    /// Which values are the better ones, if it is known.
     pub better: Option<Better>,
     pub samples: usize,
     /// Whether it depends on the original's answers.
     pub is_compared: bool,
 }
 
-/// What a figure comes to if each sample is taken this many times.
+/// Computes a figure from how often each sample counts.
 pub type OfSamples<'a> = &'a dyn Fn(&[u32]) -> Option<f64>;
 
 impl Figure {
-    /// The part of the samples that are right, with its exact interval (Clopper and Pearson 1934). Returns `None` if there
-    /// are no samples.
+    /// The part of the samples that are right, with its exact interval (Clopper and Pearson 1934). Returns `None` if
+    /// there are no samples.
     pub fn of_proportion(name: &str, right: &[bool]) -> Option<Self> {
         let count = right.iter().filter(|is_right| **is_right).count();
         let interval = proportion_interval(count as u64, right.len() as u64, CONFIDENCE)?;
@@ -32,7 +32,8 @@ impl Figure {
         Some(Self::new(name, value, Some(interval), Better::Higher, right.len()))
     }
 
-    /// How much larger the part of the right samples is than the original's, of the same samples (Bonett and Price 2012).
+    /// How much larger the part of the right samples is than the original's, on the same samples (Bonett and Price
+    /// 2012).
     pub fn of_difference(name: &str, right: &[bool], was_right: &[bool]) -> Option<Self> {
         let count = |now: bool, before: bool| {
             let pairs = right.iter().zip(was_right);
@@ -46,8 +47,8 @@ impl Figure {
 
     /// A figure of all samples, with the interval of a bootstrap over them.
     ///
-    /// If all samples are perfect, or none is right in anything, drawing them again shows no spread: the interval of such a
-    /// fraction is that of a proportion of samples.
+    /// If a fraction is exactly 0 or 1, drawing the samples again may show no spread. Its interval is then that of a
+    /// proportion of the samples.
     pub fn resampled(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
         let mut found = Self::resampled_without_limit(name, better, samples, figure)?;
         let value = found.value;
@@ -57,14 +58,14 @@ impl Figure {
         Some(found)
     }
 
-    /// The same of a figure that is no fraction, as it has no largest value.
+    /// The same for a figure that is not a fraction.
     pub fn resampled_without_limit(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
         let value = figure(&vec![1; samples]).filter(|value| value.is_finite())?;
         Some(Self::new(name, value, bootstrap_interval(samples, CONFIDENCE, figure), better, samples))
     }
 
-    /// A figure of all samples and, beside an original, how much larger it is than that of the original; `of` computes it from
-    /// the answers of either.
+    /// A figure of all samples and, if there is an original, how much larger it is than the original's. `of` computes
+    /// the figure from the answers of either.
     pub fn with_change<T: ?Sized>(
         name: &str,
         better: Better,
@@ -90,7 +91,7 @@ impl Figure {
         let value = change(&vec![1; samples]).filter(|value| value.is_finite())?;
         let drawn = bootstrap_interval(samples, CONFIDENCE, change);
         let interval = match drawn {
-            // No sample is another one: that is as if none of them had been gained or lost beside that.
+            // No sample differs from the others. The interval is as wide as if no sample had been gained or lost.
             Some((lower, upper)) if lower == upper => {
                 let none = paired_difference_interval(0, 0, samples as u64, CONFIDENCE);
                 none.map(|(lower, upper)| (value + lower, value + upper))
@@ -105,7 +106,7 @@ impl Figure {
         Figure { unit: unit.to_owned(), ..self }
     }
 
-    /// The same, as one that depends on the original's answers.
+    /// The same, marked as dependent on the original's answers.
     pub fn compared(self) -> Self {
         Figure { is_compared: true, ..self }
     }
@@ -120,13 +121,13 @@ impl Figure {
     }
 }
 
-/// A figure of one sample, and how often it counts: not at all if it is not known.
+/// A sample's figure and how often it counts: not at all if it is unknown.
 pub fn part(figure: Option<f64>) -> (f64, f64) {
     figure.map_or((0.0, 0.0), |figure| (figure, 1.0))
 }
 
-/// The sum of the first numbers over that of the second ones, of the samples as often as they were drawn. Returns `None` if
-/// the latter is 0.
+/// The sum of the first numbers divided by the sum of the second, with each sample as often as it was drawn. Returns
+/// `None` if the latter is 0.
 pub fn ratio(parts: &[(f64, f64)], drawn: &[u32]) -> Option<f64> {
     let sum = |of: fn(&(f64, f64)) -> f64| parts.iter().zip(drawn).map(|(it, &count)| of(it) * f64::from(count)).sum();
     let (part, all): (f64, f64) = (sum(|it| it.0), sum(|it| it.1));

@@ -3,9 +3,9 @@
 use super::figure::{Figure, part, ratio};
 use crate::run_data::{Better, ClassPixels, Evaluation, Judged, MaskForm, class_pixels, decibels, relative_error};
 
-/// The mean over classes of the pixels that both masks have over those that either has (intersection over union, the
-/// Jaccard index), of the pixels of all samples together, and of the classes that are in either mask. If there are no
-/// labels, the original's masks are right.
+/// The mean over classes of the pixels that both masks have, divided by those that either has (intersection over union,
+/// the Jaccard index). The pixels of all samples are taken together, and classes that are in either mask count. Without
+/// labels, the original's masks count as right.
 pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "mean_iou";
     let Some((form, pixels)) = masks_of(own) else { return Vec::new() };
@@ -16,7 +16,7 @@ pub fn of_masks(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> 
         return Figure::with_change(NAME, Better::Higher, pixels.len(), means, MeanIou::of);
     }
     let Some((original, (of_original, _))) = original else { return Vec::new() };
-    // Outputs of other widths may be kept of other samples.
+    // If the numbers of outputs differ, they may be of different samples.
     if own.outputs.len() != original.outputs.len() {
         return Vec::new();
     }
@@ -38,10 +38,10 @@ fn masks_of(evaluation: &Evaluation) -> Option<Masks<'_>> {
     if let Some(Judged::Masks { form, pixels }) = &evaluation.judged { Some((*form, pixels.as_deref())) } else { None }
 }
 
-/// The pixels of all samples, with classes as places.
+/// The pixels of all samples, with classes numbered from 0.
 struct MeanIou {
     classes: usize,
-    /// For each sample the place of each of its classes, its shared and its united pixels.
+    /// For each sample: the number of each of its classes, with its shared and its united pixels.
     samples: Vec<Vec<(usize, u64, u64)>>,
 }
 
@@ -71,8 +71,8 @@ impl MeanIou {
     }
 }
 
-/// The mean over pictures of the error of depths as a fraction of the right ones. If there are no labels, the
-/// original's depths are right.
+/// The mean over pictures of the error of depths as a fraction of the right ones. Without labels, the original's depths
+/// count as right.
 pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "abs_rel";
     let Some(parts) = beside_labels(own) else {
@@ -82,8 +82,8 @@ pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure>
     Figure::with_change(NAME, Better::Lower, parts.len(), (parts.as_slice(), before.as_deref()), ratio)
 }
 
-/// The mean over samples of the ratio of signal to noise, in decibels. If there are no labels, the original's signals
-/// are right. The change is a fraction of the original's ratio.
+/// The mean over samples of the ratio of signal to noise, in decibels. Without labels, the original's signals count as
+/// right. The change is a fraction of the original's ratio.
 pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "psnr";
     let in_decibels = |figure: Figure| figure.in_unit("dB");
@@ -103,7 +103,7 @@ pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure
     figure.into_iter().chain(change).collect()
 }
 
-/// A figure of each sample, and how often it counts: not at all if it is not known.
+/// Each sample's figure and how often it counts: not at all if it is unknown.
 type Parts = Vec<(f64, f64)>;
 
 fn beside_labels(evaluation: &Evaluation) -> Option<Parts> {
@@ -115,7 +115,7 @@ fn beside_labels(evaluation: &Evaluation) -> Option<Parts> {
     Some(figures.as_ref()?.iter().copied().map(part).collect())
 }
 
-/// The mean of what is measured of each sample beside the original.
+/// The mean of a figure that compares each sample's outputs with the original's.
 fn mean_beside(
     name: &str,
     better: Better,

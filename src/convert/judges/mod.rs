@@ -1,5 +1,6 @@
 //! Judges a case's answers by what its model is for: boxes, embeddings, speech, text, masks, depths, rankings, signals.
-//! Each figure is of the answers alone, by their labels, or of the answers beside those of the original.
+//! A figure is computed from the answers alone, from the answers and their labels, or from the answers and the
+//! original's.
 
 mod boxes;
 mod embeddings;
@@ -13,11 +14,11 @@ pub use figure::Figure;
 use self::figure::ratio;
 use crate::run_data::{Better, CHANGE, Evaluation, FRACTION, Judged, Scores};
 
-/// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
+/// The figures of answers. `original` are the answers of the model's original to the same samples, if there are any.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let mut figures = of_kind(own, original);
     for Scores { metric, unit, of_samples } in &own.scores {
-        // A metric of another package replaces that of the same name here.
+        // A metric of another package replaces the built-in one of the same name.
         figures.retain(|figure| figure.name.strip_suffix(CHANGE).unwrap_or(&figure.name) != metric);
         let of_original = original.and_then(|original| original.scores.iter().find(|it| it.metric == *metric));
         figures
@@ -26,13 +27,13 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     figures
 }
 
-/// The mean of scores, and how much larger they are than the original's on average, over the samples of which both are known. Nobody
-/// knows which values are better.
+/// The mean of scores, and how much larger they are than the original's on average, over the samples of which both are
+/// known. It is unknown which values are better.
 fn of_scores((metric, unit): (&str, &str), own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
     let figure = |scores: Vec<f64>, is_change: bool| {
         let parts: Vec<(f64, f64)> = scores.into_iter().map(|score| (score, 1.0)).collect();
         let mean = |drawn: &[u32]| ratio(&parts, drawn);
-        // The intervals of proportions are for these alone.
+        // Only fractions have the intervals of proportions.
         let figure = match (is_change, unit == FRACTION) {
             (true, true) => Figure::resampled_change(metric, Better::Higher, parts.len(), &mean, &|_| Some(0.0)),
             (false, true) => Figure::resampled(metric, Better::Higher, parts.len(), &mean),
@@ -76,7 +77,7 @@ fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     }
 }
 
-/// The figures are those that other programs computed: `tests/data/judges.py`.
+/// Other programs computed the expected figures: `tests/data/judges.py`.
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -120,11 +121,11 @@ mod tests {
         let of_labels = figures(&labelled(&found), None);
         check(&of_labels, "map", &known["map"]);
         check(&of_labels, "map50", &known["map50"]);
-        // Beside an original that finds the right ones.
+        // With an original that finds the right boxes.
         let beside = figures(&labelled(&found), Some(&labelled(&right)));
         let change = beside.iter().find(|figure| figure.name == "map_change").unwrap();
         assert!((change.value - (of_labels[0].value - 1.0)).abs() < 1e-12 && change.is_compared, "{change:?}");
-        // Without labels the original is found in itself.
+        // Without labels, the original agrees with itself.
         let seeded = Evaluation { judged: Some(Judged::Boxes { found, right: None }), ..Evaluation::default() };
         let same = figures(&seeded, Some(&seeded));
         assert_eq!(same.iter().map(|figure| (figure.value, figure.is_compared)).collect::<Vec<_>>(), [(1.0, true); 2]);
@@ -222,7 +223,7 @@ mod tests {
         check(&figures(&original, None), "mean_iou", &known["mean_iou_of_original"]);
         let change = known["mean_iou"].as_f64().unwrap() - known["mean_iou_of_original"].as_f64().unwrap();
         assert!((found[1].value - change).abs() < 1e-9 && found[1].name == "mean_iou_change", "{found:?}");
-        // Without labels the original's masks are right, and the same masks are all right.
+        // Without labels, the original's masks count as right, and the same masks are all right.
         let seeded = [seeded("scores", form), seeded("original", MaskForm::Class)];
         let beside = figures(&seeded[0], Some(&seeded[1]));
         check(&beside, "mean_iou", &known["mean_iou_beside"]);
@@ -295,7 +296,7 @@ mod tests {
         for name in ["perplexity", "perplexity_change", "token_agreement"] {
             check(&found, name, &known[name]);
         }
-        // Its tokens are seeded: only the agreement has a better and a worse.
+        // The tokens are seeded: only for the agreement is it known which values are better.
         let directed: Vec<&str> =
             found.iter().filter(|figure| figure.better.is_some()).map(|figure| figure.name.as_str()).collect();
         assert_eq!(directed, ["token_agreement"]);

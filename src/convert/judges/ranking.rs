@@ -3,9 +3,9 @@
 use super::figure::Figure;
 use crate::run_data::{Better, Evaluation};
 
-/// The area under the receiver operating characteristic of the scores (`auc`), by labels that say what was chosen; if
-/// there are no labels, the fraction of the pairs of samples that the original orders which are ordered in the same way
-/// (`concordance`; Harrell's C). Of pairs with equal scores half are counted.
+/// The area under the receiver operating characteristic (`auc`) of the scores, with labels that say what was chosen.
+/// Without labels, the fraction of the pairs of samples with different original scores that are ordered in the same way
+/// (`concordance`; Harrell's C). Pairs with equal scores count half.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let scores = |evaluation: &Evaluation| -> Vec<f64> {
         evaluation.outputs.iter().map(|row| row.last().map_or(f64::NAN, |&score| score.into())).collect()
@@ -24,11 +24,11 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     Figure::with_change("auc", Better::Higher, samples, (&ranking, before.as_ref()), Ranking::concordance)
 }
 
-/// Samples with the ranks of their scores and of what is right; equal numbers have one rank.
+/// Samples with the ranks of their scores and of their right values; equal numbers have the same rank.
 struct Ranking {
-    /// By what is right, the lowest first: that rank, the rank of the score, and the place of the sample.
+    /// In ascending order: the rank of the right value, the rank of the score, and the position of the sample.
     samples: Vec<(usize, Option<usize>, usize)>,
-    /// How many scores there are.
+    /// The number of different scores.
     scores: usize,
 }
 
@@ -43,9 +43,9 @@ impl Ranking {
         Ranking { samples, scores }
     }
 
-    /// The pairs of samples with different right ranks of which the right one has the higher score, over all such
-    /// pairs, with each sample as often as it was drawn. A score that is no number is right in no pair. Returns `None`
-    /// if there is no pair.
+    /// Of all pairs of samples with different right ranks, the fraction in which the higher right rank has the higher
+    /// score, with each sample as often as it was drawn. A score that is not a number is wrong in every pair. Returns
+    /// `None` if there is no pair.
     fn concordance(&self, drawn: &[u32]) -> Option<f64> {
         let mut below = Counts(vec![0; self.scores + 1]);
         let (mut concordant, mut pairs, mut lower) = (0.0, 0.0, 0_u64);
@@ -69,9 +69,9 @@ impl Ranking {
     }
 }
 
-/// The ranks of numbers, of equal ones the same, and how many there are; `None` for what is no number.
+/// The ranks of numbers, equal for equal numbers and `None` for what is not a number; and the number of ranks.
 fn ranks(numbers: &[f64]) -> (Vec<Option<usize>>, usize) {
-    // Both zeros are equal.
+    // `+ 0.0` makes both zeros equal.
     let mut sorted: Vec<f64> = numbers.iter().map(|number| number + 0.0).filter(|number| !number.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
     sorted.dedup();
@@ -79,7 +79,7 @@ fn ranks(numbers: &[f64]) -> (Vec<Option<usize>>, usize) {
     (numbers.iter().map(rank).collect(), sorted.len())
 }
 
-/// Counts by place, of which sums are found in logarithmic time (Fenwick 1994).
+/// Counts by position, whose sums are found in logarithmic time (Fenwick 1994).
 struct Counts(Vec<u64>);
 
 impl Counts {
@@ -91,7 +91,7 @@ impl Counts {
         }
     }
 
-    /// The sum of those before a place.
+    /// The sum of the counts before a position.
     fn before(&self, place: usize) -> u64 {
         let (mut node, mut sum) = (place, 0);
         while node > 0 {

@@ -5,9 +5,9 @@ use strsim::generic_levenshtein;
 use super::figure::{Figure, OfSamples, ratio};
 use crate::run_data::{Better, ReadText, Transcript};
 
-/// The error rate of transcripts: the insertions, deletions and substitutions that make the right ones of them, over the length
-/// of those. It counts words where there is a vocabulary, and tokens otherwise. If there are no right ones, those of the original
-/// are.
+/// The error rate of transcripts: the insertions, deletions and substitutions that turn them into the right ones,
+/// divided by the length of the right ones. It counts words if there is a vocabulary, and tokens otherwise. Without
+/// labels, the original's transcripts count as right.
 pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Option<&[Transcript]>) -> Vec<Figure> {
     let Some(reference) = right.or(original) else { return Vec::new() };
     let all = || said.iter().chain(reference).chain(original.unwrap_or_default());
@@ -23,7 +23,7 @@ pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Op
 }
 
 fn errors_and_length(said: &Transcript, right: &Transcript, has_words: bool) -> (f64, f64) {
-    // The types are said because Rust's inference does not end here on macOS.
+    // The types are written out because Rust's inference does not end here on macOS.
     let words = generic_levenshtein::<Vec<String>, Vec<String>, _, _>;
     let tokens = generic_levenshtein::<Vec<i64>, Vec<i64>, _, _>;
     match (&said.words, &right.words) {
@@ -32,9 +32,9 @@ fn errors_and_length(said: &Transcript, right: &Transcript, has_words: bool) -> 
     }
 }
 
-/// How a text is read: the perplexity of its tokens, which is e to the mean of their negative log probabilities; how much
-/// that is more than the original's, as a fraction of it; and the part of the places at which the likeliest token is the
-/// original's. A model need not hold seeded tokens to be likely: of those nobody knows which perplexity is better.
+/// How a text is read: the perplexity of its tokens, which is e to the mean of their negative log probabilities; how
+/// much it is above the original's, as a fraction of that; and the part of the positions at which the likeliest token
+/// is the original's. A model need not find seeded tokens likely, so it is unknown which perplexity is better for them.
 pub fn of_text(read: &[ReadText], is_recorded: bool, original: Option<&[ReadText]>) -> Vec<Figure> {
     let losses = |read: &[ReadText]| -> Vec<(f64, f64)> {
         read.iter().map(|text| (text.loss, text.likeliest.len() as f64)).collect()
@@ -61,8 +61,8 @@ pub fn of_text(read: &[ReadText], is_recorded: bool, original: Option<&[ReadText
     figures
 }
 
-/// The Kullback-Leibler divergence of the next token's distribution from the original's, in nats (Kullback and Leibler 1951): the mean over
-/// places of texts, the median, and what 99 % of the places do not exceed.
+/// The Kullback-Leibler divergence of the next token's distribution from the original's, in nats (Kullback and Leibler
+/// 1951): the mean over positions of texts, the median, and the 99th percentile.
 fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
     let of_text = |(own, original): (&ReadText, &ReadText)| -> Vec<f64> {
         let places = own.log_probabilities.iter().zip(&original.log_probabilities);
@@ -76,7 +76,7 @@ fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
     }
     let sums: Vec<(f64, f64)> = by_text.iter().map(|text| (text.iter().sum(), text.len() as f64)).collect();
     let mean = |drawn: &[u32]| ratio(&sums, drawn);
-    // All places in ascending order, with their texts.
+    // All positions in ascending order of divergence, with their texts.
     let mut ordered: Vec<(f64, usize)> =
         by_text.iter().enumerate().flat_map(|(text, values)| values.iter().map(move |&value| (value, text))).collect();
     ordered.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -98,8 +98,8 @@ fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
     figures.into_iter().filter_map(figure).collect()
 }
 
-/// The divergence of one distribution from an original, both as logarithms of probabilities: never below 0, but for rounding. What is no
-/// distribution, because logits were no numbers, is infinitely far.
+/// The divergence of one distribution from an original, both as logarithms of probabilities. Rounding cannot bring it
+/// below 0. It is infinite if it is not a number, because logits were not.
 fn divergence(original: &[f32], own: &[f32]) -> f64 {
     let part = |(&original, &own): (&f32, &f32)| {
         let (original, own) = (f64::from(original), f64::from(own));

@@ -11,10 +11,11 @@ use crate::definition::ORIGINAL;
 use crate::report::numbers::plural;
 use crate::statistics::median;
 
-/// Shorter calls are measured again only if there are no others: their times say more of the process than of the machine.
+/// Shorter calls are measured again only if there are no others: their times say more about the process than the
+/// machine.
 const LEAST_MS: f64 = 1.0;
 
-/// What cases take now, over what they took in the history.
+/// The ratio of the times of a few cases now to their times in the history.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Anchor {
     /// The median over the cases. Predicted times are multiplied by it.
@@ -24,19 +25,20 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// By the cases, each with its time now and then. Returns `None` without a case.
+    /// From cases, each with its time now and in the history. Returns `None` without a case.
     pub fn of(times: &[(String, f64, f64)]) -> Option<Self> {
         let ratios: Vec<f64> = times.iter().map(|(_, now, then)| (now / then).ln()).collect();
         let cases = times.iter().map(|(case, ..)| case.clone()).collect();
         Some(Anchor { factor: median(&ratios)?.exp(), cases })
     }
 
-    /// `ort on cpu in f32 takes 1.12 times as long now as in the history, by 3 cases (…): predicted times are multiplied by it`.
+    /// `ort on cpu in f32 takes 1.12 times as long now as in the history, by 3 cases (…): predicted times are
+    /// multiplied by this`.
     pub fn text(&self, runtime: &str) -> String {
         let cases = plural(self.cases.len(), "case", "cases");
         let (factor, names) = (self.factor, self.cases.join(", "));
         format!(
-            "{runtime} takes {factor:.2} times as long now as in the history, by {cases} ({names}): predicted times are multiplied by it"
+            "{runtime} takes {factor:.2} times as long now as in the history, by {cases} ({names}): predicted times are multiplied by this"
         )
     }
 
@@ -52,8 +54,8 @@ impl Anchor {
 }
 
 impl Lessons {
-    /// The rows of a backend, device and dtype that can be measured again in the shortest time, one of each model, the best first. They are of
-    /// originals with the sizes that the models have by themselves.
+    /// The rows of a backend, device and dtype that can be measured again in the shortest time, one per model, the
+    /// quickest first. They are of originals at their models' default sizes.
     pub fn anchors(&self, runtime: &Runtime, site: &Site) -> Vec<&Example> {
         let is_of = |it: &&Example| {
             let case = &it.subject.work.case;

@@ -1,4 +1,4 @@
-//! How far predictions are off on a history itself, and what recommendations from half of it lose.
+//! How far predictions are off on a history itself, and how much recommendations from half of the history lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,20 +32,20 @@ pub struct Errors {
     pub within_quarter: f64,
     /// The factor by which the worst one is off.
     pub worst_factor: f64,
-    /// The share of the rows in an interval that is made of the misses of the other families, or machines, and is to hold 80 %.
+    /// The share of the rows within the 80 % interval that the misses of the other families, or machines, give.
     pub coverage: f64,
 }
 
 /// How much slower the recommended cases are than the best ones, if half of the measured cases have to be predicted.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Loss {
-    /// Decisions that there were: a fastest one among the runtimes of the same work, for several halves.
+    /// How many decisions there were: each chooses the fastest runtime of a work, for several random halves.
     pub decisions: usize,
-    /// Hidden rows that nothing was predicted of: they have to be measured, and are neither chosen nor the fastest here.
+    /// Hidden rows whose prediction was refused. They are neither chosen nor counted as the fastest.
     pub refused: usize,
-    /// Predictions that were chosen over a measured row, and were slower than it.
+    /// Predictions that were chosen over a measured row, but were slower than it.
     pub contradictions: usize,
-    /// The share of them that chose the fastest.
+    /// The share of the decisions that chose the fastest.
     pub right: f64,
     /// The latency of the chosen over that of the fastest, less 1.
     pub mean_loss: f64,
@@ -61,7 +61,7 @@ pub struct Evaluation {
 
 /// Groups with fewer rows are not evaluated.
 const LEAST_ROWS: usize = 6;
-/// Halves that are drawn.
+/// How many random halves are drawn.
 const HALVES: u64 = 5;
 
 /// Leaves out families, batch sizes and machines in turn, and hides half of the rows from recommendations.
@@ -86,7 +86,7 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     for (number, group) in groups.iter().enumerate() {
         let first = group[0];
         let is_first = !groups[..number].iter().any(|other| is_like(other[0], first));
-        // Nothing is predicted for other devices of a machine that has no measurement.
+        // For a machine without measurements, only the CPU can be predicted.
         let is_meant = |it: &&Example| {
             is_like(it, first) && lessons.peaks.contains_key(&it.site) && it.subject.runtime.device == "cpu"
         };
@@ -101,8 +101,8 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
 
 type ByPhase = BTreeMap<Phase, Vec<Miss>>;
 
-/// The misses of which the intervals of each phase are made: those of the rows that a prediction of that phase is learned from, which are of
-/// all phases where one has too few of its own.
+/// The misses that give the intervals of each phase. They are those of the rows that a prediction of the phase learns
+/// from: its own rows, or those of all phases if it has too few.
 fn by_phase(rows: &[&Example], lessons: &Lessons, left_out: LeftOut) -> ByPhase {
     let phases: BTreeSet<Phase> = rows.iter().map(|row| row.subject.runtime.phase).collect();
     let misses = |phase: Phase| left_out.misses(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks);
@@ -122,7 +122,7 @@ fn errors(
     let count = own.len() as f64;
     let families: BTreeSet<&str> = own.iter().map(|miss| miss.family.as_str()).collect();
     let is_held = |miss: &&&Miss| {
-        // Nothing is known of a machine that is left out. The units of the misses of sizes are families, of which it may have some.
+        // No row of a machine that is left out may count. The units of the misses of sizes are families, not machines.
         let is_other = |other: &&Miss| match left_out {
             LeftOut::Machine => other.host_id != miss.host_id,
             _ => other.unit != miss.unit,
@@ -151,8 +151,8 @@ fn errors(
     })
 }
 
-/// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
-/// measured rows if its whole interval is below all of them.
+/// Hides half of the rows, and chooses the fastest runtime of each work by the other half. A prediction is chosen over
+/// the measured rows if its whole interval is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
     let (mut losses, mut refused, mut contradictions) = (Vec::new(), 0, 0);
     for half in 0..HALVES {

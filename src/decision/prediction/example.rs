@@ -13,19 +13,19 @@ use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
 use crate::run_data::{Peaks, Record, Work, Works};
 use crate::statistics::geometric_mean;
 
-/// From this share of disturbed samples on, a row says more of the other work than of its own.
+/// Above this share of disturbed samples, a row says more about other processes than about its case.
 pub const MOST_DISTURBED: f64 = 0.5;
 
-/// How much a row of a run counts in which the machine was slower than usual, and that no other run has.
+/// The weight of a row from a run in which the machine was slower than usual, if no other run has the case.
 const WEIGHT_OF_DRIFTED: f64 = 0.25;
 
-/// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as
-/// logarithms. These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
+/// The kernel widths of the likeness of two cases: for the logarithms of operations per node, bytes per node and batch
+/// size. These and the next two were tuned on 380 rows of the suites small and quick, in each of two histories.
 const WIDTHS_OF_LIKENESS: [f64; 3] = [2.0, 2.0, 1.0];
 const LEAST_LIKENESS: f64 = 0.02;
 const LIKENESS_OF_PHASES: f64 = 0.2;
 
-/// How much a chain of single operators tells of a network, relative to a network that is as like it.
+/// The weight of a chain of single operators for a network, relative to that of an equally similar network.
 const WEIGHT_OF_OPERATORS: f64 = 0.1;
 
 /// The backend, device, dtype and phase of a case.
@@ -34,11 +34,12 @@ pub struct Runtime {
     pub backend: String,
     pub device: String,
     pub dtype: Dtype,
-    /// `prefill` and `decode` make and read caches around the graphs; an encoder is called as a model that has no phases.
+    /// An encoder counts as `forward`. `prefill` and `decode` differ from it: they make and read caches around the
+    /// graphs.
     pub phase: Phase,
 }
 
-/// A machine with so many threads.
+/// A machine, and the number of threads on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     pub host_id: String,
@@ -50,14 +51,13 @@ pub struct Site {
 pub struct Subject {
     pub runtime: Runtime,
     pub work: Work,
-    /// Models that are like each other, by the name that they have for it, or as near-copies. What is found of one of them is no surprise
-    /// of another.
+    /// A group of similar models: by their family's name, or as near-copies. Predictions of such models err together.
     pub family: String,
     pub batch_size: usize,
     pub cost: Cost,
     pub operators: BTreeSet<String>,
     pub parameters: Option<u64>,
-    /// Whether it ships with inferbench. Such models were written by the same people, and are more like each other than like others.
+    /// Whether it ships with inferbench. Packaged models are more like each other than like third-party models.
     pub is_packaged: bool,
 }
 
@@ -67,31 +67,32 @@ pub struct Example {
     pub subject: Subject,
     pub site: Site,
     pub ms: f64,
-    /// The mean of its calls, as so many times their median: rates come from means.
+    /// The ratio of the mean of its calls to their median: rates come from means.
     pub mean_to_median: f64,
     pub memory_mb: Option<f64>,
-    /// From 0 to 1: the share of samples that nothing disturbed.
+    /// From 0 to 1: the share of samples that nothing disturbed, times a factor if the machine was slower than usual.
     pub weight: f64,
 }
 
-/// All that a history can teach.
+/// Everything that predictions learn from a history.
 #[derive(Clone, Debug, Default)]
 pub struct Lessons {
     pub examples: Vec<Example>,
     pub peaks: BTreeMap<Site, Peaks>,
     /// Runs in which a machine was slower than usual.
     pub drifted: Vec<Drift>,
-    /// Rows that were left out because other work disturbed them.
+    /// Rows that were left out because other processes disturbed them.
     pub disturbed: usize,
     /// Rows without a counted cost: of older versions, of models without an ONNX graph, or with operators whose cost is not known.
     pub uncounted: usize,
-    /// Where runtimes were repeatedly faster than the machine's own product: the site, that product and theirs, in GFLOP/s.
+    /// Sites where rows exceeded the measured peak: the site, the measured peak and the raised peak, in GFLOP/s.
     pub raised: Vec<(Site, f64, f64)>,
 }
 
 impl Lessons {
-    /// Those of these records, with the peaks of their runs and the names of packaged models. The time of a work is the geometric mean over
-    /// its undisturbed runs with one version of the library. A peak that two rows exceed is raised to what both have shown.
+    /// Learns from these records and the peaks of their runs. The time of a work is the geometric mean over its
+    /// undisturbed runs with the newest version of the library. A peak that two rows exceed is raised to the second
+    /// fastest.
     pub fn of(records: &[Record], peaks: &[(Site, Peaks)], is_packaged: impl Fn(&str) -> bool) -> Self {
         let mut lessons = Lessons { drifted: drifts(records), ..Lessons::default() };
         for (site, found) in peaks {
@@ -107,7 +108,7 @@ impl Lessons {
         lessons.raise_peaks(&quiet);
         let (mut works, mut rows) = (Works::default(), BTreeMap::new());
         for record in quiet {
-            // With another number of threads it is another place.
+            // Another number of threads is another site.
             let key = (&record.host_id, works.number(Work::of(record)), record.threads);
             rows.entry(key).or_insert_with(Vec::new).push(record);
         }
@@ -132,8 +133,8 @@ impl Lessons {
         lessons
     }
 
-    /// Raises the peaks that rows exceed. A single row may be wrong in its time or in its cost: what the second fastest one has reached was
-    /// shown twice.
+    /// Raises the peaks that rows exceed to the second fastest of these rows. A single row may be wrong in its time or
+    /// cost.
     fn raise_peaks(&mut self, rows: &[&Record]) {
         let mut faster: BTreeMap<Site, Vec<f64>> = BTreeMap::new();
         for record in rows.iter().filter(|record| Runtime::of(&record.case()).has_peaks()) {
@@ -161,7 +162,8 @@ impl Site {
     }
 }
 
-/// Whether the record is a right measurement of seeded inputs from the device to the device, which the graph is the cost of.
+/// Whether the record is a correct measurement with seeded inputs and the boundary `compute`, as the graph's cost
+/// assumes.
 fn is_plain(record: &Record) -> bool {
     record.status == Status::Ok
         && record.verified != Some(false)
@@ -205,7 +207,7 @@ impl Example {
 }
 
 impl Runtime {
-    /// The group of the case.
+    /// The runtime of the case.
     pub fn of(case: &Case) -> Self {
         Runtime {
             backend: case.backend.clone(),
@@ -220,27 +222,28 @@ impl Runtime {
         (&self.backend, &self.device, self.dtype) == (&other.backend, &other.device, other.dtype)
     }
 
-    /// Whether the measured peaks, which are those of f32 on the processor, bound its speed.
+    /// Whether the measured peaks, which are those of f32 on the CPU, bound its speed.
     pub fn has_peaks(&self) -> bool {
         self.device == "cpu" && self.dtype == Dtype::F32
     }
 }
 
 impl Subject {
-    /// Whether it is a chain of single operators and no network. Nobody asks about one: it is an example of what operators take, and says
-    /// nothing of how far predictions of networks are off.
+    /// Whether it is a chain of single operators and not a network. Chains show what operators cost. They are not
+    /// predicted themselves, and do not count for the errors of predictions.
     pub fn is_of_operators(&self) -> bool {
         self.family == OPERATORS
     }
 
-    /// The terms of its time: nodes; what its convolutions, its matrix products, its bytes but for the weights, the part of all its bytes
-    /// that is of convolutions (their share of the operations), and its weights would take at the peaks, in milliseconds (without peaks, in
-    /// 10^9); the number of matrix products; and the bytes of convolutions again, for batches of more than one sample.
+    /// The terms of its time: the number of nodes; the times at the peaks of convolutions, of other operations, of all
+    /// bytes except the weights, of the bytes of convolutions (by their share of the operations), and of the weights;
+    /// the number of matrix products; and the bytes of convolutions again, for batches of more than one sample. Times
+    /// are in milliseconds or, without peaks, in 10^9 operations or bytes.
     ///
-    /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
-    /// own, the small ones do not make large ones seem slow. Attention multiplies two small matrices for each head of each sample, and
-    /// runtimes call their product for each. Weights are read only, and in order. Some runtimes compile a batch of one
-    /// sample in another way: tract merges a normalisation with the convolution before it in no other.
+    /// Convolutions with few channels do few operations per byte, so their bytes take the time. With a term for these
+    /// bytes, small convolutions do not make large ones seem slow. Attention multiplies two small matrices for each
+    /// head of each sample, and runtimes call a product for each. Weights are only read, and in order. Some runtimes
+    /// compile batch size 1 differently: only then does tract merge a normalisation with the convolution before it.
     pub fn terms_of_time(&self, peaks: Option<&Peaks>) -> [f64; TERMS] {
         let Cost { flops, convolution_flops, nodes, node_bytes, matrix_products, .. } = self.cost;
         let (product, copy) =
@@ -263,9 +266,9 @@ impl Subject {
         ]
     }
 
-    /// How much a row of this history tells of a case like this, from 0 to 1: the more alike the operations and bytes of their nodes and their
-    /// batch sizes are, the more. Rows of another phase tell a fifth of it. Chains of single operators are parts of networks, whose nodes
-    /// are like those of none: of these, the batch size counts alone.
+    /// The weight of the row `other` for this case, from 0 to about 1. It is larger the more similar operations per
+    /// node, bytes per node and batch size are. Rows of another phase count a fifth. For chains of single operators,
+    /// whose nodes are like no network's, only the batch size is compared.
     pub fn likeness(&self, other: &Self) -> f64 {
         let logarithms = |it: &Self| {
             let per_node = |amount: u64| (amount.max(1) as f64 / it.cost.nodes.max(1) as f64).ln();

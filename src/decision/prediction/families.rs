@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::example::{Example, Subject};
 
-/// Two networks are near-copies if so much of the operators of both are of either, if their numbers of nodes differ by no more than this
-/// factor, and their operations and bytes per sample by no more than that.
+/// Near-copies share at least this part of all operators of both.
 const SHARED_OPERATORS: f64 = 0.9;
+/// The numbers of nodes of near-copies differ at most by this factor.
 const MOST_NODES: f64 = 1.1;
+/// The operations and bytes per sample of near-copies differ at most by this factor.
 const MOST_COST: f64 = 1.5;
 
-/// Gives the families of near-copies one name: the first of theirs. Versions of a user's file would otherwise be what each of them is
-/// predicted from when errors are counted, and errors of new models would be larger.
+/// Gives the families of near-copies one name, the alphabetically first. Otherwise, versions of a user's file would be
+/// predicted from each other when errors are measured, and the errors of new models would be larger than these.
 pub fn join_near_copies(examples: &mut [Example]) {
-    // One of each network: its other runtimes, machines and batch sizes say nothing new.
+    // Each network once: its rows on other runtimes and machines say nothing new.
     let mut networks: Vec<&Subject> = Vec::new();
     for Example { subject, .. } in examples.iter() {
         let is_known = |it: &&&Subject| {
@@ -59,7 +60,7 @@ fn is_near_copy(one: &Subject, other: &Subject) -> bool {
         && shared(&one.operators, &other.operators) >= SHARED_OPERATORS
 }
 
-/// The part of the operators of both that each has.
+/// The share of all operators of both that both have.
 fn shared(one: &BTreeSet<String>, other: &BTreeSet<String>) -> f64 {
     one.intersection(other).count() as f64 / one.union(other).count().max(1) as f64
 }

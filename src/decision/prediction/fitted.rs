@@ -1,4 +1,4 @@
-//! A sum of physical costs that was fitted to measured rows, and how far it is off for what it has not seen.
+//! A sum of physical costs that is fitted to measured rows, and its errors for rows that were left out.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub enum Quantity {
     Memory,
 }
 
-/// The peaks of the machines, which terms are multiples of.
+/// The peaks of the machines, by which the terms are divided.
 pub type PeaksOf = BTreeMap<Site, Peaks>;
 
 impl Quantity {
@@ -35,8 +35,8 @@ impl Quantity {
         }
     }
 
-    /// No operation is faster than at the peak of the machine, of which the fastest row is a proof. Bytes have no such bound, as
-    /// those that stay in a cache, or that a runtime never writes, take no memory's time.
+    /// The smallest coefficients that are allowed. No operation is faster than at the machine's peak. Bytes have no
+    /// such bound: bytes that stay in a cache, or that a runtime never writes, take no memory time.
     fn least(self, subject: &Subject, site: &Site, peaks: &PeaksOf) -> [f64; TERMS] {
         match self {
             Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => {
@@ -47,12 +47,13 @@ impl Quantity {
     }
 }
 
-/// What is left of the factor of the nearest batch size beyond the measured ones: a part of it is of that batch size alone. On
-/// 304 rows of the suite `small` on four backends, 0.8 missed least.
+/// Beyond the measured batch sizes, this part of the nearest one's factor is kept, since the rest concerns only that
+/// batch size. On 304 rows of the suite `small` on four backends, 0.8 had the smallest errors.
 const KEPT_BEYOND: f64 = 0.8;
 
-/// One row says of each kind of operation that it runs at the peak. Where rows leave open whether operations or bytes
-/// take the time, as small models do, it is the bytes, since runtimes do large products nearly at the peak.
+/// The weight of an artificial row for each kind of operation, which says that it runs at the peak. If rows leave open
+/// whether operations or bytes take the time, as small models do, the fit chooses the bytes, since runtimes compute
+/// large products nearly at the peak.
 const WEIGHT_OF_PEAKS: f64 = 1.0;
 
 /// The coefficients for a case of a runtime.
@@ -63,8 +64,8 @@ pub struct Fitted<'a> {
 }
 
 impl<'a> Fitted<'a> {
-    /// Fits the quantity to the examples, of which those that are like the case count most (locally weighted regression; Cleveland and
-    /// Devlin, JASA 83, 1988). Returns `None` if none of them has it.
+    /// Fits the quantity to the examples; those that are most like the case count most (locally weighted regression;
+    /// Cleveland and Devlin, JASA 83, 1988). Returns `None` if no example has the quantity.
     pub fn near(subject: &Subject, examples: &[&Example], quantity: Quantity, peaks: &'a PeaksOf) -> Option<Self> {
         // All examples are of one runtime, on machines whose peaks are all known or all unknown.
         let least = examples.first().map_or([0.0; TERMS], |it| quantity.least(&it.subject, &it.site, peaks));
@@ -86,13 +87,14 @@ impl<'a> Fitted<'a> {
         Some(Fitted { quantity, coefficients: fit_logarithms(&observations, least), peaks })
     }
 
-    /// What it says of a case, without regard to what was measured of the same model.
+    /// The fitted sum for a case.
     pub fn plain(&self, subject: &Subject, site: &Site) -> f64 {
         sum(&self.coefficients, &self.quantity.terms(subject, site, self.peaks)).max(f64::MIN_POSITIVE)
     }
 
-    /// The same, multiplied by what the same work was measured to take at other batch sizes, over what is said of these:
-    /// interpolated over the logarithm of the batch size, and most of that of the nearest beyond the measured ones.
+    /// The fitted sum, multiplied by the ratio of measured to fitted values of the same work at other batch sizes. The
+    /// ratio is interpolated over the logarithm of the batch size. Beyond the measured sizes, most of the nearest ratio
+    /// is kept.
     pub fn anchored(&self, subject: &Subject, site: &Site, anchors: &[&Example]) -> f64 {
         let mut known: Vec<(f64, f64)> = anchors
             .iter()
@@ -121,7 +123,7 @@ impl<'a> Fitted<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Miss {
     pub family: String,
-    /// What was left out, as a whole: the rows of it miss together. It is the family, or the machine if machines are left out.
+    /// The family, or the machine if machines are left out. The rows of a unit miss together.
     pub unit: String,
     pub host_id: String,
     pub phase: Phase,
@@ -147,7 +149,8 @@ pub fn beyond(subject: &Subject, rows: &[&Example]) -> f64 {
 /// Rows to learn from.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
-    /// The rows of networks in the phase that is asked about, if they are enough; or else in all phases. Errors are those of these rows.
+    /// The rows of networks in the case's phase if they are enough, or else in all phases. Errors are those of these
+    /// rows.
     pub own: Vec<&'a Example>,
     /// The rows of all phases, and of chains of single operators.
     pub all: Vec<&'a Example>,
@@ -161,9 +164,10 @@ pub enum LeftOut {
     Family,
     /// Its family, and all rows but those that do at most a quarter of its operations per node.
     Sizes,
-    /// The row itself, which is predicted by the other batch sizes of the same work. Rows without such have no miss.
+    /// The row itself, which is predicted by other batch sizes of the same work. A row without other batch sizes has no
+    /// miss.
     Batch,
-    /// Its machine, with all its numbers of threads: its peaks are all that is known of it.
+    /// Its machine, with all numbers of threads. Only the machine's peaks remain known.
     Machine,
     /// Its machine and its family.
     MachineAndFamily,
@@ -192,7 +196,7 @@ impl LeftOut {
         let anchors: Vec<&Example> = rows.own.iter().copied().filter(is_anchor).collect();
         let is_seen = |it: &&Example| self.is_seen(own, it);
         let seen: Vec<&Example> = rows.all.iter().copied().filter(is_seen).collect();
-        // With fewer rows than terms, nothing is known.
+        // Fewer rows than terms determine nothing.
         if seen.len() < TERMS || (self == LeftOut::Batch && anchors.is_empty()) {
             return None;
         }
@@ -212,7 +216,7 @@ impl LeftOut {
     }
 }
 
-/// Whether the example is of the same work at another batch size in the same place.
+/// Whether the example is of the same work at another batch size on the same site.
 pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
     let of_any_batch = |it: &Subject| it.work.clone().of_any_batch();
     other.subject.batch_size != subject.batch_size
@@ -220,14 +224,15 @@ pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
         && of_any_batch(&other.subject).is_surely_same(&of_any_batch(subject))
 }
 
-/// The share of the cases that an interval is to hold.
+/// The share of the cases that an interval should hold.
 pub const COVERAGE: f64 = 0.8;
 
-/// A history of small models shows little of how the efficiency grows with the size: intervals grow at least by the fourth root of it.
+/// A history of small models shows little of how the efficiency changes with size: intervals grow at least by its
+/// fourth root.
 const LEAST_GROWTH: f64 = 0.25;
 
-/// Intervals, as logarithms: half their width where the nodes of a case are not larger than the measured ones, and by how much
-/// that grows with the logarithm of how much larger they are.
+/// Half the width of intervals, as a logarithm: for a case whose nodes are not larger than the measured ones, and its
+/// growth with [`beyond`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Widths {
     inside: f64,
@@ -235,38 +240,40 @@ pub struct Widths {
 }
 
 impl Widths {
-    /// By the misses of what was left out, and by those of larger rows that were predicted from smaller ones. Returns `None` without
-    /// a miss.
+    /// From the misses of rows that were left out, and from those of larger rows that were predicted from smaller ones.
+    /// Returns `None` without a miss.
     pub fn of(misses: &[Miss], of_sizes: &[Miss]) -> Option<Self> {
         let inside = quantile_of_units(misses.iter().map(|miss| (miss, miss.logarithm.abs())))?;
         let growth = |miss: &Miss| (miss.logarithm.abs() - inside).max(0.0) / miss.beyond;
         let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
-        // Where nothing shows it, a case may be as far off as it is beyond.
+        // Without a larger row, assume that a case may be as far off as it is beyond the rows.
         let growth = quantile_of_units(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0).max(LEAST_GROWTH);
-        // A row with larger nodes is within an interval that has grown already: only the rest of its miss makes all intervals wider.
+        // The interval of a row with larger nodes has grown already: only the rest of its miss makes all intervals
+        // wider.
         let less_growth = misses.iter().map(|miss| (miss, miss.logarithm.abs() - growth * miss.beyond));
         Some(Widths { inside: quantile_of_units(less_growth)?.max(0.0), growth })
     }
 
-    /// Half the width for a case that is so far beyond.
+    /// Half the width for a case that is this far [`beyond`] the rows.
     pub fn half(&self, beyond: f64) -> f64 {
         self.inside + self.growth * beyond
     }
 }
 
-/// With fewer units no finite interval is known to hold [`COVERAGE`] of the cases of another one.
+/// With fewer units, no finite interval is known to hold [`COVERAGE`] of the cases of a new unit.
 pub(super) const LEAST_UNITS: usize = 4;
-/// The largest miss of so few units stands for more than it is, in logarithms.
+/// With fewer units, the interval is this multiple of the largest miss, in logarithms.
 const OF_FEW_UNITS: f64 = 2.0;
 
 fn quantile_of_units<'a>(figures: impl Iterator<Item = (&'a Miss, f64)>) -> Option<f64> {
     hierarchical_quantile(figures.map(|(miss, figure)| (miss.unit.as_str(), figure)))
 }
 
-/// The quantile of figures that holds [`COVERAGE`] of the rows of a unit that was not seen. The units are exchangeable and their rows are
-/// not, as these share much of what they miss: all units count the same however many rows they have, and the one that is asked about is
-/// one more, of which the worst is assumed (hierarchical conformal prediction; Lee, Barber and Willett, "Distribution-free inference with
-/// hierarchical data", arXiv:2306.06342, 2023; Dunn, Wasserman and Ramdas, JASA 118, 2023). Returns `None` without a figure.
+/// The quantile of figures that holds [`COVERAGE`] of the rows of an unseen unit. Units are exchangeable, but their
+/// rows are not, since these miss together. Therefore all units have the same weight, however many rows they have, and
+/// the unseen unit counts as one more, with the worst figures (hierarchical conformal prediction; Lee, Barber and
+/// Willett, "Distribution-free inference with hierarchical data", arXiv:2306.06342, 2023; Dunn, Wasserman and Ramdas,
+/// JASA 118, 2023). Returns `None` without a figure.
 pub(super) fn hierarchical_quantile<'a>(figures: impl Iterator<Item = (&'a str, f64)>) -> Option<f64> {
     let mut figures: Vec<(&str, f64)> = figures.collect();
     figures.sort_by(|one, other| one.1.total_cmp(&other.1));

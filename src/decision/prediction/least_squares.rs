@@ -1,6 +1,6 @@
 //! Least squares on relative errors with coefficients that are not below given bounds.
 
-/// Terms of a cost that is a sum.
+/// How many terms a cost has.
 pub const TERMS: usize = 8;
 
 /// One observation: its terms, the positive value that they should add up to, and how much it counts.
@@ -61,16 +61,16 @@ pub fn fit(observations: &[Observation], least: [f64; TERMS]) -> [f64; TERMS] {
 }
 
 const REFITS: usize = 12;
-/// Without a limit to its errors, as the fits that follow need a start.
+/// The first refits do not limit the pull of errors, so that the later ones have a good start.
 const FIRST_REFITS: usize = 3;
 
-/// Errors of logarithms that are larger than this pull no more than one of this size: a model that the terms say little of does not
-/// spoil what they say of others. Chosen with the widths of likeness.
+/// Larger errors of logarithms pull no more than an error of this size, so that a model that the terms do not describe
+/// does not spoil the fit of others. Tuned together with the widths of likeness.
 const LARGEST_PULL: f64 = 0.4;
 
-/// The same for the logarithms of the ratios, so that half and twice the value are errors of one size, and large errors count by their
-/// size instead of its square (Huber, Annals of Mathematical Statistics 35, 1964). With these weights, which are of the ratios `r` of
-/// the fit before, `(r - 1)²` has the gradient of `(ln r)²`.
+/// Like [`fit`], but for the logarithms of the ratios: half and twice the value are errors of one size, and large
+/// errors count by their size instead of its square (Huber, Annals of Mathematical Statistics 35, 1964). The weights
+/// follow from the ratios `r` of the previous fit, so that `(r - 1)²` has the gradient of `(ln r)²`.
 pub fn fit_logarithms(observations: &[Observation], least: [f64; TERMS]) -> [f64; TERMS] {
     let mut found = fit(observations, least);
     for refit in 0..REFITS {
@@ -142,7 +142,7 @@ mod tests {
     fn one_that_is_far_off_pulls_less_than_its_square() {
         let most_are_one = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 100.0].map(of_one_term);
         let found = fit_logarithms(&most_are_one, [0.0; TERMS])[0];
-        // The squares of the logarithms alone would have 100^(1/10), which is 1.58.
+        // The squares of the logarithms alone would give 100^(1/10), which is 1.58.
         assert!((1.0..1.1).contains(&found), "{found}");
     }
 

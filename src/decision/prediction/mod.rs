@@ -5,10 +5,11 @@
 //!                                                              └▶ misses of what was left out ─▶ evaluation
 //! ```
 //!
-//! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
-//! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
-//! those that are like it count most; chains of single operators are further examples. Where the same model was measured at other batch
-//! sizes, the sum is multiplied by what these took, over what it says of them.
+//! The predicted time of a call is a weighted sum of the number of nodes and of the times that convolutions, matrix
+//! products and bytes would take at the machine's peaks. The weights are fitted for each case to the rows of its
+//! backend, device and dtype on the machine. Similar rows count most, and chains of single operators are further
+//! examples. If the same model was measured at other batch sizes, the sum is multiplied by the ratio of measured to
+//! predicted times there.
 
 mod anchor;
 mod evaluation;

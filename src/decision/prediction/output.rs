@@ -33,7 +33,7 @@ pub struct Asked {
     /// The largest batch that is predicted to fit into the machine's memory, 0 if not even one sample does; absent if nothing is known, or
     /// all fit.
     pub largest_batch: Option<usize>,
-    /// What was measured now for `--anchor`, by which the predicted times are multiplied.
+    /// The measurements of `--anchor`, by whose factor the predicted times are multiplied.
     pub anchor: Option<Anchor>,
     pub prediction: Option<Prediction>,
     pub refusal: Option<Refusal>,
@@ -96,7 +96,7 @@ fn notes(all: &[Asked]) -> Vec<String> {
     let predicted =
         || all.iter().filter_map(|asked| asked.prediction.as_ref()).filter(|it| it.basis != Basis::Measured);
     if predicted().next().is_some() {
-        notes.push("in parentheses: the interval that is to hold 80 % of such cases".to_owned());
+        notes.push("in parentheses: the interval that should hold 80 % of such cases".to_owned());
     }
     for (basis, what) in [
         (
@@ -155,7 +155,7 @@ fn scaling(all: &[Asked]) -> Vec<String> {
     groups.into_iter().filter_map(text).collect()
 }
 
-/// What the history could not teach.
+/// Which rows were left out or count less, and which peaks were raised.
 fn left_out(lessons: &Lessons) -> Vec<String> {
     let mut notes = Vec::new();
     if lessons.disturbed > 0 {
@@ -170,7 +170,7 @@ fn left_out(lessons: &Lessons) -> Vec<String> {
     notes.extend(lessons.drifted.iter().map(Drift::text));
     for (site, before, after) in &lessons.raised {
         notes.push(format!(
-            "on host {} several rows reached {} GFLOP/s, more than the measured peak of {}, which is raised to it",
+            "on host {} several rows reached {} GFLOP/s, more than the measured peak of {}: the peak is raised to this",
             site.host_id,
             three_digits(*after),
             three_digits(*before)

@@ -1,4 +1,4 @@
-//! Predicts cases that were not measured, with their error, or says why it does not.
+//! Predicts cases that were not measured, with their error, or refuses with a reason.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,15 +17,17 @@ use crate::statistics::median;
 /// Fewer families or rows than these say nothing about models that were not seen.
 const LEAST_FAMILIES: usize = 5;
 const LEAST_ROWS: usize = 15;
-/// Larger batches are not asked about.
+/// The largest batch size that is considered.
 const MOST_SAMPLES: usize = 1 << 20;
-/// How far beyond the measured operations and bytes a case may be.
+/// By which factor the operations and bytes of a case may be outside the measured range.
 const MOST_BEYOND: f64 = 4.0;
-/// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
+/// Intervals for an unmeasured machine are raised to this power if no second machine shows how far such predictions are
+/// off.
 const WIDER: f64 = 2.0;
-/// The same for the time of a network that does not ship with inferbench, if only such networks show how far predictions are off that do. Of
-/// 35 networks of 8 Python packages on ort, 80 % were within intervals that were wider by 2.45, all packages counting the same; of 29
-/// predictions for 13 networks of 10 other packages on ort, tract and candle, on which nothing was chosen, 24 held with 2.4.
+/// The same power for the time of a third-party network, if too few third-party networks show how far predictions are
+/// off. Of 35 networks of 8 Python packages on ort, 80 % were within intervals with a power of 2.45, with equal weight
+/// for each package. On held-out data (29 predictions for 13 networks of 10 other packages on ort, tract and candle),
+/// 24 held with 2.4.
 const WIDER_FOR_OTHERS: f64 = 2.4;
 
 /// The operators of these kinds take the time of their bytes: one that was measured stands for the others of its kind.
@@ -50,7 +52,7 @@ pub enum Basis {
     OtherMachines,
 }
 
-/// A figure with the interval that is to hold 80 % of the cases.
+/// A figure with the interval that should hold 80 % of the cases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Estimate {
     pub value: f64,
@@ -64,12 +66,12 @@ impl Estimate {
     }
 }
 
-/// What is expected of a case.
+/// The predicted figures of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Prediction {
     pub basis: Basis,
     pub latency_ms: Estimate,
-    /// By the median latency.
+    /// From the mean latency, which is predicted from the median.
     pub throughput_ips: Estimate,
     /// The peak of a process of its own.
     pub memory_mb: Option<Estimate>,
@@ -94,14 +96,15 @@ pub struct Refusal {
 /// Predicts by the lessons of a history.
 pub struct Predictor<'a> {
     lessons: &'a Lessons,
-    /// What was found out of each runtime, since all its cases are off by the same.
+    /// The misses by key, which are the same for all cases with that key.
     misses: RefCell<BTreeMap<Known, Misses>>,
 }
 
-/// And whether the family was measured.
+/// The key of misses; the last field is whether the case's family was measured.
 type Known = (Runtime, Site, Basis, Quantity, bool);
 
-/// The misses of what was left out, those of larger rows that were predicted from smaller ones, and the power by which intervals are wider.
+/// The misses of rows that were left out, those of larger rows that were predicted from smaller ones, and the power
+/// that makes intervals wider.
 type Misses = (Vec<Miss>, Vec<Miss>, f64);
 
 impl<'a> Predictor<'a> {
@@ -109,7 +112,7 @@ impl<'a> Predictor<'a> {
         Predictor { lessons, misses: RefCell::default() }
     }
 
-    /// What is expected of the case in this place.
+    /// Predicts the case on this site. Returns the measured figures if the case was measured.
     ///
     /// # Errors
     /// The case is beyond what the history has shown; the refusal names the measurement that would help most.
@@ -125,7 +128,7 @@ impl<'a> Predictor<'a> {
             would_help: command(&subject.runtime, &subject.work, if anchors.is_empty() { 1 } else { 4 }),
         };
         if all.iter().all(|it| it.subject.runtime != subject.runtime) {
-            return Err(refusal(format!("no row of this history is of {}", runtime_text(&subject.runtime))));
+            return Err(refusal(format!("this history has no row of {}", runtime_text(&subject.runtime))));
         }
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
@@ -152,7 +155,7 @@ impl<'a> Predictor<'a> {
         let errors: Vec<f64> = misses.iter().map(Miss::error).collect();
         let ratios: Vec<f64> = rows.own.iter().map(|row| row.mean_to_median).collect();
         let mean_ms = latency_ms.times(median(&ratios).unwrap_or(1.0));
-        // Another batch size of the model tells more than any other model; after that, only the case itself.
+        // A first batch size of the model helps more than any other model; after that, only the case itself helps.
         let helpful = if anchors.is_empty() { 1 } else { subject.batch_size };
         Ok(Prediction {
             basis,
@@ -166,7 +169,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    /// The rows of the backend, device and dtype, and those of them that are of this phase and place.
+    /// The rows of the backend, device and dtype, and among them those of this phase and site.
     fn rows_of(&self, runtime: &Runtime, site: &Site) -> (Vec<&'a Example>, Vec<&'a Example>) {
         let all: Vec<&Example> =
             self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(runtime)).collect();
@@ -189,7 +192,7 @@ impl<'a> Predictor<'a> {
         if is_enough(&rows.own) {
             return Ok((rows, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
         }
-        // Peaks are those of the processor: of another device they say nothing.
+        // The peaks are those of the CPU, and say nothing about other devices.
         let has_peaks = |site: &Site| subject.runtime.device == "cpu" && self.lessons.peaks.contains_key(site);
         let elsewhere: Vec<&Example> = all.iter().copied().filter(|it| has_peaks(&it.site)).collect();
         let elsewhere = of_phase(&elsewhere);
@@ -211,9 +214,9 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    /// The largest batch size whose memory is predicted to stay within so many megabytes, with the upper end of its interval, or was
-    /// measured to. The case is given at two batch sizes, between and beyond which its cost is on a line. Returns 0 if not even one sample
-    /// fits, and `None` if nothing can be said, or all fit.
+    /// The largest batch size that fits into `megabytes`: it was measured to fit, or the upper end of its predicted
+    /// interval does. `one` and `other` are the case at two batch sizes; the cost at other batch sizes is on the line
+    /// through both. Returns 0 if not even one sample fits, and `None` if nothing can be said, or all fit.
     pub fn largest_batch(&self, one: &Subject, other: &Subject, site: &Site, megabytes: f64) -> Option<usize> {
         let (all, mut anchors) = self.rows_of(&one.runtime, site);
         anchors.retain(|it| it.subject.work.is_surely_same(&one.work) || is_anchor(one, site, it));
@@ -244,7 +247,7 @@ impl<'a> Predictor<'a> {
         Some(fitting)
     }
 
-    /// The estimate of a quantity, and how far such estimates are off.
+    /// The estimate of a quantity, and the misses of such estimates.
     fn estimate(
         &self,
         subject: &Subject,
@@ -261,7 +264,7 @@ impl<'a> Predictor<'a> {
         let of_basis = || {
             let left_out = match basis {
                 Basis::OtherBatches => LeftOut::Batch,
-                // The rows of several machines show what a machine that is left out is predicted like.
+                // The rows of several machines show how well a machine that is left out is predicted.
                 Basis::OtherMachines if is_known => LeftOut::Machine,
                 Basis::OtherMachines => LeftOut::MachineAndFamily,
                 Basis::OtherModels | Basis::Measured => LeftOut::Family,
@@ -330,7 +333,7 @@ fn per_second(batch_size: usize, ms: Estimate) -> Estimate {
     Estimate { value: rate(ms.value), lower: rate(ms.upper), upper: rate(ms.lower) }
 }
 
-/// Why the case is too far beyond the rows, if it is.
+/// The reason if the case is too far outside the range of the rows.
 fn too_far(subject: &Subject, rows: &[&Example]) -> Option<String> {
     let check = |what: &str, of: fn(&Subject) -> u64| {
         let own = of(subject) as f64;

@@ -2,7 +2,7 @@
 
 use crate::report::numbers::{latency, percent};
 
-/// Less than this saved per sample, by a batch of at least twice the size, is nothing.
+/// A time per sample within this fraction of the best one counts as the best.
 const LITTLE: f64 = 0.05;
 
 /// The batch size from which on larger ones save little per sample, and the one with the best time per sample. `times` are
@@ -24,7 +24,7 @@ pub fn in_words(times: &[(usize, f64)]) -> Option<String> {
     } else if knee.0 == best.0 {
         format!("{best_text}, {} less than batch {}; {doubling}", percent(saved), first.0)
     } else {
-        format!("{best_text}; from batch {} on, larger ones save less than 5 % of it; {doubling}", knee.0)
+        format!("{best_text}; from batch {} on, larger batches save less than 5 % per sample; {doubling}", knee.0)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a filter leaves out is not chosen, and still says what the original is.
+//! A case that a filter leaves out is not recommended, but still counts as the original.
 
 use super::*;
 use crate::definition::Dtype;

@@ -59,12 +59,12 @@ pub fn at(batch_size: usize, record: Record) -> Record {
     Record { case_id: case.to_string(), batch_size, ..record }
 }
 
-/// The same from a tree without changes, whose runs are of one program.
+/// The same record from a tree without changes, so that all its runs are of one program.
 pub fn at_commit(commit: &str, record: Record) -> Record {
     Record { git_commit: Some(commit.into()), git_dirty: Some(false), ..record }
 }
 
-/// The same in a run of that month.
+/// The same record in a run of that month.
 pub fn in_run(month: u32, record: Record) -> Record {
     Record {
         run_id: format!("run{month}"),
@@ -73,7 +73,7 @@ pub fn in_run(month: u32, record: Record) -> Record {
     }
 }
 
-/// Processes differ so little that times that are more than 5 % apart are told apart.
+/// So little noise that times more than 5 % apart can be told apart.
 const QUIET: Noise = Noise { deviation: 0.0176, freedom: None, runs: 0, source: Source::Assumed, usual_step: 0.0 };
 
 fn with(records: Vec<Record>, change: impl Fn(&mut Options)) -> VariantTable {
@@ -140,7 +140,7 @@ fn a_tie_is_decided_by_size_and_then_by_the_answers() {
     assert_eq!(chosen(Goal::Latency, two(1.0, 1.04, SAME)), "two");
     assert_eq!(chosen(Goal::Latency, two(1.0, 1.08, SAME)), "one");
     assert_eq!(chosen(Goal::Latency, two(2.01, 1.03, (0.6, 0.0, 1.2))), "two");
-    // One answer more of 450 says nothing.
+    // One more right answer of 450 is not a difference.
     assert_eq!(chosen(Goal::Latency, two(2.01, 1.03, (0.22, -0.3, 0.7))), "one");
 }
 

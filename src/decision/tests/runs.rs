@@ -31,7 +31,7 @@ fn limits_are_of_all_runs_of_a_case_and_memory_of_the_one_that_took_most() {
     let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
     assert!(near(record.latency_p99_ms, 4.0) && near(record.latency_p99_upper_ms, 8.0), "{record:?}");
     assert_eq!(record.memory_mb, Some(70.0));
-    // A run whose calls scatter too much for a bound has its p99 in place of one, and one that was not watched takes no memory away.
+    // A run without a bound counts with its p99. A run whose memory was not measured does not change the memory.
     let unbounded = Record { latency_p99_upper_ms: None, memory_kind: None, ..run(3, 40.0, 900.0) };
     let record = pooled(vec![run(1, 2.0, 70.0), unbounded]).record;
     assert!(near(record.latency_p99_upper_ms, (4.0 * 40.0_f64).sqrt()) && record.memory_mb == Some(70.0), "{record:?}");
@@ -118,11 +118,11 @@ fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_lef
     let variants = compare(&[&records[..], &[int8]].concat(), &[], &options).unwrap();
     let titles: Vec<String> = variants.tables.iter().map(|it| variants_output::title(it, &variants)).collect();
     assert_eq!(titles, ["m · inputs Nx3x256x256 · batch 1", "m · inputs Nx3x32x32 · batch 1"]);
-    // tch was measured with the file of before only.
+    // tch was measured with the older file only.
     let replaced = [&records[..2], &[with_file("ort", 3, 3.0, "1x3x32x32", "b")]].concat();
     let found = advise(&replaced, &[], &options).unwrap();
     assert_eq!((found.len(), found[0].case_id.as_deref()), (1, Some("m/ort-cpu-f32/1")));
-    assert_eq!(found[0].excluded, ["2 rows are of another file that had this name before"]);
+    assert_eq!(found[0].excluded, ["2 rows are from an older file of the same name"]);
     let best = side_by_side(&replaced, &[], &options, Per::Backend);
     assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
 }

@@ -30,7 +30,7 @@ fn a_row_has_every_figure_with_its_difference_and_the_recommendation_comes_last(
     }
     assert!(line(" pruned ").contains("41 % not 0") && line(" pruned ").contains("lost"), "{text}");
     assert!(line("distilled").ends_with("distilled on tch: failed: no operator <Gelu> | a"), "{text}");
-    assert!(line("× is to").contains("the original in f32"), "{text}");
+    assert!(line("× is relative to").contains("the original in f32"), "{text}");
     let sentence = "Ship int8-static on ort: p50 1.25 ms, size 3.00 MB, accuracy 98.2 %; against the original on ort: \
         0.63 (0.60 … 0.66) × the time, 0.29 × the size, accuracy change 0.0 (−0.6 … +0.6) points.";
     assert_eq!(text.trim_end().lines().last(), Some(sentence));
@@ -45,7 +45,7 @@ fn without_labels_quality_is_agreement_and_called_that() {
         ],
         Format::Table,
     );
-    for part in ["98.4 % (91.6 … 100.0) of 64", "0.99871", "agreement with the original 98.4 %, which is no accuracy"]
+    for part in ["98.4 % (91.6 … 100.0) of 64", "0.99871", "agreement with the original 98.4 %, which is not accuracy"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -6,7 +6,7 @@ use strum::IntoEnumIterator;
 use super::super::blocks::{Share, dequantise};
 use super::*;
 
-/// A graph of one product with a matrix `[inner, channels]`, which may be the transposed of what is in the file.
+/// A graph of one product with a matrix `[inner, channels]`, which the file may hold transposed.
 fn product_of(matrix: &[f32], [inner, channels]: [i64; 2], is_transposed: bool) -> ModelProto {
     let (dims, numbers): (_, Vec<f32>) = if is_transposed {
         let row = |channel: i64| (0..inner).map(move |row| matrix[(row * channels + channel) as usize]);
@@ -49,7 +49,8 @@ fn known_matrix() -> Vec<f32> {
     (0..384 * 2).map(|at| if at < 64 { 0.0 } else { (at * 37 % 101 - 40) as f32 / 64.0 }).collect()
 }
 
-/// The first bytes of the hashes of what `matmul_nbits_quantizer` of ONNX Runtime 1.32 makes of this matrix: integers, scales and zero points.
+/// The first bytes of the hashes of what `matmul_nbits_quantizer` of ONNX Runtime 1.32 makes of this matrix: integers,
+/// scales and zero points.
 #[test]
 fn blocks_are_those_of_onnx_runtimes_own_quantiser() {
     let place = Place::new();
@@ -126,8 +127,8 @@ proptest! {
                     let middle = (1_u32 << (blocks.bits() - 1)) as f32;
                     let step = if blocks.is_symmetric() { farthest / middle } else { (most - least) / 15.0 };
                     for (before, after) in before.iter().zip(after) {
-                        // On the side of 0 where there is one integer less, the last number may be a whole step away; so may one at the end of a
-                        // range whose zero point was rounded.
+                        // On the side of 0 that has one integer less, the last number may be a whole step away; so may
+                        // a number at the end of a range whose zero point was rounded.
                         let is_last = before.abs() > farthest - step || !blocks.is_symmetric();
                         let allowed = if is_last { 1.0 } else { 0.5 };
                         prop_assert!((before - after).abs() <= step * (allowed + 1e-3), "{blocks}: {before} {after} {step}");
@@ -165,7 +166,7 @@ fn what_does_not_fit_stays_and_what_fits_too_little_is_refused() {
         "{refused:#}"
     );
 
-    // A table that is looked up is no product, and one that is multiplied too is.
+    // A table that is only looked up is not a product; one that is also multiplied is.
     let nodes = [
         NodeProto::new("Gather", &["table", "x"], "h"),
         NodeProto::new("MatMul", &["h", "w"], "g"),

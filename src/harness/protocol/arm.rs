@@ -5,11 +5,11 @@
 //!
 //! 1. `inferbench arm plan …` plans the cases as a run does, prepares their artifacts, compares every case's outputs once,
 //!    writes a job for each, and prints an [`ArmPlan`] as one JSON document. Later processes repeat none of this.
-//! 2. `inferbench arm time JOB` loads the job's case, warms it up, and answers each line of its standard input with a
-//!    line of [`ArmAnswer`]: `ready` at the start, and a slice for each `slice NANOSECONDS DROPPED COUNTED`
-//!    ([`SliceLength`](crate::compare::SliceLength)); the end of the input ends it. Between slices the driver stops the process
-//!    by a signal. With `--load-on PROCESSORS`, it loads the case on these processors, answers `loaded`, and goes on to its
-//!    own processors and the warm-up when it reads the line `warm-up`.
+//! 2. `inferbench arm time JOB` loads the job's case, warms it up, and answers `ready`. It then answers each line
+//!    `slice NANOSECONDS DROPPED COUNTED` ([`SliceLength`](crate::compare::SliceLength)) of its standard input with a
+//!    slice, each as a line of [`ArmAnswer`]; the end of the input ends it. Between slices the driver suspends the
+//!    process by a signal. With `--load-on PROCESSORS`, it loads the case on these processors and answers `loaded`.
+//!    When it reads the line `warm-up`, it moves to its own processors and warms the case up.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use crate::statistics::{mean, median};
 
 /// The version of the protocol.
 pub const ARM_PROTOCOL: u32 = 3;
-/// The times of the calls of a slice are told one by one if there are no more than these.
+/// A slice reports the time of each call if it has at most this many calls.
 const MOST_TOLD: usize = 16;
-/// The line that tells an arm, which has loaded its case on other processors, to go on to its own and warm up.
+/// The line that tells an arm with `--load-on` to move to its own processors and warm up.
 pub const WARM_UP: &str = "warm-up";
 /// Answers begin with this word: libraries may print to standard output too.
 const ANSWER: &str = "arm ";
@@ -44,16 +44,16 @@ pub struct ArmCase {
     pub message: Option<String>,
     /// How an arm of the case is started; present if the status is `ok`.
     pub start: Option<ArmStart>,
-    /// Types, sizes and ranges of the inputs, if they are known; older executables do not say them.
+    /// Types, sizes and ranges of the inputs, if they are known; older executables do not send them.
     #[serde(default)]
     pub inputs: Option<String>,
-    /// The backend and the version of its library, if it was loaded; older executables do not say it.
+    /// The backend and the version of its library, if it was loaded; older executables do not send it.
     #[serde(default)]
     pub library: Option<String>,
-    /// The SHA-256 of all files that it can be loaded from; older executables do not say it.
+    /// The SHA-256 of all files that it can be loaded from; older executables do not send it.
     #[serde(default)]
     pub files_sha256: Option<String>,
-    /// Whether its outputs were compared with something; older executables do not say it.
+    /// Whether its outputs were compared with something; older executables do not send it.
     #[serde(default)]
     pub is_verified: Option<bool>,
 }
@@ -62,7 +62,7 @@ pub struct ArmCase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArmStart {
     pub job: PathBuf,
-    /// What libraries read when their process starts.
+    /// Environment variables that libraries read when their process starts.
     pub environment: BTreeMap<String, String>,
     /// The processors that its threads are pinned to; empty if they are not pinned.
     pub processors: Vec<usize>,
@@ -87,19 +87,19 @@ pub enum ArmAnswer {
 /// An arm that is loaded and warmed up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArmReady {
-    /// What a call is expected to take.
+    /// Expected nanoseconds of a call.
     pub call_ns: u64,
-    /// The processors that the process's threads may run on, as the kernel lists them, with the number of threads.
+    /// The numbers of threads, by the processors that they may run on, as the kernel lists them.
     pub affinities: BTreeMap<String, usize>,
 }
 
-/// The calls of one slice that are counted.
+/// The figures of the counted calls of one slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceFigures {
     pub calls: usize,
     pub median_ns: f64,
     pub mean_ns: f64,
-    /// Nanoseconds of each call, in their order, if there are few.
+    /// Nanoseconds of each call, in order; empty if there are many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls_ns: Vec<u64>,
 }
@@ -113,7 +113,7 @@ impl ArmAnswer {
     /// The answer as a line.
     ///
     /// # Errors
-    /// It has a number that is not finite.
+    /// The answer cannot be written as JSON.
     pub fn to_line(&self) -> Result<String> {
         Ok(format!("{ANSWER}{}", serde_json::to_string(self)?))
     }
@@ -138,7 +138,7 @@ impl SliceFigures {
 pub struct Handicap {
     /// Millionths by which each call is made longer. With 0, calls still go through the same code.
     pub slowdown_ppm: u32,
-    /// Nanoseconds that each call takes at least, before it is slowed down.
+    /// Minimum nanoseconds of a call, before the slowdown.
     pub least_call_ns: u64,
 }
 

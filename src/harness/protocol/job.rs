@@ -23,19 +23,19 @@ pub enum Purpose {
     MeasureUnverified,
     /// Measure once more what another process has verified and measured.
     MeasureAgain,
-    /// Compare the outputs only, in other batches, too.
+    /// Only compare the outputs, more thoroughly: other batch sizes, repeated calls, the whole reference.
     Verify,
-    /// Compare the outputs as a measurement does.
+    /// Only compare the outputs, as a measurement does.
     Confirm,
-    /// Note memory and energy over some calls, and the answers to the model's samples: watching would disturb the measurement.
+    /// Record memory and energy over some calls, and answers to samples: this would disturb a measurement.
     Observe,
     /// Load and make the first call, in a fresh process for each time.
     Load,
-    /// Find the first item that runs, and answer which it is: they are one case with different sizes.
+    /// Answer which item is the first that runs: the items are one case with different sizes.
     TrySizes,
     /// Compare the outputs, and answer the times of the operators of the only item.
     Profile,
-    /// Compare the outputs, and answer what became of requests to the only item.
+    /// Compare the outputs, then send requests to the only item, and answer the results.
     Serve,
     /// Answer the stacks of the process's threads over calls of the only item.
     SampleStacks,
@@ -44,7 +44,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Whether it is the first process that loads its cases, and has to look whether they are computed as was asked for.
+    /// Whether this is the first process to load its cases, which checks that they are computed as requested.
     pub fn is_first_process(self) -> bool {
         matches!(
             self,
@@ -80,14 +80,14 @@ pub struct Job {
     /// The terms of a load test.
     #[serde(default)]
     pub load: Option<LoadTerms>,
-    /// What this worker's cases and those after them are expected to take.
+    /// Expected seconds for this worker's cases and all later ones.
     pub seconds_left: f64,
 }
 
 /// One case to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkItem {
-    /// What is known of the case so far.
+    /// What is known about the case so far.
     pub row: Record,
     pub case: Case,
     pub model: Model,

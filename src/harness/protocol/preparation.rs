@@ -13,15 +13,15 @@ use crate::selection::PlannedCase;
 #[derive(Debug, Default)]
 pub struct Preparations(BTreeMap<PreparedKey, Result<Held, CaseFailure>>);
 
-/// Prepared artifacts are the same for all cases with the same folder, variant and dtype, with a reference or without one, for backends that
-/// load the same files.
+/// Cases share prepared artifacts if they have the same folder, variant and dtype, either all or none have a reference,
+/// and their backends load the same files.
 type PreparedKey = (String, String, Dtype, bool, Reads);
 
 impl Preparations {
-    /// What a planned case is run with. Its artifacts are prepared, if they are not yet.
+    /// The work item of a planned case. Prepares its artifacts if they are not prepared yet.
     ///
     /// # Errors
-    /// Why it cannot run: as it was planned, or as [`fixture::prepare_and_hold`].
+    /// The failure with which it was planned, or those of [`fixture::prepare_and_hold`].
     pub fn work_item(&mut self, planned: &PlannedCase, paths: &Paths) -> Result<WorkItem, CaseFailure> {
         let (case, model) = (planned.case.clone(), planned.model.clone()?);
         let reads = backend::find(&case.backend)?.reads();
@@ -33,7 +33,7 @@ impl Preparations {
     }
 }
 
-/// Makes a model's artifacts for a dtype and says so when that takes work.
+/// Prepares a model's artifacts for a dtype, and prints a line if there is something to write.
 pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype, reads: Reads) -> anyhow::Result<Held> {
     let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype, reads)?;
     if bytes > 0 {

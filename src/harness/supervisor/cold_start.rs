@@ -1,8 +1,8 @@
 //! Cold starts: how long a fresh process takes from a model's file to its first output.
 //!
 //! Each of Criterion's samples is a process of its own, and its value is what that process reports: loading the model,
-//! tracing and compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
-//! library are not in it.
+//! tracing and compiling it if the runtime reports these separately, and the first call. Starting the process and
+//! loading the native library are not included.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl Supervisor {
     pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
             .sample_size(self.cold_start_samples())
-            // The shortest times that there are: one process per sample.
+            // The shortest possible times make Criterion start one process per sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
             .configure_from_args()
@@ -54,7 +54,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether the case runs as it is asked for, seen in a process of its own: a cold start looks at times alone.
+    /// Verifies the case in a separate process, since cold starts only record times. Returns whether it may be
+    /// measured.
     fn is_right(&self, item: &WorkItem) -> Result<bool> {
         let job = Job { purpose: Purpose::Confirm, ..self.job.clone() };
         let is_open = |outcomes: &Outcomes, id: &str| !outcomes.finished.contains_key(id);
@@ -82,7 +83,7 @@ impl Supervisor {
                 (0..processes)
                     .map(|_| {
                         let start = self.start_cold(&job, &item.case).unwrap_or_else(|failure| {
-                            // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
+                            // Unwinds through Criterion, which then writes nothing; `unwinding` returns the failure.
                             std::panic::resume_unwind(Box::new(failure))
                         });
                         let seconds = total_ms(&start) / 1e3;

@@ -14,7 +14,7 @@ use crate::machine::processes::is_ended_by_ctrl_c;
 /// How much later than a worker this process may notice an interrupt.
 const NOTICE: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// From so long after the first request to stop on, another one ends the process at once.
+/// A second request to stop ends the process at once if it comes this long after the first.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The user has asked to stop.
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Whether the user has asked to stop. From the first call on, Ctrl-C and SIGTERM no longer end the process by themselves, unless they
-/// come again after a while.
+/// Whether the user has asked to stop. After the first call, Ctrl-C and SIGTERM end the process only if they are
+/// repeated after `PATIENCE`.
 pub fn is_interrupted() -> bool {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     static HANDLER: OnceLock<()> = OnceLock::new();
@@ -31,7 +31,7 @@ pub fn is_interrupted() -> bool {
         // Fails only if another handler is set, which this package does not do.
         let _ = ctrlc::set_handler(|| {
             static FIRST: OnceLock<Instant> = OnceLock::new();
-            // Who asks again does not want to wait for the end of a large file.
+            // A user who asks again does not want to wait until a large file is written.
             if FIRST.get_or_init(Instant::now).elapsed() > PATIENCE {
                 std::process::exit(exit_codes::INTERRUPTED.into());
             }
@@ -61,7 +61,7 @@ pub fn wait_for(mut child: Child) -> Result<ExitStatus> {
             return if is_interrupted_with(status) { Err(Interrupted.into()) } else { Ok(status) };
         }
         if is_interrupted() {
-            // The processes that it has started end when it is gone.
+            // The processes that it has started end with it.
             let _ = child.kill();
             child.wait()?;
             bail!(Interrupted);

@@ -1,6 +1,6 @@
 //! Supervises the worker processes of a run: starts one per backend and device, and records what becomes of each case.
 //!
-//! A worker that crashes, is killed or hangs costs the case that it was at; another worker takes up the rest.
+//! If a worker crashes, is killed or hangs, only its current case is lost; another worker continues with the rest.
 
 mod cold_start;
 mod interrupt;
@@ -18,30 +18,30 @@ use super::worker::{are_scored, can_be_evaluated};
 use crate::definition::{CLOSURE, Case, DataSource, Dtype, Status, TimedOn};
 use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes, Record};
 
-/// A process that ends before its figures is started once more; after so many of them a case gets no further one.
+/// After this many processes that ended without figures, no further process measures the case.
 pub(super) const MOST_LOST: usize = 2;
 
-/// The file of what the runtimes log, in the run's folder.
+/// The file in the run's folder for what the runtimes log.
 const DEBUG_LOG: &str = "debug.log";
 
-/// The work of all workers of a run, and what is known about its length.
+/// Starts and watches the workers of a run.
 pub struct Supervisor {
-    /// The job of each worker, but for its work.
+    /// The job that all workers share; `work` is filled in for each.
     pub job: Job,
-    /// Runnable cases that the filter selected, as [`grouped`].
+    /// The runnable cases that the filter selected, by [`grouped`].
     pub groups: Vec<Vec<WorkItem>>,
     /// Criterion's arguments, unchanged.
     pub arguments: Vec<String>,
     pub parsed: CriterionArguments,
     /// Whether the workers' output is kept from the terminal.
     pub is_silent: bool,
-    /// Whether the runtimes log what they do, into [`DEBUG_LOG`] in the run's folder.
+    /// Whether the runtimes write logs, which go into [`DEBUG_LOG`].
     pub debug: bool,
 }
 
-/// Groups the cases of one backend and device, which are the work of one worker, or of several if one crashes: in the order in
-/// which their backends and devices come first. Cases in f32 come first in their group: outputs in other dtypes are compared
-/// with theirs if there is no reference.
+/// Groups cases by backend and device, in the order of their first appearance. One worker runs a group, or several if
+/// one crashes. Cases in f32 come first in a group: without a reference, outputs in other dtypes are compared with
+/// theirs.
 pub fn grouped(runnable: Vec<WorkItem>) -> Vec<Vec<WorkItem>> {
     let mut groups: IndexMap<(String, String), Vec<WorkItem>> = IndexMap::new();
     for item in runnable {
@@ -52,7 +52,7 @@ pub fn grouped(runnable: Vec<WorkItem>) -> Vec<Vec<WorkItem>> {
 }
 
 impl Supervisor {
-    /// Supervises workers that measure nothing: their output is kept from the terminal.
+    /// A supervisor of workers whose output is not shown in the terminal.
     pub fn silent(job: Job, groups: Vec<Vec<WorkItem>>) -> Self {
         let parsed = CriterionArguments::default();
         Supervisor { job, groups, arguments: Vec::new(), parsed, is_silent: true, debug: false }
@@ -98,14 +98,13 @@ impl Supervisor {
         })
     }
 
-    /// Measures the cases of a group that have figures and that fewer than `process` processes have measured. What goes
-    /// wrong there costs only the figures of a process.
+    /// Measures each measured case of a group once more, unless `process` processes have measured it already. A failure
+    /// loses only the figures of one process.
     ///
-    /// First all cases are measured once, then all are once more, and again: so a machine that gets slower does so for all
-    /// cases alike.
+    /// All cases are measured once before any is measured again, so a machine that slows down affects all cases alike.
     fn measure_again(&self, process: usize, group: &[WorkItem]) -> Result<()> {
         let mut job = Job { purpose: Purpose::MeasureAgain, ..self.job.clone() };
-        // Each process has another order, if it is shuffled.
+        // If the order is shuffled, each process has a different one.
         job.effort.shuffle = job.effort.shuffle.map(|seed| seed.wrapping_add(process as u64));
         if !self.is_silent {
             let Case { backend, device, .. } = &group[0].case;
@@ -122,8 +121,8 @@ impl Supervisor {
         })
     }
 
-    /// Starts workers, whose job's file has this name, for the open cases of a group until there are none. `lost` says what
-    /// becomes of the case that a worker was at when it ended too early.
+    /// Starts workers for the open cases of a group until none is open. `name` is part of the name of the job's file.
+    /// If a worker ends too early, `lost` makes the event for the case that it was running.
     fn work_through(
         &self,
         group: &[WorkItem],
@@ -148,8 +147,8 @@ impl Supervisor {
         }
     }
 
-    /// Watches memory and energy of every case that was measured and evaluates its answers, in a fresh process each. What goes
-    /// wrong there costs only these figures.
+    /// Observes each measured case in a fresh process: its memory, its energy, and its answers to samples. A failure
+    /// loses only these figures.
     fn observe(&self) -> Result<()> {
         let outcomes = self.job.folder.read_outcomes()?;
         let open_parts = |item| {
@@ -172,12 +171,12 @@ impl Supervisor {
                     break;
                 }
                 let (id, failure) = (item.id(), ended.failure());
-                eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
+                eprintln!("  {id}: some figures of memory, energy and answers are missing: {failure}");
                 let after = self.job.folder.read_outcomes()?;
                 if !is_evaluated || after.evaluated.contains_key(&id) {
                     break;
                 }
-                // If watching has failed, no answer was asked for yet: the next process does only that.
+                // Watching comes before the evaluation. If it failed, the next process only evaluates.
                 if std::mem::take(&mut job.effort.watch) && !after.watched.contains(&id) {
                     continue;
                 }
@@ -189,7 +188,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether a case's answers are evaluated: there are labels, or other forms of the model to compare with.
+    /// Whether a case's answers are evaluated: if there are labels, scorers or other forms of the model.
     fn is_evaluated(&self, WorkItem { case, model, .. }: &WorkItem) -> bool {
         let is_other_form = |WorkItem { case: other, .. }: &WorkItem| {
             other.model == case.model && (other.variant != case.variant || other.dtype != case.dtype)
@@ -197,13 +196,13 @@ impl Supervisor {
         let has_labels = model.data_source != DataSource::Synthetic;
         let is_kept = !self.parsed.discard_baseline;
         let is_asked_for = has_labels || are_scored() || self.groups.iter().flatten().any(is_other_form);
-        // The other texts would be cut or filled up to the length of its own.
+        // A case that is timed on texts has their length; other texts would be cut or padded to it.
         let takes_all = case.timed_on == TimedOn::Seeded || case.sequence_length.is_none();
-        // Code around a model answers nothing.
+        // A closure has no answers to evaluate.
         is_kept && is_asked_for && takes_all && case.backend != CLOSURE && can_be_evaluated(case, model)
     }
 
-    /// A job with the cases that a worker runs next.
+    /// The job of the worker that runs the open cases next.
     fn with_work(&self, job: &Job, open: &[&WorkItem], outcomes: &Outcomes) -> Job {
         let all_seconds: f64 = self.groups.iter().flatten().map(|item| item.expected_seconds).sum();
         let is_open = |item: &&WorkItem| !outcomes.finished.contains_key(&item.id());

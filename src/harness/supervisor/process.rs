@@ -30,25 +30,25 @@ const GRACE: Duration = Duration::from_secs(3);
 
 pub(super) struct EndedWorker {
     pub status: ExitStatus,
-    /// The last line of its standard error.
+    /// The last line of its standard error, or an allocator's message.
     last_words: String,
-    /// Seconds that it was at its last case.
+    /// Seconds that it spent on its last case.
     pub seconds_in_case: f64,
     timed_out_after: Option<f64>,
     ran_out_of_memory: bool,
 }
 
 impl Supervisor {
-    /// Starts a worker with a job, whose file has this name, and waits for its end. A worker that spends its timeout on one
-    /// case is killed.
+    /// Writes the job to `job-{name}.json`, starts a worker with it, and waits for its end. A worker that spends the
+    /// whole timeout on one case is killed.
     ///
     /// # Errors
-    /// It cannot be started, or [`Interrupted`].
+    /// The job cannot be written, the worker cannot be started, or [`Interrupted`].
     pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
         let path = self.job.folder.path().join(format!("job-{name}.json"));
         write_json(&path, job)?;
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
-        // Opened before the worker is started, which nobody would wait for if this failed.
+        // Opened first: if this failed after the start, nobody would wait for the worker.
         let log: Box<dyn Write + Send> = match self.debug {
             true => {
                 Box::new(OpenOptions::new().create(true).append(true).open(self.job.folder.path().join(DEBUG_LOG))?)
@@ -62,10 +62,10 @@ impl Supervisor {
         let errors = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log, &counted)).unwrap_or_default());
         let output = worker.stdout.take();
         let output = thread::spawn(move || output.map(|pipe| relay(pipe, stdout(), sink(), &AtomicU64::new(0))));
-        // A search says a line after each trial, of which one alone may take long.
+        // A search prints a line after each trial, and each line restarts the timeout: a single trial may take long.
         let is_search = job.load.as_ref().is_some_and(|terms| terms.is_search);
         let said = || if is_search { lines.load(Ordering::Relaxed) } else { 0 };
-        // A worker adds to the outcomes when it begins and ends a case. This clock does not go on while the machine sleeps.
+        // A worker appends to the outcomes when it begins and ends a case. The clock stops while the machine sleeps.
         let (mut length, mut since) = (0, Instant::now());
         let mut interrupted_since: Option<Instant> = None;
         let mut timed_out_after = None;
@@ -92,7 +92,7 @@ impl Supervisor {
             }
             thread::sleep(LOOK_EVERY);
         };
-        // What a runtime outside has started may have left its group.
+        // Processes that an external worker has started may have left its process group.
         end_started_for(path.as_os_str());
         let last_words = errors.join().unwrap_or_default();
         let _ = output.join();
@@ -112,7 +112,7 @@ impl Supervisor {
     ) -> Result<Result<T, CaseFailure>> {
         let place = tempfile::tempdir()?;
         let job = Job::new(purpose, &RunFolder::new(place.path().to_owned()), place.path(), effort);
-        // A search goes on for minutes, and says where it is.
+        // A search takes minutes and prints its progress.
         let is_silent = load.as_ref().is_none_or(|terms| !terms.is_search);
         let supervisor = Supervisor { is_silent, ..Supervisor::silent(Job { work, load, ..job }, Vec::new()) };
         let ended = supervisor.run_worker(&supervisor.job, "question")?;
@@ -123,7 +123,7 @@ impl Supervisor {
         let executable = own_executable()?;
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(STARTED_FOR, path).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
-        // Only Criterion has something to say there; libraries of devices print to it too.
+        // Only Criterion's output is wanted there; device libraries print to it too.
         if self.is_silent || matches!(job.purpose, Purpose::Verify | Purpose::Confirm | Purpose::Serve) {
             command.stdout(Stdio::null());
         } else {
@@ -141,15 +141,15 @@ impl Supervisor {
     }
 }
 
-/// Tells the failure of a case from an error that ends everything.
+/// Separates the failure of one case from an error that ends the run.
 ///
 /// # Errors
-/// Every error that is not the failure of one case.
+/// Any error that is not a [`CaseFailure`].
 pub fn of_case<T>(result: Result<T>) -> Result<Result<T, CaseFailure>> {
     result.map(Ok).or_else(|error| error.downcast().map(Err))
 }
 
-/// The variables that a worker has to have from its start: libraries read them when they are loaded.
+/// The variables that a worker needs from its start: libraries read them when they are loaded.
 pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     let threads = job.effort.effective_threads();
     // Read by libtorch's OpenMP, by MKL, and by candle's two pools.
@@ -167,11 +167,11 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
 }
 
 impl EndedWorker {
-    /// What its end means for the case that it was at.
+    /// The failure of the case that the worker was running when it ended.
     pub fn failure(&self) -> CaseFailure {
         if let Some(seconds) = self.timed_out_after {
             let message = format!(
-                "not finished after {seconds} s; a longer `timeout_s` of the suite allows more time, and so does `--timeout` where a command has it"
+                "not finished after {seconds} s; to allow more time, raise `timeout_s` in the suite, or pass `--timeout` if the command has it"
             );
             return CaseFailure::new(Status::Timeout, message);
         }
@@ -180,7 +180,7 @@ impl EndedWorker {
             (None, Some(code)) => format!("the process ended with exit code {code}"),
             (None, None) => "the process ended".into(),
         };
-        // The kernel counts what it ends of all programs; it does so by this signal.
+        // The kernel's count covers the processes of all programs; it kills them by this signal.
         let is_killed = ending_signal(self.status).is_some_and(|(_, name)| name == "SIGKILL");
         if is_killed && self.ran_out_of_memory {
             return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
@@ -193,18 +193,18 @@ impl EndedWorker {
     }
 }
 
-/// Beginnings of Criterion's lines that are left out: its progress, in whose place the harness says more (the second is how
-/// Criterion overwrites a line), and its warning that it cannot complete its samples, which it gives whenever a sample is one
-/// call, here chosen on purpose.
+/// Beginnings of Criterion's lines that are not shown: its progress, for which the harness prints more (`\x1b[2K` is
+/// how Criterion overwrites a line), its note on Gnuplot, and its warning that it cannot complete its samples. It
+/// prints the warning whenever a sample is one call, which is intended here.
 const DROPPED: [&[u8]; 4] =
     [b"Benchmarking ", b"\x1b[2K", b"Warning: Unable to complete ", b"Gnuplot not found, using plotters backend"];
 
-/// How an allocator begins when it ends the process. A trace of the stack may follow.
+/// How the last message of an allocator begins. A stack trace may follow it.
 const ALLOCATOR: [&str; 2] =
     ["memory allocation of ", "terminate called after throwing an instance of 'std::bad_alloc'"];
 
-/// Copies the lines of `input` to `output` until its end and returns the last one that is not empty, or else what an allocator
-/// said. The log gets everything, also what is left out. The lines are counted.
+/// Copies the lines of `input` to `output`, except [`DROPPED`] ones. Returns an allocator's message, or else the last
+/// line that is shown and not empty. The log gets all lines, and `lines` counts them.
 fn relay(input: impl Read, mut output: impl Write, mut log: impl Write, lines: &AtomicU64) -> String {
     let mut input = BufReader::new(input);
     let mut last = String::new();

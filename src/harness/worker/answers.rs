@@ -6,7 +6,7 @@ use crate::definition::{CaseFailure, Judge, Model, Phase, is_embedding};
 use crate::fixture::{HostTensor, Label, Sample};
 use crate::run_data::{Judged, Transcript};
 
-/// The places of outputs that hold a vector per sample: of those that are called so, or else all.
+/// The indices of outputs with a vector per sample: those with the name of an embedding, or else all.
 pub fn vectors(names: &[String], outputs: &[HostTensor], is_vector: impl Fn(&HostTensor) -> bool) -> Vec<usize> {
     let places: Vec<usize> = (0..outputs.len()).filter(|&place| is_vector(&outputs[place])).collect();
     let is_called = |place: &usize| names.get(*place).is_some_and(|name| is_embedding(name));
@@ -14,8 +14,8 @@ pub fn vectors(names: &[String], outputs: &[HostTensor], is_vector: impl Fn(&Hos
     if called.is_empty() { places } else { called }
 }
 
-/// Adds the answers of a batch, which may have fewer samples than the outputs have rows, to what is judged. Outputs that are none
-/// of this judge are left out.
+/// Adds the answers of a batch, which may have fewer samples than the outputs have rows, to what is judged. Outputs
+/// that the judge cannot use are left out.
 ///
 /// # Errors
 /// The outputs do not fit, and there are labels or the definition names this judge.
@@ -54,7 +54,7 @@ pub fn add(
     Ok(())
 }
 
-/// What is done about outputs that are not what the model is judged by: nothing, if that was only supposed.
+/// Refuses outputs that the judge cannot use, unless the judge was only a guess.
 ///
 /// # Errors
 /// There are labels, or the definition names the judge.
@@ -70,7 +70,7 @@ pub fn shapes(outputs: &[HostTensor]) -> String {
     outputs.iter().map(|output| format!("{:?}", output.shape)).collect::<Vec<_>>().join(", ")
 }
 
-/// Adds the transcripts of a batch and those of its labels.
+/// Adds the transcripts of a batch and of its labels.
 pub fn add_transcripts(judged: &mut Option<Judged>, vocabulary: &Vocabulary, rows: Vec<Transcript>, batch: &[Sample]) {
     let has_labels = batch.iter().any(|sample| matches!(sample.label, Some(Label::Tokens(_))));
     let new = Judged::Transcripts { said: Vec::new(), right: has_labels.then(Vec::new) };

@@ -19,15 +19,17 @@ use crate::measurement::{CallTimes, TimedSession, unwinding};
 use crate::run_data::Outcome;
 use crate::run_data::files::read_json;
 
-/// One part of so many of a slice's time passes before its first counted call, so that the caches are the arm's own again.
+/// One part in this many of a slice's time passes before its first counted call, so that the caches hold the arm's data
+/// again.
 const SETTLING: u32 = 4;
-/// Most of a duel of long calls would otherwise be warm-up. What is left of it makes all arms of a row slower alike.
+/// Without this limit, a duel of long calls would be mostly warm-up. An incomplete warm-up slows all arms of a row
+/// alike.
 const WARM_UP_AT_MOST: Duration = Duration::from_millis(200);
-/// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
+/// Initial room for the times of calls; a slice with more calls allocates between two calls, not during one.
 const ROOM: usize = 1 << 16;
 
-/// Does an arm's part, until its input ends. If it is to load on other processors (`load_on`) than its own, it waits between loading and
-/// warm-up. What goes wrong with the case is an answer, and not an error.
+/// Runs an arm until its input ends. With `load_on`, it loads the case on these processors, and waits for the order to
+/// warm up on its own processors. A failure of the case is an answer, not an error.
 ///
 /// # Errors
 /// The job cannot be read, or the driver is gone or asks for something unknown.
@@ -70,7 +72,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>, load_on: &[usize]) -> Res
 
 /// Prints an answer on a line of its own, even if a library has left a line open.
 fn answer(answer: &ArmAnswer) -> Result<()> {
-    // The driver stops this process, and not those that compute for it.
+    // The driver suspends this process, but not the processes that compute for it.
     suspend_workers();
     let line = format!("\n{}\n", answer.to_line()?);
     let mut out = stdout().lock();
@@ -81,7 +83,7 @@ fn answer(answer: &ArmAnswer) -> Result<()> {
 struct Arm {
     session: TimedSession,
     handicap: Option<Handicap>,
-    /// What a call is expected to take.
+    /// Expected nanoseconds of a call.
     call_ns: u64,
 }
 
@@ -119,13 +121,13 @@ impl Arm {
         while calls.len() < counted.max(1) || start.elapsed() < length {
             calls.extend(call_once(&mut self.session, self.handicap)?);
         }
-        // Nobody asks for the parts of calls.
+        // The parts of calls are not reported.
         self.session.take_parts();
         SliceFigures::of(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 }
 
-/// Times one call. The time of a handicap is spun away at its end.
+/// Times one call. A handicap is added by spinning at its end.
 fn call_once(session: &mut TimedSession, handicap: Option<Handicap>) -> Result<CallTimes, CaseFailure> {
     let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap else { return session.call(1) };
     let (factor, least) = (1.0 + f64::from(slowdown_ppm) / 1e6, Duration::from_nanos(least_call_ns));

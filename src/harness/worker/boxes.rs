@@ -4,7 +4,7 @@ use crate::definition::{Model, Phase};
 use crate::fixture::HostTensor;
 use crate::run_data::FoundBox;
 
-/// The most boxes that are kept of a picture.
+/// The most boxes that are kept per picture.
 const MOST_BOXES: usize = 100;
 /// Parts of the names of families whose classes have a score each and no class for "no object": RT-DETR and its relatives.
 const INDEPENDENT_SCORES: [&str; 10] =
@@ -12,8 +12,9 @@ const INDEPENDENT_SCORES: [&str; 10] =
 
 /// The boxes of each sample. Returns `None` if the outputs are of another kind.
 ///
-/// There are two forms: boxes `[batch, n, 4]` of centre, width and height with logits `[batch, n, classes]`, as DETR gives them, of
-/// which the last class is "no object"; and boxes of left, top, right and bottom with scores and classes, both `[batch, n]`.
+/// There are two forms: boxes `[batch, n, 4]` of centre, width and height with logits `[batch, n, classes]`, as DETR
+/// gives them, where the last class is "no object"; and boxes of left, top, right and bottom with scores and classes,
+/// both `[batch, n]`.
 pub fn boxes(model: &Model, outputs: &[HostTensor]) -> Option<Vec<Vec<FoundBox>>> {
     let (boxes_place, form) = form_of_boxes(&model.output_names(Phase::Forward), outputs)?;
     let boxes = outputs[boxes_place].to_f64();
@@ -50,7 +51,7 @@ pub fn boxes(model: &Model, outputs: &[HostTensor]) -> Option<Vec<Vec<FoundBox>>
     Some((0..batch).map(of_sample).collect())
 }
 
-/// Places of the outputs with boxes and what belongs to them.
+/// The indices of the outputs that belong to the boxes, by the form of the boxes.
 enum Form {
     Centred { logits: usize },
     Listed { scores: usize, classes: usize },
@@ -74,7 +75,7 @@ fn form_of_boxes(names: &[String], outputs: &[HostTensor]) -> Option<(usize, For
         let all: Vec<usize> = (0..outputs.len()).filter(fits).collect();
         all.iter().copied().find(|&place| name(place).contains(word)).or(all.first().copied())
     };
-    // Scores of each class that are no logits belong to corners, and to one of several orders of classes.
+    // Scores per class that are not logits come with corners, and in several orders of classes. They are not read.
     let is_called = |place: usize| names.is_empty() || name(place).contains("logit");
     let logits = find(3, Some(false), "logit").filter(|&place| is_called(place) && outputs[place].shape[2] > 1);
     if let Some(logits) = logits {
@@ -84,7 +85,7 @@ fn form_of_boxes(names: &[String], outputs: &[HostTensor]) -> Option<(usize, For
     (scores != classes).then_some((boxes, Form::Listed { scores, classes }))
 }
 
-/// The probability of the likeliest class but the last, which is "no object", and that class.
+/// The likeliest class except the last, which is "no object", and its probability.
 fn best_of_softmax(row: &[f64]) -> (f64, i64) {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = row.iter().map(|logit| (logit - largest).exp()).sum();
@@ -92,12 +93,12 @@ fn best_of_softmax(row: &[f64]) -> (f64, i64) {
     ((logit - largest).exp() / sum, class)
 }
 
-/// The probability of each class. A box may be of several.
+/// The probability of each class. A box may have several classes.
 fn independent(row: &[f64]) -> Vec<(f64, i64)> {
     row.iter().zip(0..).map(|(logit, class)| (1.0 / (1.0 + (-logit).exp()), class)).collect()
 }
 
-/// The largest number, and its place.
+/// The largest number, and its index.
 pub fn best(row: &[f64]) -> (f64, i64) {
     let places = row.iter().enumerate();
     let (class, logit) =
@@ -109,7 +110,7 @@ fn corners_of_centred([x, y, width, height]: [f64; 4]) -> [f64; 4] {
     [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
 }
 
-/// The boxes of a label, in the form of the model's own.
+/// The boxes of a label, which have the same form as the model's boxes.
 pub fn labelled_boxes(label: &[([f32; 4], i64)], model: &Model, outputs: &[HostTensor]) -> Vec<FoundBox> {
     let form = form_of_boxes(&model.output_names(Phase::Forward), outputs);
     let is_centred = matches!(form, Some((_, Form::Centred { .. })));

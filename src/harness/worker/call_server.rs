@@ -19,17 +19,17 @@ pub struct Server {
     /// By the number of requests, ascending.
     shares: Vec<Share>,
     boundary: Boundary,
-    /// If service times are given.
+    /// Service times, if they are simulated.
     draws: Option<Draws>,
 }
 
-/// Batches for so many requests.
+/// The batches for up to this many requests.
 struct Share {
     requests: usize,
     session: usize,
     bindings: Vec<usize>,
     next: usize,
-    /// The same on the host, if calls begin there.
+    /// The bound batches on the host, if calls begin there.
     batches: Vec<Vec<HostTensor>>,
 }
 
@@ -43,7 +43,7 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
         return Err(CaseFailure::unsupported("requests have no pipeline; take the boundary compute or end-to-end"));
     }
     if terms.most_batch > 1 && item.model.fixed_batch().is_some() {
-        return Err(CaseFailure::unsupported("its inputs have a fixed batch, so that requests cannot share a call"));
+        return Err(CaseFailure::unsupported("its inputs have a fixed batch, so requests cannot share a call"));
     }
     let backend = backend::find(&item.case.backend)?;
     let mut worker = Worker::new(job);
@@ -54,7 +54,7 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
     let mut server = Server { sessions: Vec::new(), shares: Vec::new(), boundary, draws: None };
     let mut serves_other_sizes = false;
     for requests in 1..=terms.most_batch {
-        // A session for every size would take the memory of as many models.
+        // A session for each size would take as much memory as that many models.
         if !(serves_other_sizes || requests.is_power_of_two() || requests == terms.most_batch) {
             continue;
         }
@@ -65,7 +65,7 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
             ring.iter().map(|inputs| session.bind(inputs)).collect()
         };
         let kept = server.sessions.last_mut().filter(|_| serves_other_sizes).map(bind);
-        // A session may have no room beside the batches of other sizes.
+        // A session may have no room for batches of another size.
         let is_full = |bound: &Result<_, CaseFailure>| bound.as_ref().is_err_and(|it| it.status == Status::Unsupported);
         let bindings = match kept.filter(|bound| !is_full(bound)) {
             Some(bindings) => bindings?,

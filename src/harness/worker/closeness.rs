@@ -1,9 +1,9 @@
-//! How near outputs have to be to the expected ones: the rule of what is right.
+//! The tolerance: how far outputs may be from the expected ones.
 //!
-//! An error is right if it is a small part of what samples differ by ([`Spread`]). A larger one is right if rounding explains it: the session
-//! computes once more with inputs that differ by a rounding error of its dtype, which changes all roundings after it, too, and
-//! what comes of that is what rounding does in this network. An error of 0.7 of what samples differ by is never right, except that of a few numbers
-//! among many that are off, too.
+//! An error is accepted if it is a small fraction of what samples differ by ([`Spread`]). A larger one is accepted if
+//! rounding explains it. To find out, the session computes once more with inputs that are off by one rounding error of
+//! its dtype. The change of the outputs shows what rounding does in this network. An error of 0.7 of what samples
+//! differ by is never accepted, unless only a few numbers have it by chance.
 
 use anyhow::ensure;
 
@@ -11,25 +11,29 @@ use crate::backend::Session;
 use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, Worst, with_rounding_errors};
 
+/// Errors up to this multiple of what rounding explains are accepted.
+const TIMES_ROUNDING: f64 = 10.0;
+
 /// What is allowed, and what is known of rounding.
 #[derive(Clone, Debug)]
 pub struct Closeness {
     pub allowed: Allowed,
     /// The errors that rounding explains, once they were measured.
     pub rounding: Option<Errors>,
-    /// The part of the spread from which on that is measured. Other dtypes than f32 usually have errors that would need it, and a session
-    /// of other weights takes long to load.
+    /// What rounding explains is measured only if an error exceeds this fraction of the spread. In f32 this is the
+    /// strict limit. The errors of other dtypes usually exceed that, and a session with rounded weights takes long to
+    /// load, so they have the loose limit.
     measured_from: f64,
 }
 
 impl Closeness {
-    /// To a reference, which is exact. A tolerance that the model's description gives is right in any case.
+    /// For a reference, which is exact. A tolerance in the model's description (`given`) replaces both limits.
     pub fn to_reference(dtype: Dtype, given: Option<f64>) -> Self {
         let (unit_roundoff, part_of_spread, without_rounding, largest) = match dtype {
             Dtype::F32 => (2.0_f64.powi(-24), 1e-4, 1e-3, f64::from(f32::MAX)),
             Dtype::F16 => (2.0_f64.powi(-11), 1e-3, 0.1, f64::from(half::f16::MAX)),
             Dtype::Bf16 => (2.0_f64.powi(-8), 1e-3, 0.3, f64::from(half::bf16::MAX)),
-            // Numbers of 254 steps.
+            // 254 steps from -127 to 127.
             Dtype::I8 => (1.0 / 254.0, 1e-3, 0.5, f64::from(f32::MAX)),
         };
         let allowed = Allowed {
@@ -44,31 +48,32 @@ impl Closeness {
         Closeness { allowed, rounding: None, measured_from }
     }
 
-    /// To another runtime, which has rounding errors, too.
+    /// For another runtime, which has rounding errors, too.
     pub fn to_peer(dtype: Dtype, given: Option<f64>) -> Self {
         let mut closeness = Self::to_reference(dtype, given);
         closeness.allowed.may_flip = 0.01;
         closeness
     }
 
-    /// Returns true if an error is so large that only what rounding explains can excuse it.
+    /// Returns true if an error is so large that it is accepted only if rounding explains it.
     pub fn needs_rounding(&self, spread: &Spread, errors: &Errors) -> bool {
         let worst = errors.worst(spread, None, Allowed { without_rounding: self.measured_from, ..self.allowed });
         worst.is_some_and(|worst| worst.of_allowed > 1.0)
     }
 
-    /// The group with the largest error, in words if it is too large.
+    /// The group whose error is the largest fraction of what is allowed. Returns `None` if nothing was compared.
     ///
     /// # Errors
-    /// It is larger than what is allowed.
+    /// The error is larger than allowed; the message names the group.
     pub fn check(&self, spread: &Spread, errors: &Errors) -> anyhow::Result<Option<Worst>> {
         let Some(worst) = errors.worst(spread, self.rounding.as_ref(), self.allowed) else { return Ok(None) };
         ensure!(worst.of_allowed <= 1.0, "{}", in_words(&worst, self.allowed));
         Ok(Some(worst))
     }
 
-    /// Measures what rounding explains: the session computes the ring's inputs with rounding errors of the dtype. Integers have none: for
-    /// a model with such inputs, `rounded` loads a session whose weights have them, where that is cheap.
+    /// Measures what rounding explains: the session computes the ring's inputs with rounding errors of the dtype.
+    /// Integers have no such errors: for a model with integer inputs, `rounded` loads a session whose weights have
+    /// them, if that is cheap.
     ///
     /// # Errors
     /// A session cannot compute with these inputs.
@@ -87,7 +92,7 @@ impl Closeness {
             let inputs = with_rounding_errors(inputs, self.allowed.unit_roundoff, binding as u64);
             let binding = session.bind(&inputs)?;
             let outputs = session.outputs(binding)?;
-            // An integer may well be another one, and says nothing of the others.
+            // Integers may change here, since this measures the rounding of the other outputs.
             let allowed = Allowed { may_flip: 1.0, ..self.allowed };
             rounding.add(spread, &outputs, own, &allowed).map_err(|why| CaseFailure::failed(format!("{why:#}")))?;
         }
@@ -95,9 +100,6 @@ impl Closeness {
         Ok(())
     }
 }
-
-/// Errors of so many times what rounding explains are right.
-const TIMES_ROUNDING: f64 = 10.0;
 
 fn in_words(worst: &Worst, allowed: Allowed) -> String {
     let Worst { place, of_spread, of_rounding, .. } = worst;

@@ -14,17 +14,18 @@ use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Event, Judged, RunFolder, places_of_largest};
 
-/// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
+/// Outputs are kept whole for as many samples as have this many numbers together, and for at least this many samples.
 const KEPT_NUMBERS: usize = 4 << 20;
 const KEPT_AT_LEAST: usize = 64;
-/// However few samples these are, no more numbers than these are kept: 128 MB.
+/// The most numbers that are kept, unless two samples have more: 128 MiB of f32.
 const MOST_NUMBERS: usize = 32 << 20;
-/// Samples that a calibration takes at most.
+/// The most samples of a calibration.
 const MOST_CALIBRATING: usize = 100;
-/// How often a worker says how far it is: to the user, and to the supervisor that it is alive.
+/// How often a worker reports progress: to the user, and to the supervisor, which would end it after the timeout.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether a case can be evaluated by samples: its outputs answer a sample, or it makes one token after the other.
+/// Whether a case can be evaluated by samples: its inputs have a row per sample, and its calls are forward passes, or
+/// decoding steps of a generative model.
 pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
     let is_of_batch =
         |input: &TensorSpec| input.is_batched() || input.shape.first() == Some(&Dimension::Fixed(case.batch_size));
@@ -32,8 +33,8 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
     case.phase == phase && model.inputs.iter().all(is_of_batch)
 }
 
-/// Runs the session of a case over the model's samples, in batches of the case's size, and keeps its answers in the run's
-/// folder. Binding 0 then has other inputs.
+/// Runs the session of a case over the model's samples, in batches of the case's size, and keeps its answers in the
+/// run's folder. This replaces the inputs of binding 0.
 ///
 /// # Errors
 /// A call fails, no sample can be read, the outputs are not what the labels are about, or the folder cannot be written.
@@ -74,7 +75,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
                     scores::add(&mut evaluation, &model.name, case.batch_size, &batch, &outputs)?;
                     let known = evaluation.samples;
                     match judging.add(&outputs, &batch, count, &mut evaluation) {
-                        // Answers that nothing here judges still have the scores of a package's own metrics.
+                        // Answers that no judge here knows still have the scores of a package's own metrics.
                         Err(why) if scores::are_scored() && why.status == Status::Unsupported => {
                             (evaluation.labels, evaluation.judged) = (None, None);
                             evaluation.samples = known + batch.len();
@@ -120,7 +121,7 @@ impl Judging<'_> {
         self.judge == Judge::Classes && self.samples.has_labels()
     }
 
-    /// Whether labels belong to the samples whose outputs are kept.
+    /// Whether labels are kept for the same samples as outputs.
     fn is_of_kept(&self) -> bool {
         matches!(self.judge, Judge::Embedding | Judge::Recommendation)
     }
@@ -174,8 +175,8 @@ impl Judging<'_> {
         Ok(())
     }
 
-    /// The output that is compared with the original's: the one at `place`, or else the first of scores per class by its name, or else
-    /// the first that is of numbers per sample.
+    /// The output that is compared with the original's: the one at `place`, or else the first whose name stands for
+    /// scores per class, or else the first with numbers per sample.
     fn output(&self, outputs: &[HostTensor], place: Option<usize>) -> Result<Output, CaseFailure> {
         let has_labels = self.has_class_labels();
         let is_evaluated =
@@ -209,7 +210,7 @@ struct Output {
     /// Values per sample.
     width: usize,
     is_classes: bool,
-    /// Whether labels are those of groups.
+    /// Whether labels are groups of samples.
     has_groups: bool,
 }
 
@@ -225,8 +226,8 @@ fn run_batch(
     Ok((inputs, outputs))
 }
 
-/// The smallest and the largest number of each f32 input and output of a session, by name, over up to 100 of the model's samples,
-/// evenly spread. A value that is infinite somewhere, as the sum with the mask of an attention, has no range.
+/// The smallest and the largest number of each f32 input and output of a session, by name, over up to 100 of the
+/// model's samples, evenly spread. A value that is ever infinite, such as a sum with an attention mask, has no range.
 ///
 /// # Errors
 /// A call fails, no sample can be read, or a number is NaN.
@@ -268,7 +269,7 @@ pub fn ranges_over_samples(
     }
 }
 
-/// Of how many samples the outputs of one are kept.
+/// The step between samples whose outputs are kept.
 fn kept_every(width: usize, samples_in_all: usize) -> usize {
     let width = width.max(1);
     let at_least = KEPT_AT_LEAST.min((MOST_NUMBERS / width).max(2));

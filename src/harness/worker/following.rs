@@ -1,4 +1,4 @@
-//! The evaluation of a model that makes tokens: it reads a text after each prompt, or says what it hears in a sound.
+//! Evaluates a model that generates tokens: it reads a text after each prompt, or transcribes speech.
 
 use super::answers::add_transcripts;
 use super::vocabulary::Vocabulary;
@@ -8,13 +8,13 @@ use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData, seeded_text
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Judged, ReadText};
 
-/// Seeded samples that a generative model answers: each takes as many calls as there are tokens.
+/// The most seeded samples for a generative model: each takes one call per token.
 const MOST_SEEDED: usize = 32;
-/// The most tokens of a text that are read, or of a sound that are made.
+/// The most tokens that are read of a text, or generated for a sound.
 const MOST_TOKENS: usize = 448;
-/// The most seeded tokens that are read.
+/// The most tokens of a seeded text.
 const MOST_SEEDED_TOKENS: usize = 16;
-/// The most tokens that are made of a sound of which nobody knows what it says.
+/// The most tokens that are generated for a sound without a label.
 const MOST_UNKNOWN: usize = 64;
 
 /// How many of the samples are evaluated.
@@ -23,13 +23,13 @@ pub fn count(model: &Model, samples: &Samples) -> usize {
     if is_few { samples.len().min(MOST_SEEDED) } else { samples.len() }
 }
 
-/// How many tokens can be made after a prompt.
+/// How many tokens can be generated after a prompt.
 fn positions_left(model: &Model, sequence_length: Option<usize>) -> usize {
     let positions = model.generation.as_ref().and_then(|it| it.positions).unwrap_or(usize::MAX);
     positions.saturating_sub(model.prompt_positions(sequence_length).unwrap_or(0)).max(1)
 }
 
-/// A batch of the model's inputs; if there are too few samples, it is filled up with what it begins with.
+/// A batch of the model's inputs. If there are too few samples, they are repeated from the first.
 ///
 /// # Errors
 /// The samples are of different types.
@@ -42,13 +42,13 @@ pub fn stacked(batch: &[Sample], batch_size: usize) -> anyhow::Result<Vec<HostTe
     (0..filled[0].inputs.len()).map(input).collect()
 }
 
-/// How a generative model is followed.
+/// How a generative model is evaluated.
 pub struct Following {
     judge: Judge,
     batch_size: usize,
-    /// All samples.
+    /// The number of samples.
     samples: usize,
-    /// The tokens of each sample.
+    /// The number of tokens per sample.
     tokens: usize,
     /// Seeded tokens are below this.
     vocabulary: u64,
@@ -70,9 +70,9 @@ impl Following {
         let tokens = match (model.judged_by(), labels) {
             (Judge::Text, 0) => steps.min(MOST_SEEDED_TOKENS),
             (Judge::Text, labels) => labels.min(MOST_TOKENS).min(positions_left(model, case.sequence_length)),
-            // Of what is no speech there may be no end.
+            // A sound without speech may never end.
             (_, 0) => steps.min(MOST_UNKNOWN),
-            // Speech ends by itself, or where there are no positions any more.
+            // Speech ends by itself, or when no positions are left.
             _ => MOST_TOKENS.min(positions_left(model, case.sequence_length)),
         };
         let (judge, batch_size) = (model.judged_by(), case.batch_size);
@@ -80,7 +80,7 @@ impl Following {
         Ok(Following { judge, batch_size, samples, tokens, vocabulary: vocabulary_of(model), is_recorded: labels > 0 })
     }
 
-    /// Follows the model through a batch, which may have fewer samples than the session takes.
+    /// Evaluates the model on a batch, which may have fewer samples than the session takes.
     pub fn add(
         &self,
         session: &mut dyn Session,
@@ -98,7 +98,7 @@ impl Following {
         } else {
             let texts: Vec<Vec<i64>> =
                 batch.iter().enumerate().map(|(row, sample)| self.text(evaluation.samples + row, sample)).collect();
-            // What is shorter is filled up, and what is said about that is left out.
+            // Shorter texts are padded, and the results for the padding are left out.
             let filled = |text: &Vec<i64>| text.iter().copied().chain(std::iter::repeat(0)).take(self.tokens).collect();
             let rows: Vec<Vec<i64>> = texts.iter().cycle().take(self.batch_size).map(filled).collect();
             let text = HostTensor { shape: vec![rows.len(), self.tokens], data: TensorData::I64(rows.concat()) };
@@ -128,18 +128,20 @@ impl Following {
     }
 }
 
-/// How many logarithms of probabilities of a case are kept: as many as are these numbers, at places that lie evenly among all.
+/// The most numbers that are kept as log-probabilities per case, of tokens that lie evenly among all.
 const KEPT_LOGARITHMS: usize = 16 << 20;
 
-/// Of the places of so many texts of so many tokens, the logarithms of every n-th are kept. It has no divisor in common with the length of a
-/// text: otherwise the same places of each text would be kept, and others never.
+/// The step between the tokens whose log-probabilities are kept, for `texts` of `tokens` each and `width` numbers per
+/// token. It has no divisor in common with the length of a text: otherwise the same positions of each text would be
+/// kept, and never any others.
 fn stride(texts: usize, tokens: usize, width: usize) -> usize {
     let least = (texts * tokens).div_ceil((KEPT_LOGARITHMS / width.max(1)).max(1)).max(1);
     let has_divisor = |every: usize| (2..=tokens).any(|it| every.is_multiple_of(it) && tokens.is_multiple_of(it));
     (least..).find(|&every| !has_divisor(every)).unwrap_or(least)
 }
 
-/// How the text of a row is read; its first token is the place `first` in all texts, of which the logarithms of every n-th are kept.
+/// The result for the text of a row. Its first token has the number `first` among those of all texts; log-probabilities
+/// are kept for numbers that are multiples of `every`.
 fn read_text(next: &[NextTokens], row: usize, every: usize, first: usize) -> ReadText {
     let kept = next.iter().enumerate().filter(|(place, _)| (first + place).is_multiple_of(every));
     let logarithms = kept.filter_map(|(place, next)| Some((place as u32, next.log_probabilities.get(row)?.clone())));
@@ -150,7 +152,7 @@ fn read_text(next: &[NextTokens], row: usize, every: usize, first: usize) -> Rea
     }
 }
 
-/// The number of tokens that the model knows: as many as its logits are, or as its definition says of its input.
+/// The size of the model's vocabulary, by the width of its logits or the definition of its input.
 fn vocabulary_of(model: &Model) -> u64 {
     let outputs = model.parts.iter().flat_map(|part| &part.outputs);
     let logits = outputs.filter(|output| output.name == "logits").filter_map(|output| output.shape.last()?.fixed());

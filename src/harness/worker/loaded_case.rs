@@ -24,11 +24,12 @@ pub struct Worker<'a> {
     references: HashMap<(PathBuf, String), Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
     session: Option<KeptSession>,
-    /// Cases that this run has no memory for.
+    /// Cases that ran out of memory in this run.
     out_of_memory: Vec<Case>,
 }
 
-/// A session that waits for a case that differs from its last one in nothing but sizes, inputs and boundary.
+/// A session kept for the next case, which may differ from `case` only in batch size, sequence length, boundary and
+/// source of inputs.
 struct KeptSession {
     case: Case,
     session: Box<dyn Session>,
@@ -52,11 +53,11 @@ pub struct CaseInputs {
     pub sizes: Sizes,
 }
 
-/// A case whose session is there and has its inputs.
+/// A case with its loaded session, to which its inputs are bound.
 pub struct LoadedCase {
     case: Case,
     pub session: TimedSession,
-    /// Absent if the outputs were not looked at.
+    /// Absent if this process is not the one that verifies the case.
     pub expectation: Option<Expectation>,
     load_ms: Option<f64>,
     /// The resident set before the first call.
@@ -68,15 +69,16 @@ impl<'a> Worker<'a> {
         Worker { job, references: HashMap::new(), session: None, out_of_memory: job.out_of_memory.clone() }
     }
 
-    /// Remembers a case that ended so if memory ran out.
+    /// Remembers the case if it ran out of memory.
     pub fn note_end(&mut self, case: &Case, status: Status) {
         if status == Status::OutOfMemory {
             self.out_of_memory.push(case.clone());
         }
     }
 
-    /// A smaller batch for which memory ran out is an answer for this one.
-    fn check_smaller(&self, case: &Case) -> Result<(), CaseFailure> {
+    /// # Errors
+    /// `out-of-memory` without a try, if the same case ran out of memory at a smaller batch size.
+    fn check_memory_sufficed(&self, case: &Case) -> Result<(), CaseFailure> {
         let is_smaller = |known: &&Case| {
             known.batch_size < case.batch_size && Case { batch_size: case.batch_size, ..(*known).clone() } == *case
         };
@@ -85,15 +87,15 @@ impl<'a> Worker<'a> {
         Err(CaseFailure::new(Status::OutOfMemory, message))
     }
 
-    /// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way. The first process of a
-    /// case also compares the outputs.
+    /// Loads a case, binds its inputs, makes the first call, and notes in `outcome` what it sees. The first process of
+    /// a case also compares the outputs.
     ///
     /// # Errors
     /// Why the case cannot run or has no figures. `outcome` has what was seen until then.
     pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
         let job = self.job;
         let (case, model) = (&item.case, &item.model);
-        self.check_smaller(case)?;
+        self.check_memory_sufficed(case)?;
         let CaseInputs { samples, reference, ring, sizes } = self.inputs(item)?;
         let request = LoadRequest { sizes, ..job.request(item) };
         let is_first = job.purpose.is_first_process();
@@ -108,10 +110,10 @@ impl<'a> Worker<'a> {
             let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
             note_placement(placement, item, &mut outcome.row)?;
             let verification = Verification { case, reference: reference.as_deref(), job, request };
-            // Of many samples, as many as of seeded batches.
+            // Samples can make up to 256 batches. Only as many are compared as there are seeded batches.
             let compared = &ring[..ring.len().min(fixture::RING)];
             expectation = Some(verification.verify(&mut *session, compared, &mut outcome.row)?);
-            // Some runtimes compile in more calls than the first.
+            // Runtimes that compile over several calls know the time only now.
             let compilation_ms = session.compilation().map(milliseconds);
             outcome.row.compilation_time_ms = outcome.row.compilation_time_ms.or(compilation_ms);
         }
@@ -140,15 +142,15 @@ impl<'a> Worker<'a> {
                 Some(TimedSamples::open(model, case.sizes(), is_one_shape)?)
             }
         };
-        // The outputs of the reference are those of its own inputs.
+        // A reference has outputs for its own inputs only, not for samples.
         let reference = if samples.is_some() { None } else { self.reference(item)? };
         let ring: Vec<_> = match &samples {
             Some(samples) => (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<anyhow::Result<_>>()?,
             None => {
                 let inputs = |index| fixture::batch(model, reference.as_deref(), index, case.sizes());
-                // Others would only add to the memory that is noted.
-                let is_unlike_any_other = matches!(self.job.purpose, Purpose::Observe | Purpose::Load);
-                let batches = if is_unlike_any_other { 1 } else { fixture::RING };
+                // Further batches would only add to the memory that is recorded.
+                let is_one_enough = matches!(self.job.purpose, Purpose::Observe | Purpose::Load);
+                let batches = if is_one_enough { 1 } else { fixture::RING };
                 (0..batches).map(inputs).collect::<anyhow::Result<_>>()?
             }
         };
@@ -188,8 +190,8 @@ impl<'a> Worker<'a> {
             }
             Phase::Decode => Some(case.batch_size),
         };
-        // Loads the library, which is no part of loading the model.
         outcome.row.backend_version = Some(entry.version.into());
+        // This loads the library, whose loading time must not count as the model's.
         outcome.row.library_version = Some(entry.library_version(&case.device));
         outcome.row.library_path = backend.library_path(&case.device).map(|path| path.display().to_string());
         // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
@@ -208,7 +210,7 @@ impl<'a> Worker<'a> {
                 session
             }
         };
-        // A kept session tells all its compilations; those before were of other cases.
+        // A kept session reports the total of its compilations; what it has so far belongs to earlier cases.
         let of_others = session.compilation().filter(|_| outcome.is_session_shared).unwrap_or_default();
         for inputs in ring {
             session.bind(inputs)?;
@@ -224,7 +226,7 @@ impl<'a> Worker<'a> {
         let compiled_now = compilation.unwrap_or_default().saturating_sub(compiled_before);
         let first = session.first_call().unwrap_or_else(|| elapsed.saturating_sub(compiled_now));
         outcome.row.first_inference_ms = Some(milliseconds(first));
-        // A runtime that compiles in more calls than the first tells it only of a longer run.
+        // `None` so far if the runtime compiles over several calls, as libtorch does; `load` asks again later.
         let own = compilation.map(|all| milliseconds(all.saturating_sub(of_others)));
         outcome.row.compilation_time_ms = own.or(outcome.row.compilation_time_ms);
         outcome.row.trace_time_ms = session.placement().tracing.map(milliseconds);
@@ -240,8 +242,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Notes how much of a case runs where it was asked for, by a trace of one call in a session that may use other providers too.
-/// Returns what its products are computed in, where the trace says it. A user's file of f16 or bf16 may be computed in f32.
+/// Notes which fraction of a case runs on the requested provider, by a trace of one call in a session that may use
+/// other providers, too. Returns the dtype of its matrix products, if the trace says it. A user's file of f16 or bf16
+/// may be computed in f32.
 ///
 /// # Errors
 /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
@@ -271,7 +274,8 @@ fn note_trace(trace: &Trace, item: &WorkItem, row: &mut Record) -> Result<Option
     Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
 }
 
-/// Whether the case runs a user's own file of f16 or bf16, which nobody has made for the case.
+/// Whether the case runs a file of the user's that is f16 or bf16 itself: an ONNX file that was not converted for the
+/// case, or a GGUF file.
 fn is_half_file(item: &WorkItem) -> bool {
     let is_loaded = match &item.model.origin {
         Origin::Files { onnx: Some(file), .. } => item.artifacts.parts.iter().any(|it| it.onnx.as_ref() == Some(file)),
@@ -288,8 +292,8 @@ impl LoadedCase {
         self.warm_up_by(effort.warmup, at_most, |session| session.call(1))
     }
 
-    /// Warms the session up by so many calls or what its backend needs, whichever is more. Further ones are made `at_most` for so long;
-    /// `call` makes a call.
+    /// Warms the session up with `call`. Makes `at_least` calls, or as many as the backend needs if that is more, and
+    /// then further calls until the times are steady or `at_most` is over (see `measurement::warm_up`).
     pub fn warm_up_by(
         &mut self,
         at_least: usize,
@@ -300,7 +304,7 @@ impl LoadedCase {
         measurement::warm_up(|| call(&mut self.session), at_least.max(least), at_most)
     }
 
-    /// The median of a few calls, in milliseconds, for an idea of how fast it is.
+    /// A rough latency: the median of up to 25 calls, in milliseconds.
     pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
         const PATIENCE_NS: u64 = 300_000_000;
         let first: u64 = self.session.call(1)?.iter().sum();
@@ -310,9 +314,9 @@ impl LoadedCase {
     }
 }
 
-/// Notes the medians over the last `calls` calls of their parts, in milliseconds. Calls before them warmed up. Nothing is noted of
-/// calls that are the computation alone.
-pub fn put_parts(parts: &[CallParts], calls: usize, row: &mut Record) {
+/// Notes the medians of the parts of the last `calls` calls, in milliseconds. Earlier calls were warm-up. Calls that
+/// are only the computation have no parts.
+pub fn note_parts(parts: &[CallParts], calls: usize, row: &mut Record) {
     let measured = &parts[parts.len().saturating_sub(calls)..];
     let median_of = |part: fn(&CallParts) -> Option<Duration>| {
         median(&measured.iter().filter_map(part).map(milliseconds).collect::<Vec<f64>>())
@@ -346,7 +350,9 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     match placement.effective_dtype {
         Some(dtype) if dtype != case.dtype && is_half_file(item) => {
             let note = match &item.model.origin {
-                Origin::Gguf { .. } => format!("computed in {dtype}, of which its weights of {} were made", case.dtype),
+                Origin::Gguf { .. } => {
+                    format!("computed in {dtype}, to which its {} weights were converted", case.dtype)
+                }
                 _ => format!("computed in {dtype} between casts from and to the {} of the file", case.dtype),
             };
             row.message = with_note(row.message.take(), note);
@@ -359,7 +365,7 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     }
 }
 
-/// The shapes of the inputs; `1x9..16` where batches have different sizes.
+/// The shapes of the inputs; `1x9..16` if batches have different sizes.
 fn describe_shapes(ring: &[Vec<HostTensor>]) -> String {
     let sizes = |input: usize, dimension: usize| {
         let sizes = ring.iter().map(|batch| batch[input].shape[dimension]);
@@ -390,10 +396,10 @@ mod tests {
         };
         let parts = [100, 100, 100, 100, 2, 3, 4].map(call);
         let mut row = Record::default();
-        put_parts(&parts, 3, &mut row);
+        note_parts(&parts, 3, &mut row);
         let medians = [row.preprocess_ms, row.h2d_ms, row.compute_ms, row.d2h_ms, row.postprocess_ms];
         assert_eq!(medians, [Some(12.0), Some(3.0), Some(6.0), Some(9.0), None]);
-        put_parts(&[], 3, &mut row);
+        note_parts(&[], 3, &mut row);
         assert_eq!((row.preprocess_ms, row.h2d_ms), (None, None));
     }
 

@@ -1,11 +1,10 @@
-//! Answers that are maps of pixels, scores of items or signals: which output they are, and what is kept of them beside
-//! labels.
+//! Answers that are maps of pixels, scores of items or signals: finds their output, and compares it with labels.
 
 use crate::definition::{CaseFailure, Judge};
 use crate::fixture::{HostTensor, Label, Sample};
 use crate::run_data::{ClassPixels, Judged, MaskForm, class_pixels, decibels, relative_error};
 
-/// What a judge wants of the outputs, for messages. Returns `None` for a judge of other answers.
+/// The output that a judge needs, for messages. Returns `None` for a judge of other answers.
 pub fn wanted(judge: Judge) -> Option<&'static str> {
     match judge {
         Judge::Segmentation => Some("scores of classes per pixel, or a mask"),
@@ -16,8 +15,8 @@ pub fn wanted(judge: Judge) -> Option<&'static str> {
     }
 }
 
-/// The place of the output that a judge is about: the first one of its form that is called so, or else the first one of
-/// its form.
+/// The index of the output that a judge evaluates: the first one with the right form and name, or else the first one
+/// with the right form.
 pub fn place(judge: Judge, names: &[String], batch_size: usize, outputs: &[HostTensor]) -> Option<usize> {
     wanted(judge)?;
     let name = |place: usize| names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
@@ -51,8 +50,8 @@ fn size_of(output: &HostTensor) -> Option<[usize; 2]> {
     }
 }
 
-/// How an output says the classes of pixels. One floating-point number per pixel is a logit of class 1, or its
-/// probability if the output is called so.
+/// How an output gives the classes of pixels. One floating-point number per pixel is a logit of class 1, or its
+/// probability if the output's name says so.
 fn mask_form(name: &str, output: &HostTensor) -> Option<MaskForm> {
     match output.shape[..] {
         [_, classes, height, width] if classes > 1 && !output.is_integer() && height * width > 1 => {
@@ -130,8 +129,8 @@ impl MaskLabels {
     }
 
     /// # Errors
-    /// The masks have 255 and no other class than 0: many files have 255 for the pixels of the class, and none of them would count. Grey
-    /// pixels at edges are no class where there is only one.
+    /// The masks have 255 and no class above 0. In many such files 255 means the class, but pixels of 255 are not
+    /// counted. If there is only one class, grey pixels at edges do not count as a class.
     pub fn check(&self, judged: Option<&Judged>) -> Result<(), CaseFailure> {
         let is_known = match judged {
             Some(Judged::Masks { form: MaskForm::Above(_), pixels: Some(_) }) => self.has_one,
@@ -159,7 +158,7 @@ fn size(map: &HostTensor) -> [usize; 2] {
     [last(1), last(0)]
 }
 
-/// The pixels of a sample's mask in the label's size beside the label.
+/// Compares the pixels of a sample's mask, in the label's size, with the label.
 fn beside_mask(
     form: MaskForm,
     row: &[f32],
@@ -181,7 +180,7 @@ fn beside_mask(
         && usize::try_from(most).is_ok_and(|most| most >= classes)
     {
         return Err(CaseFailure::unsupported(format!(
-            "the mask of a sample has the class {most}, and the model has {classes}: classes are the places of outputs, \
+            "the mask of a sample has the class {most}, and the model has {classes}: classes are indices of outputs, \
              from 0 to {}, and pixels of 255 do not count",
             classes - 1
         )));
@@ -203,8 +202,8 @@ fn beside_mask(
     Ok(class_pixels(found, right()))
 }
 
-/// A map in another size, by linear interpolation between the centres of pixels, as PyTorch's `interpolate` does it
-/// without `align_corners`.
+/// A map in another size, by linear interpolation between the centres of pixels, as in PyTorch's `interpolate` without
+/// `align_corners`.
 fn resized(row: &[f32], from: [usize; 2], to: [usize; 2]) -> impl Iterator<Item = f32> {
     let [rows, columns] = [0, 1].map(|side| neighbours(from[side], to[side]));
     rows.into_iter().flat_map(move |y| columns.clone().into_iter().map(move |x| between(row, from[1], y, x)))
@@ -223,7 +222,7 @@ fn neighbours(from: usize, to: usize) -> Vec<Neighbours> {
 }
 
 fn between(plane: &[f32], width: usize, (top, bottom, down): Neighbours, (left, right, along): Neighbours) -> f32 {
-    // A neighbour without weight is no part of the sum, also if it is not finite.
+    // A neighbour of weight 0 is left out, because it may not be finite.
     let mixed = |one: f32, other: f32, weight: f32| if weight == 0.0 { one } else { one + (other - one) * weight };
     let of_row = |row: usize| mixed(plane[row * width + left], plane[row * width + right], along);
     mixed(of_row(top), of_row(bottom), down)

@@ -12,7 +12,7 @@ use criterion::{
 use indexmap::IndexMap;
 
 use super::case_outcome::recorded;
-use super::loaded_case::{LoadedCase, Worker, put_parts};
+use super::loaded_case::{LoadedCase, Worker, note_parts};
 use super::profile::CriterionStacks;
 use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
@@ -21,8 +21,8 @@ use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, TimedSession, WarmUp, memory, unwinding};
 use crate::run_data::{CriterionArguments, Mode, Outcome, write_whole};
 
-/// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
-/// which may be interrupted, it would take the wrong one.
+/// The length of Criterion's own warm-up, which follows ours and decides the number of calls per sample. A single call
+/// would decide wrongly if it were interrupted.
 const CALIBRATION_SECONDS: f64 = 0.05;
 
 /// Criterion's own default, ten times as many, takes three seconds per case, mostly for the curves in its pages. The chance in
@@ -88,11 +88,11 @@ pub fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     groups
 }
 
-/// What the suite asks for, if Criterion's arguments do not say something else.
+/// The sampling that the suite asks for, unless Criterion's arguments override it.
 pub fn sampling(effort: &Effort, arguments: &CriterionArguments, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
     let mut effort = effort.clone();
     if let Some(seconds) = arguments.measurement_time {
-        // As `--budget` limits iterations that are asked for.
+        // It limits the requested iterations, as `--budget` does.
         (effort.budget_seconds, effort.are_iterations_explicit) = (seconds, false);
     }
     let sampling = Sampling::choose(&effort, warm_up.planned_call_ns(), pilot);
@@ -107,7 +107,7 @@ struct CriterionWorker<'a> {
     arguments: CriterionArguments,
     work: HashMap<String, &'a WorkItem>,
     cases_begun: usize,
-    /// Of the whole run, by what is expected of its cases.
+    /// Expected seconds for the rest of the run.
     seconds_left: f64,
     log: SampleLog,
 }
@@ -121,7 +121,7 @@ impl CriterionWorker<'_> {
         group.throughput(Throughput::Elements(case.batch_size as u64));
         let is_measured = self.arguments.mode() != Mode::Load;
         let Some(item) = self.work.get(&id.to_string()).copied().filter(|_| is_measured) else {
-            // Criterion reads it from disk, for the group's page too; the closure does not run.
+            // Criterion reads the case from disk, for the group's page, too; the closure does not run.
             group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
             return Ok(());
         };
@@ -152,9 +152,9 @@ impl CriterionWorker<'_> {
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         outcome.row.warmup_iterations = Some(before_sampling.len());
         // Criterion divides the time that it is given by the mean of its own short warm-up.
-        let is_asked = sampling.calls_per_sample > 1;
+        let are_calls_grouped = sampling.calls_per_sample > 1;
         let call_ns = match loaded.session.session().has_own_clock() {
-            true if is_asked => calibrated_call_ns(&mut loaded.session)?,
+            true if are_calls_grouped => calibrated_call_ns(&mut loaded.session)?,
             _ => warm_up.mean_call_ns((1e9 * CALIBRATION_SECONDS) as u64).max(warm_up.expected_call_ns()),
         };
         self.log.begin();
@@ -162,7 +162,7 @@ impl CriterionWorker<'_> {
         let samples = self.log.take();
         // Criterion's own warm-up calls come before the measured ones.
         let calls = samples.samples_ns.iter().map(Vec::len).sum();
-        put_parts(&loaded.session.take_parts(), calls, &mut outcome.row);
+        note_parts(&loaded.session.take_parts(), calls, &mut outcome.row);
         outcome.row.calls_together = loaded.session.session().placement().together;
         if let Some(expectation) = &loaded.expectation {
             expectation.verify_again(loaded.session.session())?;
@@ -192,7 +192,7 @@ impl CriterionWorker<'_> {
             group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
                 bencher.iter_custom(|calls| match loaded.session.call(calls) {
                     Ok(times) => times,
-                    // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
+                    // Unwinds through Criterion, which then writes nothing; `unwinding` returns the failure.
                     Err(failure) => resume_unwind(Box::new(failure)),
                 });
             });
@@ -241,7 +241,7 @@ impl CriterionWorker<'_> {
     }
 }
 
-/// What Criterion's own warm-up finds for a session in another process, with the calls there that nobody times and the way to it.
+/// The time of a call that Criterion's own warm-up finds for another process: with untimed calls and communication.
 fn calibrated_call_ns(session: &mut TimedSession) -> Result<u64, CaseFailure> {
     let (start, mut calls, mut next) = (Instant::now(), 0, 1);
     while start.elapsed().as_secs_f64() <= CALIBRATION_SECONDS {

@@ -42,7 +42,7 @@ use crate::measurement::{self, LoggedSamples, SampleLog, unwinding};
 use crate::run_data::files::read_json;
 use crate::run_data::{CriterionArguments, Event, Latencies, Outcome, Record};
 
-/// Runs the cases of the job, under the command line that Criterion reads.
+/// Does the job in this file, under Criterion's command line. Returns the exit code.
 pub fn run(job_path: &Path) -> u8 {
     let done = do_job(job_path).inspect_err(|error| eprintln!("inferbench: {error:#}"));
     if done.is_ok() { exit_codes::OK } else { 1 }
@@ -51,7 +51,7 @@ pub fn run(job_path: &Path) -> u8 {
 fn do_job(path: &Path) -> Result<()> {
     let job = read_json::<Job>(path)?;
     end_with_parent();
-    // Which processors it may use is read before a library binds this thread to one of them.
+    // Reads which processors this process may use, before a library binds this thread to one of them.
     let _ = ProcessorTime::now();
     let mut worker = Worker::new(&job);
     let mut items = job.work.iter().enumerate();
@@ -96,8 +96,8 @@ impl Worker<'_> {
         items.try_for_each(|item| self.measure_again(item, &arguments))
     }
 
-    /// Loads a case that another process has verified and measured, warms it up, and makes as many calls as the same rule finds here.
-    /// Criterion sees nothing of it.
+    /// Loads a case that another process has verified and measured, warms it up, and makes as many calls as the same
+    /// rule gives here. Criterion is not involved.
     fn measure_again(&mut self, item: &WorkItem, arguments: &CriterionArguments) -> Result<()> {
         let job = self.job;
         let id = item.id();
@@ -120,12 +120,12 @@ impl Worker<'_> {
         let latencies = Latencies::of_samples(&samples_ns, disturbed.as_deref()).context("no call was made")?;
         let said = format!("  {id}: {} calls, median {:.4} ms", latencies.calls, latencies.p50_ms());
         job.folder.append(&Event::MeasuredAgain { id, latencies })?;
-        // Whoever reads it and ends the run then loses nothing.
+        // Printed last: a user who reads it and ends the run loses nothing.
         eprintln!("{said}");
         Ok(())
     }
 
-    /// Runs some calls of a case and notes what they use, and answers its model's samples, as far as this is asked for.
+    /// Records the memory and energy of some calls, and the answers to samples, as far as each is requested.
     fn observe(&mut self, item: &WorkItem) -> Result<()> {
         let Effort { watch, budget_seconds, .. } = self.job.effort;
         let begin = Instant::now();
@@ -151,7 +151,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Answers which of the items is the first that runs, or what the last one has failed of.
+    /// Answers which of the items is the first that runs, or why the last one failed.
     fn try_sizes(&mut self) -> Result<()> {
         let mut answer = Err(CaseFailure::failed("there is nothing to try"));
         for (number, item) in self.job.work.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Worker<'_> {
         evaluation::ranges_over_samples(loaded.session.session(), item)
     }
 
-    /// Answers what is found out about the only item.
+    /// Writes what `find_out` answers about the only item.
     fn answer<T: Serialize>(&mut self, find_out: fn(&mut Self, &WorkItem) -> Result<T, CaseFailure>) -> Result<()> {
         let item = self.job.work.first().context("the job has no case")?;
         let answer = unwinding(|| find_out(self, item));

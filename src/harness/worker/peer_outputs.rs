@@ -1,5 +1,5 @@
-//! The outputs of one backend, with which those of the others are compared if a model has no reference. They lie in the run's
-//! folder, so they are never older than the run.
+//! The outputs of one backend, with which those of other backends are compared if a model has no reference. They lie in
+//! the run's folder, so they are never older than the run.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::definition::{Case, Dtype};
 use crate::fixture::NamedTensors;
 use crate::run_data::files::{read_cbor, write_cbor};
 
-/// The outputs of a case by binding, and whose they are.
+/// The outputs of a case by binding, and the case that they are from.
 #[derive(Serialize, Deserialize)]
 pub struct PeerOutputs {
     pub backend: String,
@@ -26,12 +26,12 @@ impl PeerOutputs {
         run_folder.join("other-outputs").join(format!("{}-{dtype}-batch{}.cbor", id.group, id.value))
     }
 
-    /// Reads what a case is to be compared with: outputs in f32, or else in its own dtype. Returns `None` if no other backend
-    /// has left any.
+    /// Reads what a case is to be compared with: outputs in f32, or else in its own dtype. Returns `None` if no other
+    /// backend has left outputs.
     pub fn read(run_folder: &Path, case: &Case) -> anyhow::Result<Option<Self>> {
         for dtype in [Dtype::F32, case.dtype] {
             let found: Option<Self> = read_cbor(&Self::path(run_folder, case, dtype))?;
-            // A run that goes on has what the case itself has left before.
+            // After `--resume`, the file may be one that this case itself wrote before the interruption.
             let is_own = |it: &Self| (&it.backend, &it.device, it.dtype) == (&case.backend, &case.device, case.dtype);
             if let Some(found) = found.filter(|it| !is_own(it)) {
                 return Ok(Some(found));

@@ -17,7 +17,7 @@ use crate::run_data::{CaseProfile, CpuStacks, Outcome, Profile, ProfiledCalls, w
 const STACKS: Duration = Duration::from_secs(5);
 
 impl Worker<'_> {
-    /// Samples the stacks of this process's threads while the item is called.
+    /// Samples the stacks of this process's threads during calls of the item. The outputs are not compared.
     pub fn sample_stacks(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
         loaded.warm_up(&self.job.effort)?;
@@ -29,7 +29,8 @@ impl Worker<'_> {
         Ok(sampler.stop()?)
     }
 
-    /// The times of the operators of the item. The plain session's outputs are compared before, as in every measurement.
+    /// Measures the operators of the item. The outputs of the plain session are compared before the first timed call,
+    /// as in every measurement.
     pub fn profile(&mut self, item: &WorkItem) -> Result<ProfiledCalls, CaseFailure> {
         let backend = backend::find(&item.case.backend)?;
         let CaseInputs { ring, sizes, .. } = self.inputs(item)?;
@@ -51,7 +52,7 @@ pub struct CriterionStacks {
 
 impl criterion::profiler::Profiler for CriterionStacks {
     fn start_profiling(&mut self, _id: &str, _folder: &Path) {
-        // Without it, the calls are still made: another profiler may be attached to the process.
+        // If it cannot start, the calls are still made: another profiler may be attached to the process.
         self.sampler = StackSampler::start().inspect_err(|error| eprintln!("  no stacks of threads: {error:#}")).ok();
     }
 

@@ -23,7 +23,7 @@ pub struct Answer<'a> {
     pub label: Option<i64>,
 }
 
-/// Scores an answer. Returns `None` if it has no score, because it is of another model for example.
+/// Scores an answer. Returns `None` if it has no score, for example because it is from another model.
 pub type Score = Box<dyn Fn(&Answer<'_>) -> Option<f64> + Send + Sync>;
 
 /// A metric: the mean over the samples of a score.
@@ -38,13 +38,13 @@ static SCORERS: OnceLock<Vec<Scorer>> = OnceLock::new();
 /// Registers the metrics of this process, once.
 ///
 /// # Errors
-/// Two have one name, a name is that of a change or empty, or some are registered already.
+/// Two have the same name, a name is empty or ends as that of a change does, or metrics are registered already.
 pub fn register_scorers(scorers: Vec<Scorer>) -> Result<()> {
     let mut names = BTreeSet::new();
     for Scorer { metric, .. } in &scorers {
         ensure!(
             !metric.is_empty() && !metric.ends_with(CHANGE),
-            "{metric:?} is no name of a metric: a name is not empty and does not end with {CHANGE:?}"
+            "{metric:?} cannot be the name of a metric: a name is not empty and does not end with {CHANGE:?}"
         );
         ensure!(names.insert(metric), "two metrics have the name {metric:?}: give one of them another name");
     }
@@ -55,7 +55,7 @@ fn scorers() -> &'static [Scorer] {
     SCORERS.get().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether there are metrics for which answers have to be seen.
+/// Whether any metrics are registered.
 pub fn are_scored() -> bool {
     !scorers().is_empty()
 }

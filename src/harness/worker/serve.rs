@@ -12,14 +12,15 @@ use crate::measurement::{EnergyMeter, memory};
 use crate::run_data::{LoadAnswer, LoadResult, Outcome, Record};
 
 impl Worker<'_> {
-    /// The rows of the trials of the item. Another session's outputs are compared before, as in every measurement.
+    /// Runs the trials of the item. The outputs of another session are compared first, as in every measurement.
     pub fn serve(&mut self, item: &WorkItem) -> Result<LoadAnswer, CaseFailure> {
         let job = self.job;
         let terms = job.load.as_ref().ok_or_else(|| CaseFailure::failed("a load test has terms"))?;
         let Case { backend: name, device, .. } = &item.case;
         if terms.callers > 1 && !backend::find(name)?.serves_callers(device) {
-            let why =
-                format!("a session of {name} on {device} takes one call at a time: take `--instances` for `--callers`");
+            let why = format!(
+                "a session of {name} on {device} takes one call at a time: use `--instances` instead of `--callers`"
+            );
             return Err(CaseFailure::unsupported(why));
         }
         let mut outcome = Outcome::new(item.row.clone());
@@ -27,7 +28,7 @@ impl Worker<'_> {
         if outcome.row.status == Status::Suspicious {
             return Err(CaseFailure::new(Status::Suspicious, outcome.row.message.unwrap_or_default()));
         }
-        // The peak is that of the sessions that serve.
+        // From here on, the peak is that of the serving sessions.
         let _ = memory::reset_peak();
         let batching = Batching { most: terms.most_batch, delay: Duration::from_secs_f64(terms.most_delay_ms / 1e3) };
         let open = |number| -> Result<Box<dyn Serve>, CaseFailure> {

@@ -1,4 +1,4 @@
-//! A session that serves requests to a language model: a prompt each, and so many tokens after it.
+//! A session that serves requests to a language model: a prompt each, and a number of tokens to generate after it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -13,24 +13,24 @@ use crate::machine::{sharpen_timers, wait_until};
 use crate::measurement::serving::{Answer, Serve};
 use crate::run_data::{LoadTerms, RequestLengths, TokenLength};
 
-/// Lengths of prompts for which a session may compile before it serves.
+/// The most prompt lengths for which a session may compile before it serves.
 const MOST_COMPILED: usize = 32;
-/// Requests from whose lengths the warm-up takes its own.
+/// The number of drawn requests whose lengths the warm-up uses.
 const WARM_UP_REQUESTS: usize = 10_000;
-/// Requests that warm up, if no length needs one of its own.
+/// Minimum number of warm-up requests.
 const LEAST_WARM_UP: usize = 3;
 
-/// A session that makes tokens.
+/// A session that generates tokens.
 pub struct TokenServer {
     session: Box<dyn Session>,
     model: Model,
     lengths: RequestLengths,
     seed: u64,
-    /// The tokens of prompt and answer, where the lengths do not say them.
+    /// The tokens of prompt and answer that are used if the lengths do not say them.
     usual: [usize; 2],
     /// Batches of one prompt, by its length.
     prompts: HashMap<usize, Vec<HostTensor>>,
-    /// If the times of tokens are given.
+    /// The times of tokens, if they are simulated.
     draws: Option<Draws>,
 }
 
@@ -51,7 +51,7 @@ pub fn open(
         CaseFailure::unsupported("only the phase `decode` of a model that makes tokens answers with tokens")
     })?;
     if case.batch_size != 1 {
-        return Err(CaseFailure::unsupported("a request to a language model is one prompt: take batch size 1"));
+        return Err(CaseFailure::unsupported("a request to a language model is one prompt: use batch size 1"));
     }
     // Where an encoder reads the text, the decoder begins with one token.
     let own_length = || model.prompt_positions(None).map_or(0, |positions| positions - generation.prefix_positions);
@@ -59,12 +59,12 @@ pub fn open(
     let backend = backend::find(&case.backend)?;
     let session = backend.load(&job.request(item))?;
     let fixed = if !model.has_sequence() {
-        Some(format!("a prompt of {} has {prompt} tokens, and no others", model.name))
+        Some(format!("{} takes prompts of {prompt} tokens, and no others", model.name))
     } else {
         let is_fixed = session.placement().has_fixed_sizes;
         is_fixed.then(|| format!("the session is compiled for prompts of {prompt} tokens, and takes no others"))
     };
-    // A row of its calls is that many steps.
+    // A row of its calls has that many decoding steps.
     let usual = [prompt, session.calls_in_a_row().max(1)];
     let draws = terms.service.map(|service| Draws::of_session(service, terms.seed, number));
     if draws.is_some() {
@@ -89,7 +89,7 @@ pub fn open(
 }
 
 impl TokenServer {
-    /// Log-normal lengths have no end: those that do not fit into the model's positions are cut.
+    /// The prompt and output lengths of a request. Log-normal lengths are cut to the model's positions.
     fn lengths(&self, number: usize) -> [usize; 2] {
         let [mut prompt, mut output] = lengths_of(&self.lengths, self.seed, number, self.usual);
         let is_open = |length: &Option<TokenLength>| matches!(length, Some(TokenLength::LogNormal { .. }));
@@ -97,7 +97,7 @@ impl TokenServer {
             (self.most_positions(), &self.lengths)
         {
             if is_open(of_prompt) {
-                // An answer of a fixed length keeps it; of a drawn one, there is one token at least.
+                // An output of a fixed length keeps it; a drawn one has at least one token.
                 let after = if is_open(of_output) { 1 } else { output };
                 prompt = prompt.saturating_sub((self.positions(prompt) + after).saturating_sub(most)).max(1);
             }
@@ -117,20 +117,21 @@ impl TokenServer {
         self.model.prompt_positions(Some(prompt)).unwrap_or(prompt)
     }
 
-    /// Answers requests of the lengths of prompts that will come. A session that compiles for each length does so here, or is refused.
+    /// Answers requests with the prompt lengths that will come. A session that compiles for each length does so here;
+    /// if there are too many lengths, it is refused.
     fn warm_up(&mut self, prompts: &BTreeSet<usize>, requests: usize) -> Result<(), CaseFailure> {
         let mut compiled = None;
-        // The longest once, so that no room has to be made for it later.
+        // The longest first, so that no memory has to be allocated for it later.
         for (place, &prompt) in prompts.last().into_iter().chain(prompts).enumerate() {
             let before = self.session.compilation();
-            // The second token is the first that is decoded, but there may be room for one only.
+            // The second token is the first that is decoded, but there may be room for only one.
             let room = self.most_positions().map_or(2, |most| most.saturating_sub(self.positions(prompt)));
             self.answer(prompt, room.clamp(1, 2))?;
             let compiles = place > 0 && self.session.compilation() > before;
             compiled = compiled.or(compiles.then_some(prompt));
             if let Some(prompt) = compiled.filter(|_| prompts.len() > MOST_COMPILED) {
                 return Err(CaseFailure::unsupported(format!(
-                    "the backend compiles for each length of a prompt, as for {prompt} tokens, and there are {} lengths: take \
+                    "the backend compiles for each length of a prompt, as for {prompt} tokens, and there are {} lengths: use \
                      `--prompt-tokens {}`, or `--lengths FILE` with at most {MOST_COMPILED} of them",
                     prompts.len(),
                     self.usual[0]

@@ -1,4 +1,4 @@
-//! What is known of a model's tokens: which stand for nothing or end a text, and which words they make.
+//! What is known about a model's tokens: which are blank or end a text, and which words they form.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::fixture::HostTensor;
 use crate::gguf::Header;
 use crate::run_data::{Transcript, files};
 
-/// What `vocab.json` and `config.json` beside a model say of its tokens, and a GGUF file itself.
+/// What `vocab.json` and `config.json` beside a model, and a GGUF file itself, say about the model's tokens.
 #[derive(Default)]
 pub struct Vocabulary {
     /// The texts of tokens, if there is a `vocab.json`.
     texts: Option<HashMap<i64, String>>,
-    /// The token that stands for nothing, in connectionist temporal classification.
+    /// The blank token of connectionist temporal classification.
     blank: i64,
     /// The tokens that end a text.
     pub ends: Vec<i64>,
 }
 
 impl Vocabulary {
-    /// Reads what there is beside the model.
+    /// Reads the files beside the model.
     pub fn beside(model: &Model) -> Self {
         let folder = match &model.origin {
             Origin::Packaged { folder, .. } => Some(folder.as_path()),
@@ -53,14 +53,14 @@ impl Vocabulary {
         }
     }
 
-    /// Tokens up to the one that ends them.
+    /// The transcript of tokens up to the first that ends a text.
     pub fn transcript(&self, tokens: &[i64]) -> Transcript {
         let end = tokens.iter().position(|token| self.ends.contains(token)).unwrap_or(tokens.len());
         let tokens = tokens[..end].to_vec();
         Transcript { words: self.words(&tokens), tokens }
     }
 
-    /// The words of tokens; `|`, `Ġ` and `▁` are between words. Tokens such as `<unk>` and `[PAD]` are no text.
+    /// The words of tokens; `|`, `Ġ` and `▁` separate words. Tokens such as `<unk>` and `[PAD]` are left out.
     fn words(&self, tokens: &[i64]) -> Option<Vec<String>> {
         let texts = self.texts.as_ref()?;
         let is_special = |text: &&String| {
@@ -72,9 +72,9 @@ impl Vocabulary {
         Some(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// What is said by logits `[batch, frames, tokens]`: the likeliest token of each frame, those in a row that are the same
-    /// once, without blanks (Graves et al. 2006, "Connectionist temporal classification"). They are the output that is called so, or else
-    /// the first. Returns `None` if no output has this shape.
+    /// Decodes logits `[batch, frames, tokens]` greedily: the likeliest token of each frame, without repetitions and
+    /// then without blanks (Graves et al. 2006, "Connectionist temporal classification"). The logits are the output
+    /// that is named so, or else the first of this shape. Returns `None` if no output has this shape.
     pub fn greedy(&self, names: &[String], outputs: &[HostTensor]) -> Option<Vec<Transcript>> {
         let fits = |&place: &usize| outputs[place].shape.len() == 3 && !outputs[place].is_integer();
         let places = || (0..outputs.len()).filter(fits);

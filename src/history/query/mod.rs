@@ -1,7 +1,7 @@
 //! Questions to the records of all runs without SQL: which rows, in which groups, with which figures.
 //!
-//! There are histories of ten thousand runs: each thread reads a part of them, one file after the other, and of each row only the columns that are
-//! asked for are kept.
+//! There are histories of ten thousand runs, so each thread reads a part of them, one file after the other, and keeps
+//! only the columns that are asked for.
 
 mod terms;
 
@@ -20,7 +20,7 @@ use crate::definition::Status;
 
 pub use terms::{Condition, Figure, RecordColumn, SHORT_NAMES};
 
-/// Columns that say what was measured and where: a figure over rows that differ in them is of different work.
+/// Columns that say what was measured and where. A figure over rows that differ in one of them mixes different work.
 const WORK: [&str; 16] = [
     "model",
     "model_sha256",
@@ -40,11 +40,11 @@ const WORK: [&str; 16] = [
     "host_id",
 ];
 
-/// The flags that ask the records. Without groups and without an aggregate, each row is shown.
+/// The flags of a question. Without groups and without an aggregate, each row is shown.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Question {
-    /// Take rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`, `<=`, `>`, `>=`, or
-    /// COLUMN~TEXT (contains the text); may be repeated, and then all have to hold
+    /// Take only rows for which this holds: COLUMN=VALUE,… (one of the values), COLUMN!=VALUE,… (none of them), `<`,
+    /// `<=`, `>`, `>=`, or COLUMN~TEXT (contains the text). May be repeated; then all conditions have to hold
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<Condition>,
     /// Group rows that have the same values in these columns
@@ -53,10 +53,11 @@ pub struct Question {
     /// The columns to show [default: p50]; for a group, the median, or min:COLUMN and max:COLUMN
     #[arg(long = "show", value_name = "COLUMNS", value_delimiter = ',')]
     pub shown: Vec<Figure>,
-    /// Sort by this column of the answer, the smallest value first [default: the first one of --show, if rows are grouped]
+    /// Sort by this column of the answer, the smallest value first [default: the first column of --show, if rows are
+    /// grouped]
     #[arg(long = "sort", value_name = "COLUMN")]
     pub order: Option<String>,
-    /// The largest value first; without --sort and groups, of the first number of --show
+    /// Put the largest value first; without --sort and groups, sort by the first number of --show
     #[arg(long = "descending")]
     pub is_descending: bool,
     /// Show only the first rows of the answer
@@ -69,16 +70,16 @@ pub struct Question {
 pub struct Answer {
     pub columns: Vec<String>,
     pub rows: Vec<Vec<Value>>,
-    /// What a reader has to know about it.
+    /// Notes for the reader, such as how many rows were left out.
     pub notes: Vec<String>,
 }
 
 /// The rows that become one row of the answer.
 struct Group {
     rows: usize,
-    /// The values of each figure, without those that are absent.
+    /// The values of each figure, without absent ones.
     cells: Vec<Vec<String>>,
-    /// The first row's columns of [`WORK`].
+    /// The first row's values in the columns of [`WORK`].
     work: Vec<String>,
 }
 
@@ -86,7 +87,7 @@ struct Group {
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     conditions: &'a [Condition],
-    /// Without them each row is a group.
+    /// Without keys, each row is a group.
     keys: Option<&'a [RecordColumn]>,
     figures: &'a [Figure],
     work: &'a [RecordColumn],
@@ -119,7 +120,7 @@ impl Reader<'_> {
             for column in &numbers {
                 let (cell, name) = (column.cell(&rows.row), &column.column().name);
                 let is_right = cell.is_empty() || cell.parse::<f64>().is_ok();
-                ensure!(is_right, "{}: line {}: {name} is {cell:?}, and no number", named(), rows.line());
+                ensure!(is_right, "{}: line {}: {name} is {cell:?}, not a number", named(), rows.line());
             }
             found.seen += 1;
             if !self.conditions.iter().all(|it| it.holds(it.column.cell(&rows.row))) {
@@ -154,7 +155,7 @@ impl Reader<'_> {
     }
 }
 
-/// The answer of a part of the runs.
+/// The answer from a part of the runs.
 #[derive(Default)]
 struct Found {
     seen: usize,
@@ -165,7 +166,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what later runs have.
+    /// Adds the answer from later runs.
     fn append(&mut self, later: Found, work: &[RecordColumn]) {
         self.seen += later.seen;
         self.left_out += later.left_out;
@@ -250,7 +251,7 @@ impl Question {
         keys.chain(count).chain(figures.iter().map(|figure| figure.header())).collect()
     }
 
-    /// Sorts the rows of the answer and leaves the first ones. A row without a value comes last.
+    /// Sorts the rows of the answer and keeps the first ones. A row without a value comes last.
     fn sort(&self, answer: &mut Answer, is_grouped: bool, figures: &[Figure]) -> Result<()> {
         let header = match &self.order {
             Some(header) if answer.columns.contains(header) => Some(header.clone()),
@@ -407,7 +408,7 @@ mod tests {
         let filtered = Question { conditions: parsed(&["p50<5"]), shown: parsed(&["model"]), ..Question::default() };
         for question in [Question::default(), filtered] {
             let wrong = refused(",4.25,", ",abc,", &question);
-            let reason = "results.csv: line 2: latency_p50_ms is \"abc\", and no number; convert";
+            let reason = "results.csv: line 2: latency_p50_ms is \"abc\", not a number; convert";
             assert!(wrong.contains(reason), "{wrong}");
         }
     }

@@ -11,7 +11,7 @@ use crate::history::columns::{Column, ColumnType};
 use crate::history::facts::Table;
 use crate::statistics::median;
 
-/// Shorter names of columns of numbers, which are also those of `report --columns`.
+/// Short names of numeric columns. `report --columns` takes the same names.
 pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("batch", "batch_size"),
     ("p50", "latency_p50_ms"),
@@ -49,7 +49,7 @@ pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("parameters", "parameters"),
 ];
 
-/// The same for columns of text.
+/// Short names of text columns.
 const SHORT_NAMES_OF_TEXT: &[(&str, &str)] = &[
     ("host", "host_id"),
     ("energy-source", "energy_kind"),
@@ -78,7 +78,7 @@ pub(super) enum Aggregate {
     Max,
 }
 
-/// A condition of a row, such as `model=resnet50`.
+/// A condition on a row, such as `model=resnet50`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     pub(super) column: RecordColumn,
@@ -92,13 +92,13 @@ enum Comparison {
     Equal,
     /// None of the values.
     NotEqual,
-    /// The cell is less, equal or greater in one of these ways.
+    /// The order of the cell and the value is one of these.
     Ordered(&'static [Ordering]),
-    /// The text has the value in it, in upper or lower case.
+    /// The text contains the value, ignoring case.
     Contains,
 }
 
-/// Longer signs are before those that they begin with.
+/// A sign comes after longer ones that begin with it.
 const SIGNS: [(&str, Comparison); 7] = [
     ("!=", Comparison::NotEqual),
     ("<=", Comparison::Ordered(&[Less, Equal])),
@@ -176,14 +176,14 @@ impl FromStr for Figure {
         let column: RecordColumn = name.parse()?;
         ensure!(
             aggregate != Some(Aggregate::Median) || column.is_number(),
-            "{name} is text, and has no median; min and max are those of the alphabet"
+            "{name} is text and has no median; min and max go by alphabetical order"
         );
         Ok(Figure { column, aggregate })
     }
 }
 
 impl Figure {
-    /// The figure of a group: the median if nothing else is said.
+    /// The figure for a group: the median unless an aggregate is given.
     pub(super) fn of_group(self) -> Result<Self> {
         let name = &self.column.column().name;
         ensure!(
@@ -198,7 +198,7 @@ impl Figure {
         self.aggregate.map_or_else(|| name.clone(), |aggregate| format!("{aggregate}_{name}"))
     }
 
-    /// The value of these cells. Without an aggregate, there is one cell at most.
+    /// The value of these cells. Without an aggregate, there is at most one cell.
     pub(super) fn value(self, cells: &[String]) -> Value {
         if !self.column.is_number() {
             let chosen = if self.aggregate == Some(Aggregate::Max) { cells.iter().max() } else { cells.iter().min() };
@@ -220,7 +220,7 @@ impl FromStr for Condition {
     /// `model=resnet50,vit_b_16`, `p50<20`, `message~memory`.
     fn from_str(text: &str) -> Result<Self> {
         let signs = SIGNS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
-        // Of those in one place, the first.
+        // If two signs are at one place, the first in `SIGNS`, which is the longer one.
         let Some((place, sign, comparison)) = signs.min_by_key(|(place, ..)| *place) else {
             bail!("no =, !=, <, <=, >, >= or ~ in {text:?}; write model=resnet50 or p50<20");
         };
@@ -247,7 +247,8 @@ impl FromStr for Condition {
 }
 
 impl Condition {
-    /// Whether it holds for a cell. A cell without a value is equal to the empty text, and neither less nor greater than anything.
+    /// Whether it holds for a cell. A cell without a value equals the empty text, and is neither less nor greater than
+    /// anything.
     pub(super) fn holds(&self, cell: &str) -> bool {
         let is_equal = |value: &String| match (self.column.is_number(), cell.parse::<f64>(), value.parse::<f64>()) {
             (true, Ok(cell), Ok(value)) => cell == value,

@@ -1,4 +1,5 @@
-//! How often a trial passes whose percentile is not within its bound: simulations of queues whose percentile is known.
+//! How often a trial passes although its percentile is not within the bound, by simulated queues with known
+//! percentiles.
 //!
 //! `cargo test --release --lib -- --ignored --nocapture load::tests::coverage` prints the tables of the guide.
 
@@ -8,10 +9,10 @@ use crate::load::{Draws, figures, poisson};
 use crate::run_data::{LoadResult, LoadTerms, ServiceTime, Verdict};
 use crate::statistics::SortedCalls;
 
-/// A queue: its name, the service of one request, sessions, and requests that share a call.
+/// A queue: its name, the service time of one request, the number of sessions, and the most requests per call.
 type Queue = (&'static str, ServiceTime, usize, usize);
 
-/// The service of a call, in seconds.
+/// The mean service time of a request, in seconds.
 const SERVICE: f64 = 0.002;
 const QUEUES: [Queue; 5] = [
     ("M/M/1", ServiceTime::Exponential(SERVICE), 1, 1),
@@ -22,7 +23,7 @@ const QUEUES: [Queue; 5] = [
     ("batches", ServiceTime::Exponential(SERVICE), 1, 8),
 ];
 
-/// The rate at which the sessions are busy for this part of the time, with full batches.
+/// The rate that keeps the sessions busy for this part of the time, with full batches.
 fn rate((_, _, sessions, most_batch): Queue, utilisation: f64) -> f64 {
     let of_call = SERVICE * (1.0 + (most_batch - 1) as f64 / 2.0);
     utilisation * (sessions * most_batch) as f64 / of_call
@@ -36,23 +37,23 @@ fn latencies((_, service, sessions, most_batch): Queue, rate: f64, queries: usiz
 
 const UTILISATIONS: [f64; 3] = [0.3, 0.6, 0.8];
 
-/// What [`truth`] is for each queue at each of these utilisations, of two parts.
+/// The result of [`truth`] with two parts, for each queue at each of these utilisations.
 const TRUTHS: [[f64; 3]; 5] = [
-    [13.149108, 22.865802, 46.166315],
-    [5.777821, 11.045857, 22.411023],
-    [9.202199, 9.914997, 13.804254],
-    [17.587935, 20.287845, 27.409161],
-    [21.177573, 56.222311, 119.12443],
+    [13.149103, 22.865689, 46.166113],
+    [5.777821, 11.045842, 22.410827],
+    [9.202199, 9.914941, 13.804239],
+    [17.587931, 20.287823, 27.409049],
+    [21.177475, 56.22104, 119.721156],
 ];
 
-/// The 99th percentile of so many long trials, in milliseconds.
+/// The 99th percentile of `parts` long trials together, in milliseconds.
 fn truth(queue: Queue, utilisation: f64, parts: u64) -> f64 {
     let rate = rate(queue, utilisation);
     let long = (0..parts).flat_map(|seed| latencies(queue, rate, 500_000, 1 << 40 | seed).split_off(20_000));
     SortedCalls::new(long.collect()).unwrap().percentile(0.99) as f64 / 1e6
 }
 
-/// Of so many trials, those that pass, and those that LoadGen's rule accepts.
+/// How many of `trials` trials pass, and how many LoadGen's rule accepts.
 fn passing(queue: Queue, utilisation: f64, queries: usize, trials: u64, bound_ms: f64) -> (usize, usize) {
     let (_, service, sessions, most_batch) = queue;
     let rate = rate(queue, utilisation);
@@ -89,7 +90,7 @@ fn at_most_one_in_a_hundred_passes_at_the_limit() {
 #[ignore = "it takes half a minute; `scripts/test --all` runs it"]
 fn the_known_percentiles_are_those_of_long_trials() {
     let found = QUEUES.map(|queue| UTILISATIONS.map(|utilisation| truth(queue, utilisation, 2)));
-    // A queue was changed: these are the constants then.
+    // The new constants, if a queue was changed.
     println!("{found:?}");
     for (found, known) in found.iter().flatten().zip(TRUTHS.iter().flatten()) {
         assert!((found / known - 1.0).abs() < 1e-6, "{found} instead of {known}");

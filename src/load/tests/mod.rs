@@ -1,4 +1,4 @@
-//! What theory and simulations say of load tests.
+//! Tests of load tests by theory and simulations.
 
 mod coverage;
 pub mod simulation;

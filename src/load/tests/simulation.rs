@@ -2,13 +2,13 @@
 
 use crate::load::{Draws, Served, Trial};
 
-/// What one session makes of these arrivals without any loss of its own: Lindley's recursion.
+/// The trial of one session that loses no time between requests: Lindley's recursion.
 pub fn queue(arrivals: &[u64], services: &mut Draws) -> Trial {
     queue_of(arrivals, services, 1, 1)
 }
 
-/// The same with several sessions, each of which takes up to `most_batch` requests in a call. A call of several takes half as long again for each
-/// further one.
+/// The same with several sessions, each with up to `most_batch` requests per call. Each further request takes half as
+/// long as the first.
 pub fn queue_of(arrivals: &[u64], services: &mut Draws, sessions: usize, most_batch: usize) -> Trial {
     let mut free = vec![0; sessions];
     let mut served = Vec::with_capacity(arrivals.len());

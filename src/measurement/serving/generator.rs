@@ -1,4 +1,4 @@
-//! Issues requests at the times of a schedule, whatever becomes of those before.
+//! Issues requests at the times of a schedule, even if earlier ones have no answer yet.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use super::resident;
 use crate::load::Generator;
 use crate::machine::{Waiter, thread_time, wake_promptly};
 
-/// The first request comes so long after the beginning, so that the generator is ready for it.
+/// The first request comes this long after the beginning, so that the generator is ready for it.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// How often the generator looks whether the trial has ended, while no request is due.
+/// How often the generator checks whether the trial has ended, while no request is due.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Issues all requests of the schedule, unless the trial ends before. Returns the beginning, when each was issued, and what that
-/// cost.
+/// Issues all requests of the schedule, unless the trial ends before. Returns the beginning, the time at which each was
+/// issued, and the generator's own figures.
 pub(super) fn issue(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
-    // A thread of its own, so that no other thread is started in the real-time class.
+    // In a separate thread, so that no other thread is started in the real-time class.
     let issued = thread::scope(|scope| scope.spawn(|| issue_all(queue, schedule)).join());
     issued.unwrap_or_else(|_| (Instant::now(), Vec::new(), Generator::default()))
 }
@@ -44,6 +44,6 @@ fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generat
         issued.push(since);
     }
     let used = thread_time().zip(time_before).map(|(after, before)| after.saturating_sub(before));
-    let processor_share = used.map(|used| used.as_secs_f64() / begin.elapsed().as_secs_f64());
+    let processor_share = used.map(|used| used.as_secs_f64() / (LEAD + begin.elapsed()).as_secs_f64());
     (begin, issued, Generator { processor_share, is_real_time })
 }

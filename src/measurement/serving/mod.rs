@@ -18,7 +18,7 @@ use crate::measurement::unwinding;
 
 /// A session as a server: what it does with the requests that share a call.
 pub trait Serve {
-    /// Computes so many requests in one call, of which the first has this number, and returns when their answers are there.
+    /// Computes `requests` requests in one call, from number `first` on, and returns what is known of their answer.
     fn serve(&mut self, first: usize, requests: usize) -> Result<Answer, CaseFailure>;
 }
 
@@ -32,21 +32,21 @@ impl<S: Serve + ?Sized> Serve for Box<S> {
 #[derive(Default)]
 pub struct Answer {
     pub prompt_tokens: usize,
-    /// When each token was there. Empty if the answer does not consist of tokens.
+    /// When each token was complete. Empty if the answer does not consist of tokens.
     pub tokens: Vec<Instant>,
     /// How many tokens there are, if they do not come one by one.
     pub token_count: Option<usize>,
-    /// When the answer was there, if that was before the session had looked at it.
+    /// When the answer was complete, if the session has spent time on it since.
     pub ended: Option<Instant>,
-    /// Whether there is no answer.
+    /// Whether the request has no answer.
     pub has_failed: bool,
-    /// Whether that is because the trial was cut.
+    /// Whether it has no answer because the trial was cut.
     pub is_open: bool,
-    /// Whether there was no request, since no more are allowed.
+    /// Whether no request was sent, because no more are allowed.
     pub is_unsent: bool,
 }
 
-/// Users, each of whom sends the next request when the answer is there.
+/// Users, each of whom sends the next request when the answer to the last one is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Users {
     pub users: usize,
@@ -58,7 +58,7 @@ pub struct Users {
 /// How requests share calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
-    /// Requests of one call, at most.
+    /// The most requests per call.
     pub most: usize,
     /// How long a request waits for others.
     pub delay: Duration,
@@ -69,38 +69,42 @@ pub struct Instances<'a> {
     queue: &'a Queue,
 }
 
-/// Queries of a session that takes one after the other.
+/// Queries of a session that takes them one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// Samples of a query; the query's calls take as many as may share one.
+    /// Samples per query. Its calls take as many samples as may share a call.
     pub samples: usize,
     pub least_queries: usize,
     pub least_time: Duration,
     pub expected: Expected,
 }
 
-/// What a trial is expected to note. The memory for it is taken before the trial, so that its log does not look like growth.
+/// How much a trial is expected to log. The memory is taken before the trial, so that the log does not look like
+/// growth.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expected {
     pub requests: usize,
     pub tokens: usize,
 }
 
-/// When a trial cannot pass any more: when more than `most_over` answers broke a bound.
+/// A trial can no longer pass if more than `most_over` answers broke a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Hope {
     pub bounds: Bounds,
     pub most_over: usize,
 }
 
-/// Requests of a trial whose length is a time, at most: those of a null backend would fill the memory.
+/// The most requests of a trial whose length is a time: those of a null backend would fill the memory.
 const MOST_BY_TIME: usize = 10_000_000;
 /// How long after its last arrival a trial waits for answers, in lengths of its schedule, and at least.
 const PATIENCE_LENGTHS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Lets `open` make so many sessions, each in its own thread, and calls `run` while they serve. Sessions are opened one after the
+/// Opens `count` sessions, each in its own thread, and calls `run` while they serve. Sessions are opened one after the
 /// other, so that they do not disturb each other's warm-up.
+///
+/// # Errors
+/// A session cannot be opened, or `run` fails.
 pub fn with_instances<S: Serve, T>(
     count: usize,
     batching: Batching,
@@ -110,9 +114,10 @@ pub fn with_instances<S: Serve, T>(
     let queue = Queue::default();
     thread::scope(|scope| {
         let (queue, open) = (&queue, &open);
+        let _closing = Closing(queue);
         let start = |number: usize| {
             let (opened, ready) = mpsc::channel();
-            scope.spawn(move || match unwinding(|| open(number)) {
+            let session = move || match unwinding(|| open(number)) {
                 Ok(mut server) => {
                     let _ = opened.send(Ok(()));
                     if let Err(failure) = unwinding(|| serve_all(queue, batching, &mut server)) {
@@ -120,13 +125,23 @@ pub fn with_instances<S: Serve, T>(
                     }
                 }
                 Err(failure) => drop(opened.send(Err(failure))),
-            });
+            };
+            let spawned = thread::Builder::new().spawn_scoped(scope, session);
+            spawned.map_err(|error| CaseFailure::failed(format!("no thread for session {number}: {error}")))?;
             ready.recv().unwrap_or_else(|_| Err(CaseFailure::failed("a session was not opened")))
         };
-        let result = (0..count).try_for_each(start).and_then(|()| run(&Instances { queue }));
-        queue.close();
-        result
+        (0..count).try_for_each(start).and_then(|()| run(&Instances { queue }))
     })
+}
+
+/// Closes the queue when it is dropped, also by a panic: `thread::scope` waits for the sessions, and they wait for the
+/// queue.
+struct Closing<'a>(&'a Queue);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// What a session does until the queue is closed.
@@ -169,7 +184,7 @@ fn serve_stream(
         let mut answer = Answer::default();
         while done < stream.samples && !answer.is_unsent {
             let together = (stream.samples - done).min(most_batch);
-            // A query without the answer to one of its samples has none.
+            // A query fails if one of its samples has no answer.
             let has_failed = answer.has_failed;
             answer = server.serve(number * stream.samples + done, together)?;
             answer.has_failed |= has_failed;
@@ -188,7 +203,7 @@ fn serve_stream(
 }
 
 impl Instances<'_> {
-    /// Ends the trial for a reason that has nothing to do with the answers: no further request is taken up.
+    /// Ends the trial for a reason that has nothing to do with the answers: no further request begins.
     pub fn cut(&self) {
         self.queue.cut();
     }
@@ -200,7 +215,7 @@ impl Instances<'_> {
         self.queue.wait_for_stream()
     }
 
-    /// Users send requests, each the next one when the answer to the last is there.
+    /// Users send requests, each the next one when the answer to the last one is complete.
     pub fn concurrent(&self, users: Users) -> Result<Trial, CaseFailure> {
         self.queue.begin(users.expected, None);
         let begin = Instant::now();
@@ -212,7 +227,7 @@ impl Instances<'_> {
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
-    /// All sessions take what there is, from one heap of requests.
+    /// All requests wait from the beginning, and all sessions take from them.
     pub fn offline(&self, requests: usize) -> Result<Trial, CaseFailure> {
         self.queue.begin(Expected { requests, tokens: 0 }, None);
         let begin = Instant::now();
@@ -222,14 +237,14 @@ impl Instances<'_> {
         Ok(self.queue.ended(Trial { served, token_gaps_ns, ..Trial::default() }))
     }
 
-    /// Requests arrive at these times, in nanoseconds from the beginning. Their answers are expected to have so many tokens together. The
-    /// trial ends early if it cannot pass any more by `hope`.
+    /// Requests arrive at these times, in nanoseconds from the beginning. `tokens` is the expected number of tokens of
+    /// all answers together. The trial ends early if it can no longer pass by `hope`.
     pub fn server(&self, schedule: &[u64], tokens: usize, hope: Option<Hope>) -> Result<Trial, CaseFailure> {
         let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
         self.serve(schedule, tokens, hope, Some(length + (PATIENCE_LENGTHS * length).max(PATIENCE)))
     }
 
-    /// The same for requests that came in such a way somewhere, perhaps all at once: all answers are waited for.
+    /// The same for the arrivals of a trace, perhaps all at once: all answers are waited for.
     pub fn replay(&self, schedule: &[u64], tokens: usize) -> Result<Trial, CaseFailure> {
         self.serve(schedule, tokens, None, None)
     }
@@ -254,8 +269,8 @@ fn nanoseconds(begin: Instant, moment: Instant) -> u64 {
     u64::try_from(moment.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The requests in the order of their arrival; those that were not finished end now, without an answer. If the trial was cut, they might
-/// have had one.
+/// The requests in the order of their arrival. Unfinished ones end now, without an answer; if the trial was cut, they
+/// are open, because they might have had one.
 fn of_finished(
     begin: Instant,
     scheduled: &[u64],
@@ -275,7 +290,7 @@ fn of_finished(
     all
 }
 
-/// An empty list with room for so many, whose memory is resident already.
+/// An empty list with room for `count` elements, whose memory is already resident.
 fn resident<T: Clone>(count: usize, filling: T) -> Vec<T> {
     let mut list = vec![filling; count];
     list.clear();
@@ -291,7 +306,7 @@ fn gaps(moments: &[Instant]) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
-    /// Takes no time, and notes nothing but how many requests share a call.
+    /// Takes no time, and fails if more than four requests share a call.
     struct Counting;
 
     impl Serve for Counting {
@@ -336,7 +351,18 @@ mod tests {
         assert_eq!(with_instances(2, batching(1, 0), never, |it| it.offline(1)).unwrap_err().message, "no file");
         let panics = |_: usize| -> Result<Counting, CaseFailure> { panic!("a fault") };
         let panicked = with_instances(1, batching(1, 0), panics, |it| it.offline(1)).unwrap_err();
-        assert!(panicked.message.ends_with("a fault of its own: a fault"), "{panicked}");
+        assert!(panicked.message.ends_with("panicked: a fault"), "{panicked}");
+    }
+
+    #[test]
+    fn a_trial_that_panics_ends_and_so_do_its_sessions() {
+        let (ended, has_ended) = mpsc::channel();
+        thread::spawn(move || {
+            let run = |_: &Instances<'_>| -> Result<(), CaseFailure> { panic!("a fault") };
+            let trial = || with_instances(2, batching(1, 0), |_| Ok(Counting), run);
+            let _ = ended.send(std::panic::catch_unwind(trial).is_err());
+        });
+        assert_eq!(has_ended.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 
     #[test]
@@ -386,7 +412,7 @@ mod tests {
         let least_time = Duration::from_secs(2);
         let stream = Stream { samples: 1, least_queries: 1, least_time, expected: Expected::default() };
         let users = Users { users: 2, least_requests: 1, least_time, expected: Expected::default() };
-        let schedule: Vec<u64> = (0..1000).map(|number| number * 2_000_000).collect();
+        let schedule: Vec<u64> = (0..2000).map(|number| number * 2_000_000).collect();
         // Other tests of this process take memory and give it back, but not so much for so long.
         let watch = |most_growth| Watch { length: least_time, most_growth };
         let ended_early = |trial: &dyn Fn(&Instances<'_>) -> Result<Trial, CaseFailure>, most_growth| {
@@ -402,7 +428,7 @@ mod tests {
         assert!(!ended_early(&|it| it.stream(short), None));
     }
 
-    /// A trial of a number of queries has no length that is known before.
+    /// A trial with a number of queries has no length that is known in advance.
     #[test]
     fn a_watched_trial_has_some_hundred_samples_however_long_it_is() {
         let least_time = Duration::from_millis(600);
@@ -418,7 +444,7 @@ mod tests {
     fn users_ask_again_when_the_answer_is_there() {
         let users = Users { users: 3, least_requests: 30, least_time: Duration::ZERO, expected: Expected::default() };
         let trial = with_instances(2, batching(1, 0), |_| Ok(Telling), |it| it.concurrent(users)).unwrap();
-        // Those that are on their way when there are enough are answered, too.
+        // Requests that are under way when there are enough are answered, too.
         assert!((30..33).contains(&trial.served.len()), "{}", trial.served.len());
         let at_work = |at: &Served| {
             trial.served.iter().filter(|it| it.issued_ns <= at.issued_ns && it.ended_ns > at.issued_ns).count()

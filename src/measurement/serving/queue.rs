@@ -21,7 +21,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The same with its answer, which it shares with all of the batch.
+    /// The request with its answer, which the whole batch shares.
     pub(super) fn served(self, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Served {
         let Answer { prompt_tokens, tokens, token_count, has_failed, is_open, .. } = answer;
         let ended = tokens.last().copied().unwrap_or(ended);
@@ -44,7 +44,7 @@ impl Waiting {
     }
 }
 
-/// Requests that follow those that are answered.
+/// Requests that follow answered ones.
 struct Refill {
     next: usize,
     least: usize,
@@ -84,9 +84,9 @@ struct State {
     is_cut: bool,
     failure: Option<CaseFailure>,
     is_closed: bool,
-    /// Requests that sessions are at.
+    /// Requests that sessions are serving.
     in_service: usize,
-    /// Sessions that wait: to wake nobody would cost as much as to wake one.
+    /// Sessions that wait. If there are none, nothing is notified, which would cost as much as waking one.
     idle: usize,
     /// The answers that the trial waits for, if it waits.
     awaited: Option<usize>,
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// Waits to be woken, and no longer than there is left, if that is limited.
+/// Waits to be woken, for at most `left` if that is limited.
 fn wait<'a>(woken: &Condvar, state: MutexGuard<'a, State>, left: Option<Duration>) -> MutexGuard<'a, State> {
     match left {
         Some(left) => woken.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
@@ -132,13 +132,13 @@ impl Queue {
         (state.is_hopeless, state.is_cut) = (false, false);
     }
 
-    /// Lets a request follow each that is answered, until there are at least so many and the time is over. `next` is the number of the
-    /// first.
+    /// Lets a request follow each answered one, until there are at least `least` and the time is over. `next` is the
+    /// number of the first.
     pub(super) fn refill(&self, next: usize, least: usize, until: Instant) {
         self.lock().refill = Some(Refill { next, least, until });
     }
 
-    /// Takes requests up. Returns whether further ones are wanted.
+    /// Adds requests. Returns false if no further requests are wanted; then these are dropped, too.
     pub(super) fn give(&self, requests: impl IntoIterator<Item = Waiting>) -> bool {
         let mut state = self.lock();
         if state.is_ended() {
@@ -209,7 +209,8 @@ impl Queue {
         }
         let State { refill, waiting, is_hopeless, is_cut, .. } = &mut *state;
         if let Some(refill) = refill.as_mut().filter(|_| !*is_hopeless) {
-            // A user may have looked at the answer, and waited because a server asked for it, which no request is to blame for.
+            // The next request is due now, not when the answer was complete: a user may look at the answer, or wait
+            // because a server asked for it, and the request is not late for that.
             let now = Instant::now();
             for &Waiting { begin, .. } in requests {
                 let is_wanted = refill.next < refill.least || now < refill.until;
@@ -246,8 +247,8 @@ impl Queue {
         }
     }
 
-    /// Waits for so many answers, or until the deadline, and returns them with the gaps between their tokens. What waits then is dropped;
-    /// what a session is at is waited for.
+    /// Waits for this many answers, or until the deadline, and returns them with the gaps between their tokens. At the
+    /// deadline, waiting requests are dropped, and those that sessions are serving are waited for.
     pub(super) fn wait_until_finished(
         &self,
         requests: usize,
@@ -272,13 +273,13 @@ impl Queue {
         }
     }
 
-    /// Ends the trial: no further request is taken up.
+    /// Ends the trial: no further request begins.
     pub(super) fn give_up(&self) {
         self.lock().give_up();
         self.ended.notify_one();
     }
 
-    /// The same because of a limit that has nothing to do with the answers.
+    /// Ends the trial because of a limit that has nothing to do with the answers.
     pub(super) fn cut(&self) {
         self.lock().is_cut = true;
         self.give_up();
@@ -300,7 +301,7 @@ impl Queue {
         Trial { ended_early: state.is_hopeless && !state.is_cut, is_cut: state.is_cut, ..trial }
     }
 
-    /// A session has failed, so that the trial has.
+    /// Notes that a session has failed, and the trial with it.
     pub(super) fn fail(&self, failure: CaseFailure) {
         self.lock().failure = Some(failure);
         self.ended.notify_one();

@@ -1,4 +1,4 @@
-//! The trials of a case by its terms: one, or those of a search for the highest rate.
+//! The trials of a load test: one, or those of a search for the highest rate.
 
 use std::time::{Duration, Instant};
 
@@ -9,43 +9,43 @@ use crate::measurement::EnergyMeter;
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict, with_note};
 use crate::statistics::most_over;
 
-/// How long a session is timed alone, for an idea of how fast it is.
+/// How long a session is timed alone, for a rough idea of its speed.
 const PILOT: Duration = Duration::from_millis(200);
-/// The same of a server, which several users ask.
+/// The same for a server, which several users ask.
 const PILOT_OF_USERS: Duration = Duration::from_millis(500);
 const USERS_OF_A_PILOT: usize = 16;
-/// A trial is made again if the machine was too busy, so often at most.
+/// How often a trial is made at most. It is repeated if its generator was late.
 const MOST_ATTEMPTS: usize = 3;
-/// A search begins with this part of what the sessions could serve if no request had to wait.
+/// A search begins with this fraction of what the sessions could serve if no request had to wait.
 const FIRST_OF_CAPACITY: f64 = 0.5;
 /// Points of the curve below the highest rate, and the seconds that each takes at most.
 const PARTS_OF_THE_CURVE: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
 const SECONDS_OF_A_POINT: f64 = 10.0;
-/// RAPL's counters have 32 bits of 15 µJ or more, and begin again after 65 kJ: a package of 1 kW takes 65 s for that.
+/// RAPL's counters have 32 bits of 15 µJ or more, and wrap after 65 kJ: a package of 1 kW takes 65 s for that.
 const LONGEST_METERED: Duration = Duration::from_secs(60);
-/// Seeds of the arrivals are so far apart.
+/// The distance between the seeds of the arrivals.
 const SEED_STEP: u64 = 1_000_003;
 
 /// The trials of a case.
 pub struct Trials<'a> {
     pub instances: &'a Instances<'a>,
     pub terms: &'a LoadTerms,
-    /// What is known of the case.
+    /// What is known about the case.
     pub row: LoadResult,
     pub meter: Option<EnergyMeter>,
-    /// Of sessions that note more than times: those that ask a server.
+    /// For sessions that note more than times, such as those that ask a server.
     pub observer: Option<&'a dyn Observer>,
-    /// The tokens of an answer whose length nobody has said.
+    /// The tokens of an answer whose length is not given.
     pub usual_tokens: usize,
 }
 
-/// Follows trials whose answers come from elsewhere.
+/// Follows trials whose answers come from a server.
 pub trait Observer {
-    /// A trial begins: what was noted until now is forgotten.
+    /// A trial begins: earlier notes are forgotten.
     fn begin(&self);
     /// The row with what was noted in the trial.
     fn finish(&self, row: LoadResult) -> LoadResult;
-    /// Why there is to be no further trial of so many queries, if so.
+    /// Why no further trial of this many queries may begin. Returns `None` if it may.
     fn why_over(&self, queries: usize) -> Option<String>;
     /// Requests that may still be sent.
     fn requests_left(&self) -> usize;
@@ -115,7 +115,7 @@ impl Trials<'_> {
         }
     }
 
-    /// What a watched trial will note; nothing is known of others.
+    /// How much a watched trial is expected to log; zero for other trials.
     fn expected(&self) -> Result<Expected, CaseFailure> {
         const RESERVE: f64 = 1.3;
         let LoadTerms { scenario, seconds, seed, .. } = *self.terms;
@@ -128,7 +128,7 @@ impl Trials<'_> {
                 let requests = RESERVE * seconds * self.capacity()?;
                 if requests > MOST_BY_TIME as f64 && self.observer.is_none() {
                     return Err(CaseFailure::failed(format!(
-                        "about {requests:.0} requests would be noted, and {MOST_BY_TIME} can be: shorten `--duration`, or say `--rate`"
+                        "about {requests:.0} requests would be logged, and at most {MOST_BY_TIME} can be: shorten `--duration`, or pass `--rate`"
                     )));
                 }
                 (requests as usize).min(MOST_BY_TIME)
@@ -180,7 +180,7 @@ impl Trials<'_> {
         let first_seed = SEEDS * self.terms.search as u64;
         let most = self.observer.map_or(f64::INFINITY, Observer::most_rate);
         let limits = load::search(begin, most, |rate, number| {
-            // A trial whose generator was late says nothing.
+            // A trial whose generator was late shows nothing.
             for _ in 0..MOST_ATTEMPTS {
                 let result = self.trial(rate, first_seed + number, self.queries_at(rate), true)?;
                 let answer = result.loadgen_accepts.filter(|_| result.verdict != Some(Verdict::Invalid));
@@ -208,7 +208,11 @@ impl Trials<'_> {
             if self.observer.is_some_and(|observer| observer.why_over(queries).is_some()) {
                 break;
             }
-            results.push(self.trial(rate, 0, queries, false)?);
+            match self.trial(rate, 0, queries, false) {
+                // It was ended before its first request.
+                Err(_) if self.is_over() => break,
+                trial => results.push(trial?),
+            }
         }
         mark(&mut results, highest_passing, lowest_failing);
         Ok(LoadAnswer { results, windows: Vec::new() })
@@ -297,10 +301,11 @@ fn without_queries() -> CaseFailure {
     CaseFailure::failed("no query was answered")
 }
 
-/// Sorts the trials by their rates, and marks that of the highest rate that passes and the knee of the curve up to the lowest rate that fails.
+/// Sorts the trials by rate. Marks the trial of the highest passing rate, and the knee of the curve up to the lowest
+/// failing rate.
 fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option<f64>) {
     results.sort_by(|one, other| one.rate.unwrap_or(0.0).total_cmp(&other.rate.unwrap_or(0.0)));
-    // A trial whose generator was late was made again at the same rate.
+    // A trial whose generator was late was repeated at the same rate.
     let is_judged = |result: &LoadResult| result.verdict != Some(Verdict::Invalid);
     let of = |result: &LoadResult| result.loadgen_accepts == Some(true) && is_judged(result) && result.rate == highest;
     if let Some(best) = results.iter_mut().find(|result| of(result)) {
@@ -325,7 +330,91 @@ fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::thread;
+
     use super::*;
+    use crate::definition::Case;
+    use crate::measurement::serving::{Answer, Batching, Serve, with_instances};
+
+    struct AtOnce;
+
+    impl Serve for AtOnce {
+        fn serve(&mut self, _: usize, _: usize) -> Result<Answer, CaseFailure> {
+            Ok(Answer::default())
+        }
+    }
+
+    const RATE: f64 = 2000.0;
+
+    /// Counts the trials. The user interrupts the third one.
+    #[derive(Default)]
+    struct Interrupting(AtomicUsize);
+
+    impl Interrupting {
+        fn is_over(&self) -> bool {
+            self.0.load(Ordering::SeqCst) > 2
+        }
+    }
+
+    impl Observer for Interrupting {
+        fn begin(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn finish(&self, row: LoadResult) -> LoadResult {
+            row
+        }
+
+        fn why_over(&self, _: usize) -> Option<String> {
+            self.is_over().then(|| "interrupted".to_owned())
+        }
+
+        fn requests_left(&self) -> usize {
+            usize::MAX
+        }
+
+        fn most_rate(&self) -> f64 {
+            RATE
+        }
+    }
+
+    /// Two seeds accept the highest rate that is allowed. The third trial is the first of the curve.
+    #[test]
+    fn a_search_that_is_interrupted_in_the_curve_keeps_the_highest_rate() {
+        let observer = Interrupting::default();
+        let terms = LoadTerms {
+            percentile: 0.5,
+            bound_ms: Some(60e3),
+            seconds: 0.0,
+            queries: 20,
+            is_search: true,
+            first_rate: Some(RATE),
+            ..LoadTerms::default()
+        };
+        let run = |instances: &Instances<'_>| {
+            let row = LoadResult::about(&Case::new("m", "null", 1), &terms, 1);
+            let (observer, terms) = (&observer, &terms);
+            let trials = Trials { instances, terms, row, meter: None, observer: Some(observer), usual_tokens: 1 };
+            thread::scope(|scope| {
+                let (ended, has_ended) = mpsc::channel::<()>();
+                scope.spawn(move || {
+                    while has_ended.recv_timeout(Duration::from_micros(100)) == Err(RecvTimeoutError::Timeout) {
+                        if observer.is_over() {
+                            instances.cut();
+                        }
+                    }
+                });
+                let found = trials.all();
+                drop(ended);
+                found
+            })
+        };
+        let batching = Batching { most: 1, delay: Duration::ZERO };
+        let found = with_instances(1, batching, |_| Ok(AtOnce), run).unwrap();
+        assert_eq!(found.results.iter().filter(|row| row.is_highest).count(), 1, "{:?}", found.results);
+    }
 
     #[test]
     fn the_highest_rate_is_that_of_a_trial_whose_generator_was_in_time() {

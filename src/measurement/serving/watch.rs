@@ -13,7 +13,7 @@ use crate::measurement::memory;
 
 /// Samples over the length of a trial.
 const SAMPLES: u32 = 120;
-/// Between two samples at least.
+/// The minimum time between two samples.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What is watched.
@@ -37,13 +37,14 @@ impl Instances<'_> {
             let queue = self.queue;
             let watching = scope.spawn(move || {
                 let begin = Instant::now();
-                // What is noted is no growth.
+                // With room for all samples, so that they are not growth themselves.
                 let mut moments = Vec::with_capacity(2 * SAMPLES as usize);
                 let mut looks = LOOKS.map(|part| watch.length.mul_f64(part)).into_iter().peekable();
                 let mut pause = (watch.length / SAMPLES).max(LEAST_PAUSE);
                 while has_ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                     sample(begin, &mut moments);
-                    // How long a number of queries takes is not known before: every other sample is left out then.
+                    // If the length was not known in advance, the trial may take longer: then every other sample is
+                    // dropped.
                     if moments.len() >= 2 * SAMPLES as usize {
                         let mut is_kept = false;
                         moments.retain(|_| {

@@ -9,22 +9,22 @@ use super::shapes::{Inputs, input, known_number, of_sizes, scalar, sizes};
 use crate::onnx::flat::DEEPEST;
 use crate::onnx::proto::{GraphProto, NodeProto, place_of_axis};
 
-/// The most runs of a body whose sizes change from run to run.
+/// A loop whose sizes change from run to run is counted up to this number of runs.
 const MOST_CHANGING: i64 = 1000;
-/// What cannot be counted, and a number that stands for one that is not known: an exporter writes the largest one for
-/// "no limit".
 const OPEN: &str = "how often its body runs depends on the values of the inputs";
+/// Exporters write the largest number for "no limit"; the shape rules clamp it to this.
 const NO_LIMIT: i64 = i32::MAX as i64;
 
-/// What the graphs inside a node cost, all runs together. Returns `None` for a node without such graphs.
+/// The total cost of the graphs inside an `If`, `Loop` or `Scan`. Returns `None` for any other node.
 ///
 /// # Errors
-/// Which of them runs or how often depends on the values of inputs, or a node inside cannot be counted.
+/// Which graph runs, or how often, depends on the values of inputs; a node inside cannot be counted; or the graphs are
+/// not whole or are nested too deeply.
 pub(super) fn bodies(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Option<Body>> {
     if !node.has_subgraph() || !node.is_standard() {
         return Ok(None);
     }
-    ensure!(scope.graphs.len() < DEEPEST, "graphs inside of each other, deeper than {DEEPEST}");
+    ensure!(scope.graphs.len() < DEEPEST, "graphs are nested too deeply: there are {DEEPEST} around this one");
     match node.op_type.as_str() {
         "If" => branch(node, inputs, scope).map(Some),
         "Loop" => repeated(node, inputs, scope).map(Some),
@@ -61,8 +61,8 @@ fn branch(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     }
 }
 
-/// A body that runs again and again: its inputs are the number of the run, whether it goes on, and what one run leaves
-/// to the next; its outputs are whether it goes on, what it leaves, and a row of each of the loop's other outputs.
+/// A `Loop`. The inputs of its body are the number of the run, the condition and the state; its outputs are the
+/// condition, the state, and one row of each of the loop's other outputs.
 fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     let graph = graph_of(node, "body")?;
     let known = |place: usize| match inputs.get(place).and_then(Option::as_ref) {
@@ -85,7 +85,7 @@ fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
         let rows = body.outputs.split_off(left.len() + 1);
         Ok((body, rows))
     };
-    // Where sizes do not depend on the number of the run, all runs cost the same.
+    // If sizes do not depend on the number of the run, all runs cost the same.
     let same = without_values(&left)?;
     if let Ok((body, rows)) = run(of_sizes(&[])?, &same)
         && without_values(&body.outputs[1..]).is_ok_and(|left| left == same)
@@ -118,7 +118,8 @@ fn repeated(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     Ok(all)
 }
 
-/// A body that runs once for each row of its last inputs: the others are what one run leaves to the next.
+/// A `Scan`: its body runs once per row of the scanned inputs, which are the last ones. The inputs before them are the
+/// state.
 fn scanned(node: &NodeProto, inputs: &Inputs, scope: &Scope) -> Result<Body> {
     let graph = graph_of(node, "body")?;
     let given = inputs.iter().cloned().collect::<Option<Vec<_>>>().context("an input is missing")?;
@@ -156,25 +157,25 @@ fn named(graph: &GraphProto, values: impl Iterator<Item = SymTensor>) -> Vec<(&s
     graph.inputs.iter().map(|input| input.name.as_str()).zip(values).collect()
 }
 
-/// The axis of an input or output; 0 if none is said, and from the end if it is below 0.
+/// The axis of a scanned input or output: 0 by default, and counted from the end if it is negative.
 fn axis_of(axes: &[i64], place: usize, rank: usize) -> Result<usize> {
     let said = axes.get(place).copied().unwrap_or(0);
     place_of_axis(said, rank).with_context(|| format!("there is no axis {said} of {rank}"))
 }
 
-/// A tensor with a dimension more, for the runs.
+/// A tensor of `runs` such rows, stacked along the axis.
 fn with_runs(row: &SymTensor, axis: usize, runs: usize) -> Result<SymTensor> {
     let mut shape = sizes(row)?;
     shape.insert(axis, runs);
     of_sizes(&shape)
 }
 
-/// Tensors of the same sizes of which no value is known.
+/// Tensors of the same sizes, without their values.
 fn without_values(values: &[SymTensor]) -> Result<Vec<SymTensor>> {
     values.iter().map(|value| of_sizes(&sizes(value)?)).collect()
 }
 
-/// A body that runs so many times; its constants are read once.
+/// A body that runs this often; its constants are read once.
 fn times(body: Body, runs: u64) -> Result<Body> {
     let cost = body.cost.times(runs);
     let more = |elements: Option<u64>| elements.and_then(|elements| elements.checked_mul(runs));
@@ -183,7 +184,7 @@ fn times(body: Body, runs: u64) -> Result<Body> {
     Ok(Body { cost: cost.context("more than can be counted")?, nodes: Vec::new(), read, constant_bytes, ..body })
 }
 
-/// Runs one after the other; their constants are read once.
+/// Two bodies, one after the other; their constants are read once.
 fn plus(mut all: Body, body: Body) -> Result<Body> {
     let Some(cost) = all.cost.plus(body.cost) else { bail!("more than can be counted") };
     all.cost = cost;
@@ -229,7 +230,7 @@ mod tests {
 
     const PRODUCT: u64 = 2 * 3 * 4 * 4;
 
-    /// A loop whose body has these nodes; it makes `out` of `state`, and `go` of `on`.
+    /// A loop whose body has these nodes. They compute `out` from `state`; `go` is a copy of `on`.
     fn repeated_by(runs: i64, nodes: Vec<NodeProto>) -> Result<Walked> {
         let goes_on = NodeProto::new("Identity", &["on"], "go");
         let body = graph([nodes, vec![goes_on]].concat(), &["i", "on", "state"], &["go", "out"], Vec::new());
@@ -246,7 +247,7 @@ mod tests {
         let all = repeated_by(7, product()).unwrap();
         assert_eq!((all.outputs["y"].as_slice(), all.nodes.len()), (&[3, 4][..], 1));
         assert!(all.operators.contains("MatMul") && all.operators.contains("Loop"));
-        // Weights that only the body reads, once.
+        // The weights, which only the body reads, count once.
         assert_eq!(all.cost.bytes, 8 + 4 * (16 + 2 * 12));
         let without_end = format!("{:#}", counted(i64::MAX).unwrap_err());
         assert_eq!(without_end, format!("Loop \"Loop_y\": {OPEN}"));

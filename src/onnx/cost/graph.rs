@@ -1,4 +1,4 @@
-//! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
+//! Walks one graph with inputs of known sizes, to find what its nodes compute, read and write.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,20 +20,20 @@ pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
 #[derive(Debug, PartialEq)]
 pub(super) struct Walked {
     pub cost: Cost,
-    /// Those of the nodes, in their order.
+    /// The cost of each node, in the order of the nodes.
     pub nodes: Vec<Cost>,
     pub operators: BTreeSet<String>,
     pub outputs: Shapes,
 }
 
-/// Operators that give another name or shape to what is there already, and neither compute nor move anything.
+/// Operators that only give a constant, or another name or shape to a value; they neither compute nor move anything.
 const WITHOUT_WORK: [&str; 8] =
     ["Constant", "Identity", "Shape", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "ConstantOfShape"];
 
 const F32_BYTES: u64 = 4;
 
-/// Finds the shape of every tensor and adds up; `known` is an input whose value is known. An error names the operator
-/// whose cost cannot be known.
+/// Finds the shape of every tensor, and adds up the costs. `known` is an input whose value is known. An error names the
+/// operator whose cost cannot be found.
 pub(super) fn walk(graph: &GraphProto, inputs: &Shapes, known: Option<(&str, i64)>) -> Result<Walked> {
     let mut bytes: u64 = 0;
     let mut given = Vec::new();
@@ -57,33 +57,33 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes, known: Option<(&str, i64
 /// What the nodes of a graph see: its own constants and values, and those of the graphs around it.
 #[derive(Clone, Default)]
 pub(super) struct Scope<'a> {
-    /// The graph itself is the last one.
+    /// From the outermost graph to the current one.
     pub graphs: Vec<&'a GraphProto>,
     constants: HashMap<&'a str, &'a TensorProto>,
     values: HashMap<&'a str, SymTensor>,
-    /// Graphs that were walked so far, of all scopes of the file together.
+    /// The number of graphs that were walked so far, in all scopes of the file.
     walked: Rc<Cell<usize>>,
 }
 
-/// The most graphs that are walked: loops and branches inside of each other multiply.
+/// The most graphs that are walked, since the runs of nested loops and branches multiply.
 const MOST_WALKED: usize = 4000;
 
-/// A graph that was walked, or the body of a node.
+/// What walking a graph found, or walking all graphs inside a node.
 #[derive(Default)]
 pub(super) struct Body {
-    /// The cost of all nodes, without the bytes that have to be moved.
+    /// The cost of all nodes; its `bytes` are 0.
     pub cost: Cost,
     pub nodes: Vec<Cost>,
     pub operators: BTreeSet<String>,
     pub outputs: Vec<SymTensor>,
-    /// How many elements are read of what the graph does not have itself; `None` for all.
+    /// How many elements of each value are read, `None` for all. The graph's own constants are not among these values.
     pub read: HashMap<String, Option<u64>>,
-    /// The bytes of its own constants that are read.
+    /// The bytes of the graph's own constants that are read.
     pub constant_bytes: u64,
 }
 
 impl Body {
-    /// Adds how much of a value is read.
+    /// Adds elements that are read of a value.
     pub fn add_read(&mut self, name: &str, elements: Option<u64>) {
         match self.read.get_mut(name) {
             Some(known) => *known = known.zip(elements).and_then(|(before, more)| before.checked_add(more)),
@@ -92,7 +92,7 @@ impl Body {
     }
 }
 
-/// Walks a graph whose inputs are given, inside of what it sees.
+/// Walks a graph with these inputs. Its nodes also see the values of `outer`.
 pub(super) fn walk_body<'a>(
     graph: &'a GraphProto,
     given: Vec<(&'a str, SymTensor)>,
@@ -139,7 +139,7 @@ pub(super) fn walk_body<'a>(
         body.cost = body.cost.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
         body.nodes.push(own);
         for (place, input) in node.inputs.iter().enumerate() {
-            // Of a table that is only looked up in, the rows that are.
+            // A `Gather` reads only the rows that it looks up.
             let looked_up = made.first().filter(|_| node.op_type == "Gather" && place == 0);
             body.add_read(input, looked_up.and_then(|made| elements(&sizes(made).ok()?)));
         }
@@ -165,12 +165,12 @@ pub(super) fn walk_body<'a>(
     Ok(body)
 }
 
-/// What a node without a body costs; the bytes are those of all that it reads and writes.
+/// What a node without a body costs; `bytes` are all that it reads and writes.
 fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost> {
     let flops = flops(node, inputs, made)?;
     let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>()?;
     let [written, all] = moved(inputs, &shapes);
-    // Of a table that is looked up in, as much as is written.
+    // A `Gather` reads as many bytes of its table as it writes.
     let table = inputs.first().filter(|_| node.op_type == "Gather").and_then(read_elements).map(in_bytes);
     let least = table.map_or(all, |table| all - table + written.min(table));
     let is_work = !WITHOUT_WORK.contains(&node.op_type.as_str());
@@ -184,7 +184,7 @@ fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost
     })
 }
 
-/// The bytes that a node writes, and those that it reads and writes.
+/// The bytes that a node writes, and the bytes that it reads and writes.
 fn moved(inputs: &Inputs, made: &[Vec<usize>]) -> [u64; 2] {
     let written = made.iter().filter_map(|shape| elements(shape)).fold(0, u64::saturating_add);
     let all = inputs.iter().filter_map(read_elements).fold(written, u64::saturating_add);
@@ -224,7 +224,7 @@ fn floats(name: &str, scope: &Scope) -> Option<Vec<f32>> {
     Some(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
-/// The whole number that an input of a `Range` of floats is, if it is a constant or was cast from a known number.
+/// The value of an input of a `Range` of floats, if it is a constant whole number or was cast from a known number.
 fn whole_number(name: &str, scope: &Scope) -> Option<SymTensor> {
     let is_known = |value: &&SymTensor| matches!(value.as_scalar(), Some(SymExpr::Value(_)));
     let known = |name: &str| scope.values.get(name).filter(is_known).cloned();
@@ -325,7 +325,8 @@ mod tests {
         assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
         assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
         assert_eq!((walked.cost.convolution_flops, walked.cost.nodes), (walked.cost.flops, 2));
-        // The picture, the filters and what is made of them, which the second node reads and writes once more.
+        // The image, the filters and the bias; the result counts three times, since the second node reads and writes
+        // it, too.
         assert_eq!(walked.cost.node_bytes, 4 * (4 * 9 * 8 + 6 * 2 * 3 * 3 + 6 + 3 * (6 * 5 * 4)));
         assert_eq!(walked.operators.iter().map(String::as_str).collect::<Vec<_>>(), ["Conv", "Relu"]);
         assert!(refused(&graph, &sizes(&[1, 3, 9, 8])).starts_with("Conv \"Conv_y\": 3 channels"));
@@ -399,7 +400,7 @@ mod tests {
         let rows = walk_of(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
         assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
-        // A table that a product reads too is read whole.
+        // If a product reads the table too, the whole table is read.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];
         let whole = walk_of(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();

@@ -1,18 +1,18 @@
-//! The cost of one call of a model, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
-//! the bytes that have to be moved.
+//! The cost of one call of a model, counted from its ONNX graphs with the sizes of a case: floating-point operations,
+//! and the bytes that have to be moved.
 //!
-//! Operations are those of matrix products and convolutions, those of attention and recurrent networks among them, two for each multiply-add (published
-//! counts of multiply-adds are half of these); nothing else counts, as in published counters (fvcore's `FlopCountAnalysis`
-//! and torchvision's table of models). Bytes are the compulsory traffic: each graph's weights, inputs and outputs once, and
-//! of a table that is only looked up in the rows that are; what a runtime writes and reads again in between is not in them.
-//! Both are those of the f32 graph also where a case runs it in another dtype.
+//! Operations are those of matrix products and convolutions, also within attention and recurrent networks: two for each
+//! multiply-add (published counts of multiply-adds are half of these). Nothing else counts, as in published counters
+//! (fvcore's `FlopCountAnalysis` and torchvision's table of models). Bytes are the compulsory traffic: each graph's
+//! weights, inputs and outputs once, and only those rows of a table that are looked up. What a runtime writes and reads
+//! again in between does not count. Both are those of the f32 graph, even if a case runs it in another dtype.
 //!
-//! The body of a `Loop` or `Scan` counts as often as it runs, if sizes and constants say how often, and of an `If` the
-//! branch that runs. If that depends on the values of inputs, the cost is not known, but that of two branches which
-//! cost the same.
+//! The body of a `Loop` or `Scan` counts as often as it runs, if sizes and constants say how often. Of an `If`, the
+//! branch that runs counts. If the values of inputs decide which, the cost is known only if both branches cost the
+//! same.
 //!
 //! A call of `prefill` runs its parts one after the other, and their costs are added. A call of `decode` is counted as
-//! the first one after the prefill: one token, with keys and values of the prompt in the cache.
+//! the first one after the prefill: one token, with the keys and values of the prompt in the cache.
 
 mod control;
 mod graph;
@@ -28,20 +28,21 @@ use crate::definition::{Cost, Dimension, Generation, Model, Phase, Sizes, value_
 use crate::onnx::Source;
 use graph::{Shapes, Walked};
 
-/// The numbers of the positions that a decoder reads at once, and what lets each see only those before it.
+/// The input with the numbers of the positions that a decoder reads in a call.
 pub(crate) const POSITIONS: &str = "position_ids";
+/// The input with the mask that lets each position see only those before it.
 pub(crate) const BIAS: &str = "attention_bias";
-/// The same numbers without a batch.
+/// As [`POSITIONS`], but without a batch dimension.
 pub(crate) const PLACES: &str = "cache_position";
-/// Ones for all positions so far.
+/// The inputs with a one for each position so far.
 pub(crate) const MASKS: [&str; 2] = ["attention_mask", "decoder_attention_mask"];
-/// Whether the cache is in use, for a file that has the graphs of both phases.
+/// The input that says whether the cache is in use, for a file that has the graphs of both phases.
 pub(crate) const BRANCH: &str = "use_cache_branch";
 
-/// The number of positions whose logits are asked for.
+/// The input with the number of positions whose logits are asked for.
 pub(crate) const KEPT: &str = "num_logits_to_keep";
 
-/// Whether the loop over the parts makes an input of that name, if the model has none.
+/// Whether the loop over the parts makes the input of that name, if the model has none.
 pub(crate) fn is_made(name: &str) -> bool {
     [POSITIONS, BIAS, PLACES, BRANCH, KEPT].contains(&name) || MASKS.contains(&name)
 }
@@ -49,13 +50,13 @@ pub(crate) fn is_made(name: &str) -> bool {
 /// Counts one call of the phase.
 ///
 /// # Errors
-/// There is no ONNX graph, or a node's cost cannot be known, such as that of an operator that is not among those here; the
-/// message names it.
+/// There is no ONNX graph, or the cost of a node cannot be found, such as that of an unknown operator; the message
+/// names the node.
 pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
     Ok(count(model, phase, sizes)?.0)
 }
 
-/// Counts one call of the phase, and names the operators of its graphs.
+/// Counts one call of the phase, and names the operators of its graphs. It fails as [`cost`] does.
 pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSet<String>)> {
     let (mut sum, mut operators) = (Cost::default(), BTreeSet::new());
     for walked in walked(model, phase, sizes)? {
@@ -66,13 +67,13 @@ pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSe
     Ok((sum, operators))
 }
 
-/// The cost of each node in one call of the phase: for each of its parts, those of the graph's nodes in their order. The bytes
-/// of a node are all its inputs and outputs, as if their elements were f32.
+/// The cost of each node in one call of the phase: a list per part, in the order of its graph's nodes. The bytes of a
+/// node are all its inputs and outputs, as if their elements were f32.
 pub fn node_costs(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Vec<Cost>>> {
     Ok(walked(model, phase, sizes)?.into_iter().map(|walked| walked.nodes).collect())
 }
 
-/// The graphs of the phase's parts with the shapes that they are called with.
+/// Walks the graphs of the phase's parts with the shapes of a call.
 fn walked(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Walked>> {
     let mut given = Shapes::new();
     for input in &model.inputs {
@@ -85,7 +86,7 @@ fn walked(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Walked>> {
     }
 }
 
-/// The shapes are those that the backends' loop over the parts gives them.
+/// Walks the parts with the shapes that the backends' loop over the parts gives them.
 fn generate(
     model: &Model,
     generation: &Generation,
@@ -105,8 +106,8 @@ fn generate(
     run(model, phase, &mut given)
 }
 
-/// The values that the loop over the parts makes for a call that reads these positions, with their shapes: caches that begin
-/// without a position, and what [`is_made`]. For `decode`, those that change after the prefill.
+/// The values that the loop over the parts makes for a call that reads these positions, with their shapes: empty
+/// caches, and the inputs that [`is_made`] names. For `decode`, only the values that change after the prefill.
 pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, positions: Range<usize>) -> Shapes {
     let mut made = Shapes::new();
     let Some(generation) = &model.generation else { return made };
@@ -136,7 +137,7 @@ pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, positions: 
     made
 }
 
-/// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
+/// Walks the parts of a phase. `given` has the shapes of the inputs; those of the parts' outputs are added to it.
 fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Vec<Walked>> {
     let plan = model.phase(phase).with_context(|| format!("{} has no phase {phase}", model.name))?;
     let mut all = Vec::new();

@@ -8,8 +8,8 @@ use rten_shape_inference::SymTensor;
 use super::shapes::{Inputs, elements, input, sizes};
 use crate::onnx::proto::NodeProto;
 
-/// The floating-point operations of a node, or as many of integers: `2·n·k` for a product with `n` elements that sums over `k`; 0 for an
-/// operator that is no product.
+/// The floating-point or integer operations of a node: `2·n·k` for a product with `n` elements, each a sum over `k`; 0
+/// for an operator that is not a product.
 pub(super) fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) -> Result<u64> {
     let operator = node.op_type.as_str();
     let shape = |place: usize| sizes(input(inputs, place)?);
@@ -57,8 +57,8 @@ pub(super) fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) ->
     all.context("more operations than can be counted")
 }
 
-/// The multiply-adds of an `Einsum`: of two tensors, one for each combination of the indices of both. Returns `None` for more tensors, and for
-/// indices that are left out of the equation.
+/// The multiply-adds of an `Einsum`: none for one tensor, and for two tensors one per combination of their indices.
+/// Returns `None` for more tensors and for an equation with an ellipsis.
 fn multiply_adds(node: &NodeProto, inputs: &Inputs) -> Option<u64> {
     let equation = std::str::from_utf8(node.attribute("equation")?.s.as_deref()?).ok()?;
     let terms: Vec<&str> = equation.split("->").next()?.split(',').collect();
@@ -81,15 +81,15 @@ fn multiply_adds(node: &NodeProto, inputs: &Inputs) -> Option<u64> {
     all.filter(|_| terms.len() == 2 && !equation.contains('.'))
 }
 
-/// How many products of two matrices a node computes: if both of its operands are batches of matrices, one for each matrix that it makes. With
-/// one matrix on the right, the rows of all matrices on the left make one product.
+/// How many products of two matrices a node computes. If the right operand is a batch of matrices, it is one per matrix
+/// of the result. If it is one matrix, the rows of all matrices on the left make one product.
 pub(super) fn matrix_products(node: &NodeProto, inputs: &Inputs, outputs: &[Vec<usize>]) -> u64 {
     let operator = node.op_type.as_str();
     let is_product = operator.contains("MatMul") || ["Gemm", "Einsum"].contains(&operator);
     let rank = |place: usize| input(inputs, place).and_then(sizes).map_or(0, |sizes| sizes.len());
     let all = |sizes: &[usize]| elements(sizes).unwrap_or(u64::MAX);
     match outputs.first() {
-        // One after the other, in each direction.
+        // One per step and direction.
         Some(made) if ["GRU", "LSTM"].contains(&operator) => all(&made[..made.len().min(2)]),
         _ if !is_product => 0,
         Some(made) if rank(second_operand(operator)) > 2 => all(&made[..made.len().saturating_sub(2)]),
@@ -97,7 +97,7 @@ pub(super) fn matrix_products(node: &NodeProto, inputs: &Inputs, outputs: &[Vec<
     }
 }
 
-/// The place of the second operand: that of a quantised product is after the scale and zero point of the first.
+/// The position of the second operand. In a quantised product, it comes after the scale and zero point of the first.
 fn second_operand(operator: &str) -> usize {
     if operator.starts_with("QLinear") { 3 } else { 1 }
 }

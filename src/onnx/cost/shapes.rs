@@ -1,5 +1,5 @@
-//! The shapes that an operator makes of its inputs' shapes, and the small whole numbers that shapes are made of: by the
-//! rules of the crate `rten-shape-inference`, whose symbols are not needed here, because all sizes are known.
+//! Infers the shapes of an operator's outputs, and the small integers that shapes are computed from, by the rules of
+//! the crate `rten-shape-inference`. Its symbols are not needed here, because all sizes are known.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rten_shape_inference::ops::{self, Direction, Padding};
@@ -13,7 +13,7 @@ use crate::printing::caught;
 /// The inputs of a node; `None` for one that is left out.
 pub(super) type Inputs = Vec<Option<SymTensor>>;
 
-/// Longer tensors are no shapes.
+/// Values of longer tensors are not kept, because they are not shapes.
 const MOST_KNOWN: u64 = 4096;
 
 /// Operators whose output has the shape of their first input.
@@ -43,7 +43,7 @@ pub(super) fn known_number(value: &SymTensor) -> Option<i64> {
     }
 }
 
-/// A constant of the graph; its values only where they are in the graph's file.
+/// A constant of the graph. Its values are kept if they are in the graph's own file.
 pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
     let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
     let sizes: Option<Vec<usize>> = tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
@@ -70,7 +70,7 @@ pub(super) fn elements(sizes: &[usize]) -> Option<u64> {
     sizes.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(size as u64))
 }
 
-/// The outputs of a node. `scales` are those of a `Resize` or `Upsample` that are constant.
+/// The outputs of a node. `scales` are the constant scales of a `Resize` or `Upsample`.
 pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) -> Result<Vec<SymTensor>> {
     let unknown = || anyhow!("an operator whose cost is not known");
     ensure!(node.is_standard() && !node.has_subgraph(), unknown());
@@ -80,7 +80,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
         "Expand" | "Reshape" => Some(1),
         _ => None,
     };
-    // A list of sizes that is not known may be as long as a file says, and each of them would be made.
+    // A list of unknown sizes may be as long as a hostile file says, and the rule would make a symbol for each size.
     let is_open = |place: usize| inputs.get(place).and_then(Option::as_ref).is_some_and(|it| it.values().is_none());
     ensure!(!list.is_some_and(is_open), "its shape depends on the values of the inputs");
     let infer = |rule: &dyn InferShapes| infer(rule, inputs);
@@ -98,7 +98,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
         _ if is_in(UNARY) => infer(&UnaryOp),
         _ if is_in(BROADCAST) => infer(&VariadicOp),
         "Identity" => infer(&ops::Identity),
-        // What is no longer a whole number is no size.
+        // A value that is cast to a float is no longer a size.
         "Cast" if matches!(node.int("to"), Some(2..=7 | 9 | 12 | 13)) => infer(&ops::Identity),
         "Cast" => infer(&UnaryOp),
         "Concat" => {
@@ -107,7 +107,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             if known.sum::<u64>() <= MOST_KNOWN {
                 return infer(&concat);
             }
-            // What is longer is no shape, and a graph that doubles it again and again would take all memory.
+            // A longer value is not a shape, and a graph that doubles it again and again would take all memory.
             let plain = |value: &Option<SymTensor>| value.as_ref().map(|value| of_sizes(&sizes(value)?)).transpose();
             self::infer(&concat, &inputs.iter().map(plain).collect::<Result<Inputs>>()?)
         }
@@ -189,7 +189,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             Some(scales) => {
                 let from = sizes(input(inputs, 0)?)?;
                 ensure!(from.len() == scales.len(), "{} scales for shape {from:?}", scales.len());
-                // In f32, as ONNX Runtime: 0.7 of 10 are 7.
+                // In f32, as in ONNX Runtime: 0.7 · 10 is 7.
                 let made = from.iter().zip(scales).map(|(&size, &scale)| (size as f32 * scale).floor());
                 Ok(vec![of_sizes(&made.map(|size| size as usize).collect::<Vec<_>>())?])
             }
@@ -215,13 +215,13 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
     }
 }
 
-/// An input that has to be there.
+/// A required input.
 pub(super) fn input(inputs: &Inputs, place: usize) -> Result<&SymTensor> {
     inputs.get(place).and_then(Option::as_ref).with_context(|| format!("input {place} is missing"))
 }
 
-/// The inputs that newer operator sets have: what is an attribute in older ones is an input, and the operands of a quantised
-/// product are the first two.
+/// The inputs as in newer opsets: attributes of older ones become inputs, and the operands of a quantised product
+/// become the first two.
 fn inputs_of(node: &NodeProto, given: &Inputs) -> Result<Inputs> {
     let moved: &[(&str, usize)] = match node.op_type.as_str() {
         "Pad" => &[("pads", 1)],
@@ -259,7 +259,7 @@ fn inputs_of(node: &NodeProto, given: &Inputs) -> Result<Inputs> {
 }
 
 fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
-    // The rules trust the graph: what no exporter writes may end in a panic.
+    // The rules trust the graph, and may panic on one that no exporter writes.
     let inferred = caught(|| {
         let made = rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new())?;
         Ok::<Vec<SymTensor>, anyhow::Error>(made.into_iter().map(SymTensor::simplify).collect())
@@ -272,8 +272,8 @@ fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     }
 }
 
-/// The product of two batches of matrices; a vector on the left is a row and one on the right a column, which is no
-/// dimension of the product.
+/// The product of two batches of matrices. A vector on the left is taken as a row and one on the right as a column, and
+/// the product lacks that dimension.
 fn product(inputs: &Inputs) -> Result<Vec<SymTensor>> {
     let (mut left, mut right) = (sizes(input(inputs, 0)?)?, sizes(input(inputs, 1)?)?);
     let (is_row, is_column) = (left.len() == 1, right.len() == 1);
@@ -300,7 +300,7 @@ fn product(inputs: &Inputs) -> Result<Vec<SymTensor>> {
 /// Strides, dilations and pads; no pads if the number of windows depends on the strides alone.
 type Window = (Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
-/// What slides over the dimensions behind the first two.
+/// The window of a convolution or pooling, which slides over the dimensions after the first two.
 fn window(node: &NodeProto, inputs: &Inputs) -> Result<Window> {
     let rank = sizes(input(inputs, 0)?)?.len().saturating_sub(2);
     ensure!(rank == 1 || rank == 2, "windows over {rank} dimensions are not known");
@@ -324,7 +324,7 @@ fn symbol(number: i64) -> SymExpr {
     SymExpr::Value(clamped(number))
 }
 
-/// The nearest number that the rules can have: what is larger stands for an end that is as far as can be.
+/// The nearest number that the rules can hold. A larger one stands for "to the end".
 fn clamped(number: i64) -> i32 {
     number.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
@@ -385,7 +385,7 @@ mod tests {
         assert!(reshape(&[7, -1]).unwrap_err().to_string().starts_with("[2, 6, 5] cannot become"));
         let unknown = result("Reshape", &[], &[shape(&[2]), shape(&[1])]).unwrap_err().to_string();
         assert!(unknown.contains("depends on the values of the inputs"), "{unknown}");
-        // As many sizes as a hostile file says would not fit the memory.
+        // A hostile file may ask for more sizes than the memory holds.
         let many = shape(&[i32::MAX as usize]);
         assert!(result("Reshape", &[], &[shape(&[2]), many.clone()]).is_err());
         assert!(result("Expand", &[], &[shape(&[2]), many.clone()]).is_err());

@@ -1,4 +1,5 @@
-//! The Open Inference Protocol v2 over gRPC: a request is a message in a frame, and so is the answer; its status is in the trailers.
+//! The Open Inference Protocol v2 over gRPC. A request and its answer are each a message in a frame. The status is in the
+//! trailers.
 
 use anyhow::Result;
 use hyper::Method;
@@ -19,12 +20,12 @@ use crate::remote::fault::{Fault, Kind};
 use crate::remote::grpc_status;
 use crate::remote::target::Target;
 
-/// The messages of `inference.GRPCInferenceService`, in the types that `build.rs` makes of `inference.proto`.
+/// The messages of `inference.GRPCInferenceService`, which `build.rs` generates from `inference.proto`.
 mod messages {
     include!(concat!(env!("OUT_DIR"), "/inference.rs"));
 }
 
-/// Bytes before a message: whether it is compressed, and its length.
+/// The bytes before a message: a flag for compression, and the length.
 const PREFIX: usize = 5;
 
 /// A model behind the protocol.
@@ -36,7 +37,7 @@ struct Grpc {
 /// Asks the server about itself and the model, as over HTTP.
 ///
 /// # Errors
-/// What was asked for is wrong, or the server has a fault.
+/// The user's flags are wrong, or the server has a [`Fault`].
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
@@ -69,7 +70,7 @@ pub fn describe(
     found.described(&wishes, right, |v2| Grpc { model: name, v2 })
 }
 
-/// What the server answers. Returns `None` if it does not know the method.
+/// The server's answer. Returns `None` if the server does not know the method.
 fn told<M: Message + Default>(
     connection: &mut Connection,
     path: String,
@@ -106,7 +107,7 @@ fn call(path: String, request: &impl Message) -> Call {
 
 /// The only message of a body.
 fn message_of<M: Message + Default>(body: &[u8]) -> Result<M, Fault> {
-    let unfinished = || Fault::new(Kind::Truncated, format!("{} bytes are no whole message", body.len()));
+    let unfinished = || Fault::new(Kind::Truncated, format!("{} bytes are not a whole message", body.len()));
     let (prefix, message) = body.split_first_chunk::<PREFIX>().ok_or_else(unfinished)?;
     let [compressed, length @ ..] = *prefix;
     let length = u32::from_be_bytes(length) as usize;
@@ -117,7 +118,7 @@ fn message_of<M: Message + Default>(body: &[u8]) -> Result<M, Fault> {
         return Err(unfinished());
     }
     let no_message =
-        |why: String| Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {why}"));
+        |why: String| Fault::new(Kind::WrongType, format!("the answer does not follow the protocol: {why}"));
     if message.len() > length {
         return Err(no_message(format!("{} bytes after the message", message.len() - length)));
     }
@@ -150,7 +151,7 @@ impl Protocol for Grpc {
     }
 }
 
-/// The outputs, whose values are all in bytes or all in their own fields.
+/// The outputs of an answer. The values of all outputs are in bytes, or all are in their own fields.
 fn outputs_of(answer: InferResponse) -> Result<Vec<Output>, Fault> {
     let InferResponse { outputs, raw_outputs } = answer;
     let is_raw = !raw_outputs.is_empty();
@@ -177,7 +178,7 @@ fn outputs_of(answer: InferResponse) -> Result<Vec<Output>, Fault> {
     outputs.into_iter().map(output).collect()
 }
 
-/// The values in the field of a type. Returns `None` if they are in another one.
+/// The values in the field of this type. Returns `None` if values are in another field.
 fn numbers_of(datatype: &str, contents: messages::Contents) -> Option<Numbers> {
     let messages::Contents { bools, ints, longs, unsigned_ints, unsigned_longs, floats, doubles, texts } = contents;
     let lengths = [bools.len(), ints.len(), longs.len(), unsigned_ints.len(), unsigned_longs.len(), floats.len()];

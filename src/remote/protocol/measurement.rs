@@ -1,4 +1,4 @@
-//! inferbench's own endpoint: a request is a measurement, which the server makes one after the other.
+//! The protocol of `inferbench serve`: a request is a measurement. The server makes one at a time.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,13 +13,13 @@ struct Measurement {
 }
 
 /// # Errors
-/// There is no name of a model, or the server has a fault.
+/// No model is named, or the server has a [`Fault`].
 pub fn describe(connection: &mut Connection, target: &Target, wishes: &Wishes) -> Result<Described> {
     const START: &str = "/api/v1/benchmark/";
-    ensure!(wishes.batch_size == 1, "a request is one measurement, and no batch: leave `--batch-sizes` out");
+    ensure!(wishes.batch_size == 1, "a request is one measurement, not a batch: leave `--batch-sizes` out");
     let base = base_of(&target.path, &["/api"]);
     let named = target.path.split_once(START).map(|(_, name)| name.to_owned());
-    let model = named.or_else(|| wishes.model.clone()).context("name the model that is measured by `--model`")?;
+    let model = named.or_else(|| wishes.model.clone()).context("name the model to measure with `--model`")?;
     let told = get_json(connection, &format!("{base}/api/v1/openapi.json"))?.unwrap_or_default();
     let version = told.pointer("/info/version").and_then(Value::as_str).unwrap_or_default();
     let server = Some(format!("inferbench {version}").trim().to_owned());

@@ -1,4 +1,4 @@
-//! How a server is spoken to: which requests it gets, and what a right answer is.
+//! The protocols of servers: which requests they take, and which answers are right.
 
 mod grpc;
 mod measurement;
@@ -29,13 +29,13 @@ use crate::texts::TokenCounter;
 pub use openai::USUAL_TOKENS;
 pub use tensors::Right;
 
-/// The protocols by their names.
+/// The names of the protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, ValueEnum)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProtocolName {
     /// The Open Inference Protocol v2: KServe, Triton, MLServer, OpenVINO Model Server
     V2,
-    /// The same over gRPC
+    /// The Open Inference Protocol v2 over gRPC
     Grpc,
     /// OpenAI's chat completions: vLLM, SGLang, llama-server, Ollama
     Chat,
@@ -49,7 +49,7 @@ pub enum ProtocolName {
     Template,
 }
 
-/// How requests are made, as a user says it.
+/// The user's flags about requests.
 #[derive(Clone, Default)]
 pub struct Wishes {
     pub protocol: Option<ProtocolName>,
@@ -59,25 +59,25 @@ pub struct Wishes {
     pub sequence_length: Option<usize>,
     pub is_binary: bool,
     pub is_whole: bool,
-    /// Fields that requests have besides, as JSON.
+    /// Further fields of requests, as JSON.
     pub fields: Vec<(String, serde_json::Value)>,
-    /// Inputs in place of what the server says of them.
+    /// Descriptions of inputs that replace the server's.
     pub inputs: Vec<TensorSpec>,
     pub texts: Option<Vec<String>>,
-    /// Counts tokens where the server does not.
+    /// Counts tokens if the server does not.
     pub tokenizer: Option<Arc<TokenCounter>>,
     pub template: Option<PathBuf>,
     pub seed: u64,
     pub lengths: Option<RequestLengths>,
-    /// Whether a file was named for `lengths`.
+    /// Whether `lengths` come from `--lengths`.
     pub has_lengths_file: bool,
 }
 
-/// Words of a text whose length is not said.
+/// Words of a text without a given length.
 const WORDS: usize = 16;
 
 impl Wishes {
-    /// The text of this number: the user's texts take turns, and others are seeded words.
+    /// The text with this number: the user's texts in turn, or seeded words.
     fn text(&self, turn: Turn, number: usize, words: usize) -> String {
         match &self.texts {
             Some(texts) => texts[number % texts.len()].clone(),
@@ -91,15 +91,15 @@ pub trait Protocol: Send + Sync {
     /// The protocol with its form: `v2 json`, `chat stream`.
     fn name(&self) -> String;
 
-    /// The request of this turn. The same turn is the same request.
+    /// The request of this turn, which depends on nothing else.
     fn call(&self, turn: Turn) -> Call;
 
-    /// What reads the answer to the request of this turn.
+    /// The reader of the answer to this turn's request.
     fn reader(&self, turn: Turn) -> Box<dyn AnswerReader>;
 }
 
-/// The place of a request in a load test. Its number in the trial says how long it is. No other request has its content, also not one of another
-/// trial, so that a cache of the server does not answer it.
+/// The place of a request in a load test. The number in the trial determines the lengths of the prompt and the answer.
+/// The content differs from that of all other requests, also of other trials, so that no cache answers it.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     pub trial: usize,
@@ -107,13 +107,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The seed of the content of its trial.
+    /// The seed of the contents in this trial.
     fn seed(self, seed: u64) -> u64 {
         const STEP: u64 = 0xD1B5_4A32_D192_ED03;
         seed.wrapping_add((self.trial as u64).wrapping_mul(STEP))
     }
 
-    /// The numbers of its seeded samples.
+    /// The numbers of the request's seeded samples.
     fn samples(self, seed: u64, batch_size: usize) -> Vec<usize> {
         let first = (Stream::new(self.seed(seed), "request").at(0) >> 16) as usize + self.number * batch_size;
         (first..first + batch_size).collect()
@@ -122,24 +122,26 @@ impl Turn {
 
 /// Reads one answer.
 pub trait AnswerReader: Reader {
-    /// Checks the answer when it is whole.
+    /// Checks the whole answer.
     ///
     /// # Errors
-    /// It is not a right one.
+    /// The answer is wrong.
     fn check(&mut self, seen: &Seen) -> Result<Checked, Fault>;
 }
 
-/// What is known of a right answer besides its time.
+/// What a right answer says besides its time.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     pub prompt_tokens: usize,
-    /// When parts of the answer with tokens were there, and how many tokens they have together.
+    /// When each event with tokens came, and how many tokens the events have together.
     pub tokens: Vec<Instant>,
     pub token_count: Option<usize>,
-    /// Tokens of an answer that came as a whole.
+    /// The tokens of an answer that was not streamed.
     pub whole: Option<WholeTokens>,
-    /// By what the tokens were counted.
+    /// How tokens were counted: `usage`, a tokenizer, or `events`.
     pub tokens_by: Option<Cow<'static, str>>,
+    /// Whether outputs may have fewer rows than the request has samples.
+    pub lacks_rows: bool,
 }
 
 /// What a server says about itself and its model.
@@ -154,7 +156,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// A model of which nothing else is known.
+    /// A description with the protocol and the model's name only.
     fn new(protocol: impl Protocol + 'static, model: String) -> Self {
         let (dtype, phase) = (Dtype::default(), Phase::Forward);
         Described { protocol: Box::new(protocol), model, server: None, dtype, phase, input_shape: None }
@@ -166,10 +168,11 @@ impl Described {
     }
 }
 
-/// Asks the server which protocol it speaks, unless that is known, and describes the model.
+/// Finds out which protocol the server speaks, unless it is given, and describes the model. `right` makes inputs and
+/// right outputs for the model.
 ///
 /// # Errors
-/// What was asked for is wrong, or the server has a fault.
+/// The user's flags are wrong, or the server has a [`Fault`].
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
@@ -182,14 +185,14 @@ pub fn describe(
         Some(protocol) => protocol,
         None => by_asking(connection, target)?.with_context(|| {
             format!(
-                "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: say what it speaks by `--protocol`",
+                "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: name its protocol with `--protocol`",
                 target.shown()
             )
         })?,
     };
     ensure!(
         !target.is_grpc || protocol == ProtocolName::Grpc,
-        "{} is an address of gRPC: begin it with http:// for the protocol {protocol}",
+        "{} is a gRPC address: begin it with http:// for the protocol {protocol}",
         target.shown()
     );
     check_wishes(protocol, wishes)?;
@@ -205,10 +208,10 @@ pub fn describe(
 }
 
 /// # Errors
-/// A flag has no meaning in this protocol, and would be ignored.
+/// A flag has no effect in this protocol.
 fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
     use ProtocolName::{Chat, Completions, Embeddings, Grpc, Template, V2};
-    // `--input` and `--seq-lens` are not among them: they may come from variables that are exported for `cargo bench`.
+    // `--input` and `--seq-lens` are missing here, because they may come from variables exported for `cargo bench`.
     let are_lengths_drawn = matches!(wishes.lengths, Some(RequestLengths::Drawn { .. }));
     let flags: [(&str, bool, &[ProtocolName]); 7] = [
         ("--binary", wishes.is_binary, &[V2, Grpc]),
@@ -219,13 +222,18 @@ fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
         ("--prompt-tokens or --output-tokens", are_lengths_drawn, &[Chat, Completions, Embeddings]),
         ("--lengths", wishes.has_lengths_file, &[Chat, Completions, Embeddings]),
     ];
-    match flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
-        Some((flag, ..)) => bail!("{flag} means nothing in the protocol {protocol}: leave it out"),
-        None => Ok(()),
+    if let Some((flag, ..)) = flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
+        bail!("{flag} has no effect in the protocol {protocol}: leave it out");
     }
+    let has_prompt_length = matches!(wishes.lengths, Some(RequestLengths::Drawn { prompt: Some(_), .. }));
+    ensure!(
+        wishes.texts.is_none() || !has_prompt_length,
+        "the prompts are the lines of `--text`: leave `--prompt-tokens` out"
+    );
+    Ok(())
 }
 
-/// The path says it, if it is the whole path of a request: by its end, or by what stands before the name of a model.
+/// The protocol of a whole request's path, by its end or by the part before a model's name.
 fn by_path(path: &str) -> Option<ProtocolName> {
     const PARTS: [(&str, ProtocolName); 5] = [
         ("/chat/completions", ProtocolName::Chat),
@@ -252,7 +260,7 @@ fn by_asking(connection: &mut Connection, target: &Target) -> Result<Option<Prot
     Ok(None)
 }
 
-/// The path before the first of these.
+/// The path before the first of these parts.
 fn base_of<'a>(path: &'a str, parts: &[&str]) -> &'a str {
     let ends = parts.iter().filter_map(|part| {
         path.find(&format!("{part}/")).or_else(|| path.len().checked_sub(part.len()).filter(|_| path.ends_with(part)))
@@ -260,7 +268,7 @@ fn base_of<'a>(path: &'a str, parts: &[&str]) -> &'a str {
     &path[..ends.min().unwrap_or(path.len())]
 }
 
-/// Reads an answer as a whole, and then checks its body.
+/// A reader that collects the body and then checks it.
 fn whole(check: impl FnMut(&mut Vec<u8>, &Seen) -> Result<Checked, Fault> + 'static) -> Box<dyn AnswerReader> {
     Box::new(Whole { body: Vec::new(), check })
 }
@@ -287,25 +295,25 @@ impl<F: FnMut(&mut Vec<u8>, &Seen) -> Result<Checked, Fault>> AnswerReader for W
 fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
         let text = String::from_utf8_lossy(body);
-        // Python's servers write numbers that are no JSON.
+        // Servers in Python write `NaN` and `Infinity`, which JSON does not have.
         if ["NaN", "Infinity"].iter().any(|word| text.contains(word)) {
             return Fault::new(Kind::NotFinite, "the answer has a value that is not finite");
         }
-        Fault::new(Kind::WrongType, format!("the answer is no answer of the protocol: {error}"))
+        Fault::new(Kind::WrongType, format!("the answer does not follow the protocol: {error}"))
     })
 }
 
-/// Bytes of what a server says about itself.
+/// The most bytes of a server's description.
 const MOST_DESCRIPTION: usize = 16 << 20;
 
-/// What a server says about itself.
+/// A server's description of itself or its model.
 #[derive(Default)]
 struct Description(Vec<u8>);
 
 impl Reader for Description {
     fn part(&mut self, bytes: &[u8], _: Instant) -> Result<(), Fault> {
         if self.0.len() + bytes.len() > MOST_DESCRIPTION {
-            let why = format!("what the server says about itself has more than {MOST_DESCRIPTION} bytes");
+            let why = format!("the server's description has more than {MOST_DESCRIPTION} bytes");
             return Err(Fault::new(Kind::TooLarge, why));
         }
         self.0.extend_from_slice(bytes);
@@ -313,7 +321,7 @@ impl Reader for Description {
     }
 }
 
-/// The JSON at a path. Returns `None` if the server has nothing there.
+/// The JSON at this path. Returns `None` if the server has no JSON there.
 fn get_json(connection: &mut Connection, path: &str) -> Result<Option<serde_json::Value>, Fault> {
     json_answer(connection, &Call::get(path))
 }
@@ -323,7 +331,7 @@ fn json_answer(connection: &mut Connection, call: &Call) -> Result<Option<serde_
     match connection.exchange(call, &mut seen, &mut body) {
         Ok(()) => Ok(serde_json::from_slice(&body.0).ok()),
         Err(fault) if matches!(fault.kind, Kind::ClientError | Kind::ServerError | Kind::Redirect) => {
-            // Who may not ask is told so, and not that there is nothing.
+            // A refused user has to see the refusal, and not that nothing is there.
             let is_refused = seen.status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
             if is_refused { Err(fault) } else { Ok(None) }
         }
@@ -331,7 +339,7 @@ fn json_answer(connection: &mut Connection, call: &Call) -> Result<Option<serde_
     }
 }
 
-/// Texts that differ for each number, of so many words; a word of this list is one token in most vocabularies.
+/// A text of this many words that differs for each number. Each word is one token in most vocabularies.
 fn seeded_words(seed: u64, number: usize, words: usize) -> String {
     const WORDS: [&str; 64] = [
         "time", "people", "water", "house", "world", "school", "family", "city", "hand", "day", "night", "year",
@@ -347,10 +355,10 @@ fn seeded_words(seed: u64, number: usize, words: usize) -> String {
     (0..words.max(1)).map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Reads a field of requests as a user writes it: `ignore_eos=true`, `stop="."`. What is no JSON is a text.
+/// Parses a field of requests such as `ignore_eos=true` or `stop="."`. A value that is not JSON is a text.
 ///
 /// # Errors
-/// It has no `=`.
+/// There is no `=`.
 pub fn parse_field(text: &str) -> Result<(String, serde_json::Value)> {
     let (name, value) = text.split_once('=').context("write it as NAME=VALUE, such as ignore_eos=true")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
@@ -360,6 +368,7 @@ pub fn parse_field(text: &str) -> Result<(String, serde_json::Value)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_data::TokenLength;
 
     #[test]
     fn the_path_of_an_address_may_say_the_protocol() {
@@ -378,7 +387,7 @@ mod tests {
         let binary = Wishes { is_binary: true, ..Wishes::default() };
         assert!(of(ProtocolName::V2, &binary).is_ok() && of(ProtocolName::Grpc, &binary).is_ok());
         let error = of(ProtocolName::Chat, &binary).unwrap_err();
-        assert_eq!(error, "--binary means nothing in the protocol chat: leave it out");
+        assert_eq!(error, "--binary has no effect in the protocol chat: leave it out");
         let template = Wishes { template: Some("template.toml".into()), ..Wishes::default() };
         assert!(of(ProtocolName::Template, &template).is_ok());
         assert!(of(ProtocolName::Chat, &template).unwrap_err().starts_with("--template"));
@@ -389,13 +398,21 @@ mod tests {
         let tokens =
             Wishes { lengths: Some(RequestLengths::Drawn { prompt: None, output: None }), ..Wishes::default() };
         assert!(of(ProtocolName::Chat, &tokens).is_ok());
-        assert!(of(ProtocolName::V2, &tokens).unwrap_err().starts_with("--prompt-tokens or --output-tokens means"));
+        assert!(of(ProtocolName::V2, &tokens).unwrap_err().starts_with("--prompt-tokens or --output-tokens has"));
+        let texts = |prompt: Option<TokenLength>| Wishes {
+            texts: Some(vec!["a".into()]),
+            lengths: Some(RequestLengths::Drawn { prompt, output: None }),
+            ..Wishes::default()
+        };
+        assert!(of(ProtocolName::Chat, &texts(None)).is_ok());
+        let error = of(ProtocolName::Chat, &texts(Some(TokenLength::Fixed(32)))).unwrap_err();
+        assert_eq!(error, "the prompts are the lines of `--text`: leave `--prompt-tokens` out");
         let listed = |has_lengths_file| Wishes {
             lengths: Some(RequestLengths::Listed(vec![[8, 4]])),
             has_lengths_file,
             ..Wishes::default()
         };
-        assert!(of(ProtocolName::V2, &listed(true)).unwrap_err().starts_with("--lengths means"));
+        assert!(of(ProtocolName::V2, &listed(true)).unwrap_err().starts_with("--lengths has"));
         assert!(of(ProtocolName::V2, &listed(false)).is_ok(), "a trace has more than lengths");
     }
 

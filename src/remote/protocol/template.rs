@@ -1,4 +1,4 @@
-//! Any other protocol over HTTP: a file says how a request looks and where the answer is.
+//! Any other protocol over HTTP: a file describes the requests and the place of the answer.
 //!
 //! ```toml
 //! method = "POST"
@@ -33,7 +33,7 @@ const NUMBER: &str = "{{number}}";
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// `POST`, if nothing else is said.
+    /// Absent for `POST`.
     method: Option<String>,
     path: String,
     #[serde(default)]
@@ -42,9 +42,9 @@ struct File {
     body: String,
     /// The shape and type of `{{tensor}}`.
     tensor: Option<String>,
-    /// A JSON pointer (RFC 6901) to the part of the answer that has to be there.
+    /// A JSON pointer (RFC 6901) to a part that every answer must have.
     answer: Option<String>,
-    /// The model's and the server's names in the results.
+    /// The names of the model and the server in results.
     model: Option<String>,
     server: Option<String>,
 }
@@ -60,7 +60,7 @@ struct Template {
 }
 
 /// # Errors
-/// The file cannot be read, or says something that no request can be made of.
+/// The file cannot be read, or does not describe a valid request.
 pub fn describe(target: &Target, wishes: &Wishes) -> Result<Described> {
     let file = wishes.template.as_ref().context("the protocol `template` needs a file: `--template FILE`")?;
     let read: File = toml::from_str(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
@@ -68,8 +68,9 @@ pub fn describe(target: &Target, wishes: &Wishes) -> Result<Described> {
 }
 
 fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
-    let method: Method = file.method.as_deref().unwrap_or("POST").parse().ok().context("`method` is none of HTTP")?;
-    ensure!(file.path.starts_with('/'), "`path` begins with a slash");
+    let method: Method =
+        file.method.as_deref().unwrap_or("POST").parse().ok().context("`method` is not an HTTP method")?;
+    ensure!(file.path.starts_with('/'), "`path` has to begin with a slash");
     let header = |(name, value): (&String, &String)| {
         let named = || format!("the header {name:?}");
         Ok((name.parse().with_context(named)?, value.parse().with_context(named)?))
@@ -77,9 +78,12 @@ fn template(target: &Target, wishes: &Wishes, file: File) -> Result<Described> {
     let headers = file.headers.iter().map(header).collect::<Result<Headers>>()?;
     ensure!(
         file.body.contains(TENSOR) == file.tensor.is_some(),
-        "`tensor` says the shape of {TENSOR} in `body`: both are there, or none"
+        "`tensor` is the shape of {TENSOR} in `body`: one is given without the other"
     );
-    ensure!(file.answer.as_ref().is_none_or(|it| it.is_empty() || it.starts_with('/')), "`answer` begins with a slash");
+    ensure!(
+        file.answer.as_ref().is_none_or(|it| it.is_empty() || it.starts_with('/')),
+        "`answer` has to begin with a slash"
+    );
     let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
     let spec = file.tensor.as_ref().map(|tensor| tensor.parse::<TensorSpec>()).transpose()?;
     ensure!(
@@ -114,7 +118,7 @@ impl Protocol for Template {
             body = body.replace(TENSOR, &String::from_utf8_lossy(&made));
         }
         if body.contains(TEXT) {
-            // The quotes around it are those of the template.
+            // The template has its own quotes around the text.
             let text = wishes.text(turn, number, wishes.sequence_length.unwrap_or(WORDS));
             let quoted = serde_json::Value::String(text).to_string();
             body = body.replace(TEXT, &quoted[1..quoted.len() - 1]);
@@ -136,7 +140,7 @@ fn check(body: &[u8], pointer: Option<&str>) -> Result<Checked, Fault> {
     let Some(found) = answer.pointer(pointer) else {
         return Err(Fault::new(Kind::WrongShape, format!("the answer has nothing at {pointer}")));
     };
-    // Servers write `null` for a number that is not finite, in a list and alone.
+    // Servers write `null` for a number that is not finite.
     let is_not_finite = |numbers: Numbers| numbers.values.iter().any(|value| !value.is_finite());
     if found.is_null() || Numbers::deserialize(found).is_ok_and(is_not_finite) {
         return Err(Fault::new(Kind::NotFinite, format!("{pointer} has a value that is not finite")));

@@ -1,4 +1,4 @@
-//! Tensors of the Open Inference Protocol v2, in JSON and in bytes, and which of them are right.
+//! Tensors of the Open Inference Protocol v2, in JSON and in bytes, and the check of their values.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ const TYPES: [(&str, ElementType); 13] = [
     ("BOOL", ElementType::Bool),
 ];
 
-/// The type of texts.
+/// The protocol's type of texts.
 pub const BYTES: &str = "BYTES";
 
 pub fn element_type(name: &str) -> Option<ElementType> {
@@ -39,12 +39,12 @@ pub fn type_name(dtype: ElementType) -> &'static str {
     TYPES.iter().find(|(_, known)| *known == dtype).map_or(BYTES, |(name, _)| name)
 }
 
-/// The elements in row-major order as a list of JSON, which Rust writes in the same way but for spaces.
+/// The elements in row-major order as a JSON list. Rust's debug format differs from it only in spaces.
 pub fn json_of(data: &TensorData) -> String {
     with_values!(data, values => format!("{values:?}")).replace(' ', "")
 }
 
-/// Elements of a shape. Returns `None` if no number is large enough.
+/// The number of elements of a shape. Returns `None` if it overflows.
 pub fn elements_of(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
 }
@@ -56,33 +56,33 @@ pub fn shape_text(shape: &[usize]) -> String {
 /// How the elements of a tensor are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A list of JSON.
+    /// A JSON list.
     Flat,
-    /// Lists of JSON, as deep as the shape.
+    /// JSON lists, nested like the shape.
     Nested,
     Bytes,
 }
 
-/// Bytes of the inputs of a request.
+/// The most bytes of a request's inputs.
 pub const MOST_INPUT: usize = 1 << 27;
 /// Elements at the beginning of each row that differ from request to request.
 const LEAD: usize = 32;
-/// Stands for such an element. No number has this character.
+/// Stands for an element that differs. No number contains this character.
 const HOLE: &str = "\0";
 
-/// An input whose rows begin with other seeded values in each request; the rest of a row is the same. To make and write all values of a large input
-/// would take longer than the server does.
+/// An input whose rows begin with other seeded values in each request. The rest of each row stays the same: making and
+/// writing all values of a large input would take longer than the server takes to answer.
 pub struct Varied {
     lead: TensorSpec,
     form: Form,
     rows: usize,
-    /// What is before, between and after the elements that differ.
+    /// The text or bytes before, between and after the elements that differ.
     parts: Vec<Vec<u8>>,
 }
 
 impl Varied {
     /// # Errors
-    /// A size is open, or the input is larger than what is sent.
+    /// A size is open, or the input has more than [`MOST_INPUT`] bytes.
     pub fn new(spec: &TensorSpec, sizes: Sizes, form: Form) -> Result<Self> {
         let shape = spec.concrete_shape(sizes)?;
         let elements = elements_of(&shape).filter(|count| count.saturating_mul(spec.dtype.bytes()) <= MOST_INPUT);
@@ -117,10 +117,10 @@ impl Varied {
         Ok(Varied { lead: TensorSpec { shape, ..spec.clone() }, form, rows, parts })
     }
 
-    /// The input with the values of these samples, of which there is one for each row.
+    /// The input with the values of these samples, one per row.
     pub fn make(&self, samples: &[usize]) -> Vec<u8> {
         let sizes = Sizes { batch: self.rows, sequence: None };
-        // Its shape has no open size.
+        // This never fails, because the shape has no open size.
         let Ok(lead) = seeded_input(&self.lead, samples, sizes) else { return self.parts.concat() };
         let mut made: Vec<u8> = Vec::with_capacity(self.parts.iter().map(|part| part.len() + 16).sum());
         let mut parts = self.parts.iter();
@@ -137,12 +137,12 @@ impl Varied {
     }
 }
 
-/// The items of a flat list of JSON.
+/// The items of a flat JSON list.
 fn items_of(json: &str) -> impl Iterator<Item = &str> {
     json.trim_matches(['[', ']']).split(',').filter(|item| !item.is_empty())
 }
 
-/// Writes items as lists in lists.
+/// Writes the items as nested lists of this shape.
 fn write_nested<'a>(items: &mut impl Iterator<Item = &'a str>, shape: &[usize], text: &mut String) {
     let Some((&size, inner)) = shape.split_first() else {
         text.push_str(items.next().unwrap_or_default());
@@ -158,7 +158,7 @@ fn write_nested<'a>(items: &mut impl Iterator<Item = &'a str>, shape: &[usize], 
     text.push(']');
 }
 
-/// The numbers of a list, which may be nested; texts count and have no number.
+/// The numbers of a list, which may be nested, and the count of its texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers {
     pub values: Vec<f64>,
@@ -173,7 +173,7 @@ impl<'de> Deserialize<'de> for Numbers {
     }
 }
 
-/// A number, a text or a list, which is added to the others.
+/// Adds a number, a text or a list to the numbers.
 struct Element<'a>(&'a mut Numbers);
 
 impl<'de> serde::de::DeserializeSeed<'de> for Element<'_> {
@@ -227,7 +227,7 @@ impl<'de> Visitor<'de> for Element<'_> {
     }
 }
 
-/// Inputs that take turns, and the right outputs for each of them, where they are known.
+/// Inputs that requests use in turn, and the right outputs of each, if they are known.
 pub struct Right {
     /// The inputs, in the order of the model.
     pub inputs: Vec<Vec<HostTensor>>,
@@ -239,7 +239,8 @@ struct Outputs {
     spread: Spread,
 }
 
-/// How far a server's outputs may be off, as a part of what samples differ by: its model may be in another dtype or runtime.
+/// How far a server's outputs may be off, as a fraction of what samples differ by. The server may compute in another
+/// dtype.
 const TOLERANCE: f64 = 1e-2;
 const ALLOWED: Allowed = Allowed {
     part_of_spread: TOLERANCE,
@@ -252,21 +253,26 @@ const ALLOWED: Allowed = Allowed {
 
 impl Right {
     /// # Errors
-    /// An output has no finite number.
+    /// A right output has no finite number.
     pub fn new(inputs: Vec<Vec<HostTensor>>, outputs: Vec<NamedTensors>, batch: usize) -> Result<Self> {
         let spread = Spread::of(&outputs, batch)?;
         Ok(Right { inputs, outputs: Some(Outputs { of_inputs: outputs, spread }) })
     }
 
-    /// Inputs whose outputs nobody knows.
+    /// Inputs without known outputs.
     pub fn of_samples(inputs: Vec<Vec<HostTensor>>) -> Self {
         Right { inputs, outputs: None }
     }
 
-    /// Checks the answer to the inputs of this place. `found` gives the numbers of an output by its name.
+    /// Whether the right outputs are known.
+    pub fn has_outputs(&self) -> bool {
+        self.outputs.is_some()
+    }
+
+    /// Checks the answer to the inputs at `place`. `found` returns the shape and the numbers of an output by its name.
     ///
     /// # Errors
-    /// They are not the right ones.
+    /// An output is missing or wrong.
     pub fn check(&self, place: usize, found: impl Fn(&str) -> Option<(Vec<usize>, Vec<f64>)>) -> Result<(), Fault> {
         let wrong = |why: String| Fault::new(Kind::WrongValues, why);
         let Some(Outputs { of_inputs, spread }) = &self.outputs else { return Ok(()) };
@@ -276,7 +282,7 @@ impl Right {
                 .or_else(|| found("").filter(|_| expected.len() == 1))
                 .ok_or_else(|| Fault::new(Kind::WrongShape, format!("there is no output {name}")))?;
             if wanted.is_integer() && values.iter().any(|value| value.fract() != 0.0) {
-                return Err(wrong(format!("output {name} has a value that is no whole number")));
+                return Err(wrong(format!("output {name} has a value that is not an integer")));
             }
             Ok(HostTensor { shape, data: TensorData::F64(values) })
         };

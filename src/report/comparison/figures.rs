@@ -1,4 +1,4 @@
-//! What was collected besides the time that the verdicts are about: a table of `base → candidate`, and numbers for scripts.
+//! The figures other than the time that the verdicts are about: a table of `base → candidate`, and numbers for scripts.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::report::columns::{self, COLUMNS, RecordColumn};
 use crate::report::ranking::{Entry, best_of};
 use crate::report::table::{Cell, Column, Table};
 
-/// The columns that are shown if none are chosen and something is known of them.
+/// The columns that are shown if none are chosen, unless they have no values.
 const USUAL: [&str; 8] = ["p95", "first-token", "device-memory", "energy", "load", "first-call", "roofline", "level"];
 
-/// A number of both sides: that of the run in the middle of each, in the unit of the records.
+/// A figure of both sides, each from the run in the middle, in the unit of the records.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Figure {
     base: Option<f64>,
@@ -63,7 +63,7 @@ fn measured<'a>(comparison: &'a Comparison) -> Vec<(&'a str, [Vec<Entry<'a>>; 2]
     cases().map(|case| (case.id.as_str(), [0, 1].map(|side| entries(case, side)))).collect()
 }
 
-/// The run in the middle of those of which the column is known; of an even number, the lower one.
+/// The run in the middle of those with a value in the column; of an even number, the lower one.
 fn middle<'a>(column: &RecordColumn, runs: &'a [Entry<'a>]) -> Option<&'a Entry<'a>> {
     let mut runs: Vec<&Entry<'_>> = runs.iter().filter(|run| !column.text(run).is_empty()).collect();
     let value = |run: &Entry<'_>| column.value(run).unwrap_or_default();

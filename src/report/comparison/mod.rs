@@ -1,4 +1,4 @@
-//! A comparison as something to read: a table for a terminal, Markdown for a pull request, and JSON for scripts.
+//! A comparison for readers: a table for a terminal, Markdown for a pull request, and JSON for scripts.
 
 mod figures;
 mod wording;

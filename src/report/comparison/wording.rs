@@ -14,7 +14,7 @@ use crate::report::numbers::{commit, latency as shown_latency, percent, plural, 
 use crate::report::ranking::DISTURBED_FROM;
 use crate::report::table::{Cell, Column, Table};
 
-/// A row for each case with such a verdict.
+/// A row for each case with a wanted verdict.
 pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Table {
     let mut table = Table::new([
         Column::code("case"),
@@ -59,7 +59,7 @@ pub fn measure_again(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Changes within the tolerance that are sure, and every change besides that of the time, a line each.
+/// A line for each sure change within the tolerance, and for each change other than time.
 pub fn lines(comparison: &Comparison) -> Vec<String> {
     let small = comparison.cases.iter().filter_map(|case| {
         let latency = case.latency.as_ref().filter(|latency| latency.is_small_change)?;
@@ -69,7 +69,7 @@ pub fn lines(comparison: &Comparison) -> Vec<String> {
     small.chain(changes(comparison).map(|(id, found)| format!("{id}: {}", change(found)))).collect()
 }
 
-/// `regression: 1 slower, 2 faster, 3 same, 4 cannot-say; 1 other regression; 2 not compared`.
+/// `regression: 1 slower, 2 faster, 3 same, 4 cannot-say; 1 other regression; 2 cases refused`.
 pub fn headline(comparison: &Comparison) -> String {
     let start = match comparison.conclusion {
         Conclusion::Well => "no regression",
@@ -94,7 +94,7 @@ pub fn headline(comparison: &Comparison) -> String {
     if parts.is_empty() { start.to_owned() } else { format!("{start}: {}", parts.join("; ")) }
 }
 
-/// Every change besides that of the time, with its case.
+/// Every change other than time, with its case.
 fn changes(comparison: &Comparison) -> impl Iterator<Item = (&str, &Change)> {
     comparison.cases.iter().flat_map(|case| case.changes.iter().map(|change| (case.id.as_str(), change)))
 }
@@ -180,7 +180,7 @@ pub fn refusals(comparison: &Comparison) -> Vec<String> {
         Condition::value_variants().iter().filter(|it| differs(it)).map(Condition::to_string).collect();
     let advice = (!names.is_empty()).then(|| {
         format!(
-            "refused because more than the code differs; compare them all the same with `--allow-different {}`",
+            "refused because the conditions differ; to compare them anyway, use `--allow-different {}`",
             names.join(",")
         )
     });
@@ -217,14 +217,14 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let runs = noises().filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs).min().unwrap_or_default();
     let mut sources: BTreeMap<Source, usize> = BTreeMap::new();
     for latency in &latencies {
-        // The source that says less of the two sides counts.
+        // The source of the side about which less is known counts.
         *sources.entry(latency.base_noise.source.max(latency.candidate_noise.source)).or_default() += 1;
     }
     for (source, count) in sources {
         let noise = match source {
             Source::Runs => format!("noise from at least {} of identical code", plural(runs, "run", "runs")),
             Source::Processes => "noise from the processes of each row".into(),
-            Source::Selftest => "noise from `inferbench selftest`, which has a model of its own".into(),
+            Source::Selftest => "noise from `inferbench selftest`, which measures another model".into(),
             Source::Assumed => format!(
                 "noise unknown, {} between runs assumed; `run --processes 5` on both sides, or four runs of one commit \
                  without changes or of one executable make it known",

@@ -58,7 +58,7 @@ class ElementNode {
     return null;
   }
 
-  // Nobody points at a file.
+  // A file has no events.
   addEventListener() {}
   dispatchEvent() {}
 }
@@ -75,8 +75,9 @@ globalThis.window = globalThis;
 
 // A colour of the style sheet in its light form: a file is printed on white.
 function lightColour(value) {
+  const { style } = document.documentElement;
   return value
-    .replace(/var\((--[\w-]+)\)/g, (whole, name) => lightColour(document.documentElement.style[name] ?? whole))
+    .replace(/var\((--[\w-]+)\)/g, (whole, name) => (name in style ? lightColour(style[name]) : whole))
     .replace(/light-dark\(([^,]+),[^)]*\)/g, "$1");
 }
 

@@ -1,5 +1,5 @@
-//! Charts as files: the page's own program draws them in an embedded JavaScript engine (QuickJS), over a small document of
-//! ours in place of a browser's.
+//! Charts as files: the page's own program draws them in an embedded JavaScript engine (QuickJS), with a small document
+//! in place of a browser's.
 
 use anyhow::{Context as _, Result, anyhow};
 use resvg::tiny_skia::{Pixmap, Transform};
@@ -28,19 +28,19 @@ pub struct Drawing {
     context: Context,
 }
 
-/// A chart as the page's program makes it of the payload.
+/// A chart that the page's program makes from the payload.
 #[derive(Debug, Deserialize)]
 pub struct Chart {
     pub id: String,
     /// Why there is nothing to draw, and what would give it.
     pub absent: Option<String>,
-    /// What is drawn of each case.
+    /// What is drawn for each case.
     pub points: Vec<Value>,
 }
 
 impl Drawing {
-    /// Loads the program and the payload, whose charts can be drawn then: a [`Payload`](super::payload::Payload), or its JSON as
-    /// it is in a page.
+    /// Loads the program and the payload, whose charts can be drawn then. The payload is a
+    /// [`Payload`](super::payload::Payload) or its JSON in a page.
     ///
     /// # Errors
     /// The program does not run, for example for lack of memory.
@@ -108,20 +108,27 @@ pub fn png(svg: &str) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
     use crate::compare::Noise;
-    use crate::definition::{Dtype, Status};
+    use crate::definition::{Case, Dtype, Phase, Status};
+    use crate::report::load::CurvePoint;
     use crate::report::numbers::latency;
     use crate::report::payload::{Known, Payload};
     use crate::report::selection::{ReportedRun, Shown};
     use crate::report::tests::{record, run_of};
     use crate::run_data::{Distribution, Distributions, Record};
 
-    fn drawing_of(runs: &[ReportedRun]) -> Drawing {
+    fn payload_of(runs: &[ReportedRun]) -> Payload {
         let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed(), fleet: None };
-        Drawing::new(&Payload::new(&Shown::new(runs, &[]), &known)).unwrap()
+        Payload::new(&Shown::new(runs, &[]), &known)
+    }
+
+    fn drawing_of(runs: &[ReportedRun]) -> Drawing {
+        Drawing::new(&payload_of(runs)).unwrap()
     }
 
     fn drawing(records: Vec<Record>) -> Drawing {
@@ -151,6 +158,70 @@ mod tests {
         assert_eq!((among.len(), different.len()), (4, 4));
         // In the order of their names.
         assert_eq!((colours(&["tch"]), &colours(&["ort"])[0]), (vec![among[2].clone()], &among[1]));
+    }
+
+    #[test]
+    fn eight_machines_have_eight_marks_that_can_be_filled() {
+        let on = |number: usize| Record { host_id: format!("h{number}"), ..record("m", "ort", 1, Some(1.0)) };
+        let machines: Vec<Record> = (0..8).map(on).collect();
+        let drawing = drawing(machines.clone());
+        let script = "new Set([...series.keys()].map((name) => svgText(seriesMark(name)))).size";
+        let marks: u32 = drawing.context.with(|ctx| evaluate(&ctx, script)).unwrap();
+        assert_eq!(marks, 8);
+        // An open line has no area.
+        let script =
+            "SYMBOLS.filter((name) => !/[AZ]/.test(symbolMark(name, 'red').firstChild.getAttribute('d'))).join()";
+        let open: String = drawing.context.with(|ctx| evaluate(&ctx, script)).unwrap();
+        assert_eq!(open, "");
+        // The trend has the symbols of its legend.
+        let svg = drawing_of(&[run_of(1, machines.clone()), run_of(2, machines)]).svg("trend").unwrap();
+        assert!(svg.matches(">ort · ").count() == 8 && !svg.contains("<circle"), "{svg}");
+    }
+
+    #[test]
+    fn a_variable_that_the_style_sheet_does_not_have_stays() {
+        let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
+        let colour: String = drawing.context.with(|ctx| evaluate(&ctx, "lightColour('var(--nosuch)')")).unwrap();
+        assert_eq!(colour, "var(--nosuch)");
+    }
+
+    #[test]
+    fn points_of_a_server_belong_to_no_backend() {
+        let mut payload = payload_of(&[run_of(1, vec![record("m", "ort", 1, Some(1.0))])]);
+        let point = |per_s| CurvePoint {
+            per_s,
+            ms: per_s,
+            ttft_ms: None,
+            tokens_per_s: None,
+            split: "triton".into(),
+            is_knee: false,
+            is_server: true,
+        };
+        let place = ("h".to_owned(), "m/http-triton-f32/1".to_owned());
+        payload.give_curves(&BTreeMap::from([(place, vec![point(1.0), point(2.0)])]));
+        let svg = Drawing::new(&payload).unwrap().svg("load").unwrap();
+        assert!(svg.contains(">server<") && svg.contains(">triton<") && !svg.contains(">ort<"), "{svg}");
+        assert!(svg.contains("fill=\"#ffffff\" stroke=\"currentColor\"") && !svg.contains("#0072b2"), "{svg}");
+    }
+
+    #[test]
+    fn without_an_original_in_f32_the_one_that_was_measured_is_the_reference() {
+        let form = |variant: &str, dtype, megabytes| {
+            let case = Case { variant: variant.into(), dtype, phase: Phase::Decode, ..Case::new("m", "ort", 1) };
+            let (tokens_per_second, model_size_mb) = (Some(10.0), Some(megabytes));
+            Record { tokens_per_second, model_size_mb, ..record("m", "ort", 1, Some(1.0)) }.about(&case)
+        };
+        let (half, small) = (form("original", Dtype::F16, 10.0), form("q4", Dtype::F32, 5.0));
+        let whole = form("original", Dtype::F32, 20.0);
+        let forms = |records: Vec<Record>| values(&chart(&[run_of(1, records)], "forms"), ["label", "kl"]);
+        let both = vec![half.clone(), small.clone()];
+        assert_eq!(forms(both.clone()), [json!(["original f16", 0]), json!(["q4", null])]);
+        let unknown = [json!(["original", 0]), json!(["original f16", null]), json!(["q4", null])];
+        assert_eq!(forms(vec![whole, half, small]), unknown);
+        // Forms of unknown divergence were not compared, so nothing says that they are worse.
+        let script = "kinds.losses.words(charts.find((chart) => chart.id === 'forms')).join()";
+        let words: String = drawing(both).context.with(|ctx| evaluate(&ctx, script)).unwrap();
+        assert!(words.ends_with("the front is original f16 on ort (10.0 MB, 10.0 tokens/s, KL 0.00)."), "{words}");
     }
 
     #[test]
@@ -253,7 +324,7 @@ mod tests {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert!(!svg.contains("NaN") && !svg.contains("undefined"), "{svg}");
-        // Of the one size that filters leave, bars are titled with it.
+        // If the filters leave only one size, the bars' title names it.
         let script = "isSelected = [true, false]; \
                       kinds.batches.panels(charts.find((chart) => chart.at)).map((panel) => panel.title).join()";
         let title: String = drawing(records[..2].to_vec()).context.with(|ctx| evaluate(&ctx, script)).unwrap();
@@ -268,6 +339,10 @@ mod tests {
         assert!(absent(&run, "load").contains("inferbench load search"));
         assert!(absent(&run, "trend").contains("--last"));
         assert!(absent(&run, "hardware").contains("report RUN1 RUN2"));
+        assert!(absent(&run, "accuracy").contains("the column `accuracy`"));
+        let (original, output_cosine) = (record("m", "ort", 1, Some(1.0)), Some(0.99));
+        let variant = Record { variant: "int8".into(), output_cosine, ..original.clone() };
+        assert!(absent(&[run_of(1, vec![original, variant])], "accuracy").contains("the column `output_cosine`"));
         assert!(absent(&[], "latency").contains("inferbench devices"));
     }
 
@@ -287,7 +362,7 @@ mod tests {
         let bound =
             |fraction: f64, ms: u32, upper: Option<u32>| json!({"fraction": fraction, "ms": ms, "upper": upper});
         assert_eq!(chart.points[0]["bounds"], json!([bound(0.5, 2, None), bound(0.99, 3, Some(4))]));
-        // Of four calls, p99 is not told.
+        // Four calls do not have a p99.
         let lengths = ["quantiles", "bounds"].map(|name| chart.points[1][name].as_array().unwrap().len());
         assert_eq!(lengths, [3, 1]);
     }
@@ -358,7 +433,7 @@ mod tests {
              batch 8: outputs as the reference's, relative error 2.0e-6"
         );
         assert_eq!(cell(vec![wrong])["kind"], "wrong-output");
-        // Who computed what the outputs were compared with is said, whether or not the error is known.
+        // The reason names the backend that the outputs were compared with, whether or not the error is known.
         let agreed = |max_rel_error| Record {
             verified: Some(true),
             verified_by: Some("tch".into()),

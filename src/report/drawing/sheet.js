@@ -47,7 +47,7 @@ function chartSvg(id) {
   return svgText(root);
 }
 
-// The drawing of a panel without what only a page needs: its font and its class.
+// The drawing of a panel without its font and class, which only a page needs.
 function plotOf(node) {
   const svg = node.tagName === "svg" ? node : node.querySelector("svg");
   for (const name of ["class", "font-family"]) svg.removeAttribute(name);

@@ -1,4 +1,4 @@
-//! Makes the matrix of machines and cases out of runs that come one after the other, the oldest first.
+//! Makes the matrix of machines and cases from runs that are added one after the other, the oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,7 +17,7 @@ use crate::report::selection::{ReportedRun, name_among_several, telling_letters}
 use crate::run_data::{Node, Record, Work, Works};
 use crate::statistics::geometric_mean;
 
-/// From so many calibrated runs of a machine on, its figures tell how they scatter from run to run.
+/// From so many calibrated runs of a machine on, its figures show how they scatter from run to run.
 const ENOUGH_RUNS: usize = 3;
 
 /// Gathers runs, the oldest first.
@@ -27,20 +27,20 @@ pub struct Gatherer<'a> {
     /// How much measurements of the same program differ on a host.
     noise: &'a dyn Fn(&str) -> Noise,
     works: Works,
-    /// What has to be equal in measurements that are compared.
+    /// The different conditions of measurements; only measurements under equal ones are compared.
     conditions: IndexSet<Vec<Option<String>>>,
     hosts: IndexMap<String, Host>,
-    /// Of each model and configuration, by the place of the host.
+    /// The level of each model and configuration on each machine, by the place of the host.
     levels: IndexMap<(String, String), BTreeMap<usize, Level>>,
 }
 
-/// What is known of a machine.
+/// What is known about a machine.
 #[derive(Default)]
 struct Host {
     machine: Option<Machine>,
     /// The newest measurements, by the number of the work.
     measured: HashMap<usize, Measured>,
-    /// Of each look at the machine: product and copy.
+    /// The product and the copy of each calibration.
     figures: BTreeMap<Quantity, Figures>,
     calibrated_runs: usize,
     disturbed_share: Option<f64>,
@@ -54,17 +54,20 @@ struct Host {
 struct Measured {
     status: Status,
     log_ms: Option<f64>,
+    /// Its time in the machine's first run; of a case that came later, by the trend up to then.
+    first_log_ms: Option<f64>,
     within: Option<Within>,
     /// Between its processes, if there were several.
     noise: Option<Noise>,
     kwh_per_million: Option<f64>,
     price_per_million: Option<f64>,
-    /// The place of its conditions.
+    /// The place of its conditions in `Gatherer::conditions`.
     conditions: usize,
 }
 
 impl<'a> Gatherer<'a> {
-    /// Nothing yet. `price` is that of a million samples or tokens of a record, `noise` that of a host.
+    /// A gatherer without runs. `price` is the price of a million samples or tokens of a record, `noise` the noise of a
+    /// host.
     pub fn new(price: &'a dyn Fn(&Record) -> Option<f64>, noise: &'a dyn Fn(&str) -> Noise) -> Self {
         Gatherer {
             price,
@@ -78,7 +81,7 @@ impl<'a> Gatherer<'a> {
 
     /// Adds a run, which began after all that were added before.
     pub fn add(&mut self, run: &ReportedRun) {
-        let mut steps: IndexMap<&str, Vec<f64>> = IndexMap::new();
+        let mut changes: IndexMap<&str, Vec<f64>> = IndexMap::new();
         let mut configurations: IndexMap<(usize, String, String), Vec<Entry<'_>>> = IndexMap::new();
         let machine = |record: &'_ Record| run.equal_machines.is_none().then(|| record.host_id.clone());
         for (record, ratio_to_best) in run.records.iter().zip(best_on(run.records.iter(), machine)) {
@@ -92,18 +95,23 @@ impl<'a> Gatherer<'a> {
             for replaced in self.works.replaced_by(place) {
                 host.measured.remove(&replaced);
             }
-            // Other threads, or another library, are no change of the machine.
-            let before = host.measured.insert(place, measured).filter(|it| it.conditions == measured.conditions);
-            let before = before.and_then(|before| before.log_ms);
-            let step = measured.log_ms.zip(before).map(|(now, before)| now - before);
-            steps.entry(&record.host_id).or_default().extend(step);
+            // Other threads or another library are not a change of the machine.
+            let before = host.measured.get(&place).filter(|it| it.conditions == measured.conditions);
+            let first_log_ms = before.and_then(|before| before.first_log_ms);
+            host.measured.insert(place, Measured { first_log_ms, ..measured });
+            let change = measured.log_ms.zip(first_log_ms).map(|(now, first)| now - first);
+            changes.entry(&record.host_id).or_default().extend(change);
             let of_configuration = configurations.entry((host_place, id.group, id.function)).or_default();
             of_configuration.push(Entry { record, ratio_to_best });
         }
-        for (host_id, steps) in steps {
+        for (host_id, changes) in changes {
             let Some(host) = self.hosts.get_mut(host_id) else { continue };
             let before = host.trend.last().copied().unwrap_or(1.0);
-            host.trend.push(if steps.is_empty() { before } else { before * geometric_mean(&steps) });
+            let trend = if changes.is_empty() { before } else { geometric_mean(&changes) };
+            host.trend.push(trend);
+            for it in host.measured.values_mut() {
+                it.first_log_ms = it.first_log_ms.or(it.log_ms.map(|log_ms| log_ms - trend.ln()));
+            }
             if let Some(node) = run.node(host_id) {
                 host.learn(node);
             }
@@ -121,6 +129,7 @@ impl<'a> Gatherer<'a> {
         Measured {
             status: record.status,
             log_ms: ms.map(f64::ln),
+            first_log_ms: None,
             within: Within::of_record(record),
             noise: Noise::of_processes([record]),
             // A million samples of one joule are 1 / 3.6 kWh.
@@ -177,7 +186,8 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// The works that a machine has, with the ids of their cases; what tells works of one case apart is behind the id.
+    /// The works that some machine has measured, with the ids of their cases. If a case has several works, what differs
+    /// follows its id.
     fn ids(&self) -> BTreeMap<usize, String> {
         let is_there = |place: &usize| self.hosts.values().any(|host| host.measured.contains_key(place));
         let works: Vec<(usize, &Work)> =
@@ -196,7 +206,7 @@ impl<'a> Gatherer<'a> {
         works.into_iter().map(|(place, work)| (place, id(work))).collect()
     }
 
-    /// The places of the machines of each kind that is known.
+    /// The places of the machines of each known kind.
     fn members(&self) -> BTreeMap<String, Vec<usize>> {
         let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (place, host) in self.hosts.values().enumerate() {
@@ -239,7 +249,8 @@ impl<'a> Gatherer<'a> {
             let anchor = anchors.get(kind).and_then(|anchor| anchor.figures.get(&place));
             figures.extend(anchor.map(|anchor| (Quantity::Anchor, anchor.clone())));
             let known = host.selftest.unwrap_or_else(|| (self.noise)(self.host_id(place)));
-            // The model of the self-test is another one, and its processes follow each other at once.
+            // The self-test measures another model, and its processes follow each other at once, so its noise may be
+            // too small.
             let known = if known.deviation > ASSUMED_DEVIATION { known } else { Noise::assumed() };
             Tested { host_id: self.host_id(place).to_owned(), kind: kind.to_owned(), figures, known }
         };
@@ -307,7 +318,8 @@ impl Host {
         self.measured.iter().filter(|(_, it)| it.log_ms.is_some()).map(|(case, it)| (*case, it))
     }
 
-    /// Takes in what a run knows of the machine. Each look counts; until there is one, the peaks of the newest run do.
+    /// Adds what a run knows about the machine. All calibrations count; until there is one, the peaks of the newest run
+    /// count.
     fn learn(&mut self, node: &Node) {
         self.machine = Some(node.machine.clone());
         let probes: Vec<_> = node.calibrations.iter().flat_map(|calibration| calibration.probes()).collect();
@@ -340,8 +352,9 @@ impl Host {
     }
 }
 
-/// The columns with their machines, and how many there would be besides: of a few machines each one, of many each kind, then
-/// those that differ, the farthest off first, and those of unknown kinds.
+/// The columns with their machines, and the number of columns that are left out. A few machines have a column each. Of
+/// many, first each kind has a column, then each machine that differs (the farthest off first), and then each machine
+/// of an unknown kind.
 fn columns(
     machines: &[FleetMachine],
     members: &BTreeMap<String, Vec<usize>>,
@@ -358,7 +371,7 @@ fn columns(
     let mut columns = Vec::new();
     for (kind, hosts) in members {
         let equal: Vec<usize> = hosts.iter().copied().filter(|place| !machines[*place].is_differing).collect();
-        // Where machines differ, the one in the middle is known to be as its kind.
+        // If machines differ, the machine in the middle is known to be like its kind.
         let middle =
             differences.iter().find_map(|it| equal.iter().find(|place| machines[**place].host_id == it.reference));
         let Some(host) = middle.or(equal.last()) else { continue };
@@ -430,5 +443,22 @@ mod tests {
         assert_eq!((cell.machines, cell.failed, cell.price_per_million), (1, 1, Some(0.0)));
         assert_eq!(gatherer.hosts[0].trend.len(), 3);
         assert!((gatherer.hosts[0].trend[2] - 2.0).abs() < 1e-12, "{:?}", gatherer.hosts[0].trend);
+    }
+
+    #[test]
+    fn a_change_that_shows_in_one_case_per_run_counts_once_in_the_trend() {
+        let (price, noise) = (|_: &Record| Some(0.0), |_: &str| Noise::assumed());
+        let mut gatherer = Gatherer::new(&price, &noise);
+        let models = ["a", "b", "c"];
+        gatherer.add(&run_of(0, models.map(|model| record(model, "ort", 1, Some(10.0))).into()));
+        for (day, model) in models.into_iter().enumerate() {
+            // A case that comes later begins where the trend is.
+            let records = vec![record(model, "ort", 1, Some(11.0)), record("new", "ort", 1, Some(5.0))];
+            gatherer.add(&run_of(day + 1, records));
+        }
+        let trend = &gatherer.hosts[0].trend;
+        let expected = [1.0, 1.1, 1.1, 1.1];
+        assert!(trend.iter().zip(expected).all(|(it, expected)| (it - expected).abs() < 1e-12), "{trend:?}");
+        assert_eq!(trend.len(), expected.len());
     }
 }

@@ -1,10 +1,10 @@
 //! Several machines side by side: cases down, machines across; which machines are equal; and the trend of each.
 //!
-//! A few machines have a column each. Of many, those of one kind share a column with the geometric mean of their times, and
-//! those that differ from their kind have a column of their own: they are in no mean.
+//! A few machines have a column each. If there are many, those of one kind share a column with the geometric mean of
+//! their times. Machines that differ from their kind are excluded from the mean, and have a column of their own.
 //!
-//! [`Gatherer`] takes the runs one after the other and keeps a few numbers of each case and machine, so that a thousand machines fit
-//! into memory; [`Fleet`] is what comes of them, for tables, JSON and the page.
+//! [`Gatherer`] takes the runs one after the other and keeps a few numbers of each case and machine, so that a thousand
+//! machines fit into memory. [`Fleet`] is its result, for tables, JSON and the page.
 
 mod gathering;
 mod text;
@@ -23,7 +23,7 @@ use crate::definition::{Dtype, Phase, Status};
 
 /// With more machines than this, kinds are the columns.
 pub const MOST_MACHINES: usize = 8;
-/// If there are several machines, a page has at most so many cases with all that is known of them.
+/// If there are several machines, a page has all details of at most so many cases.
 const MOST_CASES: usize = 8000;
 /// Equal machines differ by no more than this, as a fraction.
 const MOST_DIFFERENCE: f64 = 0.05;
@@ -41,7 +41,7 @@ pub struct Fleet {
     pub differences: Vec<MachineDifference>,
     /// A machine, or all equal machines of a kind.
     pub columns: Vec<FleetColumn>,
-    /// Machines and kinds that would have a column, but for their number.
+    /// Machines and kinds without a column, because there are too many.
     pub columns_left_out: usize,
     pub cases: Vec<FleetCase>,
     /// The compatibility of each model and configuration, over all machines.
@@ -53,7 +53,7 @@ pub struct Fleet {
 pub struct Kind {
     pub name: String,
     pub machines: usize,
-    /// Those that are named in the differences.
+    /// How many of them are named in the differences.
     pub differing: usize,
     /// The case that most of them have measured under equal conditions, or that every part of a suite has.
     pub anchor_case: Option<String>,
@@ -69,20 +69,20 @@ pub struct FleetMachine {
     /// Absent if the processor is unknown.
     pub kind: Option<String>,
     pub runs: usize,
-    /// Cases with a right measurement.
+    /// Cases with a valid measurement.
     pub measured: usize,
-    /// The mean over the looks of its calibrations, or else its peaks.
+    /// The mean over its calibrations, or else its peak.
     pub product_gflops_per_second: Option<f64>,
     pub copy_gb_per_second: Option<f64>,
     pub anchor_ms: Option<f64>,
-    /// Part of the processors' time that others had while it was calibrated; the largest.
+    /// The largest fraction of the processors' time that other processes had during a calibration.
     pub disturbed_share: Option<f64>,
     /// How often its processors were slowed down during its runs.
     pub throttled: Option<u64>,
     /// Whether it is named in the differences.
     pub is_differing: bool,
-    /// For each run, the oldest first, the time over that of the first run: the geometric mean over the cases that follow each other,
-    /// chained from run to run.
+    /// For each run, the oldest first, the time over that of the first run: the geometric mean over the run's cases. A case that came later
+    /// begins where the trend was.
     pub trend: Vec<f64>,
 }
 
@@ -92,7 +92,7 @@ pub struct FleetColumn {
     pub name: String,
     /// One machine, or the one that stands for its kind.
     pub host_id: String,
-    /// How many machines it is the mean of.
+    /// The number of machines in its mean.
     pub machines: usize,
     pub is_differing: bool,
 }
@@ -100,7 +100,8 @@ pub struct FleetColumn {
 /// A row of the matrix.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FleetCase {
-    /// The case's id, and behind it what tells cases of one id apart: the shapes of a sample, or a part of the file's hash.
+    /// The case's id. If several cases have it, what differs follows: the shapes of a sample, or a part of the file's
+    /// hash.
     pub case_id: String,
     pub model: String,
     pub variant: String,
@@ -116,7 +117,7 @@ pub struct FleetCase {
 /// A case on a machine, or on the equal machines of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FleetCell {
-    /// Machines with a right measurement.
+    /// Machines with a valid measurement.
     #[serde(skip_serializing_if = "is_none")]
     #[schemars(default)]
     pub machines: usize,
@@ -188,11 +189,11 @@ impl Fleet {
         2 * shared > measured.len() || measured.is_empty() || self.machines.len() == 1
     }
 
-    /// The time of the slowest machine over that of the fastest one, of the anchor case or the matrix multiplication, if all machines are
-    /// shown to be equal by their calibrations and the anchor.
+    /// The slowest machine's time over the fastest one's for the anchor case or the matrix multiplication, whichever is
+    /// larger, if calibrations and anchor show that all machines are equal.
     ///
     /// # Errors
-    /// They are not; the message says why.
+    /// The machines are not equal, or nothing shows it; the message says why.
     pub fn equality(&self) -> Result<f64, String> {
         let none = |is_meant: fn(&FleetMachine) -> bool, why: fn(String) -> String| {
             let names: Vec<&str> = self.machines.iter().filter(|it| is_meant(it)).map(|it| it.name.as_str()).collect();

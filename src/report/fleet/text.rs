@@ -12,7 +12,7 @@ impl Fleet {
     /// The report's part about the machines, ending with a line break.
     pub fn render(&self, format: Format) -> String {
         let tables = [self.matrix(), self.table_of_machines(), self.table_of_levels()];
-        // The lines stand below the table of machines. Of many equal machines, none has a row.
+        // The lines are below the table of machines, which has no row if there are many equal machines.
         let lines = if tables[1].is_empty() { self.lines() } else { Vec::new() };
         let titles = ["Cases and machines", "Machines", "Compatibility over the machines"];
         let both = titles.into_iter().zip(tables).filter(|(_, table)| !table.is_empty());
@@ -42,7 +42,7 @@ impl Fleet {
             table.row([Cell::from(case.case_id.clone())].into_iter().chain(cells));
         }
         table.footnote(
-            "● fastest of the case; medians, of a kind the geometric mean over its equal machines (slowest ÷ fastest)",
+            "● fastest of the case; medians, for a kind the geometric mean over its equal machines (slowest ÷ fastest)",
         );
         if self.columns_left_out > 0 {
             let more = plural(self.columns_left_out, "machine or kind", "machines and kinds");
@@ -72,7 +72,7 @@ impl Fleet {
         let figure = |figure: Option<f64>, text: fn(f64) -> String| figure.map(text).unwrap_or_default();
         // The time of the newest run over that of the first.
         let change = |it: &FleetMachine| it.trend.last().copied().filter(|_| it.trend.len() > 1);
-        // Of many, only those that differ have a row.
+        // If there are many, only machines that differ have a row.
         for it in self.machines.iter().filter(|it| !self.is_large() || it.is_differing) {
             table.row([
                 it.name.clone(),
@@ -92,7 +92,7 @@ impl Fleet {
         table
     }
 
-    /// Only what is not the same on all machines, if there are many models.
+    /// If there are many models, only the levels that are not the same on all machines.
     fn table_of_levels(&self) -> Table {
         const MANY: usize = 40;
         let is_shown = |it: &&Agreement| self.compatibility.len() <= MANY || it.machines.len() > 1;
@@ -120,14 +120,14 @@ impl Fleet {
             let quantities = found.iter().map(|it| difference(it)).collect::<Vec<_>>().join(", ");
             let reference = found.first().map(|it| name(&it.reference)).unwrap_or_default();
             let what = format!("{} is not equal to {reference}, which is of the same kind", name(host_id));
-            format!("{what}: {quantities}; its cases are in no mean")
+            format!("{what}: {quantities}; its cases are excluded from the mean")
         });
         kinds.chain(machines).collect()
     }
 }
 
 impl FleetCase {
-    /// The place of the fastest cell, if there is another one to be faster than.
+    /// The place of the fastest cell, if there are several.
     pub fn best(&self) -> Option<usize> {
         let known = || self.cells.iter().enumerate().filter_map(|(place, cell)| Some((place, cell.latency_p50_ms?)));
         let fastest = known().min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place);

@@ -8,13 +8,13 @@ use super::payload::Payload;
 
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
-// Other pages have these, too.
+// Other pages use these, too.
 pub(super) const DOM: &str = include_str!("page/dom.js");
 pub(super) const NUMBERS: &str = include_str!("page/numbers.js");
 pub(super) const CSV: &str = include_str!("page/csv.js");
 pub(super) const THEME: &str = include_str!("page/theme.js");
 
-/// What makes and draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
+/// The files that make and draw charts, each after the files that it needs. `--charts` runs them without a browser.
 pub(super) const CHARTS: [&str; 12] = [
     DOM,
     NUMBERS,
@@ -29,7 +29,7 @@ pub(super) const CHARTS: [&str; 12] = [
     include_str!("page/cells.js"),
     include_str!("page/charts.js"),
 ];
-/// What only a browser runs: filters, sections, the table.
+/// The files that only a browser runs: filters, sections, the table.
 const BROWSER: [&str; 8] = [
     THEME,
     include_str!("page/filters.js"),
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// Compatibility is that of all machines.
+    /// Compatibility is about all machines, also those whose cases are not shown.
     #[cfg(feature = "charts")]
     #[test]
     fn a_cell_about_machines_whose_cases_are_not_shown_is_there() {
@@ -100,6 +100,26 @@ mod tests {
         let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
         let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
         assert_eq!(found, "2 1");
+    }
+
+    #[cfg(feature = "charts")]
+    #[test]
+    fn copied_columns_are_named_with_their_units() {
+        const PAGE: &str = "
+            const payload = { note: '', columns: [{ title: 'p50', unit: 'ms' }, { title: 'batch', unit: '' }, { title: 'loss' }]
+                .map((column) => ({ ...column, is_number: true, is_default: true })) };
+            const cases = [{ group: 'm', cells: [[0.85, '850 µs'], [1, '1'], ''] }];
+            const isSelected = [true];
+            const areSeveral = () => false;
+            const document = { addEventListener() {} };
+            const make = () => ({});
+            let copied;
+            const csvButton = (table) => { copied = table; };";
+        const SCRIPT: &str = "(() => { tableSection(); return JSON.stringify(copied()); })()";
+        let source = [PAGE, include_str!("page/table.js"), SCRIPT].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, r#"{"columns":["model","p50 (ms)","batch","loss"],"rows":[["m",0.85,1,null]]}"#);
     }
 
     /// The matrix says why there is no figure.

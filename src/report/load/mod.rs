@@ -1,4 +1,4 @@
-//! A load test to read: a row per trial, and what the searches have found in one sentence.
+//! A load test for readers: a row per trial, and a sentence about the result of the searches.
 
 mod comparison;
 mod server;
@@ -35,8 +35,9 @@ pub enum Form {
     Csv,
 }
 
-/// The load test in this form, ending with a line break. Of searches a table has the rates that were found, the knee, and the trials on both sides
-/// of the limit, with the columns that matter for them; with `has_all` it has every trial and column.
+/// The load test in this form, ending with a line break. For searches, a table has the rates that were found, the knee,
+/// and the trials on both sides of the limit, with the columns that matter for these. With `has_all`, it has every
+/// trial and column.
 pub fn render(runs: &[LoadRun], form: Form, has_all: bool) -> anyhow::Result<String> {
     Ok(match (form, runs) {
         (Form::Json, [run]) => json(run),
@@ -134,10 +135,14 @@ fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
         let search = |row: &LoadResult| (row.instances, row.threads, row.search);
         other.case_id == row.case_id && search(other) == search(row)
     };
-    let limit = || all.iter().filter(is_same).find(|other| other.is_highest).and_then(|it| it.lowest_failing_rate);
-    let is_failure = || row.rate == limit() && row.loadgen_accepts == Some(false);
-    // Without an answer every trial says why.
-    !row.is_of_search || row.is_highest || row.is_knee || is_failure() || limit().is_none()
+    let highest = || all.iter().filter(is_same).find(|other| other.is_highest);
+    // There is no limit if no rate failed.
+    let is_failure = |best: &LoadResult| {
+        let limit = best.lowest_failing_rate;
+        limit.is_some() && row.rate == limit && row.loadgen_accepts == Some(false)
+    };
+    // Without an answer, every trial is shown, to say why.
+    !row.is_of_search || row.is_highest || row.is_knee || highest().is_none_or(is_failure)
 }
 
 /// `3 of 64`: the most that were in use at the same time.
@@ -227,7 +232,7 @@ pub struct CurvePoint {
     pub per_s: f64,
     /// The latency at the percentile that the bound was for.
     pub ms: f64,
-    /// Of a language model: p99 of the time to the first token, and tokens of answers per second.
+    /// For a language model: p99 of the time to the first token, and below, the tokens of answers per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,11 +240,12 @@ pub struct CurvePoint {
     /// Which curve of the case it is on: `2 × 1`, sessions by threads, and their callers if there are several; or the name of a server.
     pub split: String,
     pub is_knee: bool,
-    /// Whether a server has answered, and no backend of this program.
+    /// Whether a server has answered, not a backend of this program.
     pub is_server: bool,
 }
 
-/// The curve of each case's newest load test with several rates, by the machines and the ids of the cases; `runs` are the oldest first.
+/// The curve of each case's newest load test with several rates, by machine and id of the case. The oldest of `runs` is
+/// first.
 pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<(String, String), Vec<CurvePoint>> {
     let is_shown = |row: &LoadResult| {
         let is_of_many = row.rate.is_some() || row.users.is_some();
@@ -277,7 +283,7 @@ fn sentences(run: &LoadRun) -> Vec<String> {
     let mut cases: IndexMap<&str, Vec<&LoadResult>> = IndexMap::new();
     for row in run.results.iter().filter(|row| row.is_highest) {
         let of_case = cases.entry(&row.case_id).or_default();
-        // The searches of a split have one answer together.
+        // All searches of a split have one answer.
         if !of_case.iter().any(|known| (known.instances, known.threads) == (row.instances, row.threads)) {
             of_case.push(row);
         }
@@ -308,7 +314,8 @@ fn without_rate(run: &LoadRun) -> Vec<String> {
     lowest.into_iter().map(line).collect()
 }
 
-/// Splits that another one beats in all that is known of rate, latency, memory, energy and cost are named as such.
+/// One sentence about a case's splits. A split that another beats in rate, latency, memory, energy and cost, as far as
+/// they are known, is marked.
 fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
     let rate = |row: &LoadResult| row.found_rate.or(row.rate).unwrap_or(0.0);
     found.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
@@ -464,6 +471,21 @@ mod tests {
         assert!(text.ends_with(sentence), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         assert!(terminal(&run, true).contains("700/s"));
+    }
+
+    #[test]
+    fn a_search_in_which_no_rate_failed_shows_its_highest_rate_only() {
+        let trial = |rate: f64| LoadResult {
+            is_of_search: true,
+            is_highest: false,
+            loadgen_accepts: Some(true),
+            ..highest(2, 1, rate, 310.0)
+        };
+        let shown = |results| terminal(&LoadRun { results, ..LoadRun::default() }, false);
+        let text = shown(vec![trial(111.0), LoadResult { is_highest: true, ..trial(480.0) }]);
+        assert!(text.contains("1 of 2 trials are shown") && !text.contains("111/s"), "{text}");
+        let without_answer = shown(vec![trial(111.0), trial(480.0)]);
+        assert!(without_answer.contains("480/s") && without_answer.contains("111/s"), "{without_answer}");
     }
 
     #[test]

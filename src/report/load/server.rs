@@ -1,16 +1,17 @@
-//! What a load test of a server says besides its figures.
+//! The sentences about a load test of a server.
 
 use crate::report::numbers::{latency, percent};
 use crate::run_data::LoadResult;
 
-/// Requests that waited for a free connection for more than this part of the latency are told of.
+/// Waits for a free connection are reported if they are longer than this fraction of the latency.
 const PART_OF_WAIT: f64 = 0.05;
-/// A wait that is shorter is that of a thread for a processor.
+/// A shorter wait is that of a thread for a processor.
 const LEAST_WAIT_MS: f64 = 2.0;
-/// A client that uses so many processors may have slowed the server down, if that is on the same machine.
+/// A client that uses so many processors may have slowed down a server on the same machine.
 const BUSY_CLIENT: f64 = 0.5;
 
-/// What asked what, what the server adds to the latency, and what the client's own limits were. `all` are the rows of the load test.
+/// The server and its protocol, what it adds to the latency, and the limits of the client. `all` are the rows of the
+/// load test.
 pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> {
     let Some(url) = &row.url else { return Vec::new() };
     let protocol = row.protocol.as_deref().unwrap_or("an unknown protocol");
@@ -27,7 +28,7 @@ pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> 
     let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms).map(latency).zip(all_used).map(|(wait, all)| {
         format!("requests waited for one of the {all} connections, {wait} at p99; `--connections` raises their number")
     });
-    // What refused the next rate may have been the client.
+    // The next rate may have failed because of the client.
     let is_refused = |it: &&LoadResult| {
         let is_next = it.case_id == row.case_id && it.search == row.search && it.rate == row.lowest_failing_rate;
         is_next

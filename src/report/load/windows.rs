@@ -24,12 +24,12 @@ pub fn changes(run: &LoadRun) -> Option<Table> {
 }
 
 /// `case: memory grows by 1.2 MB/h (at least 0.0 MB/h); p50 changes by +12.0 % from 600 s on; …`. Returns `None` if the trial was not watched.
-/// `has_windows` says whether it was, of a server.
+/// `has_windows` says whether the trial of a server was watched.
 pub fn sentence_of_changes(row: &LoadResult, has_windows: bool) -> Option<String> {
     let growth = row.growth_mb_per_h.zip(row.least_growth_mb_per_h);
     let is_watched = growth.is_some() || row.throttled.is_some() || row.drift_p50.is_some() || row.drift_p99.is_some();
     let growth = growth.map_or_else(
-        || "too few samples of memory to tell its growth".to_owned(),
+        || "too few samples of memory to show its growth".to_owned(),
         |(growth, least)| format!("memory grows by {growth:.1} MB/h (at least {least:.1} MB/h)"),
     );
     let drift = |name: &str, ratio: Option<f64>, from: Option<f64>| match ratio.zip(from) {
@@ -40,7 +40,7 @@ pub fn sentence_of_changes(row: &LoadResult, has_windows: bool) -> Option<String
         Some(0) => "never throttled".to_owned(),
         Some(1) => "throttled once".to_owned(),
         Some(times) => format!("throttled {times} times"),
-        None => "the system does not tell of throttling".to_owned(),
+        None => "the system does not report throttling".to_owned(),
     };
     let p50 = drift("p50", row.drift_p50, row.drift_p50_from_s);
     let p99 = drift("p99", row.drift_p99, row.drift_p99_from_s);

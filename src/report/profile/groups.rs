@@ -1,4 +1,4 @@
-//! Rows of a profile put together: by module and operator.
+//! Groups the rows of a profile by module and operator.
 
 use indexmap::IndexMap;
 
@@ -7,8 +7,9 @@ use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 /// The module and the operator that the rows of a group share, and the row's index if it is a group by itself.
 type Key<'a> = (Option<String>, &'a str, Option<usize>);
 
-/// The rows of a case by corrected time, the largest first, and the rest of the call last. With a depth, operators of one name in one
-/// module are one row; modules are as deep as that many parts of their names, and at depth 0 there are only operators.
+/// The rows of a case by corrected time, the largest first, and the rest of the call last. With a depth, operators of
+/// the same name in the same module are one row. Modules' names are cut to that many parts, and at depth 0 there are
+/// only operators.
 pub fn grouped(case: &CaseProfile, depth: Option<usize>) -> Vec<ProfileRow> {
     let mut groups: IndexMap<Key<'_>, Vec<&ProfileRow>> = IndexMap::new();
     for (index, row) in case.rows.iter().enumerate() {
@@ -38,7 +39,7 @@ fn merged(rows: &[&ProfileRow], plain_us: f64) -> ProfileRow {
     let time_if = |is_known: fn(&ProfileRow) -> bool| -> f64 {
         rows.iter().filter(|row| is_known(row)).map(|row| row.corrected_us).sum()
     };
-    // The mean by time of the rows in which it is known, if they have most of the time.
+    // The mean over the rows with a value, weighted by time, if these rows have most of the time.
     let corrected_us = sum(|row| row.corrected_us);
     let mean = |value: fn(&ProfileRow) -> Option<f64>| {
         let known = || rows.iter().filter_map(|row| Some((value(row)?, row.corrected_us)));

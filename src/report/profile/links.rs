@@ -45,7 +45,7 @@ pub fn profile_links(reports: &Path) -> Vec<ProfileLink> {
     links
 }
 
-/// The newest page of each case that has a profile, by its machine and id, as a page in `folder` has to name it.
+/// The newest page of each case that has a profile, by its machine and id, as a link from a page in `folder`.
 pub fn newest_pages(reports: &Path, folder: &Path) -> BTreeMap<(String, String), String> {
     let to_reports = match folder {
         folder if folder == reports => String::new(),

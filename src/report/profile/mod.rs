@@ -1,4 +1,4 @@
-//! Profiles to read: tables, one page, and the files that flame graphs and trace viewers open.
+//! Profiles for readers: tables, one page, and the files that flame graphs and trace viewers open.
 
 mod groups;
 mod links;
@@ -38,7 +38,7 @@ pub enum Form {
     Csv,
     /// A stack per line with its nanoseconds, for programs that draw flame graphs
     Folded,
-    /// A stack of functions per line with its samples, of `--cpu`
+    /// A stack of functions per line with its samples, from `--cpu`
     Stacks,
     /// Trace events, for Perfetto, speedscope and the Firefox Profiler
     Trace,
@@ -99,7 +99,7 @@ fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CasePr
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
 }
 
-/// The table of operators, and that of positions if there are some.
+/// The table of operators, and the table of positions if there are any.
 fn tables(case: &CaseProfile, options: &Options, print: fn(&Table) -> String) -> String {
     let positions = (!case.positions.is_empty()).then(|| position_table(case));
     std::iter::once(table(case, options)).chain(positions).map(|table| print(&table) + "\n").collect()

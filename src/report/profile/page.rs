@@ -1,5 +1,5 @@
 //! One HTML file about a profile: summaries, an icicle with search and zoom, the timeline of a call, the memory, all rows, and the
-//! difference of two cases. As the page of a report, it requests nothing from anywhere.
+//! difference of two cases. Like the page of a report, it requests nothing from anywhere.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::report::html::{CSV, DOM, NUMBERS, STYLE, THEME, inlined_json};
 use crate::report::numbers::plural;
 use crate::run_data::{CaseProfile, Profile, ProfileRow};
 
-/// The program, in the order in which its files need each other.
+/// The files of the program, each after the files that it needs.
 const PROGRAM: [&str; 12] = [
     DOM,
     NUMBERS,
@@ -31,7 +31,7 @@ const PROGRAM: [&str; 12] = [
 /// The page of a profile. It opens with the first case, or with the difference of two cases, given by their indices.
 pub fn page(profile: &Profile, compared: Option<(usize, usize)>) -> Result<String> {
     let title = match profile.cases.as_slice() {
-        // Criterion's stacks are of a case whose parts are not told.
+        // Criterion's stacks name their case, but not its model and backend.
         [one] if one.backend.is_empty() => format!("Where the time goes: {}", one.case_id),
         [one] => format!("Where the time goes: {} on {}", one.model, one.backend),
         several => format!("Where the time goes: {}", plural(several.len(), "case", "cases")),
@@ -102,6 +102,17 @@ mod tests {
         let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
         let found: u32 = context.with(|ctx| ctx.eval(source)).unwrap();
         assert_eq!(found, 0);
+    }
+
+    #[cfg(feature = "charts")]
+    #[test]
+    fn a_bound_of_a_share_is_never_rounded_down() {
+        const SCRIPT: &str =
+            "[0.4, 0.104, 0.0501].map((upper) => shareOf({ corrected_upper_us: upper }, { plain_us: 1 })).join('; ')";
+        let source = [super::NUMBERS, include_str!("page/words.js"), SCRIPT].join("\n");
+        let context = rquickjs::Context::full(&rquickjs::Runtime::new().unwrap()).unwrap();
+        let found: String = context.with(|ctx| ctx.eval(source)).unwrap();
+        assert_eq!(found, "< 40 %; < 11 %; < 5.1 %");
     }
 
     /// The leaves of the tree of two cases are the rows of their difference.

@@ -3,8 +3,8 @@
 
 use crate::run_data::{CaseProfile, CpuStack, CpuStacks, ProfileRow};
 
-/// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost. `is_twice`: the
-/// case is there of several runs, whose ids come first.
+/// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's
+/// cost. If the case `is_twice` in the profile, from several runs, the run's id comes first.
 pub fn folded(case: &CaseProfile, is_twice: bool) -> String {
     let line = |row: &ProfileRow| {
         let modules = row.module.iter().flat_map(|module| module.split('.'));
@@ -31,7 +31,8 @@ pub fn folded_stacks(stacks: &CpuStacks) -> String {
     stacks.stacks.iter().map(line).collect()
 }
 
-/// The stacks of all cases that have some. Of several cases, each stack begins with its case: programs would add up equal stacks.
+/// The stacks of all cases that have any. If several have, each stack begins with its case, since programs add up equal
+/// stacks.
 pub(super) fn of_cases(cases: &[CaseProfile]) -> String {
     let of_case = |case: &CaseProfile| Some((frame(&case.case_id), folded_stacks(case.stacks.as_ref()?)));
     let found: Vec<(String, String)> = cases.iter().filter_map(of_case).collect();

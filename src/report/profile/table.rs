@@ -9,7 +9,7 @@ use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 /// What a table shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How many parts of a module's name a row has, so that operators of one name in it are one row; 0 leaves only operators. Without it,
+    /// Rows are grouped by operator and by so many parts of the module's name; 0 leaves only operators. Without it,
     /// each operator has a row.
     pub depth: Option<usize>,
     /// The most rows, besides the last one about the rest of the call.
@@ -64,7 +64,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
 /// At most this many positions of a cache are shown in a terminal.
 const MOST_POSITIONS: usize = 8;
 
-/// The calls of a language model by how many tokens its cache holds, some of them from the first to the last.
+/// The calls of a language model by the number of tokens in its cache; a few of them, from the first to the last.
 pub fn position_table(case: &CaseProfile) -> Table {
     let names = ["tokens in the cache", "plain µs", "attention µs", "matmul µs", "rest µs"];
     let mut table = Table::new(names.map(Column::number));
@@ -89,18 +89,19 @@ fn bounds(row: &ProfileRow) -> String {
     bounds.map(|(lower, upper)| format!("{} … {}", microseconds(lower), microseconds(upper))).unwrap_or_default()
 }
 
-/// The share, or below which share it certainly is.
+/// The share, or an upper bound of it.
 fn share(case: &CaseProfile, row: &ProfileRow) -> String {
     let bound_us = row.corrected_upper_us.unwrap_or(2.0 * case.cost_per_operator_us * row.executions);
     let bound = bound_us / case.plain_us;
     match row.share {
         Some(share) => percent(share),
-        None if bound.is_finite() && bound > 0.0 => format!("< {}", percent(bound)),
+        // Rounded up to a tenth of a percent, except for the rounding error of the product.
+        None if bound.is_finite() && bound > 0.0 => format!("< {}", percent((1e3 * bound - 1e-9).ceil() / 1e3)),
         None => String::new(),
     }
 }
 
-/// `12`, or `2.5` of operators that only some calls execute.
+/// `12`, or `2.5` for operators that only some calls execute.
 fn count(executions: f64) -> String {
     if executions.fract() == 0.0 { format!("{executions}") } else { three_digits_of_any(executions) }
 }

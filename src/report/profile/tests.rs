@@ -121,6 +121,10 @@ fn what_is_outside_of_operators_is_unknown_where_the_profiler_hides_it() {
     for part in ["unknown", "0.00 … 40.0", "< 40.0 %"] {
         assert!(line(&text, OUTSIDE).contains(part), "{part}: {text}");
     }
+    // A bound is never rounded down.
+    hidden.rows.last_mut().unwrap().corrected_upper_us = Some(40.01);
+    let text = table(&hidden, &Options { depth: Some(0), most_rows: None }).terminal();
+    assert!(line(&text, OUTSIDE).contains("< 40.1 %"), "{text}");
     let difference = crate::profile::difference(&hidden, &case("tch", &ENCODER));
     assert!(difference.rows.iter().all(|row| row.a_operators != OUTSIDE && row.b_operators != OUTSIDE));
 }

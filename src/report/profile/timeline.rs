@@ -17,8 +17,9 @@ pub struct Span {
     pub duration_us: f64,
 }
 
-/// The operators of a call in time, with the profiler's cost in them. On one thread they do not overlap: an operator whose median
-/// is longer than the time until the next one begins ends there. If the backend has no timeline, the operators follow one another.
+/// The operators of a call in time, including the profiler's cost. On one thread they do not overlap: an operator whose
+/// median is longer than the time until the next one begins ends there. If the backend has no timeline, the operators
+/// follow one another.
 pub fn spans(case: &CaseProfile) -> Vec<Span> {
     let operators = case.rows.iter().enumerate().filter(|(_, row)| row.operator != OUTSIDE);
     if !case.has_timeline {
@@ -30,7 +31,7 @@ pub fn spans(case: &CaseProfile) -> Vec<Span> {
         return operators.scan(0.0, follow).collect();
     }
     let span = |(row, operator): (usize, &ProfileRow)| {
-        // Fewer than one where only some calls execute it.
+        // Less than one if only some calls execute it.
         let executions = if operator.executions > 0.0 { operator.executions } else { 1.0 };
         Some(Span { row, start_us: operator.start_us?, duration_us: operator.raw_us / executions })
     };

@@ -27,14 +27,14 @@ pub struct Column {
     weight: Weight,
 }
 
-/// What becomes of a column where the terminal is too narrow for all of them, the first to go first.
+/// What happens to a column if the terminal is too narrow for all of them. Columns of the first kinds go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Weight {
     /// Its texts are printed below the table.
     Below,
     /// It is left out.
     Minor,
-    /// It is left out if that of all minor ones is not enough.
+    /// It is left out if leaving out all minor columns is not enough.
     Usual,
     /// It stays, and its texts are broken into lines.
     Essential,
@@ -77,7 +77,7 @@ impl Table {
         Table { columns, ..Table::default() }
     }
 
-    /// The same table, which shows all of its columns at any width if this is true.
+    /// The same table; if `is_whole`, it shows all of its columns at any width.
     pub fn whole(self, is_whole: bool) -> Self {
         Table { is_whole, ..self }
     }
@@ -135,7 +135,7 @@ impl Column {
         Column { header: header.into(), kind: Kind::Number, weight: Weight::Usual }
     }
 
-    /// A column of what a reader copies, such as ids: code in Markdown and HTML.
+    /// A column of texts that a reader copies, such as ids: code in Markdown and HTML.
     pub fn code(header: impl Into<String>) -> Self {
         Column { header: header.into(), kind: Kind::Code, weight: Weight::Usual }
     }

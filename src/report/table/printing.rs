@@ -86,7 +86,7 @@ impl Table {
         let header: Vec<String> = self.columns.iter().map(|column| column.header.clone()).collect();
         let rows = self.rows.iter().map(|row| row.cells.iter().map(|cell| escape::spreadsheet(&cell.text)).collect());
         for record in std::iter::once(header).chain(rows) {
-            // Memory takes any record of any length.
+            // A record of any length can be written to memory.
             let _ = writer.write_record(record);
         }
         writer.into_inner().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -108,7 +108,7 @@ struct Fitted {
     left_out: Vec<usize>,
 }
 
-/// The columns that have room within the limit: of equal weight, those on the right go first.
+/// The columns that fit into the limit. Of columns with equal weight, those on the right go first.
 fn fitted(columns: &[Column], texts: &[Vec<String>], limit: usize) -> Fitted {
     /// A space on each side, and one between columns.
     const PADDING: usize = 3;

@@ -1,11 +1,12 @@
-//! How wide tables and messages are: as the terminal is, and 100 columns in a pipe, unless everything is wanted (`--wide`).
+//! The width of tables and messages: that of the terminal, or 100 columns in a pipe, unless everything is wanted
+//! (`--wide`).
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::report::escape;
 
-/// Columns of text where there is no terminal.
+/// Columns of text if there is no terminal.
 const OF_A_PIPE: usize = 100;
 /// A narrower terminal is not a reason to leave out more.
 const LEAST: usize = 40;
@@ -31,8 +32,8 @@ pub fn left_out() -> Option<String> {
     })
 }
 
-/// The text in lines that have room, ending with a line break. All lines begin with so many spaces, and those after the first with two
-/// more. Words are not broken.
+/// The text in lines that fit, ending with a line break. All lines begin with so many spaces, and those after the first
+/// with two more. Words are not broken.
 pub fn wrapped(text: &str, indent: usize) -> String {
     wrapped_within(&escape::terminal(text), indent, limit())
 }

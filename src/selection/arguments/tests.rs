@@ -156,3 +156,15 @@ fn a_file_as_a_model_is_added_to_the_suite() {
     let added = suite.models.last().unwrap();
     assert_eq!((added.name.as_str(), added.path.as_deref()), ("my-net", Some(file.as_path())));
 }
+
+#[test]
+fn a_dimension_that_two_flags_name_is_refused() {
+    let suite: Suite = toml::from_str(SUITE).unwrap();
+    let with = |dim: &[&str]| {
+        let selection = Selection { dim: dim.iter().map(ToString::to_string).collect(), ..Selection::default() };
+        suite.clone().with_arguments(&selection, &EffortArguments::default())
+    };
+    assert_eq!(with(&["height=64,96", "width=32"]).unwrap().dims, "height=64,96,width=32".parse().unwrap());
+    let error = with(&["height=224", "height=384"]).unwrap_err().to_string();
+    assert!(error.contains("names height twice"), "{error}");
+}

@@ -1,10 +1,10 @@
 "use strict";
-// The page of the server: starts a run, follows it, and shows the history. All that it knows comes from the API.
+// The page of the server: starts a run, follows it, and shows the history. All data come from the API.
 
 const byId = (id) => document.getElementById(id);
 const rows = (id) => byId(id).querySelector("tbody") ?? byId(id);
 
-// A reading that would disturb a measurement is asked for again when the server says.
+// Asks again, when the server says so, for what would disturb a measurement now.
 async function ask(path, options, attempts = 5) {
   const response = await fetch(path, options);
   const body = await response.json();
@@ -16,15 +16,20 @@ async function ask(path, options, attempts = 5) {
   return body;
 }
 
-// All items of a list, which has a thousand at most in one answer.
-async function all(path) {
+// The first items of a list, in several answers if need be: one has at most a thousand.
+async function first(path, most) {
   const items = [];
-  for (let offset = 0; offset !== null;) {
-    const page = await ask(`${path}&limit=1000&offset=${offset}`);
+  let offset = 0;
+  while (offset !== null && items.length < most) {
+    const page = await ask(`${path}&limit=${Math.min(most - items.length, 1000)}&offset=${offset}`);
     items.push(...page.items);
     offset = page.next_offset ?? null;
   }
-  return items;
+  return { items, hasMore: offset !== null };
+}
+
+async function all(path) {
+  return (await first(path, Infinity)).items;
 }
 
 // What to measure.
@@ -48,9 +53,12 @@ function asked() {
   const device = byId("device").value;
   const isThere = (backend) => devices.some((one) => one.backend === backend && one.device === device);
   const threads = byId("threads").value;
+  const ticked = [...byId("backends").querySelectorAll(":checked")].map((box) => box.value);
+  const there = ticked.filter(isThere);
   return {
     models: [...byId("models").selectedOptions].map((option) => option.value),
-    backends: [...byId("backends").querySelectorAll(":checked")].map((box) => box.value).filter(isThere),
+    // An empty list would mean all backends. One that lacks the device has rows that say so.
+    backends: there.length > 0 ? there : ticked,
     devices: [device],
     batch_sizes: byId("batches").value.split(",").map(Number),
     iterations: Number(byId("iterations").value),
@@ -108,7 +116,7 @@ function showState(job) {
   if (job.cases) { progress.max = job.cases; progress.value = job.finished_cases; } else progress.removeAttribute("value");
 }
 
-// The records of a run that is over, and its charts: the page that the run has left.
+// Shows the records of a run that is over, and its report with the charts.
 async function showResult(id) {
   const items = await all(`/api/v1/records?run=${encodeURIComponent(id)}`);
   if (followed !== id || items.length === 0) return;
@@ -177,7 +185,7 @@ async function listRuns() {
   let page;
   try {
     const models = byId("of-models").value.split(",").map((name) => name.trim()).filter(Boolean).join(",");
-    page = await ask(`/api/v1/runs?limit=${shown}${models && `&model=${encodeURIComponent(models)}`}`);
+    page = await first(`/api/v1/runs?${models && `model=${encodeURIComponent(models)}`}`, shown);
   } catch {
     setTimeout(listRuns, 1500);
     return;
@@ -194,7 +202,7 @@ async function listRuns() {
     make("td", {}, run.facts?.models ?? run.job?.asked.models.join(", ") ?? ""), make("td", {}, run.facts?.backends ?? run.job?.asked.backends.join(", ") ?? ""),
     make("td", { title: run.facts?.fastest_cases ?? "" }, fastest(run.facts)), make("td", { class: "number" }, milliseconds(run.facts?.fastest_p50_ms)),
     make("td", { class: "number" }, String(run.facts?.cases_ok ?? "")), make("td", { class: "number" }, String(run.facts?.cases ?? run.job?.cases ?? "")))));
-  byId("more").hidden = page.next_offset === null;
+  byId("more").hidden = !page.hasMore;
   const waiting = page.items.filter((run) => run.state === "queued").length;
   byId("queue").textContent = waiting ? `${waiting} ${waiting === 1 ? "run waits" : "runs wait"}` : "";
   choice();
@@ -217,6 +225,13 @@ byId("compare").addEventListener("click", () => {
   location.hash = `compare=${base},${candidate}`;
 });
 
+// `memory_mb: 100 → 150 (regression)`. A notice is shown only if the case has no times.
+function otherChanges({ latency, changes }) {
+  const text = (value) => (typeof value === "number" ? threeDigits(value) : value);
+  return changes.filter((change) => !latency || change.effect !== "notice")
+    .map(({ quantity, base, candidate, effect }) => `${quantity}: ${text(base)} → ${text(candidate)} (${effect})`).join("; ");
+}
+
 let lastComparison = null;
 
 async function showComparison(base, candidate) {
@@ -226,13 +241,15 @@ async function showComparison(base, candidate) {
   byId("compared").replaceChildren();
   byId("comparison-said").textContent = "";
   try {
-    const { cases } = await ask(`/api/v1/compare?base=${encodeURIComponent(base)}&candidate=${encodeURIComponent(candidate)}`);
+    const { cases, refused, conclusion } = await ask(`/api/v1/compare?base=${encodeURIComponent(base)}&candidate=${encodeURIComponent(candidate)}`);
     if (lastComparison !== own) return;
-    byId("compared").replaceChildren(...cases.map(({ id, latency }) => make("tr", {},
+    byId("compared").replaceChildren(...cases.map(({ id, latency, changes }) => make("tr", {},
       make("td", {}, id), make("td", { class: "number" }, milliseconds(latency?.base_ms)), make("td", { class: "number" }, milliseconds(latency?.candidate_ms)),
       make("td", { class: "number" }, latency ? `${signedPercent(latency.interval.ratio)} (${signedPercent(latency.interval.lower)} to ${signedPercent(latency.interval.upper)})` : ""),
-      make("td", { class: latency?.verdict ?? "" }, latency?.verdict ?? ""))));
-    if (cases.length === 0) byId("comparison-said").textContent = "The two runs have no case in common that can be compared.";
+      make("td", { class: latency?.verdict ?? "" }, latency?.verdict ?? ""), make("td", {}, otherChanges({ latency, changes })))));
+    const result = cases.length > 0 ? `Conclusion: ${conclusion}` : "The two runs have no case in common that can be compared";
+    const left = refused.length > 0 ? `. Not compared, because more than the code differs: ${refused.map(({ id }) => id).join(", ")}` : "";
+    byId("comparison-said").textContent = `${result}${left}.`;
   } catch (error) {
     if (lastComparison === own) byId("comparison-said").textContent = error.message;
   }

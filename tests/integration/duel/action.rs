@@ -43,6 +43,27 @@ fn a_comment_of_the_duel_is_replaced_and_no_other_and_one_that_may_not_be_writte
 }
 
 #[test]
+fn each_duel_of_a_workflow_has_its_own_comment_also_after_the_next_push() {
+    let workplace = Workplace::new(&[], &["null"], &[1]);
+    workplace.write("gh", "#!/bin/sh\ncase $* in *--jq*) ;; *) cat >written;; esac\n");
+    workplace.write("duel.md", "### inferbench");
+    fs::set_permissions(workplace.path("gh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", workplace.path("").display(), std::env::var("PATH").unwrap());
+    let written = |duel: &str, base: &str, head: &str| {
+        let mut command = workplace.command(&checkout().join(".github/actions/duel/comment"), &[]);
+        command.env("PATH", &path).env("NUMBER", "7").env("GITHUB_REPOSITORY", "my/net");
+        command.env("DUEL", duel).env("BASE", base).env("HEAD", head).finish().with_code(0);
+        fs::read_to_string(workplace.path("written")).unwrap()
+    };
+    assert_ne!(written("{\"os\": \"one\"}", "HEAD^1", "HEAD"), written("{\"os\": \"two\"}", "HEAD^1", "HEAD"));
+    assert_ne!(written("", "1:one.onnx", "2:one.onnx"), written("", "1:two.onnx", "2:two.onnx"));
+    assert_eq!(written("", "1:one.onnx", "2:one.onnx"), written("", "3:one.onnx", "4:one.onnx"));
+    let action = fs::read_to_string(checkout().join(".github/actions/duel/action.yml")).unwrap();
+    let line = action.lines().find(|line| line.contains("DUEL: ")).unwrap();
+    assert!(line.ends_with("${{ toJSON(matrix) }}"), "{line}");
+}
+
+#[test]
 fn the_action_gets_onnx_runtime_for_the_folder_of_the_duel_and_not_for_its_own() {
     let action = fs::read_to_string(checkout().join(".github/actions/duel/action.yml")).unwrap();
     let (_, step) = action.split_once("name: get ONNX Runtime").unwrap();

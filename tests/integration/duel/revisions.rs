@@ -79,9 +79,9 @@ fn revisions_are_built_once_each_and_their_worktrees_removed() {
 fn a_revision_that_is_not_there_or_does_not_build_is_said_with_its_reason() {
     let workplace = workplace();
     let none = duel(&workplace, ["main", "main"], &[]).finish().with_code(2);
-    none.saying(&["is not a git repository"]);
+    none.saying(&["there are no revisions to compare in ", "git says: "]);
     repository(&workplace, &["fn main() { nonsense() }\n"]);
-    duel(&workplace, ["main", "v9"], &[]).finish().with_code(2).saying(&["\"v9\" is no revision of"]);
+    duel(&workplace, ["main", "v9"], &[]).finish().with_code(2).saying(&["\"v9\" is not a revision of"]);
     let broken = duel(&workplace, ["main", "main"], &[]).finish().with_code(2);
     broken.saying(&["main does not build", "cannot find function `nonsense`"]);
     assert_eq!(fs::read_dir(workplace.path("target/inferbench/duel/worktrees")).unwrap().count(), 0);

@@ -67,7 +67,7 @@ impl Slurm {
         said(program, arguments, &[("SLURM_CONF", &self.configuration())]).unwrap_or_default()
     }
 
-    /// Ends a node at once: its daemon, and everything of the job that runs there.
+    /// Kills a node: its daemon and all processes of its job.
     fn kill(&self, node: &str) {
         let job = self.ask("squeue", &["-h", "-w", node, "-o", "%A"]);
         let script = r#"kill -KILL "$(cat "$1/slurmd.$2.pid")"
@@ -212,7 +212,7 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let mut running = start(&[]).start(&log);
     let second = || fs::read_to_string(&log).unwrap().contains("alpha: [2/4]").then_some(());
     wait_for("the second case over there", second);
-    // Those of this test alone: another test may have a fleet at the same time.
+    // Only the processes of this test: another test may run a fleet at the same time.
     let kill = r#"for process in $(pgrep -f "inferbench run --suite plan/"); do
         [ "$(readlink "/proc/$process/cwd")" = "$0" ] && kill -KILL "$process"; done"#;
     let _ = Command::new("sh").args(["-c", kill, &there]).status();
@@ -231,8 +231,8 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     assert!(records.iter().all(|record| record.status == Status::Ok), "{records:?}");
 }
 
-/// A command in place of `ssh` that runs on this machine what it is told to, as the machine `alpha`. There, `sha256sum` speaks German, as
-/// it does where the user has chosen that language.
+/// A command in place of `ssh` that runs commands on this machine, as the machine `alpha`. There, `sha256sum` prints
+/// German messages.
 fn german_alpha(workplace: &Workplace) -> String {
     let ssh = r#"unset LC_ALL; [ "$3" = alpha ] || exit 255
         PATH="$(dirname "$0"):$PATH"; export PATH; exec sh -c "$4""#;

@@ -133,7 +133,8 @@ fn a_merge_takes_the_place_of_earlier_ones_of_fewer_parts() {
         assert_eq!(run.records().unwrap().len(), cases);
         run
     };
-    // The second one begins with the time of a part that was not there, and the third with the rows of another machine.
+    // The second merge has an earlier part than the first, and so another id. In the third, the first part is of
+    // another machine.
     merge(&folder.join("3-of-3"), 1);
     merge(&folder, 2);
     measure_on(&workplace, "aaaa1111", "1-of-3");
@@ -265,6 +266,6 @@ fn a_part_of_other_files_is_refused_by_the_name_of_the_model() {
     let folder = workplace.path("target-reports/parts").display().to_string();
     let refused = workplace.inferbench(&["merge", &folder]).finish().with_code(2);
     refused.saying(&["is not of the same measurement", "the files of tenn_eeg original differ"]);
-    workplace.inferbench(&["run", "--shard", "3/2"]).finish().with_code(2).saying(&["is no part"]);
+    workplace.inferbench(&["run", "--shard", "3/2"]).finish().with_code(2).saying(&["is not a part"]);
     workplace.inferbench(&["shard", "--count", "3"]).finish().with_code(2).saying(&["3 parts of 2 models"]);
 }

@@ -102,7 +102,11 @@ fn a_file_of_f16_is_computed_and_the_record_says_in_what() {
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
         let is_candle = record.backend == "candle";
         assert_eq!(record.effective_dtype, Some(if is_candle { Dtype::F32 } else { Dtype::F16 }), "{id}");
-        assert_eq!(message.contains("computed in f32, of which its weights of f16 were made"), is_candle, "{message}");
+        assert_eq!(
+            message.contains("computed in f32, to which its f16 weights were converted"),
+            is_candle,
+            "{message}"
+        );
     }
     let files = walkdir::WalkDir::new(workplace.path("")).into_iter().flatten();
     let left: Vec<_> = files.filter(|file| file.file_name() == "f32.gguf").collect();

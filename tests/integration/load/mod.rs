@@ -326,7 +326,7 @@ fn a_comparison_fails_if_the_highest_rate_is_lower() {
     workplace.inferbench(&["compare", "load-1, other-0", "other-3"]).finish().with_code(0);
     for sides in [["load-1", base.as_str()], [base.as_str(), "load-1"]] {
         let mixed = workplace.inferbench(&["compare", sides[0], sides[1]]).finish().with_code(2);
-        mixed.saying(&["load-1 is a load test, and the other side is none"]);
+        mixed.saying(&["load-1 is a load test, and the other side is not"]);
     }
 }
 

@@ -144,8 +144,7 @@ fn language_models_are_served_with_their_own_figures() {
     let users = ["load", "--concurrency", "2", "--queries", "10", "--model", "llama-small", "--backend", backends[0]];
     let lengths = ["--prompt-tokens", "lognormal:12,0.3", "--output-tokens", "lognormal:4,0.5"];
     let shown = workplace.inferbench(&[&users[..], &lengths[..]].concat()).finish().with_code(0).stdout;
-    for text in ["concurrent", "TTFT p99", "TPOT: time per output token of a request", "(Zhong et al. 2024", "per user"]
-    {
+    for text in ["concurrent", "TTFT p99", "TPOT: time per output token of a request", "\"DistServe\"", "per user"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     let run = ["run", "--model", "llama-small", "--backend", "candle", "--phase", "decode", "--noplot"];

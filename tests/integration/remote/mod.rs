@@ -18,7 +18,7 @@ fn workplace() -> Workplace {
 
 fn run(workplace: &Workplace, url: &str, arguments: &[&str]) -> Finished {
     let fixed = ["load", "--format", "json", "--url", url];
-    // Beside other tests the generator is late now and then, by less than a part of this bound.
+    // Beside other tests the generator is sometimes late, by less than the allowed fraction of this bound.
     let has_bound = arguments.iter().any(|argument| ["--ttft", "--p99", "--bound"].contains(argument));
     let bound: &[&str] = if has_bound { &[] } else { &["--p99", "60s"] };
     workplace.inferbench(&[&fixed, arguments, bound].concat()).finish()
@@ -62,7 +62,7 @@ fn a_server_of_protocol_v2_is_put_under_load_in_every_scenario() {
         assert!(row.sent_bytes.unwrap() > 0 && row.received_bytes.unwrap() > 0, "{row:?}");
         assert!(row.latency_p50_ms <= row.latency_p99_ms && row.latency_p50_ms >= row.first_byte_p50_ms.unwrap() * 0.5);
     }
-    // The history has them, as those of this program's own cases.
+    // The history has these load tests, like those of inferbench's own cases.
     let reports = workplace.path("target-reports/loads");
     let name = std::fs::read_dir(reports).unwrap().next().unwrap().unwrap().file_name().into_string().unwrap();
     let shown = workplace.inferbench(&["load", &name]).finish().with_code(0);
@@ -190,6 +190,10 @@ fn language_models_stream_their_tokens() {
         }
     }
     let url = format!("{}/v1/completions", server.url);
+    let workplace = workplace();
+    workplace.write("texts.txt", "one two three\nfour\n");
+    let row = rows(&run(&workplace, &url, &["--concurrency", "1", "--queries", "5", "--text", "texts.txt"])).remove(0);
+    assert_eq!((row.status.to_string().as_str(), row.lengths.as_deref()), ("ok", Some("texts → 16")), "{row:?}");
     let whole = load(&url, &["--concurrency", "2", "--queries", "10", "--no-stream"]);
     assert_eq!((whole.output_tokens.unwrap() / whole.queries, whole.ttft_p50_ms), (3, None), "{whole:?}");
     assert_eq!(whole.protocol.as_deref(), Some("openai completions"));
@@ -265,7 +269,7 @@ fn no_request_is_like_another_one() {
         ["--percentile", "90", "--bound", "2s", "--searches", "2", "--duration", "0.2s", "--max-rate", "900/s"];
     let search = [&["load", "search", "--format", "json", "--url", &server.url], &arguments[..]].concat();
     let rows = rows(&workplace().inferbench(&search).finish());
-    // Neither is a rate above the limit.
+    // No rate is above the limit.
     assert!(rows.iter().all(|row| row.rate.unwrap() <= 900.0), "{rows:?}");
     let contents = |server: &Server, content: fn(&serde_json::Value) -> String| {
         let bodies = std::mem::take(&mut *server.bodies.lock().unwrap());
@@ -291,7 +295,7 @@ fn what_a_server_asks_to_wait_for_is_in_no_latency() {
     assert_eq!((row.queries, row.unanswered, row.errors.as_deref()), (10, 1, Some("busy × 1")), "{row:?}");
     assert_eq!((row.retry_after_s, row.statuses.as_deref()), (Some(1.0), Some("200 × 9, 503 × 1")));
     assert!(row.seconds >= 1.0 && row.latency_max_ms < 900.0, "{row:?}");
-    // A query of eight samples of which one is refused is not answered.
+    // A query of eight samples has no answer if one sample is refused.
     let server = Server::doing(Wrong::BusyAt(6));
     let row = load(&server.url, &["--scenario", "multi", "--queries", "4"]);
     assert_eq!((row.queries, row.unanswered, row.errors.as_deref()), (4, 1, Some("busy × 1")), "{row:?}");
@@ -389,8 +393,8 @@ fn any_other_protocol_is_described_by_a_template_and_arrivals_by_a_trace() {
     assert_eq!((row.queries, row.output_tokens), (2, Some(10)), "{row:?}");
 }
 
-/// Latencies of requests that arrive by this seed and are served one after the other, each so long (Lindley 1952, "The theory of queues with a
-/// single server"), in nanoseconds.
+/// The latencies, in nanoseconds, of requests that arrive by this seed and are served one after the other for these
+/// times (Lindley 1952, "The theory of queues with a single server").
 fn of_queue(rate: f64, seed: u64, services: &[u64]) -> SortedCalls {
     let mut free = 0;
     let latency = |(arrival, service): (u64, &u64)| {
@@ -400,8 +404,8 @@ fn of_queue(rate: f64, seed: u64, services: &[u64]) -> SortedCalls {
     SortedCalls::new(poisson(rate, seed, services.len()).into_iter().zip(services).map(latency).collect()).unwrap()
 }
 
-/// How far p50 and p99 are from those of the queue of the same arrivals and of the times that the server took: HTTP is in them, and what the
-/// generator adds.
+/// A load test, and the ratios of its p50 and p99 to those of a queue with the same arrivals and the server's own
+/// service times. The ratios show what HTTP and the client add.
 fn beside_queue(utilisation: f64, service: ServiceTime, seconds: f64, queries: usize) -> (LoadResult, [f64; 2]) {
     let rate = utilisation / seconds;
     let server = Server::with_service(Some((service, 1)));

@@ -1,4 +1,4 @@
-//! TLS and HTTP/2, by a server of the libraries that the client stands on.
+//! TLS and HTTP/2, against a server on the client's own libraries.
 #![cfg(feature = "serve")]
 
 use std::sync::Arc;
@@ -101,11 +101,11 @@ fn a_certificate_that_does_not_fit_is_a_counted_kind_of_error() {
     let certificate = data_folder().join("tls/certificate.pem").display().to_string();
     let port = serve(true, false);
     let terms = ["--model", "double", "--rate", "100/s"];
-    // Nobody who is trusted has signed it; it is for another name.
+    // No trusted authority signed the certificate, and it is for another name.
     for (url, own) in [(format!("https://localhost:{port}"), false), (format!("https://127.0.0.1:{port}"), true)] {
         let certificates: &[&str] = if own { &["--certificates", &certificate] } else { &[] };
         let finished = run(&workplace(), &url, &[&terms[..], certificates].concat());
-        if !own && finished.stderr.contains("no certificates that are trusted") {
+        if !own && finished.stderr.contains("no trusted certificates") {
             continue;
         }
         let row = rows(&finished.with_code(3)).remove(0);

@@ -1,4 +1,4 @@
-//! A small server of the tests, which speaks three protocols and does wrong what it is told to. It listens on the loopback interface only.
+//! A small server for the tests, which makes the faults that a test asks for. It listens on the loopback interface only.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use inferbench::machine::{sharpen_timers, wait_until};
 use inferbench::run_data::ServiceTime;
 use serde_json::{Value, json};
 
-/// Requests that are answered rightly before any fault: those with which a client warms up.
+/// Requests that are answered rightly before any fault: the client's warm-up.
 const RIGHT_BEFORE: usize = 3;
 
 /// What the server does wrong with each request after the first ones.
@@ -65,11 +65,11 @@ pub struct Server {
     pub heads: Arc<Mutex<Vec<String>>>,
     /// The bodies of requests that are answered by a model.
     pub bodies: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// How long each request was served, in nanoseconds: from when it was there and the one before was over.
+    /// The service time of each request in nanoseconds, from its arrival or the end of the request before.
     pub served: Arc<Mutex<Vec<u64>>>,
 }
 
-/// A request that waits to be served, since when, and where its end is told.
+/// The arrival of a waiting request, and the channel for the end of its service.
 type Queued = (Instant, Sender<()>);
 
 struct Shared {
@@ -86,7 +86,7 @@ impl Server {
         Self::with_service(None)
     }
 
-    /// One that serves one request after the other and takes so long for each.
+    /// A server that serves one request after the other, each for this time.
     pub fn with_service(service: Option<(ServiceTime, u64)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -149,7 +149,7 @@ impl Server {
 
 fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    // Small, so that a body which is not read is left to the system.
+    // A small buffer leaves an unread body in the socket.
     let mut reader = BufReader::with_capacity(16, stream.try_clone()?);
     loop {
         let mut head = String::new();
@@ -171,7 +171,7 @@ fn answer_all(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
             other => other,
         };
         if wrong == Wrong::Resets {
-            // What was not read makes a reset of closing.
+            // Closing a socket with unread bytes resets the connection.
             return Ok(());
         }
         let mut body = vec![0; length.unwrap_or(0)];
@@ -329,7 +329,7 @@ fn as_bytes(answer: &str) -> (String, Vec<u8>) {
     (answer.to_string(), bytes)
 }
 
-/// As many tokens as were asked for, two milliseconds apart, two of them in an event.
+/// Streams the requested number of tokens, two per event, with two milliseconds before each event.
 fn stream_tokens(mut stream: &TcpStream, path: &str, body: &[u8], wrong: Wrong) -> std::io::Result<bool> {
     const END: &[u8] = b"0\r\n\r\n";
     let asked: Value = serde_json::from_slice(body).unwrap();

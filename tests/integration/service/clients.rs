@@ -67,16 +67,16 @@ fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
         runs[0], runs[1]
     ));
     wait(&mut browser, "document.querySelectorAll('#compared tr').length === 1");
-    let verdict = browser.value("document.querySelector('#compared tr td:last-child').textContent");
+    let verdict = browser.value("document.querySelector('#compared tr td:nth-child(5)').textContent");
     assert!(["same", "faster", "slower", "cannot-say"].contains(&verdict.as_str().unwrap()), "{verdict}");
 
-    // An answer that comes late does not take the place of what was asked for since.
+    // A late answer does not replace a newer one.
     let is_late = browser.value(
         "(async () => {
             const [plain, sleep] = [ask, (ms) => new Promise((wake) => setTimeout(wake, ms))];
             ask = async (path) => {
                 await sleep(path.includes('late') ? 200 : 0);
-                return { cases: [{ id: path }], items: [], job: { state: 'failed', message: path } };
+                return { cases: [{ id: path, changes: [] }], refused: [], items: [], job: { state: 'failed', message: path } };
             };
             showComparison('late', 'x');
             showComparison('soon', 'x');
@@ -88,6 +88,24 @@ fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
         })()",
     );
     assert_eq!(is_late, json!([false, false]));
+    // The page shows all changes and the cases that are not compared, and asks only for backends that are ticked.
+    let shown = browser.value(
+        "(async () => {
+            const plain = ask;
+            const changes = [{ quantity: 'status', base: 'ok', candidate: 'wrong-output', effect: 'regression' }];
+            ask = async () => ({ cases: [{ id: 'a', latency: null, changes }], refused: [{ id: 'b' }], conclusion: 'regression' });
+            await showComparison('x', 'y');
+            ask = plain;
+            for (const box of document.querySelectorAll('#backends input')) box.checked = box.value === 'candle';
+            const known = devices;
+            devices = [];
+            const { backends } = asked();
+            devices = known;
+            return [document.querySelector('#compared').textContent, document.querySelector('#comparison-said').textContent, backends];
+        })()",
+    );
+    let said = "Conclusion: regression. Not compared, because more than the code differs: b.";
+    assert_eq!(shown, json!(["astatus: ok → wrong-output (regression)", said, ["candle"]]));
 
     browser.value(&choose("tenn_eeg", "64", 5000));
     browser.press("Enter", 13, "\r");
@@ -101,7 +119,7 @@ fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
         &mut browser,
         "document.documentElement?.dataset.ready === 'yes' && document.querySelectorAll('section').length > 15",
     );
-    // While something is measured, the history may be asked for once per second; the page asks again.
+    // While something is measured, the history is read once per second. The page asks again.
     browser.complaints.retain(|complaint| !complaint.contains("503 (Service Unavailable)"));
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
@@ -161,7 +179,7 @@ fn the_unit_is_one_that_systemd_reads() {
     if !has("systemd-analyze", &["--version"]) {
         return;
     }
-    // The executable and the user are those of another machine.
+    // The unit names an executable and a user of another machine.
     let unit = fs::read_to_string(checkout().join("scripts/inferbench.service")).unwrap();
     let unit = unit
         .replace("/srv/inferbench/target/release/inferbench", env!("CARGO_BIN_EXE_inferbench"))

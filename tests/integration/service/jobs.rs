@@ -32,7 +32,7 @@ fn a_job_tells_its_cases_as_they_come_and_leaves_records_in_three_forms() {
     );
     let states: Vec<Value> = of_kind("state").iter().map(|status| status["state"].clone()).collect();
     assert_eq!((states.first(), states.last()), (Some(&json!("queued")), Some(&json!("done"))), "{text}");
-    // A reader that comes back goes on after the last event that it has seen.
+    // A client that reconnects continues after the last event that it has seen.
     let last = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap();
     let rest = server.send(&head(
         "GET",

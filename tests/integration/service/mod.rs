@@ -1,4 +1,4 @@
-//! `inferbench serve`, from outside: as its clients see it, as hostile ones try it, and after it was killed.
+//! `inferbench serve` from outside: ordinary and hostile clients, and what is left after a kill.
 #![cfg(all(feature = "serve", feature = "candle"))]
 
 mod clients;
@@ -24,7 +24,7 @@ use crate::support::{Run, Workplace, checkout, has_onnxruntime, is_alive, signal
 
 /// A case that takes tens of seconds.
 const LONG: &str = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=5000&threads=1";
-/// One that takes about two.
+/// A case that takes about two seconds.
 const SHORT: &str = "/api/v1/benchmark/digits?backend=candle&iterations=20&threads=1";
 /// The same, as a job.
 const SHORT_JOB: &str = r#"{"models": ["digits"], "backends": ["candle"], "iterations": 20, "threads": 1}"#;
@@ -85,7 +85,7 @@ impl Server {
         wait_for(state, || (self.state(id) == state).then_some(()));
     }
 
-    /// The processes that it has started, and those that these have started.
+    /// The processes that it has started, directly or through others.
     fn descendants(&self) -> Vec<u32> {
         let mut all = vec![self.process.id()];
         let mut next = 0;
@@ -102,7 +102,7 @@ impl Server {
     fn measuring(&self) -> (u32, u32) {
         wait_for("a worker", || {
             let descendants = self.descendants();
-            // Before what it starts itself.
+            // The processes that a worker starts come after it.
             let worker = descendants.iter().skip(1).copied().find(|process| is_worker(*process))?;
             Some((descendants[0], worker))
         })
@@ -147,7 +147,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// Reads what comes until the end of the connection. The code is 0 where nothing comes.
+    /// Reads until the end of the connection. The code is 0 if nothing comes.
     fn read(stream: &mut TcpStream) -> Self {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -235,7 +235,7 @@ fn a_measurement_is_answered_with_its_record_and_kept() {
     assert_eq!((answer["run"].as_str(), record.suite.as_str()), (Some(&*record.run_id), "endpoint"));
     assert_eq!(answer["record"]["latency_p50_ms"].as_f64(), record.latency_p50_ms);
 
-    // An answer that is not too old will do, if it is of the same parameters and the same file.
+    // The history answers with the same parameters and the same file, if the answer is not too old.
     let again = server.get(&format!("{SHORT}&max_age=1h")).json();
     assert_eq!((&again["run"], &again["is_from_history"]), (&answer["run"], &json!(true)), "{again}");
     assert_eq!(again["record"], answer["record"]);

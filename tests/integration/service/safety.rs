@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Requests that want what they must not have: none of them may read a file outside, start a process or end the server.
+/// Hostile requests. None of them may read a file outside, start a process or end the server.
 fn hostile_requests() -> Vec<String> {
     let mut requests = Vec::new();
     let names = [
@@ -124,7 +124,9 @@ fn hostile_requests() -> Vec<String> {
                 + "{}",
         );
     }
-    for host in ["evil.example", "localhost.evil.example", "", "127.0.0.1.nip.io", "[::1", "a b", "\u{7f}"] {
+    for host in
+        ["evil.example", "localhost.evil.example", "0.0.0.0:8000", "", "127.0.0.1.nip.io", "[::1", "a b", "\u{7f}"]
+    {
         requests.push(format!("GET {SHORT} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
     }
     for body in [
@@ -263,7 +265,7 @@ fn a_server_for_other_machines_needs_a_token_which_no_list_of_processes_shows() 
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}\r\n")).code, 200);
     // As a browser sends it: anyone with the password TOKEN.
     assert_eq!(with("Authorization: Basic YW55b25lOmNvcnJlY3QtaG9yc2UtYmF0dGVyeS1zdGFwbGU=\r\n").code, 200);
-    // A picture in a page of another site would send it, too.
+    // A request for a picture in a page of another site would have it, too.
     let basic = "Authorization: Basic YW55b25lOmNvcnJlY3QtaG9yc2UtYmF0dGVyeS1zdGFwbGU=\r\n";
     assert_eq!(server.send(&head("GET", SHORT, basic)).code, 401);
     for file in ["cmdline", "environ"] {
@@ -296,7 +298,7 @@ fn slow_clients_are_left_behind() {
     let mut idle = server.open("");
     let body = head("POST", "/api/v1/runs", "Content-Type: application/json\r\nContent-Length: 100\r\n") + "{";
     let mut slow = server.open(&body);
-    // One that asks for 40 MB, and takes nothing.
+    // It asks for 40 MB and reads nothing.
     let greedy = server.open(&"GET /page/report.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".repeat(6000));
     // Meanwhile others are served.
     assert_eq!(server.get(SHORT).code, 200);
@@ -326,10 +328,10 @@ fn five_hundred_clients_are_answered_or_refused_while_a_case_is_measured() {
     for mut client in clients {
         *codes.entry(Reply::read(&mut client).code).or_default() += 1;
     }
-    // The history is read once per second, and the rest of its readers are asked to come again.
+    // The history is read once per second. Its other readers get 503.
     assert_eq!((codes[&404], codes[&200] + codes[&503]), (125, 375), "{codes:?}");
     assert!(codes[&503] > 60, "{codes:?}");
-    // Those that are refused wait, too: twenty are answered in each fifth of a second.
+    // Refused requests wait, too: twenty are answered in each fifth of a second.
     let start = Instant::now();
     let strangers: Vec<TcpStream> =
         (0..100).map(|_| server.open(&head("GET", "/", "Origin: http://evil.example\r\n"))).collect();

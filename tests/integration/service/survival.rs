@@ -12,7 +12,7 @@ fn a_child_that_is_killed_fails_its_job_only() {
     wait_for("the end of the worker", || (!is_alive(worker)).then_some(()));
     let job = server.get(&format!("/api/v1/runs/{id}")).json();
     assert_eq!(job["job"]["message"], "the process was ended by signal 9 (SIGKILL)", "{job}");
-    // The case that was finished is in the history, and the one that was not says so.
+    // Both cases are in the history, the unfinished one as failed.
     let records = server.get(&format!("/api/v1/records?run={id}")).json();
     let statuses: Vec<&Value> = records["items"].as_array().unwrap().iter().map(|record| &record["status"]).collect();
     assert_eq!(statuses, ["ok", "failed"], "{records}");
@@ -37,7 +37,7 @@ fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interru
         let run = server.get(&format!("/api/v1/runs/{id}")).json();
         assert_eq!(run["state"], "interrupted", "{run}");
         assert!(run["job"]["message"].as_str().unwrap().contains("the server was ended"), "{run}");
-        // A client that has followed the job on the server that was killed is told its end.
+        // A client that followed the job on the killed server is told its end.
         let events = format!("/api/v1/runs/{id}/events");
         let told = String::from_utf8(server.send(&head("GET", &events, "Last-Event-ID: 50\r\n")).body).unwrap();
         assert!(told.contains("event: state") && told.contains("interrupted"), "{told}");
@@ -88,7 +88,7 @@ fn sigterm_interrupts_a_job_that_waits_for_the_lock_of_the_machine() {
     });
     let begin = Instant::now();
     assert_eq!(server.terminate(), Some(0));
-    // Nothing of the job is there that the server would have to wait for.
+    // The job has not begun, so there is nothing to wait for.
     assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
     assert!(Reply::read(&mut client).error(503).contains("ending"));
     drop(file);

@@ -433,7 +433,7 @@ fn what_is_no_history_is_said_to_be_none() {
     assert!(ids(&workplace, "other").is_empty());
     // A folder that is in the way is left alone.
     fs::create_dir_all(workplace.path(&format!("other/{RUN}/mine"))).unwrap();
-    import(&workplace, &[]).finish().with_code(2).saying(&["is there, and is no run"]);
+    import(&workplace, &[]).finish().with_code(2).saying(&["exists and is not a run"]);
 }
 
 /// The block of the guide that reads the history with pandas.

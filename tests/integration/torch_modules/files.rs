@@ -124,8 +124,8 @@ fn an_exported_program_is_right_and_runs_no_code() {
         assert_eq!(record.verified_by.as_deref(), Some(other), "{}", record.case_id);
     }
     for (file, message) in [
-        ("sizes.pt2", "sizes.pt2 has a size that is no formula, \"open(chr(114)"),
-        ("named.pt2", "named.pt2 has a name that is no word, 'x=open(chr(114)"),
+        ("sizes.pt2", "sizes.pt2 has a size that is not a formula, \"open(chr(114)"),
+        ("named.pt2", "named.pt2 has a name that is not a word, 'x=open(chr(114)"),
         ("pickled.pt2", "pickled.pt2 has a pickle that would run code when it is read"),
         ("bomb.pt2", " bytes, and 1048576 when it is unpacked"),
         ("nested.pt2", "a file in nested.pt2 has "),

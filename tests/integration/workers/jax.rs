@@ -208,7 +208,7 @@ fn without_its_environment_it_says_what_adds_it() {
     let absent = workplace.inferbench(&["run"]).env("XDG_CACHE_HOME", workplace.path("")).finish().with_code(3);
     absent.saying(&["left out: jax on cpu (1 case): unavailable: JAX is not here; get it with `scripts/setup jax`"]);
     let folder = workplace.inferbench(&["run"]).env("INFERBENCH_JAX_PYTHON", "/usr").finish().with_code(3);
-    folder.saying(&["JAX: INFERBENCH_JAX_PYTHON is \"/usr\", which is no file: it names a Python"]);
+    folder.saying(&["JAX: INFERBENCH_JAX_PYTHON is \"/usr\", which is not a file: set it to the path of a Python"]);
     let mut own = Command::new("python3");
     if own.args(["-c", "import jax"]).finish().code != Some(0) {
         let other =

@@ -135,7 +135,7 @@ fn a_program_that_ends_hangs_or_talks_costs_one_case() {
     costs_one_case(
         "worker.OUTPUT.write(b'Loading the model\\n'); worker.OUTPUT.flush()",
         Status::Failed,
-        "the process of plain has written \"Loading the mode\", and no frame",
+        "the process of plain has written \"Loading the mode\", which is not a frame",
     );
     costs_one_case("raise worker.Refused('out-of-memory', 'too large')", Status::OutOfMemory, "too large");
     costs_one_case(

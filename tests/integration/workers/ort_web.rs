@@ -167,5 +167,5 @@ fn a_variable_that_names_no_browser_is_said() {
     let workplace = workplace("digits", &[1]);
     let absent =
         run(&workplace, &["--device", "wasm"]).env("INFERBENCH_BROWSER", "/no/such/browser").finish().with_code(3);
-    absent.saying(&["unavailable: ", "INFERBENCH_BROWSER is /no/such/browser, which is no file"]);
+    absent.saying(&["unavailable: ", "INFERBENCH_BROWSER is /no/such/browser, which is not a file"]);
 }

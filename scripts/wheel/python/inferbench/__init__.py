@@ -20,7 +20,7 @@ from typing import Any
 
 __all__ = ["InferbenchError", "executable", "run"]
 
-# Exit codes of the program with which it has records: all well, a wrong output, and a case that failed; the records tell which.
+# After these exit codes of the program there are records: no problem was found, an output is wrong, a case failed.
 HAS_RECORDS = (0, 1, 5)
 
 
@@ -36,11 +36,14 @@ class InferbenchError(RuntimeError):
 
 
 def executable() -> str:
-    """The path of the program, which was installed with this module."""
+    """The path of the program that was installed with this module."""
     name = "inferbench.exe" if os.name == "nt" else "inferbench"
-    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")]
-    # What `pip install --target` makes.
-    folders.append(str(Path(__file__).resolve().parent.parent / "bin"))
+    user, here = f"{os.name}_user", Path(__file__).resolve().parent.parent
+    # The first is that of `pip install --target`.
+    folders = [str(here / "bin"), sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user)]
+    # Python imports the user's own packages before those of all users.
+    if here == Path(sysconfig.get_path("platlib", user)).resolve():
+        folders.reverse()
     for folder in folders:
         path = Path(folder) / name
         if path.is_file():
@@ -52,12 +55,12 @@ def executable() -> str:
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
-    """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1 --batch-sizes=8 --noplot`: inputs and files may have commas."""
+    """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1 --batch-sizes=8 --noplot`: values may contain commas."""
     flags = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-")
         if value is False and name == "trust":
-            # It has a value, which overrides the variable.
+            # `--trust` takes a value; `false` overrides the variable INFERBENCH_TRUST.
             flags.append(f"{flag}=false")
             continue
         if value is None or value is False:
@@ -94,7 +97,7 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
         process.wait()
     except BaseException:
         process.send_signal(2) if os.name == "posix" else process.terminate()
-        # It may show much of what it has measured until then.
+        # The program may still print much; it would wait if nobody read it.
         process.stdout.read()
         process.wait()
         raise
@@ -105,7 +108,7 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
 
 
 def _message(said: list[str]) -> str:
-    """What the program has said of its failure: its error, or else what could not be measured, or its last line."""
+    """The reason of a failure: the program's error, or else the cases that were left out, or its last line."""
     said = [line for line in said if line and not line.startswith("left out for lack of width")]
     errors = [place for place, line in enumerate(said) if line.startswith(("inferbench: ", "error: "))]
     if errors:
@@ -115,7 +118,7 @@ def _message(said: list[str]) -> str:
 
 
 def _chosen(frame: str | None) -> str:
-    """The form of the records. One that cannot be made is refused before anything is measured for it."""
+    """The kind of frame. One that cannot be made is an error before anything is measured."""
     if frame not in (None, "pandas", "polars", "list"):
         raise ValueError(f"frame is {frame!r}, and not 'pandas', 'polars' or 'list'")
     if frame in ("pandas", "polars") and not _has(frame):
@@ -130,7 +133,7 @@ def _has(name: str) -> bool:
         return False
 
 
-# The types of Polars and of pandas for those of JSON. What has no value can be of any of them.
+# The types in Polars and in pandas of each type in JSON. All of them allow missing values.
 _TYPES = {
     "number": ("Float64", "float64"),
     "integer": ("Int64", "Int64"),
@@ -140,7 +143,7 @@ _TYPES = {
 
 
 def _types() -> dict[str, tuple[str, str | None]]:
-    """The types of the columns, also of those that have no value in a run."""
+    """The types of the columns, including those without a value in this run."""
     code, output, message = _start(["report", "--format", "json-schema"], True)
     if code:
         raise InferbenchError(message, code)
@@ -172,12 +175,12 @@ def _framed(records: list[dict[str, Any]], chosen: str) -> Any:
 def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool = False, **settings: Any) -> Any:
     """Measures models, as `inferbench run` does, and returns a record for each case.
 
-    `models` are files or folders; without any, it is the suite that is measured. `settings` are the flags of `inferbench run`:
+    `models` are files or folders; without any, the suite is measured. `settings` are the flags of `inferbench run`:
     `backend=["ort", "candle"]`, `batch_sizes=[1, 8]`, `output_dir="results"`, `dim={"height": 640}`, `noplot=True`.
 
-    The records are a frame of pandas, or else of Polars, if one of them is installed, and a list of dicts otherwise; `frame` chooses
-    `"pandas"`, `"polars"` or `"list"`. Raises `InferbenchError` if nothing was measured. A case that failed has a record, whose
-    `status` is not `ok`.
+    The records are a pandas data frame, or else a Polars one, if one of them is installed, and a list of dicts
+    otherwise; `frame` chooses `"pandas"`, `"polars"` or `"list"`. Raises `InferbenchError` if nothing was measured. A
+    failed case has a record whose `status` is not `ok`.
     """
     chosen, flags = _chosen(frame), _flags(settings)
     code, output, message = _start(["run", *map(os.fspath, models), *flags], quiet)

@@ -4,7 +4,7 @@ use candle_onnx::onnx::AttributeProto;
 use super::super::plan::tests::{evaluate, float_attribute, int_attribute, ints_attribute, node, ramp, text_attribute};
 use super::*;
 
-/// What is computed of `x`, with constants of whole numbers.
+/// The output for `x`, with constants of integers.
 fn computed(node: &NodeProto, constants: &[(&str, &[i64])], input: &Tensor) -> Tensor {
     let constant = |&(name, values): &(&str, &[i64])| {
         (name.to_owned(), Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap())
@@ -290,7 +290,7 @@ fn a_hard_sigmoid_has_its_slope_and_offset() {
     assert_eq!(flat(&computed(&other, &[], &x)), [0.0, 0.25, 0.5, 0.625, 1.0]);
 }
 
-/// The numbers are ONNX Runtime's.
+/// The expected numbers are ONNX Runtime's.
 #[test]
 fn elements_are_scattered_to_places_that_count_from_both_ends() {
     let scattered = |attribute, data: Tensor, places: &[i64], shape: &[usize]| {

@@ -1,12 +1,12 @@
 //! Models as candle's users run them: the modules of `candle-transformers`, on the same weights.
 //!
 //! A module is used where it computes what the model does. Models that are published with transformers have a
-//! `config.json` in their folder, as transformers writes it. What a module lacks of a model's outputs is added with
-//! candle's own layers.
+//! `config.json` in their folder, as transformers writes it. Outputs that a module lacks are computed with candle's own
+//! layers.
 //!
-//! Two modules are left out, because they compute something else. T5's decoder takes the encoder's buckets of distances,
-//! which are others from a distance of 8 on. Whisper's computes the positions of its encoder instead of reading them,
-//! approximates GELU, and has no cache of its decoder's own keys and values.
+//! Two modules are left out, because they compute something else. T5's decoder takes the encoder's buckets of
+//! distances, which differ from a distance of 8 on. Whisper's module computes the positions of its encoder instead of
+//! reading them, approximates GELU, and has no cache of its decoder's own keys and values.
 
 #[cfg(feature = "candle-transformers")]
 mod published;
@@ -24,11 +24,10 @@ use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 
-/// A session of the model's module. The operators of its calls are those of `spans`. Returns `None` if candle has no module of the
-/// model.
+/// A session of the model's module, whose operators `spans` notes. Returns `None` if candle has no module of the model.
 ///
 /// # Errors
-/// The module cannot be loaded; `unsupported` if it has to have spans, and has none.
+/// The module cannot be loaded; `unsupported` if it has no spans.
 pub fn open_profiled(
     request: &LoadRequest<'_>,
     device: &Device,
@@ -70,7 +69,8 @@ pub fn open_session(
             })?;
             return Ok(VarBuilder::from_tensors((*shared).clone(), dtype, device));
         }
-        // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
+        // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a
+        // whole.
         let weights = unsafe {
             match spans {
                 Some(spans) => spans.weights(file, dtype, device),
@@ -83,7 +83,7 @@ pub fn open_session(
     let family = request.model.family.as_str();
     let executor = if family == "cnn" { "candle-nn".to_owned() } else { format!("candle-transformers {family}") };
     let placement = Placement { artifacts: vec![file.clone()], ..placement(request, dtype_of(dtype), executor) };
-    // With graphs, it is evaluated as any other.
+    // A build that evaluates graphs runs this network as a graph.
     if family == "cnn" && request.phase == Phase::Forward && !config.is_file() && !cfg!(feature = "candle-onnx") {
         return match load_digits(weights()?)? {
             Some(module) => of_module(request, place, module, placement).map(Some),
@@ -111,8 +111,8 @@ fn of_module(
     graphs::open_session(request, place, &parts, vec![module], placement)
 }
 
-/// `digits`, a network of this package, in any widths: pictures `[batch, 1, 8, 8]` to logits `[batch, classes]`. Returns `None` if
-/// the weights are of another network.
+/// `digits`, a network of this package, in any widths: pictures `[batch, 1, 8, 8]` to logits `[batch, classes]`.
+/// Returns `None` if the weights are of another network.
 fn load_digits(weights: VarBuilder) -> candle_core::Result<Option<Forward>> {
     let layers = ["conv1", "conv2", "fc1", "fc2"].map(|name| weights.pp(name));
     if !layers.iter().all(|layer| layer.contains_tensor("weight") && layer.contains_tensor("bias")) {

@@ -1,11 +1,13 @@
 //! The operators of candle's modules, by the `tracing` spans that `candle-transformers` opens around its layers.
 //!
-//! A span is made when its layer is loaded, and belongs for good to whoever listened then: so a profiled module is loaded while
-//! [`Listener`] is the thread's subscriber, and a plain one is loaded without any. Spans have the name of a kind of layer, such as
-//! `linear`. The weights that were read just before or after the span was made tell which layer it is.
+//! A span is made when its layer is loaded, and stays bound to the subscriber of that moment. So a profiled module is
+//! loaded while [`Listener`] is the thread's subscriber, and a plain one is loaded without any. Spans have the name of
+//! a kind of layer, such as `linear`. The weights that were read just before or after the span was made tell which
+//! layer it is.
 //!
-//! An operator is a span without others inside, or the time from the begin or end of a span to that of the next, which has the name
-//! of the span around it. Such a time, and a span without weights, belongs to the module that contains what is around it.
+//! An operator is a span without others inside, or the time between the begins or ends of two successive spans, which
+//! has the name of the span around it. Such a time, like a span without weights, belongs to the module that contains
+//! the layers around it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,14 +27,14 @@ use crate::run_data::{OperatorCall, RecordedCall};
 
 /// Layers whose span is made after their weights were read.
 const AFTER_WEIGHTS: [&str; 3] = ["linear", "layer-norm", "embedding"];
-/// Layers whose span is made before.
+/// Layers whose span is made before their weights are read.
 const BEFORE_WEIGHTS: [&str; 2] = ["rms-norm", "conv2d"];
-/// A linear layer that reads no weights has those of the embedding: transformers calls it so.
+/// transformers' name of a linear layer that shares the weights of the embedding, and so reads none.
 const TIED_HEAD: &str = "lm_head";
-/// The time outside of all spans.
+/// The name of the time outside of all spans.
 const WHOLE: &str = "forward";
 
-/// The spans of a module, and the calls of it.
+/// The spans of a module, and its calls.
 #[derive(Default)]
 pub struct Spans {
     shared: Arc<Mutex<Shared>>,
@@ -42,9 +44,9 @@ pub struct Spans {
 #[derive(Default)]
 struct Shared {
     layers: Vec<Layer>,
-    /// The module whose weights were read last, until a layer is found to be it.
+    /// The module whose weights were read last, until a layer takes it.
     read: Option<String>,
-    /// The moments of the call that is running.
+    /// The moments of the running call.
     call: Option<Vec<Moment>>,
 }
 
@@ -70,24 +72,24 @@ impl Spans {
         dispatcher::with_default(&Dispatch::new(Listener(Arc::clone(&self.shared))), load)
     }
 
-    /// The weights of a file, of which it is noted which are read.
+    /// The weights of a file; notes which of them are read.
     ///
     /// # Safety
     /// As [`VarBuilder::from_mmaped_safetensors`].
     pub unsafe fn weights(&self, file: &Path, dtype: DType, device: &Device) -> Result<VarBuilder<'static>> {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller's promise.
         let inner = unsafe { MmapedSafetensors::new(file)? };
         let named = NamedWeights { inner, shared: Arc::clone(&self.shared) };
         Ok(VarBuilder::from_backend(Box::new(named), dtype, device.clone()))
     }
 
-    /// Returns true if the module that was loaded has no spans.
+    /// Whether the loaded module has no spans.
     pub fn is_empty(&self) -> bool {
         lock(&self.shared).layers.is_empty()
     }
 }
 
-/// Notes the begin or the end of a layer in the call that is running, or of the call itself.
+/// Notes the begin or the end of a layer in the running call, or of the call itself.
 fn note(shared: &Mutex<Shared>, layer: Option<usize>, begins: bool) {
     let at = Instant::now();
     if let Some(call) = &mut lock(shared).call {
@@ -124,7 +126,7 @@ impl Tape for Spans {
     }
 }
 
-/// The weights of a file.
+/// The weights of a file, which notes what is read.
 struct NamedWeights {
     inner: MmapedSafetensors,
     shared: Arc<Mutex<Shared>>,
@@ -157,7 +159,7 @@ impl SimpleBackend for NamedWeights {
     }
 }
 
-/// What `candle-transformers` tells of its spans.
+/// Listens to the spans of `candle-transformers`.
 struct Listener(Arc<Mutex<Shared>>);
 
 impl Subscriber for Listener {
@@ -194,7 +196,7 @@ impl Subscriber for Listener {
     }
 }
 
-/// A span without others inside, or the time from the begin or end of a span to the next such event.
+/// A span without others inside, or the time between two successive begins or ends of spans.
 struct Piece<'a> {
     name: &'a str,
     /// The module of a leaf's own weights.
@@ -228,11 +230,11 @@ fn pieces<'a>(layers: &'a [Layer], call: &[Moment]) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// The operators of a call out of its moments.
+/// The operators of a call, from its moments.
 fn operators(layers: &[Layer], call: &[Moment]) -> Vec<OperatorCall> {
     let Some(begin) = call.first().map(|moment| moment.at) else { return Vec::new() };
     let pieces = pieces(layers, call);
-    // For each layer, the module that contains those of the leaves inside.
+    // For each layer, the innermost module that contains the modules of all leaves inside.
     let mut contents: Vec<Option<&str>> = vec![None; layers.len()];
     for (module, open) in pieces.iter().filter_map(|piece| Some((parent(piece.module?), &piece.open))) {
         for &layer in open.iter().rev().skip(1) {

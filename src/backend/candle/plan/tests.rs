@@ -36,7 +36,7 @@ fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
     AttributeProto { name: name.into(), r#type: kind.into(), ..AttributeProto::default() }
 }
 
-/// Values without a pattern that a wrong order would keep.
+/// Values without a pattern, so that a wrong order shows.
 pub fn ramp(shape: &[usize]) -> Tensor {
     let count = shape.iter().product::<usize>();
     let values: Vec<f32> = (0..count).map(|index| (index as f32 * 1.7).sin() * 0.5 + 0.1).collect();
@@ -67,7 +67,7 @@ fn constants() -> HashMap<String, Tensor> {
     HashMap::from([("w".to_owned(), ramp(&[3, 3])), ("c".to_owned(), ramp(&[3]))])
 }
 
-/// Reads `a` in three steps, of which the last is after the `MatMul`.
+/// A graph of three steps, whose last step reads `a` again after the `MatMul`.
 fn nodes() -> Vec<NodeProto> {
     vec![
         node("Relu", &["x"], &["a"]),
@@ -239,7 +239,7 @@ fn an_operator_may_read_all_inputs_and_have_several_outputs() {
     assert_eq!((&own.outputs, &last.expired), (&vec!["cell".to_owned()], &vec!["cell".to_owned()]));
     let (x, h) = (ramp(&[4, 1, 3]), ramp(&[1, 1, 2]));
     let computed = plan.run(&[x.clone(), h.clone()]).unwrap();
-    // The same from the beginning to the end.
+    // The same LSTM forward, on the reversed sequence.
     let backwards = Tensor::new(&[3_i64, 2, 1, 0], &Device::Cpu).unwrap();
     let mut values = constants;
     values.extend(

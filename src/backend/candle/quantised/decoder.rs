@@ -1,4 +1,4 @@
-//! A decoder of Llama's kind: how it is made of the weights of a file, and what it computes.
+//! A decoder of Llama's kind: how it is made from the weights of a file, and what it computes.
 
 use std::rc::Rc;
 
@@ -16,10 +16,11 @@ use crate::gguf::TensorInfo;
 /// The most elements of a head: a table of rotations has half as many numbers for each position.
 const MOST_OF_HEAD: usize = 1024;
 
-/// Gemma 3's own: layers of a period of which the last sees all tokens, the base of the others' rotations, and how many layers its largest model has,
-/// which scales scores by another size.
+/// In Gemma 3, only the last of this many layers sees all tokens.
 const GEMMA_PERIOD: usize = 6;
+/// The base of the rotations in Gemma 3's other layers.
 const GEMMA_NEAR_BASE: f64 = 1e4;
+/// The number of layers of the largest Gemma 3, which scales scores by another size.
 const GEMMA_LARGEST: usize = 62;
 
 struct Layer {
@@ -62,7 +63,7 @@ struct Network {
     divisor: f64,
     /// Whether the pairs that are rotated lie side by side.
     is_interleaved: bool,
-    /// Whether gates are GELU's, and not SiLU's.
+    /// Whether gates use GELU instead of SiLU.
     has_gelu: bool,
     device: Device,
 }
@@ -85,7 +86,7 @@ pub fn load(weights: &Weights<'_>) -> std::result::Result<Decoder<Rc<Cache>>, Ca
     }
     let refused = |what: String| CaseFailure::unsupported(format!("candle's module does not compute {what}"));
     if let Some(key) = not_computed(header, architecture) {
-        return Err(refused(format!("{key} as the file says it")));
+        return Err(refused(format!("{key} as the file sets it")));
     }
     let network = Network::of_weights(weights, architecture)?;
     let used = weights.used.take();
@@ -110,10 +111,10 @@ impl Network {
             (number("embedding_length")?, number("attention.head_count")?, number("block_count")?);
         let kv_heads = number("attention.head_count_kv").unwrap_or(heads);
         if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) || layers > header.tensors.len() {
-            bail!("the file says {heads} heads, {kv_heads} of them of keys, and {layers} layers, which cannot be")
+            bail!("the file says {heads} heads, {kv_heads} of them for keys, and {layers} layers, which is impossible")
         }
         let head_size = number("attention.key_length").unwrap_or(width / heads);
-        // What follows has the size of a head, which a file may say as it likes; the weights are as large as the file.
+        // The tables below have the size of a head, and a file may claim any size. Its weights show the real one.
         for (part, heads) in [("q", heads), ("k", kv_heads), ("v", kv_heads)] {
             let name = &*format!("blk.0.attn_{part}.weight");
             let rows = weights.info(name)?.sizes.get(1).copied().unwrap_or(0);
@@ -204,7 +205,7 @@ impl Network {
         })
     }
 
-    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, length]`, of which the first is at the position.
+    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, length]`, whose first is at `position`.
     fn forward(&self, tokens: &Tensor, position: usize, cache: &mut Cache) -> Result<Tensor> {
         let (batch, length) = tokens.dims2()?;
         let (end, positions) = (position + length, self.positions);
@@ -261,7 +262,7 @@ impl Network {
                 None => (key, value),
             };
             *cache = Some((key.clone(), value.clone()));
-            // The heads of one key lie side by side, and are more rows of the same product.
+            // The query heads of one key head lie side by side, and become more rows of the same product.
             let rows = heads / kv_heads * length;
             let query = (query.reshape((batch, kv_heads, rows, size))? / self.divisor)?;
             let scores = query.matmul(&key.t()?)?;
@@ -280,8 +281,8 @@ impl Network {
         layer.output.forward(&attended)
     }
 
-    /// What is added to scores, `[1, 1, length, positions]`, so that a token sees those before it only, and of these the last ones of the window.
-    /// Returns `None` if it sees all.
+    /// The mask that is added to scores, `[1, 1, length, positions]`. With it, a token sees only itself and earlier
+    /// tokens, within the window if there is one. Returns `None` if it sees all.
     fn mask(&self, length: usize, position: usize, window: Option<usize>) -> Result<Option<Tensor>> {
         let all = position + length;
         if length == 1 && window.is_none_or(|window| all <= window) {

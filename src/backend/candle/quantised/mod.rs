@@ -1,7 +1,8 @@
 //! Language models of GGUF files: Llama, Qwen2, Qwen3 and Gemma 3 on candle's quantised products.
 //!
-//! The modules of `candle-transformers` take batches of one only, so this one is of the package's own, after the same architectures. Products of
-//! quantised weights are candle's; norms, rotations and attention are of f32.
+//! The modules of `candle-transformers` take only batches of one, so this package has its own module for the same
+//! architectures. candle computes the products with quantised weights; norms, rotations and attention are computed in
+//! f32.
 
 mod decoder;
 mod weights;
@@ -18,7 +19,7 @@ use crate::backend::recorder::Recorder;
 use crate::definition::{CaseFailure, Dtype};
 use crate::gguf::{Header, Value};
 
-/// Keys of what is not computed here, unless they say that the model has nothing of it.
+/// Keys of features that are not computed here. 0 and `false` mean that the model does not have the feature.
 const NOT_COMPUTED: &str = "expert_count attention.scale attention.clamp_kqv attention.max_alibi_bias attention.temperature_scale \
     attention.temperature_length logit_scale embedding_scale residual_scale attn_logit_softcapping final_logit_softcapping \
     use_parallel_residual";
@@ -26,8 +27,8 @@ const NOT_COMPUTED: &str = "expert_count attention.scale attention.clamp_kqv att
 /// The architectures that are computed here.
 pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
 
-/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and all is computed in f32. Its operators are noted on a tape, if there is
-/// one.
+/// A session of a GGUF file. With `is_exact`, its weights are dequantised, and everything is computed in f32. `tape`
+/// notes its operators, if there is one.
 ///
 /// # Errors
 /// The file cannot be read, is of an architecture that is not computed here, or has tensors that candle does not know.
@@ -40,7 +41,7 @@ pub fn open_session(
 ) -> Result<Box<dyn Session>, CaseFailure> {
     let header = Header::read(file)?;
     let decoder = decoder::load(&Weights::open(file, &header, device, is_exact, tape)?)?;
-    // candle makes f32 of weights in f16 and bf16 when it loads them.
+    // candle converts weights in f16 and bf16 to f32 when it loads them.
     let dtype = if header.dtype() == Dtype::I8 && !is_exact { Dtype::I8 } else { Dtype::F32 };
     let executor = format!("candle's quantised products ({})", header.kinds_in_words());
     let placement = Placement {
@@ -53,7 +54,8 @@ pub fn open_session(
     Ok(Box::new(GenerationSession::new(request, place, decoder, placement)?))
 }
 
-/// The first key of a file that asks for what is not computed here. Of scaled rotations, only those of the tensor `rope_freqs` are computed.
+/// The first key of a file that asks for something that is not computed here. Scaled rotations are computed only if the
+/// tensor `rope_freqs` scales them.
 fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
     let scaling = header.text(&format!("{architecture}.rope.scaling.type"));
     let is_none = |value: &Value| match value {
@@ -67,14 +69,14 @@ fn not_computed<'a>(header: &'a Header, architecture: &str) -> Option<&'a str> {
         let Some(key) = key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.')) else { return false };
         match key {
             "rope.scaling.type" => !matches!(scaling, Some("none" | "linear")),
-            // They say how the model was trained, and change no result.
+            // They say how the model was trained, and do not change the result.
             "rope.scaling.original_context_length" | "rope.scaling.finetuned" => false,
             "rope.scale_linear" | "rope.scaling.factor" => scaling != Some("none") && !is_one(value) && !is_none(value),
             "rope.scaling.attn_factor" => !is_one(value) && !is_none(value),
             "attention.causal" => *value != &Value::Bool(true),
             "attention.sliding_window" => architecture != "gemma3" && !is_none(value),
             _ if NOT_COMPUTED.split(' ').any(|own| own == key) => !is_none(value),
-            // By layer: what is computed here is the same in all of them.
+            // A list has one value per layer, but here all layers have the same.
             "attention.head_count"
             | "attention.head_count_kv"
             | "feed_forward_length"

@@ -1,4 +1,4 @@
-//! The weights of a GGUF file, and the parts of a decoder that have some.
+//! The weights of a GGUF file, and the parts of a decoder that have weights.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ impl<'a> Weights<'a> {
             bail!("tensor {name:?} is of type {}, which is not supported by candle", tensor.kind.name())
         };
         let shape = tensor.sizes.iter().rev().map(|&size| size as usize).collect();
-        // The pages of a map would count as memory of this process beside the copy.
+        // The pages of a mapped file would count as memory of this process, in addition to the copy.
         let (mut bytes, mut file) = (vec![0; tensor.bytes as usize], &self.file);
         file.seek(SeekFrom::Start(tensor.begin))?;
         file.read_exact(&mut bytes)?;
@@ -79,7 +79,7 @@ impl<'a> Weights<'a> {
         self.linear_of(name, self.product(&format!("{name}.weight"))?, bias)
     }
 
-    /// The products with a tensor that was taken before.
+    /// A linear layer whose weight was taken before.
     pub fn linear_of(&self, name: &str, weight: QMatMul, bias: Option<Tensor>) -> Result<Linear> {
         let operator = format!("QMatMul {}", self.info(&format!("{name}.weight"))?.kind.name());
         Ok(Linear { weight, bias, note: self.note(name, &operator) })
@@ -114,7 +114,7 @@ fn ggml_dtype(kind: ElementKind) -> Option<GgmlDType> {
     })
 }
 
-/// The tape that times an operator, and the names under which it does so.
+/// The tape that times an operator, and the names under which the operator is noted.
 pub struct Note {
     tape: Option<Recorder>,
     name: String,

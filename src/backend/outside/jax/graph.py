@@ -1,8 +1,8 @@
 """A model's ONNX graph as a function that JAX traces.
 
-What depends on weights only is computed once when the graph is read: BatchNormalization is folded into the convolution before it,
-and kernels are stored as `[…, inputs, outputs]`. Large weights are arguments of the function: as constants of the compiled program
-they make it slow to compile, and slower to run.
+Values that depend only on weights are computed once, when the graph is read. BatchNormalization is folded into the
+convolution before it, and kernels are stored as `[…, inputs, outputs]`. Large weights are arguments of the function: as
+constants, they would make the compiled program slow to compile, and slower to run.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ from onnx import helper, numpy_helper, version_converter
 from frames import Refused
 from operators import OPERATORS, convolution, dtype_of
 
-# Bytes above which a weight is an argument.
+# A weight of more bytes is an argument.
 LARGE = 1024
-# A value that is computed once may be so many times as large as what it is computed from.
+# A value that is computed once may be larger than its inputs by this factor.
 GROWTH = 4
-# Softmax and others had another meaning before.
+# Before this operator set, Softmax and others had another meaning.
 OLDEST_OPSET = 13
 
 
@@ -61,7 +61,7 @@ class Graph:
         if opset < OLDEST_OPSET:
             model = newer(model, opset)
         if opset < 11:
-            # What these operator sets mean, which the converter leaves out.
+            # The modes of Resize in these operator sets, which the converter does not add.
             meant = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "simple"}
             for node in model.graph.node:
                 if node.op_type == "Resize":
@@ -82,7 +82,7 @@ class Graph:
         self.known = {name: value for name, value in self.known.items() if name in needed}
         is_argument = lambda value: value.nbytes > LARGE and jnp.issubdtype(value.dtype, jnp.floating)
         self.weight_names = [name for name, value in self.known.items() if is_argument(value)]
-        # The caller puts them on the device.
+        # The caller puts these weights on the device.
         self.weights = [self.known.pop(name) for name in self.weight_names]
         self._maps.clear()
 
@@ -92,7 +92,7 @@ class Graph:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         if operator == "Split":
-            # Before operator set 18, only its outputs say into how many equal parts it splits.
+            # Before operator set 18, only the number of outputs gives the number of equal parts.
             attributes.setdefault("num_outputs", len(node.output))
         return Node(operator, node.name, list(node.input), list(node.output), attributes)
 
@@ -102,7 +102,7 @@ class Graph:
         place = {entry.key: entry.value for entry in tensor.external_data}
         file = place["location"]
         if Path(file).is_absolute() or ".." in Path(file).parts:
-            # Nobody else reads, hashes or counts what lies there.
+            # inferbench itself does not read, hash or count a file outside of the folder.
             raise Refused("failed", f"the values of {tensor.name} are outside the folder of the graph, in {file}")
         if file not in self._maps:
             self._maps[file] = np.memmap(self.path.parent / file, np.uint8, "r")
@@ -182,7 +182,7 @@ class Graph:
         return result if isinstance(result, tuple) else (result,)
 
     def appends(self, caches):
-        """Whether nothing is done with these inputs but to append to them, each `{name: axis}`."""
+        """Whether the graph only appends to these inputs, `{name: axis}`."""
         for node in self.nodes:
             for place, name in enumerate(node.inputs):
                 if name in caches and not self._appends(node, place, caches[name]):
@@ -191,11 +191,11 @@ class Graph:
 
     @staticmethod
     def _appends(node, place, axis):
-        # All caches have four dimensions where the axis is counted from behind.
+        # A negative axis counts from the last of a cache's four dimensions.
         return node.operator == "Concat" and place == 0 and len(node.inputs) == 2 and node.attributes["axis"] in (axis, axis - 4)
 
     def __call__(self, weights, inputs, caches=(), position=None):
-        """The outputs by their names. What is appended to `caches` is written at `position` instead."""
+        """The outputs by name. With a `position`, values are written there into `caches` instead of being appended."""
         values = {**self.known, **dict(zip(self.weight_names, weights)), **inputs}
         for number, node in enumerate(self.nodes):
             if lacking := [name for name in node.inputs if name and name not in values]:

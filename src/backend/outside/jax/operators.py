@@ -1,7 +1,8 @@
-"""ONNX's operators over arrays of numpy or of JAX.
+"""ONNX's operators for arrays of NumPy or JAX.
 
-An operator is a function of `xp`, which is numpy where all inputs are known before the trace, of the node's attributes, and of its
-inputs; an input that is left out is None. Arrays of numpy are known while a graph is traced: shapes are such.
+An operator is a function of `xp`, the node's attributes, and the node's inputs; an omitted input is None. `xp` is NumPy
+if all inputs are known before the trace, and jax.numpy otherwise. NumPy arrays, such as shapes, have known values
+during a trace.
 """
 
 import jax
@@ -49,14 +50,14 @@ def numbers(values):
 
 
 def known(value):
-    """A value that the shape of the computation depends on."""
+    """A value on which a shape depends, so it must be known before the trace."""
     if not isinstance(value, (np.ndarray, np.generic)):
         raise Refused("unsupported", "a shape depends on the values of a tensor, and XLA needs it before")
     return np.asarray(value)
 
 
 def dtype_of(number):
-    # Before 1.19, onnx takes bf16 for f32.
+    # onnx before 1.19 maps bf16 to f32.
     if number == TensorProto.BFLOAT16:
         return np.dtype(jnp.bfloat16)
     return np.dtype(helper.tensor_dtype_to_np_dtype(number))
@@ -100,7 +101,7 @@ def power(xp, attributes, x, exponent):
 def divide(xp, attributes, x, y):
     if not np.issubdtype(x.dtype, np.integer):
         return xp.divide(x, y)
-    # ONNX cuts off, and Python rounds down.
+    # ONNX truncates, and Python rounds down.
     quotient = xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
     return quotient.astype(x.dtype)
 
@@ -192,7 +193,7 @@ def gather(xp, attributes, x, places):
 @operator("GatherElements")
 def gather_elements(xp, attributes, x, places):
     axis = attributes.get("axis", 0) % x.ndim
-    # Along the other axes, the indices may be fewer than the elements.
+    # Along the other axes, there may be fewer indices than elements.
     x = x[tuple(slice(None) if place == axis else slice(size) for place, size in enumerate(np.shape(places)))]
     return xp.take_along_axis(x, places, axis=axis)
 
@@ -221,7 +222,7 @@ def slice_of(xp, attributes, x, starts=None, ends=None, axes=None, steps=None):
     steps = [1] * len(starts) if steps is None else numbers(steps)
     places = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        # Going backwards, an end before the first element has no number in Python.
+        # With a negative step, Python has no number for an end before the first element.
         is_open = step < 0 and end < -x.shape[axis]
         places[axis] = slice(start, None if is_open else end, step)
     return x[tuple(places)]
@@ -333,7 +334,7 @@ def windows(attributes, x, kernel, dilations=None):
 
 @operator("Conv")
 def convolution(xp, attributes, x, weights, bias=None, is_last=False):
-    """`is_last`: the kernels are `[…, inputs, outputs]`, as XLA's CPU computes them without turning them around."""
+    """If `is_last`, the kernels are `[…, inputs, outputs]`, which XLA's CPU code uses without transposing them."""
     count = x.ndim - 2
     places = "DHW"[-count:]
     kernel = weights.shape[:count] if is_last else weights.shape[2:]
@@ -362,12 +363,12 @@ def transposed_convolution(xp, attributes, x, weights, bias=None):
     else:
         removed = [size - wanted for size, wanted in zip(whole, sizes[-count:])]
         if min(removed) < 0:
-            # ONNX asks for this size, and ONNX Runtime gives a smaller one.
+            # ONNX requires this size, but ONNX Runtime's output is smaller.
             raise Refused("unsupported", "an output that is larger than the transposed convolution")
         less = [size // 2 if mode == "SAME_UPPER" else (size + 1) // 2 for size in removed]
         pads = less + [size - before for size, before in zip(removed, less)]
     padding = [(far - pads[place], far - pads[place + count] + more[place]) for place, far in enumerate(reach)]
-    # The kernels of a group, from outputs to inputs and back to front.
+    # The kernels of each group are transposed to [outputs, inputs] and flipped.
     inputs, outputs = weights.shape[0] // groups, weights.shape[1]
     turned = xp.swapaxes(weights.reshape((groups, inputs, outputs, *kernel)), 1, 2).reshape((groups * outputs, inputs, *kernel))
     turned = xp.flip(turned, tuple(range(2, 2 + count)))
@@ -421,7 +422,7 @@ def pad(xp, attributes, x, pads=None, value=None, axes=None):
     width = [(0, 0)] * x.ndim
     for place, axis in enumerate(axes):
         width[axis] = (pads[place], pads[place + len(pads) // 2])
-    # What is below zero cuts off.
+    # Negative pads remove elements.
     x = x[tuple(slice(max(-before, 0), size - max(-after, 0)) for size, (before, after) in zip(x.shape, width))]
     width = [(max(before, 0), max(after, 0)) for before, after in width]
     mode = attributes.get("mode", b"constant").decode()
@@ -432,7 +433,7 @@ def pad(xp, attributes, x, pads=None, value=None, axes=None):
 
 
 def resized_places(attributes, size, wanted, scale):
-    """Where the elements of a resized axis lie between those of the axis, in f32 as in ONNX Runtime."""
+    """The coordinates of a resized axis's elements on the original axis, in f32 as in ONNX Runtime."""
     mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     places, scale = np.arange(wanted, dtype=np.float32), np.float32(scale)
     if mode == "align_corners":
@@ -450,12 +451,12 @@ def resized_places(attributes, size, wanted, scale):
 
 
 def resized_taps(attributes, size, places):
-    """What each element of a resized axis is a sum of: rows of elements of the axis, and their weights."""
+    """The terms whose sum is the resized axis: pairs of indices on the original axis and their weights."""
     mode = attributes.get("mode", b"nearest").decode()
     if mode == "nearest":
         rounding = attributes.get("nearest_mode", b"round_prefer_floor").decode()
         if rounding == "simple":
-            # That of operator set 10.
+            # The rounding of operator set 10.
             rounding = "ceil" if len(places) < size else "floor"
         nearest = {
             "round_prefer_floor": lambda: np.ceil(places - np.float32(0.5)), "floor": lambda: np.floor(places),

@@ -1,4 +1,4 @@
-"""What XLA computes in each call: its own profile, and the ONNX nodes that its instructions come from."""
+"""XLA's own profile of each call, with the ONNX nodes of its instructions."""
 
 import re
 import tempfile
@@ -18,7 +18,7 @@ class Profiler:
         jax.profiler.start_trace(self.folder.name, profiler_options=options)
 
     def end(self):
-        """The operators of each call since the beginning."""
+        """The operators of each recorded call."""
         jax.profiler.stop_trace()
         files = list(Path(self.folder.name).rglob("*.xplane.pb"))
         if len(files) != 1:
@@ -29,7 +29,8 @@ class Profiler:
             for event in without_inner_time(instructions_of(line)):
                 runs.setdefault(event["run"], []).append({**event, "thread": thread})
         self.folder.cleanup()
-        # Of programs of one name, which are those for caches of different lengths, the last has the same instructions as the others.
+        # Programs for caches of different lengths share their name and have the same instructions, so the last one is
+        # enough.
         sources, costs = {}, {}
         for executable in self.session.executables.values():
             program = Program(executable.as_text())
@@ -53,7 +54,7 @@ class Profiler:
         ]}  # fmt: skip
 
     def source(self, name, sources):
-        """The node of an instruction; XLA's own are called as it calls them."""
+        """The node of an instruction. An instruction without a node has XLA's name."""
         nodes = [self.session.graphs[part].nodes[number] for part, number in sources.get(name, [])]
         if not nodes:
             return {"node": "", "operator": re.sub(r"[.\d]+$", "", name)}
@@ -76,7 +77,7 @@ def instructions_of(line):
 
 
 def without_inner_time(events):
-    """Takes the time of instructions within another one from it."""
+    """Subtracts the time of inner instructions from the instruction around them."""
     open_events = []
     for event in events:
         end = event["start"] + event["duration"]

@@ -1,4 +1,4 @@
-"""XLA's compiled programs: their instructions, the ONNX nodes that these come from, and what XLA says that they cost."""
+"""XLA's compiled programs: their instructions, the ONNX nodes of the instructions, and their costs according to XLA."""
 
 import re
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ try:
     from jaxlib._hlo import hlo_module_from_text
     from jaxlib._jax import hlo_module_cost_analysis
 except ImportError:
-    # Another version of jaxlib: times without costs.
+    # Other versions of jaxlib lack these; there are times without costs.
     hlo_module_from_text = None
 
-# A fusion is called after what takes the most of its time.
+# A fusion is named after its products, which take most of its time.
 PRODUCTS = ("dot", "convolution")
-# These are names for values, or stand for the instructions of other computations.
+# These only name values, or stand for the instructions of other computations.
 WITHOUT_COST = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call")
 
 INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.-]+) = (\((?:[^()]|\([^()]*\))*\)|\S+) ([a-z][\w-]*)\((.*?)\)(.*)")
@@ -28,7 +28,7 @@ class Instruction:
     attributes: str
 
     def scope(self):
-        """The part of the model and the number of the node that it comes from."""
+        """The part of the model and the number of the node that the instruction comes from."""
         found = re.search(r'op_name="[^"]*?part=(\w+)/onnx(\d+)/', self.attributes)
         return found and (found[1], int(found[2]))
 
@@ -50,7 +50,7 @@ class Program:
         return [instruction for instructions in self.computations.values() for instruction in instructions]
 
     def sources(self):
-        """For the instructions: the parts of the model and the numbers of the nodes that they come from, each once."""
+        """For each instruction, the distinct nodes that it comes from, as parts of the model and numbers of nodes."""
         sources = {}
         for instruction in self.instructions():
             inner = self.computations.get(instruction.called(), [])
@@ -62,7 +62,7 @@ class Program:
         return sources
 
     def costs(self, client):
-        """For the instructions: the operations of XLA's cost analysis, and the bytes that they read and write."""
+        """For each instruction, its operations and the bytes that it reads and writes, by XLA's cost analysis."""
         if hlo_module_from_text is None:
             return {}
         within_others = {instruction.called() for instruction in self.instructions() if instruction.opcode != "call"}
@@ -77,7 +77,7 @@ class Program:
         return costs
 
     def cost(self, instruction, types, client):
-        """That of the instruction as a program of its own, since XLA counts whole programs."""
+        """The cost of an instruction. It is made into a program, because XLA only counts whole programs."""
         taken = [types.get(name) for name in re.findall(r"%([\w.-]+)", instruction.operands)]
         if None in taken:
             return None
@@ -93,11 +93,11 @@ class Program:
         except (RuntimeError, ValueError):
             return None
         flops, moved = cost.get("flops", 0), cost.get("bytes accessed", 0)
-        # Of what it does not know, such as a call into a library, XLA says -1.
+        # For unknown instructions, such as a call into a library, XLA returns -1.
         return {"flops": int(flops), "bytes": int(moved)} if flops >= 0 and moved >= 0 else None
 
     def called_by(self, instruction):
-        """The texts of the computations that it needs, the innermost first."""
+        """The texts of the computations that the instruction needs, the innermost first."""
         name = instruction.called()
         if name not in self.texts:
             return []

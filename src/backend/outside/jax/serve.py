@@ -1,4 +1,4 @@
-"""JAX as a worker: its devices, how it loads, and what its errors mean."""
+"""The worker for JAX: its devices, how it loads models, and what its errors mean."""
 
 import os
 import sys
@@ -49,12 +49,12 @@ class Jax(Worker):
 
 
 def described(kind):
-    """The only kind of device that this process can use."""
+    """Details of the only kind of device that this process can use, or why it is missing."""
     try:
         found = jax.devices()[0]
         computed = jax.jit(lambda x: x + jnp.maximum(x, 0))(jax.device_put(np.float32([1, -2, 3, -4]), found))
     except (RuntimeError, AssertionError) as why:
-        # Of a platform that it does not know, JAX says no more than that an assertion failed.
+        # For an unknown platform, JAX only reports a failed assertion.
         unknown = f"jaxlib {jaxlib.__version__} here knows no {kind}; set INFERBENCH_JAX_PYTHON to a Python whose JAX does"
         return {"missing": str(why).splitlines()[0] if str(why) else unknown}
     if computed.tolist() != [2, -2, 6, -4]:

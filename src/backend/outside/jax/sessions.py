@@ -1,4 +1,4 @@
-"""Sessions: a model's graphs, compiled for the shapes of its inputs, and the batches that are bound to them."""
+"""Sessions: a model's graphs, compiled for the shapes of its inputs, with the batches that are bound to them."""
 
 import re
 import time
@@ -10,19 +10,19 @@ import numpy as np
 from frames import Refused
 from graph import Graph
 
-# Values that differ from step to step, and are made for it.
+# Values that are made for each step.
 POSITIONS = ("position_ids", "cache_position")
 MASKS = ("attention_mask", "decoder_attention_mask")
 BIAS = "attention_bias"
 
 
 class Compiler:
-    """Compiles functions, and knows how long that took."""
+    """Compiles functions, and measures how long this takes."""
 
     def __init__(self, dtype):
         self.trace_ms = self.compile_ms = 0.0
         self.dtype = dtype
-        # What is known to be computed in: of other types, what a program shows.
+        # The dtype that was shown to be used. For dtypes other than f32, a compiled program shows it.
         self.computed_dtype = dtype if dtype == "f32" else None
 
     def compile(self, function, arguments, donated=()):
@@ -38,7 +38,7 @@ class Compiler:
 
 
 def has_products(program, dtype):
-    """Whether a program has products. It is refused if these are computed in f32 between casts."""
+    """Whether a program has products. Refuses a program that computes all of them in another dtype between casts."""
     types = dict(re.findall(r"%?([\w.-]+) = (\w+)\[", program))
     products = re.findall(r" (?:dot|convolution)\(([^)]*)\)", program)
     operands = [name for product in products for name in re.findall(r"%([\w.-]+)", product)]
@@ -49,7 +49,7 @@ def has_products(program, dtype):
 
 
 def scope_of(part):
-    """Where XLA's instructions come from, for profiles."""
+    """A scope that names the part in XLA's instructions, for profiles."""
     return jax.named_scope(f"part={part}")
 
 
@@ -145,14 +145,14 @@ class Forward(Session):
 class Generation(Session):
     """The phases `prefill` and `decode`. Choosing the likeliest token is part of a call.
 
-    If the graph only appends to its caches, they have room for all positions from the beginning, and one executable serves all
-    steps: what has no position yet is masked. Otherwise there is an executable for each length.
+    If the graph only appends to its caches, they have room for all positions from the start, and one executable serves
+    all steps: positions without a token are masked. Otherwise, there is an executable for each length.
     """
 
     def __init__(self, request):
         super().__init__(request)
         self.plan, self.is_decode = request["generation"], request["phase"] == "decode"
-        # More steps may be compared than are timed.
+        # The number of compared steps may exceed that of timed steps.
         self.prompt, self.steps = self.plan["prompt_positions"], max(self.plan["steps"], self.plan["compared_steps"])
         taken = [(part, given) for part in self.plan["decode"] for given in self.parts.get(part, {"inputs": []})["inputs"]]
         self.caches = {given["value"]: given["shape"].index("past") for _, given in taken if "past" in given["shape"]}
@@ -179,7 +179,7 @@ class Generation(Session):
         return logits, jnp.argmax(last, -1)[:, None].astype(np.int64), values
 
     def prefill_of(self, given):
-        """An executable for these values, which gives the logits, the token, and what decoding takes."""
+        """An executable for these values. It returns the logits, the token, and the values that decoding takes."""
 
         def prefill(weights, values):
             logits, token, values = self.run_parts("prefill", weights, dict(values))
@@ -188,7 +188,7 @@ class Generation(Session):
         return self.executable(("prefill", shapes_of(given)), prefill, (self.weights, given))
 
     def given(self, tensors):
-        """The values of a prefill, and those that are made for the first step."""
+        """The inputs of the prefill, and those that the request has for the first step."""
         decode = {name.removeprefix("decode/"): value for name, value in tensors.items() if name.startswith("decode/")}
         values = {name.removeprefix("prefill/"): value for name, value in tensors.items() if not name.startswith("decode/")}
         taken = {given["value"] for part in self.plan["prefill"] for given in self.parts[part]["inputs"]}
@@ -198,7 +198,7 @@ class Generation(Session):
         return self.given(tensors)[0]
 
     def computed(self, binding, given):
-        """A prefill hands its token to the host."""
+        """The token, which is the only output of a prefill that goes to the host."""
         return [("token", self.bound[binding]["prefill"](self.weights, given)[1])]
 
     def bind(self, binding, tensors):
@@ -209,7 +209,7 @@ class Generation(Session):
             bound["start"] = self.start(given, made, prefill, self.steps)
             bound["executables"] = []
             self.rewind(binding)
-            # An executable for each length is compiled by a row of calls.
+            # This row of calls compiles an executable for each length.
             for _ in range(1 if self.is_padded else self.steps):
                 bound["executables"].append(self.step_of(bound["now"], *bound["start"][1:]))
                 begin = time.perf_counter_ns()
@@ -218,7 +218,7 @@ class Generation(Session):
             self.rewind(binding)
 
     def start(self, given, made, prefill, steps):
-        """The state after the prefill, from which steps go on."""
+        """The state after the prefill, from which the steps continue."""
         _, tokens, values = prefill(self.weights, given)
         room = self.prompt + steps
         caches = {name: values[name] for name in self.caches}
@@ -259,7 +259,7 @@ class Generation(Session):
             return
         bound = self.bound[binding]
         state, *_ = bound["start"]
-        # Steps write into the caches that they are given.
+        # Steps overwrite the caches, so each row of calls gets a copy.
         bound["now"] = self.copied(state) if self.is_padded else dict(state)
 
     @staticmethod
@@ -288,7 +288,8 @@ class Generation(Session):
         return [("tokens", tokens), ("logits", wide(calls[-1][0]))]
 
     def follow(self, tensors, count, ends):
-        """The logits before each of `count` tokens after a prompt: those of a text, or the likeliest until each row has one of `ends`."""
+        """The logits for each of `count` tokens after a prompt. The tokens are those of a text, or the likeliest ones
+        until each row has one of `ends`."""
         tensors = dict(tensors)
         text = tensors.pop("text", None)
         given, made = self.given(tensors)

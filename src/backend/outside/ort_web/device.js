@@ -1,4 +1,4 @@
-// The devices of a browser: `wasm`, `webgpu` and `webnn`. A device holds the values that graphs take and give.
+// The devices of a browser: `wasm`, `webgpu` and `webnn`. A device holds the inputs and outputs of graphs.
 
 import { ARRAYS, Refused } from "./frames.js";
 
@@ -16,11 +16,11 @@ const TYPES = {
   bool: "bool",
 };
 const NAMES = Object.fromEntries(Object.entries(TYPES).map(([own, name]) => [name, own]));
-/// What is asked of WebNN for each of its devices.
+/// The device type that is requested from WebNN.
 const KINDS = { webnn: "cpu", "webnn-gpu": "gpu", "webnn-npu": "npu" };
 const SOFTWARE = /swiftshader|llvmpipe|software/i;
 
-/// The processors themselves, by WebAssembly.
+/// The CPU, by WebAssembly.
 class Wasm {
   provider = "wasm";
   providerName = "WebAssembly";
@@ -75,7 +75,7 @@ class WebGpu extends Wasm {
     return `WebGPU on ${isSoftware ? "a software driver" : "a GPU"} (${words})`;
   }
 
-  /// The device that ONNX Runtime has made with its first session.
+  /// The device that ONNX Runtime creates with its first session.
   async device() {
     if (!this.found) {
       this.found = await this.ort.env.webgpu.device;
@@ -110,7 +110,7 @@ class WebNn extends Wasm {
   constructor(ort, name) {
     super(ort);
     this.deviceType = KINDS[name];
-    /// What computes before decoding: WebNN has no values without elements, as the caches before a prefill are.
+    /// The device of the prefill before decode steps: WebNN has no empty values, which caches before a prefill are.
     this.beside = new Wasm(ort);
   }
 
@@ -135,7 +135,7 @@ class WebNn extends Wasm {
     return `WebNN on ${deviceType}, as the browser says`;
   }
 
-  /// Checks where the browser computes the graphs that were built until now.
+  /// Refuses graphs, of those built since the last check, that the browser computes on another device.
   check() {
     for (const devices of this.graphs.splice(0)) {
       const found = devices?.join(", ") ?? "a device that it does not name";
@@ -154,14 +154,14 @@ class WebNn extends Wasm {
     return this.ort.Tensor.fromMLTensor(own, { dataType: TYPES[dtype], dims: shape, dispose: () => own.destroy() });
   }
 
-  /// A run returns before it is computed: the smallest value is read.
+  /// A run returns before its values are computed, so this reads the smallest one.
   async sync(values) {
     const [least] = values.sort((a, b) => a.size - b.size);
     await least?.getData();
   }
 }
 
-/// Opens a device of that name: it, and a description.
+/// Opens the device of that name. Returns it and its description.
 export async function openDevice(name, threads, lose) {
   const bundle = name === "wasm" ? "ort.wasm.bundle.min.mjs" : "ort.webgpu.bundle.min.mjs";
   const ort = await import(`./ort/${bundle}`);

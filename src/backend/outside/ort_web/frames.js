@@ -1,4 +1,4 @@
-// Frames of the protocol: a header in JSON, and tensors as they lie in memory.
+// Frames of the protocol: a header in JSON, and tensors in their memory layout.
 
 export class Refused extends Error {
   constructor(status, message) {

@@ -1,13 +1,13 @@
-// Times of the nodes of a model's graphs, on WebAssembly: ONNX Runtime writes the events of a session to the console when its profile
-// ends, as it writes them to a file elsewhere.
+// Times of the nodes of a model's graphs on WebAssembly. When a session's profile ends, ONNX Runtime Web writes its
+// events to the console, where other builds write a file.
 
 import { Refused } from "./frames.js";
 
 const KERNEL_TIME = "_kernel_time";
-/// Calls of the sessions that are profiled before those of the profile.
+/// Calls of the profiled sessions before the profile begins.
 const WARM_UP_CALLS = 3;
 
-// The console is wrapped before ONNX Runtime is loaded, which keeps the function that it finds.
+// The console is wrapped before ONNX Runtime is loaded, because it keeps the function that it finds.
 let written;
 const log = console.log.bind(console);
 console.log = (...words) => (written ? written.push(words.join(" ")) : log(...words));
@@ -22,7 +22,7 @@ export class Profiler {
     this.graphs = [...session.graphs.values()];
   }
 
-  /// Begins a profile of a session, by sessions of ONNX Runtime that are made for it.
+  /// Begins a profile of a session. ONNX Runtime needs new sessions for this.
   static async begin(session) {
     if (session.device.provider !== "wasm") throw new Refused("unsupported", "ONNX Runtime Web tells the times of nodes on wasm only");
     const profiler = new Profiler(session);
@@ -69,12 +69,12 @@ export class Profiler {
   }
 }
 
-/// What a session writes when its profile ends.
+/// The events that a session writes when its profile ends.
 async function eventsOf(session) {
   written = [];
   try {
     session.endProfiling();
-    // What is written last may come with the next task.
+    // The last events may arrive in the next task.
     await new Promise((resolve) => setTimeout(resolve));
     return JSON.parse(written.join("\n"));
   } catch (why) {
@@ -84,7 +84,7 @@ async function eventsOf(session) {
   }
 }
 
-/// The runs of a graph, each with its nodes. The clock goes in steps, so that a node may begin when its run does.
+/// The runs of a graph, each with its nodes. The clock is coarse, so a node may have the same start time as its run.
 function runsOf(events) {
   const sorted = events.sort((one, other) => one.ts - other.ts);
   const runs = sorted.filter(({ cat, name }) => cat === "Session" && name === "model_run").map(({ ts, dur }) => ({ begin: ts, duration: dur * 1000, nodes: [] }));

@@ -1,4 +1,4 @@
-// Answers the requests of inferbench, one after the other, and times calls.
+// Answers inferbench's requests one by one, and times calls.
 
 import { frame, readFrame, Refused } from "./frames.js";
 import { Profiler } from "./profiles.js";
@@ -6,7 +6,7 @@ import { openDevice } from "./device.js";
 import { openSession } from "./sessions.js";
 
 const PROTOCOL = 1;
-/// The clock goes in steps of 5 µs: a time is of so many calls that it is at least a hundred steps.
+/// The clock has steps of 5 µs, so calls are timed together until they take at least a hundred steps.
 const LEAST_MS = 0.5;
 
 const asked = new URLSearchParams(location.search);
@@ -50,7 +50,7 @@ async function load(request) {
   };
 }
 
-/// The nanoseconds of each `together` calls.
+/// The nanoseconds of each group of `together` calls.
 async function timed(turns) {
   const times = [];
   for (let place = 0; place < turns.length; place += together) {
@@ -108,7 +108,7 @@ function failureOf(why) {
   return { status: "failed", message };
 }
 
-// Open as long as the page is: its end is that of the page.
+// This request stays open as long as the page, so its end tells that the page was closed.
 fetch("alive").catch(() => {});
 for (let body = new Blob(); ; ) {
   const got = await fetch("next", { method: "POST", body });

@@ -1,8 +1,8 @@
-// Sessions: a model's graphs in ONNX Runtime Web, and the batches that are bound to them.
+// Sessions: a model's graphs in ONNX Runtime Web, with the batches that are bound to them.
 
 import { Refused } from "./frames.js";
 
-// Values that differ from step to step, and are made for it.
+// Values that are made for each step.
 const POSITIONS = ["position_ids", "cache_position"];
 const MASKS = ["attention_mask", "decoder_attention_mask"];
 
@@ -12,7 +12,7 @@ async function fileAt(path) {
   return new Uint8Array(await answer.arrayBuffer());
 }
 
-/// The graph of a part, in a session for each shape of its inputs if the device wants that.
+/// The graph of a part. It has a session for each shape of its inputs if the device is fixed.
 class Graph {
   sessions = new Map();
   createMs = 0;
@@ -29,7 +29,7 @@ class Graph {
     if (!this.device.isFixed) await this.session({});
   }
 
-  /// The session for these sizes of open dimensions.
+  /// The session for these sizes of dynamic dimensions.
   async session(sizes) {
     const key = JSON.stringify(sizes);
     if (!this.sessions.has(key)) this.sessions.set(key, await this.create(sizes));
@@ -55,7 +55,7 @@ class Graph {
     }
   }
 
-  /// The session for values of these shapes, and what it takes of them.
+  /// The session for values of these shapes, and the values that it takes.
   async ready(values) {
     const given = this.part.inputs.map(({ name, value, shape }) => {
       if (!(value in values)) throw new Refused("failed", `nothing gives ${value}`);
@@ -68,13 +68,13 @@ class Graph {
     return [await this.session(sizes), given];
   }
 
-  /// Opens a session that is profiled in place of the other one, and calls `onRun` at each run of it.
+  /// Replaces the session by a profiled one, and calls `onRun` at each of its runs.
   async beginProfile(onRun) {
     [this.onRun, this.plain, this.sessions] = [onRun, this.sessions, new Map()];
     await this.session({});
   }
 
-  /// Takes the other one again. Returns the profiled session.
+  /// Restores the plain session. Returns the profiled one.
   endProfile() {
     const [profiled] = this.sessions.values();
     [this.onRun, this.sessions] = [undefined, this.plain];
@@ -110,7 +110,7 @@ class Session {
     return Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, this.device.onHost(tensor)]));
   }
 
-  /// Values on the device. ONNX Runtime has one once it has a session.
+  /// Puts values on the device, which ONNX Runtime has only after it has created a session.
   async put(tensors) {
     const values = {};
     for (const [name, tensor] of Object.entries(tensors)) values[name] = await this.device.upload(tensor);
@@ -169,7 +169,7 @@ class Generation extends Session {
     return super.open();
   }
 
-  /// Runs the parts of a phase, which give new values. Returns the logits, the likeliest tokens, and the values.
+  /// Runs the parts of a phase, which compute new values. Returns the logits, the likeliest tokens, and the values.
   async runParts(phase, values) {
     const graphs = phase === "prefill" ? this.before ?? this.graphs : this.graphs;
     for (const name of this.plan[phase]) {
@@ -202,7 +202,7 @@ class Generation extends Session {
     return this.runParts("prefill", { ...given });
   }
 
-  /// The state after the prefill, from which steps go on.
+  /// The state after the prefill, from which the steps continue.
   async start(given, made) {
     const { logits, tokens, values } = await this.prefill(given);
     for (const name of this.before ? Object.keys(values) : []) {
@@ -233,7 +233,7 @@ class Generation extends Session {
     const { logits, tokens, values } = await this.runParts("decode", { ...before, ...uploaded });
     Object.values(uploaded).forEach((value) => value.dispose());
     Object.keys(uploaded).forEach((name) => delete values[name]);
-    // What a step has made, and the next one has replaced, is not needed any more.
+    // A value that a step has made is not needed once the next step has replaced it.
     for (const [name, value] of Object.entries(before)) {
       if (own.has(value) && values[name] !== value) value.dispose();
     }
@@ -249,7 +249,7 @@ class Generation extends Session {
     const bound = (this.bound[binding] = { given });
     if (this.isDecode) {
       bound.start = await this.start(given, made);
-      // A session for each length is made by a row of calls.
+      // This row of calls creates a session for each length.
       const shapes = JSON.stringify(Object.values(prefill).map(({ shape }) => shape));
       for (let step = 0; this.device.isFixed && shapes !== this.shapes && step < this.plan.steps; step += 1) {
         const [begin, compiled] = [performance.now(), this.compileMs];
@@ -298,7 +298,8 @@ class Generation extends Session {
     return [["tokens", { dtype: "i64", shape: [rows, steps.length], data }], ["logits", logits]];
   }
 
-  /// The logits before each of `count` tokens after a prompt: those of a text, or the likeliest until each row has one of `ends`.
+  /// The logits for each of `count` tokens after a prompt. The tokens are those of a text, or the likeliest ones until
+  /// each row has one of `ends`.
   async follow({ text, ...tensors }, count, ends) {
     const { prefill, made } = await this.given(tensors);
     const given = await this.placed(prefill);
@@ -317,7 +318,7 @@ class Generation extends Session {
       await this.step(state);
       all.push(["logits", state.logits]);
     }
-    // On a device, nothing else gives them back.
+    // Nothing else frees the device's memory.
     new Set([...Object.values(given), ...first, ...Object.values(state.values)]).forEach((value) => value.dispose());
     return all;
   }

@@ -1,4 +1,4 @@
-"""The frames of the protocol, with tensors as arrays of numpy."""
+"""The frames of the protocol, with tensors as NumPy arrays."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import numpy as np
 try:
     from ml_dtypes import bfloat16
 except ImportError:
-    # No numbers of numpy's, but of the same bytes.
+    # NumPy cannot compute with this type, but it has the same bytes.
     bfloat16 = np.dtype([("bf16", np.uint16)])
 
-# Frames go through copies of the standard streams, so that nothing that a library prints gets between them.
+# Frames go through copies of the standard streams, so that output of libraries does not get between them.
 INPUT, OUTPUT = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 
@@ -37,7 +37,7 @@ NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
 class Refused(Exception):
-    """An answer that is a failure of the case, with its status."""
+    """A failure of the case, with its status, which becomes the answer."""
 
     def __init__(self, status, message):
         super().__init__(message)
@@ -55,7 +55,7 @@ def read_frame():
     header, tensors = json.loads(INPUT.read(header_bytes)), {}
     for tensor in header.pop("tensors", []):
         dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
-        # Memory of its own is aligned and can be written, so that a library can take it without a copy in a timed call.
+        # This memory is aligned and writable, so that a library can use it in a timed call without a copy.
         payload = np.empty(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, np.uint8)
         if INPUT.readinto(payload) < len(payload):
             return None

@@ -1,4 +1,5 @@
-"""Answers the requests of inferbench until there are no more. A worker says how it loads, and what its library's errors mean."""
+"""Answers inferbench's requests until there are no more. A `Worker` defines how models are loaded, and what its
+library's errors mean."""
 
 import gc
 import os
@@ -14,7 +15,7 @@ PROTOCOL = 1
 
 
 class Worker:
-    """What differs from library to library."""
+    """What differs between libraries."""
 
     def describe(self):
         """Name, version and devices."""
@@ -29,7 +30,7 @@ class Worker:
         return {}
 
     def profiler(self, session):
-        """What records the calls of a session until its `end`, which gives them."""
+        """An object that records the calls of a session. Its method `end` stops this and returns the calls."""
         raise Refused("unsupported", "this worker has no profiler")
 
     def other(self, request):
@@ -38,7 +39,7 @@ class Worker:
         raise Refused("unsupported", f"it does not know the verb {verb!r}")
 
     def failure(self, why, text):
-        """Status and message of an error of the library with this first line; None if it is no known one."""
+        """The status and message for an error of the library, whose first line is `text`; None for an unknown error."""
         return None
 
 
@@ -61,7 +62,7 @@ def answer(worker, session, request, tensors):
         return session, {"protocol": PROTOCOL, **worker.describe()}, []
     if verb == "load":
         session, fields = worker.load(request)
-        # What was made until now stays, and need not be looked through again.
+        # The objects so far stay alive, so the garbage collector need not examine them again.
         gc.collect()
         gc.freeze()
         return session, {**fields, **worker.progress(session)}, []
@@ -99,13 +100,13 @@ def failure_of(worker, why):
         return "out-of-memory", text
     if isinstance(why, NotImplementedError):
         return "unsupported", text
-    # Before Python 3.10, the error alone is not enough.
+    # Python before 3.10 needs all three arguments.
     traceback.print_exception(type(why), why, why.__traceback__)
     return "failed", f"{type(why).__name__}: {text}"
 
 
 def serve(worker):
-    # Code of a model that reads the standard input would take requests.
+    # A model's code that reads the standard input would take requests.
     sys.stdin = open(os.devnull)
     session = None
     while frame := read_frame():

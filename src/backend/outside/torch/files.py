@@ -1,5 +1,5 @@
-"""Modules of users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a pickle of torch.save, or
-a folder as a model hub has it."""
+"""Modules from users' files: a Python file with a function `make`, a `.pt2` of torch.export, a TorchScript archive, a
+pickle of torch.save, or a model hub's folder."""
 
 import importlib.util
 import inspect
@@ -33,7 +33,7 @@ DTYPES = {
 }
 # The Python file that was loaded.
 OWN = []
-# The modules of this worker, which know each other once they are loaded.
+# The modules of this worker. They are already loaded, so a user's module may have the same name.
 WORKER = ("frames", "serving", "networks", "files", "modes", "profiles", "sessions", "serve")
 # Whether the file may run code when it is read.
 IS_TRUSTED = "TORCH_WORKER_TRUST" in os.environ
@@ -42,14 +42,14 @@ NATIVE = "a package of AOTInductor that `--trust` allowed to run its native code
 
 
 class Loaded:
-    """A module of a file; `examples` are inputs, each with its name, a tensor, and the sizes, of which open ones are texts."""
+    """A file's module. `examples` are inputs, each with name, tensor and sizes; a dynamic size is a string."""
 
     def __init__(self, module, path, examples=(), by_name=False, notes=(), can_change_dtype=True):
         self.module, self.examples, self.by_name, self.notes = module, list(examples), by_name, list(notes)
         self.files, self.can_change_dtype = [path, *own_imports(path)], can_change_dtype
-        # Of inputs whose sizes the file does not say.
+        # The names of inputs whose sizes the file does not give.
         self.names = []
-        # How many threads compiled kernels have, if these say it.
+        # The numbers of threads in compiled kernels, as far as they are known.
         self.threads = set()
 
 
@@ -69,11 +69,11 @@ def inputs(path):
         return [f"{name}:f32[...]" for name in loaded.names]
     shapes = [shape for *_, shape in loaded.examples]
     if loaded.can_change_dtype:
-        # A Python file's module takes any batch, which is what all inputs begin with.
+        # A Python file's module takes any batch size. The batch is the first dimension if all inputs share its size.
         if len({shape[0] for shape in shapes if shape}) == 1:
             shapes = [["batch", *shape[1:]] if shape else shape for shape in shapes]
     else:
-        # Of the sizes that torch.export has left open, the first dimension's is the batch, and another one the sequence.
+        # Among torch.export's dynamic sizes, the first dimension's is the batch, and another one is the sequence.
         opened = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
         batch = next((shape[0] for shape in shapes if shape and isinstance(shape[0], str)), None)
         others = [size for size in opened if size != batch]
@@ -95,7 +95,7 @@ def text_of(name, example, shape):
 
 
 def seed():
-    """The file may draw its weights by chance, and each process has to draw the same."""
+    """Seeds all generators: the file may draw random weights, and each process has to draw the same ones."""
     random.seed(0)
     torch.manual_seed(0)
     try:
@@ -107,7 +107,7 @@ def seed():
 
 
 def made(path):
-    """What `make` of a Python file returns: a module, and a tuple of its inputs or a dictionary of them by name."""
+    """Loads a Python file, whose `make` returns a module, and its inputs as a tuple or as a dictionary by name."""
     own_code_of(path)
     seed()
     name = os.path.splitext(os.path.basename(path))[0]
@@ -142,7 +142,7 @@ def made(path):
 
 
 def own_code_of(path):
-    """Lets the modules beside a file be imported, also those of the names of the worker's."""
+    """Lets the file import the modules beside it, even if they have the name of a module of the worker."""
     OWN[:] = [os.path.abspath(path)]
     for name in WORKER:
         sys.modules.pop(name, None)
@@ -150,7 +150,7 @@ def own_code_of(path):
 
 
 def names_of(module, count=None):
-    """The names of the first inputs; without a number, of those that have no default."""
+    """The names of the first `count` inputs, or of all inputs without a default."""
     parameters = inspect.signature(module.forward).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if count is None:
@@ -160,7 +160,7 @@ def names_of(module, count=None):
 
 
 def exported(path):
-    """A program of torch.export, of which no code is run unless it is trusted."""
+    """Loads a program of torch.export. No code from it is run unless it is trusted."""
     shown = os.path.basename(path)
     networks.scripts()
     with networks.scripts_refusals():
@@ -168,7 +168,7 @@ def exported(path):
 
         is_package = exported_program.is_package(path, shown)
         if not is_package:
-            # Tensors of the inference mode cannot be exported again.
+            # Tensors of inference mode cannot be exported again.
             with torch.inference_mode(False):
                 program, notes = exported_program.load(path, shown, "; `--trust` allows it", IS_TRUSTED)
     if is_package:
@@ -177,10 +177,10 @@ def exported(path):
     positional, named = exported_program.arguments_of(program)
     names = list(program.graph_signature.user_inputs)
     if any(name not in nodes or not isinstance(nodes[name].meta["val"], torch.Tensor) for name in names):
-        raise Refused("unsupported", f"{shown} has an input that is no tensor")
+        raise Refused("unsupported", f"{shown} has an input that is not a tensor")
     by_name = bool(named and named.num_leaves)
     if by_name and positional.num_leaves:
-        raise Refused("unsupported", f"{shown} takes inputs by place and by name; export it with one of both")
+        raise Refused("unsupported", f"{shown} takes positional and keyword inputs; export it with one kind only")
     known = [nodes[name].meta["val"] for name in names]
     shapes = [[size if isinstance(size, int) else str(size) for size in value.shape] for value in known]
     values = tree_leaves(program.example_inputs) if program.example_inputs else known
@@ -198,15 +198,15 @@ def exported(path):
 
 
 def package(path):
-    """What AOTInductor has compiled before: it says how many inputs it takes, and neither their names nor their sizes."""
+    """Loads a package that AOTInductor has compiled. It gives the number of its inputs, but neither names nor sizes."""
     shown = os.path.basename(path)
     if not IS_TRUSTED:
         message = f"{shown} is a package of AOTInductor, whose native code would run when it is loaded: allow it by `--trust`, or name what torch.export.save writes"
         raise Refused("failed", message)
-    # Not where the other files are read: it takes seconds to import.
+    # This import takes seconds, so other kinds of files do without it.
     import torch._inductor
 
-    # It would read beyond inputs that are too small.
+    # Without this check, the package would read beyond inputs that are too small.
     os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
     loaded = Loaded(torch._inductor.aoti_load_package(path), path, notes=[NATIVE], can_change_dtype=False)
     inputs = treespec_loads(loaded.module.loader.get_call_spec()[0]).num_leaves
@@ -218,12 +218,12 @@ def package(path):
 
 
 def archived(path):
-    """What torch.jit.save has written, or torch.save of a module."""
+    """Loads an archive of torch.jit.save, or a module that torch.save has written."""
     with zipfile.ZipFile(path) as archive:
         is_scripted = any(name.endswith("constants.pkl") for name in archive.namelist())
     if is_scripted or not IS_TRUSTED:
         return scripted(path)
-    # Its classes are found in modules beside it.
+    # The modules with its classes may lie beside it.
     own_code_of(path)
     with torch.inference_mode(False):
         module = torch.load(path, map_location="cpu", weights_only=False)
@@ -233,17 +233,17 @@ def archived(path):
 
 
 def saved_in(module):
-    """What the record says of the mode that a module was saved in. A frozen archive has none."""
+    """A note if a module was saved in training mode. A frozen archive has no mode."""
     return ["a module in evaluation mode, which was saved in training mode"] if is_in_training(module) else []
 
 
 def is_in_training(module):
-    """Whether a module, or one in it, is in training mode."""
+    """Whether a module or a part of it is in training mode."""
     return any(getattr(part, "training", False) for part in module.modules())
 
 
 def class_of(path):
-    """The class of transformers for a whole folder with this config.json, and its configuration."""
+    """The class in transformers for this config.json, and its configuration. Refuses an incomplete folder."""
     networks.scripts()
     folder = pathlib.Path(path).parent
     with networks.scripts_refusals():
@@ -266,7 +266,7 @@ def text_of_port(port):
 
 
 def pretrained(path):
-    """The model of a folder as a model hub has it, by its class in transformers; `path` is its config.json."""
+    """Loads the model of a model hub's folder, by its class in transformers; `path` is its config.json."""
     model_class, config = class_of(path)
     folder = pathlib.Path(path).parent
     with networks.scripts_refusals():
@@ -274,13 +274,13 @@ def pretrained(path):
 
         import source
 
-        # What has no weights in the folder is drawn by chance, in each process the same.
+        # Parts without weights in the folder get random ones, the same in each process.
         torch.manual_seed(0)
         with torch.inference_mode(False):
             model, lacks_pooler = hub_folder.load(model_class, config, folder, None)
         weights = [str(file) for file in source.weight_files(folder)]
     if hasattr(model.config, "use_cache"):
-        # A forward pass, and no step of decode.
+        # This is a forward pass, not a decode step.
         model.config.use_cache = False
     notes = [f"{model_class.__name__} in a forward pass"]
     if lacks_pooler:
@@ -300,7 +300,7 @@ def scripted(path):
 
 
 def own_imports(path):
-    """The modules in the folder of a Python file that it has imported."""
+    """The files of imported modules in the user's folder, except for the file itself."""
     if not OWN:
         return []
     folder = os.path.dirname(OWN[0]) + os.sep
@@ -312,14 +312,14 @@ def own_imports(path):
 
 
 def place_of(why):
-    """Where in the user's own Python files an error came from: the last two lines that ran there."""
+    """The place of an error in the user's own Python files: the last two lines that ran there."""
     if not OWN:
         return None
     own = {OWN[0], *own_imports(OWN[0])}
     if isinstance(why, SyntaxError) and why.filename in own:
         return f"{os.path.basename(why.filename)}, line {why.lineno}"
     frames = [(frame.filename, frame.lineno, frame.name, frame.line) for frame in traceback.extract_tb(why.__traceback__)]
-    # What traces the file instead of running it says the place in its message.
+    # A tracer, which does not run the file itself, gives the place in its message.
     frames += re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(.+)', str(why))
     places = [f"{os.path.basename(file)}, line {line}, in {name} (`{code}`)" for file, line, name, code in frames if file in own]
     return ": ".join(places[-2:]) or None

@@ -1,4 +1,4 @@
-"""How a module is called: as it is, as Inductor compiles it at its first call, or as AOTInductor compiles it ahead of time."""
+"""How a module is called: as it is, compiled by Inductor at its first call, or ahead of time by AOTInductor."""
 
 import contextlib
 import os
@@ -12,25 +12,26 @@ import torch
 import files
 from frames import Refused
 
-# What is in /tmp before a package is unpacked there.
+# The content of /tmp before a package is unpacked there.
 BEFORE = set(os.listdir("/tmp")) if os.path.isdir("/tmp") else set()
 MODE = os.environ["TORCH_WORKER_MODE"]
 SETTINGS = [setting for setting in os.environ.get("TORCH_WORKER_SETTINGS", "").split(".") if setting]
-# Those that torch.compile calls modes.
+# The settings that torch.compile calls modes.
 INDUCTOR = [setting for setting in SETTINGS if setting in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
 if MODE != "eager":
-    # They take seconds.
+    # These imports take seconds.
     import torch._dynamo
     import torch._inductor
     import torch._inductor.config
 
-    # Where Dynamo would give up and call a module as it is, the case says so. PyTorch 2.6 has another name for it, and older ones have none.
+    # Instead of giving up and calling a module uncompiled, Dynamo raises an error. PyTorch 2.6 has another name for
+    # this; older ones lack it.
     LIMITS = [name for name in ("fail_on_recompile_limit_hit", "fail_on_cache_limit_hit") if hasattr(torch._dynamo.config, name)]
     for limit in LIMITS:
         setattr(torch._dynamo.config, limit, True)
-    # It would remember the last 64 compilations only, and these are counted.
+    # Dynamo would remember only the last 64 compilations, which are counted here.
     torch._dynamo.utils.set_compilation_metrics_limit(1 << 20)
-    # Kernels that Inductor makes are seen by the profiler only if they tell it.
+    # The profiler sees Inductor's kernels only if they report to it.
     torch._inductor.config.cpp.enable_kernel_profile = "TORCH_WORKER_PROFILED" in os.environ
     torch._inductor.config.freezing = "freezing" in SETTINGS
 
@@ -64,11 +65,12 @@ def check_compiler():
 
 class Eager:
     def made(self, function, cast, tensors_of):
-        """What is called in place of a function. `cast` puts a function into autocast; `tensors_of` names the tensors of an answer."""
+        """What is called instead of a function. `cast` puts a function into autocast; `tensors_of` names the tensors of
+        a result."""
         return cast(function)
 
     def named(self, result, tensors_of):
-        """The tensors that a call has given, with their names."""
+        """The tensors of a call's result, with their names."""
         return tensors_of(result)
 
     def notes(self):
@@ -79,7 +81,7 @@ class Eager:
         return {}
 
     def preparing_ms(self):
-        """Of all calls so far, what went into tracing, compiling and loading."""
+        """The milliseconds of all calls so far that went into tracing, compiling and loading."""
         return sum(self.times().values())
 
     def compilations(self):
@@ -90,7 +92,7 @@ class Eager:
         return [kind for kinds in GRAPHS.values() for kind in kinds]
 
     def check(self):
-        """Refuses what was not compiled, after a call."""
+        """Refuses, after a call, a module that was not compiled."""
 
 
 # The types of products in the last graph of each function that Inductor has compiled.
@@ -104,7 +106,7 @@ NAMES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch
 
 
 def note_products(graph):
-    """Inductor calls it with each graph before it makes kernels of it."""
+    """Notes the dtypes of a graph's products. Inductor calls this with each graph before it generates kernels."""
     kinds = []
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -115,19 +117,19 @@ def note_products(graph):
     GRAPHS[getattr(identity, "frame_id", None)] = kinds
 
 
-# Inductor reads no cache if it is set.
+# With this pass, Inductor does not use its cache.
 if MODE != "eager" and "cache" not in SETTINGS:
     torch._inductor.config.post_grad_custom_post_pass = note_products
 
 
 def autotuned():
-    """How many operators were timed in several forms, if that is asked for."""
+    """A note on how many operators were autotuned, if the settings ask for this."""
     count = torch._dynamo.utils.counters["inductor"]["select_algorithm_autotune"]
     return [f"{plural(count, 'operator')} autotuned"] if "max-autotune" in "".join(INDUCTOR) else []
 
 
 def from_cache():
-    """How many graphs were read from an earlier compilation, if they may be."""
+    """A note on how many graphs were read from an earlier compilation, if the settings allow this."""
     count = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
     return [f"{plural(count, 'graph')} read from an earlier compilation"] if "cache" in SETTINGS else []
 
@@ -149,7 +151,7 @@ class Compiled(Eager):
             # The first compilation of a function has the number 0.
             "recompilation": sum(not name.endswith("/0") for name in compilation_ids()),
         }
-        # Such as one with a graph break in a loop, of which only the functions that it calls are compiled.
+        # For example, of a function with a graph break in a loop, Dynamo compiles only the functions that it calls.
         left = counters["frames"]["total"] - counters["frames"]["ok"]
         said = [f"{plural(left, 'function')} that Dynamo has given up and calls uncompiled"] if left else []
         return [", ".join(plural(count, what) for what, count in counts.items()), *said, *from_cache(), *autotuned(), *cuda_graphs()]
@@ -173,8 +175,8 @@ def compilation_ids():
 
 
 def end_compilers():
-    """Ends the processes in which Inductor compiles: they would be counted as memory of the case, and take processors from its calls. The next
-    compilation starts others."""
+    """Ends the processes in which Inductor compiles. They would count as the case's memory and take processor time from
+    its calls. The next compilation starts new ones."""
     if (pools := sys.modules.get("torch._inductor.async_compile")) is not None:
         pools.shutdown_compile_workers()
 
@@ -185,7 +187,7 @@ def plural(count, what):
 
 @contextlib.contextmanager
 def as_reason(library):
-    """The module has run as it is: what it raises in here is what the library cannot do with it."""
+    """Turns errors into failures of the library, because the module itself has already run."""
     try:
         yield
     except MemoryError:
@@ -197,7 +199,7 @@ def as_reason(library):
 
 
 class Flat(torch.nn.Module):
-    """A module that returns its tensors in a tuple, without their names: torch.export does not know every class of outputs."""
+    """A module that returns its tensors in a tuple: torch.export does not support every class of outputs."""
 
     def __init__(self, module, cast, tensors_of):
         super().__init__()
@@ -208,18 +210,19 @@ class Flat(torch.nn.Module):
 
 
 def remove_unpacked():
-    """Removes what was unpacked of packages, after a first call has loaded it: PyTorch may leave it, and knows only /tmp for it."""
+    """Removes unpacked packages after a first call has loaded them. PyTorch always unpacks into /tmp, and may leave the
+    files there."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split(maxsplit=5)[-1].strip() for line in maps}:
             folder, is_of_package, _ = path.partition("/data/aotinductor/")
             place = folder.split("/")
-            # What was there before is somebody's own.
+            # A folder that was there before belongs to another process.
             if is_of_package and place[:2] == ["", "tmp"] and len(place) > 2 and place[2] not in BEFORE:
                 shutil.rmtree(f"/tmp/{place[2]}", ignore_errors=True)
 
 
 class Ahead(Eager):
-    """torch.export and AOTInductor: the first call compiles, for the sizes of its inputs."""
+    """Compiles with torch.export and AOTInductor in the first call, for the sizes of its inputs."""
 
     def __init__(self):
         self.run, self.names, self.spent, self.loading_ms, self.bytes = None, [], {}, 0.0, 0
@@ -227,7 +230,7 @@ class Ahead(Eager):
 
     def made(self, function, cast, tensors_of):
         if not isinstance(function, torch.nn.Module):
-            raise Refused("unsupported", "AOTInductor compiles forward passes of modules, and no phases of generation")
+            raise Refused("unsupported", "AOTInductor compiles forward passes of modules, not phases of generation")
         self.flat = Flat(function, cast, tensors_of)
         return self
 
@@ -247,11 +250,11 @@ class Ahead(Eager):
 
     def compile(self, arguments, named):
         begin = time.perf_counter()
-        # By what the module itself returns.
+        # The package returns tensors without the names of the module's outputs.
         self.names = [name for name, _ in self.flat.tensors_of(self.flat.called(*arguments, **named))]
         times = [time.perf_counter()]
         folder = tempfile.TemporaryDirectory(prefix="inferbench-aot-")
-        # Tensors of the inference mode cannot be exported.
+        # Tensors of inference mode cannot be exported.
         with torch.inference_mode(False), torch.no_grad():
             arguments = tuple(value.clone() for value in arguments)
             named = {name: value.clone() for name, value in named.items()}
@@ -266,7 +269,7 @@ class Ahead(Eager):
             self.run = torch._inductor.aoti_load_package(path)
             times.append(time.perf_counter())
         self.bytes = os.path.getsize(path)
-        # The library stays loaded without its file.
+        # The library stays loaded after its file is deleted.
         folder.cleanup()
         tracing, compiling, self.loading_ms = (1e3 * (end - begin) for begin, end in zip(times, times[1:]))
         self.spent = {"trace_ms": tracing, "compile_ms": compiling}

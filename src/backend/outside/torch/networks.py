@@ -1,4 +1,4 @@
-"""The module of a packaged or imported model, as PyTorch's users have it: the class of its library, with the weights of the request."""
+"""The module of a packaged or imported model: its library's class, as users have it, with the request's weights."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ import torch
 
 from frames import Refused
 
-# Of the first release that has what the modules after this one use.
+# The oldest release with everything that the worker uses.
 OLDEST = (2, 4)
 if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < OLDEST:
     raise ImportError(f"PyTorch {torch.__version__} is too old: {'.'.join(map(str, OLDEST))} or later is needed")
@@ -34,7 +34,7 @@ def scripts():
     folder = os.environ["TORCH_WORKER_EXPORT"]
     if folder not in sys.path:
         sys.path[:0] = [folder, os.path.join(os.path.dirname(folder), "import")]
-        # The package itself would import what makes trained variants.
+        # The package's own `__init__` would import all models.
         package = type(sys)("zoo")
         package.__path__ = [os.path.join(folder, "zoo")]
         sys.modules["zoo"] = package
@@ -42,11 +42,11 @@ def scripts():
 
 
 def entry_of(request):
-    """What `scripts/export` says of a packaged model, or of the architecture of an imported one: an `Entry` or a `Generative`."""
+    """The `Entry` or `Generative` in `scripts/export` of a packaged model or of an imported model's architecture."""
     folder = pathlib.Path(request["definition"])
     variant = None
     if not (folder / "model.toml").is_file():
-        # A variant with weights of its own is in the folder of its model.
+        # A variant with its own weights lies in the folder of its model.
         folder, variant = folder.parent, folder.name
     text = (folder / "model.toml").read_text(encoding="utf-8")
     architecture = re.search(r'^architecture = "(.+)"$', text, re.MULTILINE)
@@ -89,7 +89,7 @@ def configured(request, folder):
     with scripts_refusals():
         import architectures
 
-        # The outputs say what was made of the states.
+        # The name of the output tells which embedding is computed from the states.
         embedding = next((name for name in request["outputs"] if name in architectures.EMBEDDINGS), None)
         entry = architectures.entry_of(model_class.__name__, folder.name, config, "", embedding)
     if entry is None:
@@ -108,7 +108,7 @@ def class_of(folder):
 
 @contextlib.contextmanager
 def scripts_refusals():
-    """What the scripts of `inferbench import` refuse is a failure of the case."""
+    """Turns what the scripts of `inferbench import` refuse into a failure of the case."""
     try:
         yield
     except ImportError as why:
@@ -123,16 +123,16 @@ def scripts_refusals():
 def weights(request):
     if not request.get("weights"):
         raise Refused("unsupported", "the model has no file of weights for PyTorch")
-    # A user's own module does without this package.
+    # The modules of users' files do not need this package.
     from safetensors.torch import load_file
 
     return load_file(request["weights"])
 
 
 def load_state(module, tensors):
-    """Puts the weights in, by their names."""
+    """Copies the weights into a module, by their names."""
     own = {name: tensor for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    # Other buffers are what the module computes itself.
+    # The module computes its other buffers itself.
     kept = module.state_dict()
     missing = [name for name in own if name in kept and name not in tensors and own[name].is_floating_point()]
     if missing:

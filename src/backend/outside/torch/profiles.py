@@ -1,4 +1,4 @@
-"""What PyTorch computes in each call: its own profiler's operators, each with the module that called it. On a device of its own, the times
+"""The operators of each call according to PyTorch's profiler, with the modules that called them. On a GPU, the times
 are those of the kernels that an operator starts."""
 
 import math
@@ -10,21 +10,21 @@ from frames import Refused
 from modes import MODE, PRODUCTS
 
 CALL, MODULE = "inferbench call", "inferbench module "
-# What torch.compile does around its kernels.
+# Events of torch.compile around its kernels.
 AROUND = ("## Call", "Torch-Compiled", "TorchDynamo", "AOTDispatcher", "Pregraph bytecode")
-# Types in the words of the profiler.
+# The profiler's names of dtypes.
 TYPES = {"float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8", "unsigned char": "i8"}
 
 
 def products(call):
-    """How many products one call computes in each type, by PyTorch's own profile of it."""
+    """The number of products that one call computes in each dtype, according to PyTorch's profiler."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         call()
     found = {}
     for event in recorded.profiler.kineto_results.events():
         kinds = [TYPES[own] for own in event.dtypes() if own in TYPES]
         if "_int_mm" in event.name() or event.name().startswith(("quantized::linear", "quantized::conv")):
-            # AOTInductor's calls do not say the types of their inputs, nor do those of quantised archives.
+            # The calls of AOTInductor and of quantised archives do not give the dtypes of their inputs.
             kinds = ["i8"]
         elif event.name().split("::")[-1].partition(".")[0] not in PRODUCTS:
             continue
@@ -36,13 +36,13 @@ def products(call):
 class Profiler:
     def __init__(self, session):
         kind = session.device.type.upper()
-        # Of other devices, it sees what the processor does for them only.
+        # For other devices, the profiler sees only the work of the CPU.
         if kind not in ("CPU", "CUDA", "XPU") or not hasattr(ProfilerActivity, kind):
             raise Refused("unsupported", f"PyTorch's profiler does not time the operators of {session.device.type}")
         self.is_on_cpu = kind == "CPU"
         self.session, self.hooks, self.open = session, [], []
         self.call = session.call
-        # One whose parts are watched computes in another way.
+        # A TransformerEncoderLayer with hooks in it does not use its fused path.
         layers = [it for it in session.root().modules() if isinstance(it, torch.nn.TransformerEncoderLayer)]
         fused = {part for layer in layers for part in layer.modules()}
         for name, module in session.root().named_modules():
@@ -68,7 +68,7 @@ class Profiler:
             return self.call(binding)
 
     def end(self):
-        """The operators of each call since the beginning."""
+        """The operators of each recorded call."""
         self.profile.__exit__(None, None, None)
         self.session.call = self.call
         for hook in self.hooks:
@@ -95,7 +95,7 @@ class Profiler:
                 **self.cost(event),
             }
             for event, module, time_us in found
-            # Views, and what waits for the device, start no kernel.
+            # Views and waits for the device start no kernel.
             if self.is_on_cpu or time_us > 0
         ]
 
@@ -103,19 +103,20 @@ class Profiler:
         return event.time_range.elapsed_us() if self.is_on_cpu else event.device_time_total
 
     def kernel_of(self, event):
-        """The operator inside that takes the most time itself, with the shapes of what it is given."""
+        """The inner operator with the most time of its own, with the shapes of its inputs."""
         kernel = max(within(event), key=lambda it: it.self_cpu_time_total if self.is_on_cpu else it.self_device_time_total)
         shapes = ", ".join("×".join(map(str, shape)) for shape in kernel.input_shapes if shape)
         return f"{kernel.name} {shapes}" if shapes else kernel.name
 
     def cost(self, event):
-        """The operations that the profiler counts for the products, and the bytes of their operands and results."""
+        """The operations of the products according to the profiler, and the bytes of their operands and results."""
         flops = elements = 0
         for product in counted(event):
             shapes = [shape for shape in product.input_shapes if shape]
             if len(shapes) < 2:
                 return {}
-            # Without a bias before them; of each element of the result, the operations are two for each element of this product.
+            # The operands follow the bias, if there is one. Each element of the result takes two operations per element
+            # of the inner dimension.
             one, other = shapes[1:3] if product.name in ("aten::addmm", "aten::baddbmm") and len(shapes) > 2 else shapes[:2]
             inner = math.prod(other[1:]) if "conv" in product.name else one[-1]
             flops += product.flops
@@ -125,8 +126,8 @@ class Profiler:
 
 
 def counted(event):
-    """The outermost of the operators in it whose operations the profiler counts."""
-    # Of sums and products of elements it counts the first operand, which does not say how large the result is.
+    """The outermost operators within an event whose operations the profiler counts."""
+    # For elementwise sums and products, it counts the first operand, which may be smaller than the result.
     if event.flops and event.name not in ("aten::add", "aten::mul"):
         yield event
     else:
@@ -135,7 +136,7 @@ def counted(event):
 
 
 def outermost(event, module):
-    """The operators that no other one calls, with the module around each."""
+    """The operators that no other operator calls, each with the module around it."""
     for child in sorted(event.cpu_children, key=lambda child: child.time_range.start):
         if child.name.startswith(MODULE):
             yield from outermost(child, child.name.removeprefix(MODULE) or module)

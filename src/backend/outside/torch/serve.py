@@ -1,4 +1,4 @@
-"""PyTorch as a worker: its devices, how it loads, and what its errors mean."""
+"""The worker for PyTorch: its devices, how it loads models, and what its errors mean."""
 
 import os
 import sys
@@ -15,7 +15,8 @@ KIND = os.environ["TORCH_WORKER_DEVICE"]
 
 
 def full_precision():
-    """A user's file may have allowed less, and Inductor's own kernels heed no variable of NVIDIA's."""
+    """Computes f32 in full precision. A user's file may have allowed less, and Inductor's kernels ignore NVIDIA's
+    variable."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     if hasattr(torch.backends.cudnn, "conv"):
@@ -37,7 +38,7 @@ class Torch(Worker):
     def load(self, request):
         torch.set_num_threads(request["threads"])
         session = open_session(request)
-        # A user's file may have set others.
+        # A user's file may have set another number.
         torch.set_num_threads(request["threads"])
         if request["dtype"] == "f32":
             full_precision()
@@ -46,7 +47,7 @@ class Torch(Worker):
             "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
             "provider": name(),
             "files": session.files,
-            # AOTInductor compiles for the sizes of the first batch, and checks no others.
+            # AOTInductor compiles for the sizes of the first batch, and does not check other sizes.
             "has_fixed_sizes": MODE == "aot",
         }
 
@@ -60,13 +61,13 @@ class Torch(Worker):
         return {"inputs": files.inputs(request["file"])} if request["verb"] == "inputs" else super().other(request)
 
     def failure(self, why, text):
-        # Only CUDA has a class for it, and not for all of its errors.
+        # Only CUDA has a class for this error, and not for all cases.
         if isinstance(why, torch.cuda.OutOfMemoryError) or any(words in text.lower() for words in ("out of memory", "can't allocate memory")):
             return "out-of-memory", text
         place = f"{place}: " if (place := files.place_of(why)) else ""
-        # An eager module may use it, too.
+        # An eager module may use Dynamo, too.
         dynamo = sys.modules.get("torch._dynamo")
-        # Not every release has the class.
+        # Not every release has this class.
         if type(why).__name__ == "FailOnRecompileLimitHit":
             most = getattr(dynamo.config, "recompile_limit", None) or dynamo.config.cache_size_limit
             return "unsupported", f"torch.compile: {place}a function would be compiled more than {most} times, and called as it is from then on ({text})"
@@ -74,7 +75,7 @@ class Torch(Worker):
             return "unsupported", f"torch.compile: {place}{text}{said_by_compiler(why)}"
         if place:
             return "failed", f"{place}{type(why).__name__}: {text}"
-        # transformers says so of a PyTorch that is too old for it.
+        # transformers raises this error if PyTorch is too old.
         return ("unavailable", text) if isinstance(why, ImportError) else None
 
 
@@ -85,7 +86,7 @@ def said_by_compiler(why):
 
 
 def described():
-    """The kind of device that this process was started for."""
+    """Details of the kind of device that this process was started for, or why it is missing."""
     try:
         found = torch.device(KIND)
         x = torch.tensor([1.0, -2.0, 3.0, -4.0], device=found)
@@ -100,7 +101,7 @@ def described():
 
 
 torch.set_num_interop_threads(1)
-# PyTorch refuses to set it again, which a user's file may do.
+# PyTorch raises an error if a user's file sets the number again.
 torch.set_num_interop_threads = lambda count: None
 with torch.inference_mode():
     serve(Torch())

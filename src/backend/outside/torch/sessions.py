@@ -1,4 +1,4 @@
-"""Sessions: a model's module on a device, and the batches that are bound to it."""
+"""Sessions: a model's module on a device, with the batches that are bound to it."""
 
 import copy
 import functools
@@ -14,7 +14,7 @@ from frames import Refused
 from modes import MODE, SETTINGS, Eager, end_compilers, mode_of, plural, remove_unpacked
 from profiles import products
 
-# Modules of other types, which are those of quantised archives, take and give f32.
+# Modules in other dtypes, which are quantised archives, have inputs and outputs in f32.
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 # Settings that change a module of Python, or which operators it calls.
 OF_MODULES = ("autocast", "channels-last", "sdpa")
@@ -39,12 +39,12 @@ class Session:
         self.files = [request["weights"]] if request.get("weights") else []
         self.bound, self.notes = {}, []
         self.asked_dtype, self.proof, self.is_of_file = request["dtype"], None, False
-        # What is known to compute in the type; the layers that were quantised here, of which each has a product.
+        # The dtype that was shown to be used; the layers that were quantised here, each of which has a product.
         self.computed_dtype, self.quantized = "f32" if request["dtype"] == "f32" else None, None
         self.first_ms = None
 
     def placed(self, module):
-        # TorchScript's modules have this only for each of their parameters.
+        # TorchScript's modules have no `requires_grad_`, but their parameters have it.
         for parameter in module.parameters():
             parameter.requires_grad_(False)
         kinds = {parameter.dtype for parameter in module.parameters()} - {self.dtype}
@@ -55,8 +55,9 @@ class Session:
         if torch.float64 in {buffer.dtype for buffer in module.buffers()}:
             self.notes.append("buffers in f64 are converted, too")
         kept = frequencies(module)
-        # `to` would also make complex numbers real, and take a part of them.
-        # Weights that the file has quantised refuse it in the inference mode, and tensors of that mode refuse it outside.
+        # `module.to` would also drop the imaginary part of complex numbers.
+        # Weights that the file has quantised do not allow this in inference mode, and tensors of that mode do not allow
+        # it outside.
         is_of_inference = any(own.is_inference() for own in [*module.parameters(), *module.buffers()])
         with torch.inference_mode(is_of_inference), torch.no_grad():
             module = module.eval()._apply(lambda own: own.to(self.dtype) if own.is_floating_point() else own).to(self.device)
@@ -73,7 +74,8 @@ class Session:
         return module
 
     def attention(self, module):
-        """Notes by which of its functions a model of transformers attends, after it was given another one if that is asked for."""
+        """Sets the attention function of a model of transformers if a setting names one, and notes which function it
+        uses."""
         models = [it for it in module.modules() if hasattr(it, "set_attn_implementation")][:1]
         if "sdpa" in SETTINGS and not models:
             raise Refused("unsupported", "the setting sdpa is for models of transformers")
@@ -86,7 +88,7 @@ class Session:
             self.notes.append(f"transformers with attention {model.config._attn_implementation}")
 
     def first(self, binding):
-        """A call; if it is the first of all, its time is kept, without that of tracing and compiling in it."""
+        """Makes a call. The time of the session's first call is kept, without the tracing and compiling in it."""
         before, begin = self.mode.preparing_ms(), time.perf_counter_ns()
         self.call(binding)
         elapsed = (time.perf_counter_ns() - begin) / 1e6
@@ -94,7 +96,7 @@ class Session:
             self.first_ms = max(elapsed - (self.mode.preparing_ms() - before), 0.0)
 
     def prove(self, call):
-        """Refuses what was not compiled, and shows by a profile in which types a call computes its products."""
+        """Refuses a module that was not compiled, and profiles a call to find the dtypes of its products."""
         self.mode.check()
         if self.proof is not None or (self.asked_dtype == "f32" and not self.is_of_file):
             return
@@ -105,7 +107,7 @@ class Session:
         for hook in hooks:
             hook.remove()
         if self.asked_dtype == "f32":
-            # A user's module may have other types inside: its own autocast, or layers that it has quantised.
+            # A user's module may use other dtypes inside, by its own autocast or quantised layers.
             kinds = list(dict.fromkeys([*found, *compiled])) or ["f32"]
             self.computed_dtype = "f32" if kinds == ["f32"] else None
             self.proof = "" if kinds == ["f32"] else f"the module itself computes products in {', '.join(kinds)}"
@@ -121,7 +123,7 @@ class Session:
             said.append(f"it does not tell the types of {plural(unseen, 'product')}; in Inductor's graphs, {given}")
         self.proof = "; ".join(said) if total or unseen else f"no product was seen, so that nothing shows what was computed in {self.asked_dtype}"
         if self.quantized is not None:
-            # Products of activations with each other stay as they are, and a phase may call a part of the layers.
+            # Products of two activations are not quantised, and a phase may call only some of the layers.
             is_shown = max(count, in_graphs) >= (len(called) or len(self.quantized))
         else:
             is_shown = bool(total or unseen) and count == total and (not unseen or in_graphs == len(compiled))
@@ -140,7 +142,7 @@ class Session:
         return self.mode.made(function, self.cast, outputs_of)
 
     def cast(self, function):
-        """The function in autocast, which each call enters, if the form has it."""
+        """The function in autocast if the settings have it; each call then enters autocast."""
         if self.autocast is None:
             return function
 
@@ -152,7 +154,7 @@ class Session:
 
     def wait(self):
         if self.device.type in ("cuda", "xpu"):
-            # Without a device, they wait for the first one.
+            # Without an argument, these wait for the first device.
             getattr(torch, self.device.type).synchronize(self.device)
         elif self.device.type != "cpu":
             getattr(torch, self.device.type).synchronize()
@@ -184,7 +186,8 @@ class Session:
 
 
 def frequencies(module):
-    """The rotary frequencies of transformers, each with its module and name: its models keep them in f32 when their weights are in another type."""
+    """The buffers with rotary frequencies of transformers, each with its module and name. Its models keep them in f32 if
+    weights have another dtype."""
     return [
         (own, name, buffer)
         for own in module.modules()
@@ -195,7 +198,8 @@ def frequencies(module):
 
 
 def quantized(module):
-    """Quantises the weights of linear layers, and their inputs in each call; returns these layers, and by what it was done."""
+    """Quantises the weights of linear layers, and in each call their inputs. Returns these layers, and a note about the
+    method."""
     try:
         import torchao
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -287,7 +291,7 @@ class Forward(Session):
         return [zlib.crc32(array(tensor)) for tensor in self.bound[binding]]
 
     def check_inputs(self, binding, given, tensors):
-        """Refuses a module that has changed its inputs, if its next call changes them again or computes something else of them."""
+        """Refuses a module that has changed its inputs, if its next call changes them again or has other outputs."""
         if (changed := self.checksums(binding)) == given:
             return
         self.bound[binding] = self.inputs(tensors)
@@ -321,7 +325,7 @@ def packaged(request, entry):
     session = Forward(request, [port.name for port in entry.inputs])
     module = entry.original().eval()
     networks.load_state(module, networks.weights(request))
-    # A module of transformers is no submodule of the one that has its weights under their published names.
+    # The module with the published names of the weights does not have the module of transformers as a submodule.
     if hasattr(module, "_call"):
         module = networks.Called(*module._call)
         session.root = lambda: module.model
@@ -344,11 +348,11 @@ def of_file(request, path):
     session.files, session.notes = loaded.files, loaded.notes
     if session.device.type == "cpu" and (others := sorted(loaded.threads - {request["threads"]})):
         session.notes.append(f"kernels that were compiled for {' and '.join(map(str, others))} threads, whatever `--threads` says")
-    # What it computes in is known after a call.
+    # The dtype of its products is known after a call.
     session.is_of_file, session.computed_dtype = True, None
     if loaded.by_name:
         names = [name for name, *_ in loaded.examples]
-        # A graph beside the file may have other names for the same inputs.
+        # An ONNX graph beside the file may have other names for the same inputs.
         is_renamed = set(names) != set(session.taken) and len(names) == len(session.taken)
         session.arguments = names if is_renamed else session.taken
     if loaded.names:
@@ -374,7 +378,7 @@ class Generation(Session):
 
         networks.load_state(Published(self.model, None, prefixes=entry.prefixes), networks_of_file)
         self.model = self.placed(self.model)
-        # What makes states of the inputs, such as the encoder: a part of the calls of two phases.
+        # Calls of the phases `encoder` and `prefill` compute states from the inputs, for example with an encoder.
         is_called = entry.encoded and self.phase != "decode"
         self.prompt = (self.compiled if is_called else self.cast)(functools.partial(entry.prompt, self.model))
         self.run = self.compiled(self.model.forward)
@@ -384,7 +388,7 @@ class Generation(Session):
         self.before, self.of_steps = 0, 0
 
     def steps(self):
-        """Steps from a prefill: more may be compared than are timed."""
+        """The number of steps after a prefill. The number of compared steps may exceed that of timed steps."""
         return max(self.plan["steps"], self.plan["compared_steps"])
 
     def root(self):
@@ -394,14 +398,15 @@ class Generation(Session):
         return [self.put(tensors[name]) for name in self.taken]
 
     def cache(self, prompt, steps):
-        """An empty cache with room for the prompt and so many steps; `None` for one that grows, which transformers makes itself."""
+        """An empty cache with room for the prompt and these steps. `None` for a growing cache, which transformers makes
+        itself."""
         if not self.is_static:
             return None
         from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
         config = self.model.config
         tokens = prompt.prefill["decoder_input_ids" if config.is_encoder_decoder else "input_ids"]
-        # The timed calls come first. What is compiled for their cache serves shorter rows, too.
+        # The timed calls come first. Code that is compiled for their cache also serves shorter rows.
         self.positions = max(self.positions, tokens.shape[1] + steps)
         cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=self.positions)
         return EncoderDecoderCache(cache, DynamicCache()) if config.is_encoder_decoder else cache
@@ -431,7 +436,7 @@ class Generation(Session):
             for _ in range(self.steps() - 1 if MODE == "compile" else 0):
                 self.call(binding)
             self.of_steps = self.mode.compilations() - self.before
-            # The model may have no position for another step.
+            # The model may lack a position for another step.
             self.rewind(binding)
             self.prove(lambda: self.call(binding))
             self.rewind(binding)
@@ -441,7 +446,7 @@ class Generation(Session):
         end_compilers()
 
     def start(self, inputs):
-        """The state after the prefill, from which steps go on."""
+        """The state after the prefill, from which the steps continue."""
         prompt = self.prompt(*inputs)
         _, token, cache = self.step(prompt.prefill, self.cache(prompt, self.steps() + 1))
         return {"token": token, "cache": cache, "decode": prompt.decode}

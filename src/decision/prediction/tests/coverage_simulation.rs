@@ -1,29 +1,29 @@
-//! How many rows of a family that was not seen are in the interval, if the rows of a family share a part of what they miss. The figures
-//! are in the chapter `validation`.
+//! The share of an unseen family's rows that are within the interval, if the rows of a family partly miss together. The
+//! figures are in the chapter `validation`.
 
 use std::collections::BTreeMap;
 
 use crate::decision::prediction::fitted::{COVERAGE, hierarchical_quantile};
 use crate::fixture::seeded::{Fill, values};
 
-/// A history: so many families, of whose misses this part is shared by all rows of a family, and so many near-copies of the first of them
-/// with other names.
 #[derive(Clone, Copy)]
 struct History {
     families: usize,
+    /// The part of the variance of misses that all rows of a family share.
     shared: f64,
+    /// Near-copies of the first family, with other names.
     near_copies: usize,
 }
 
 const HISTORIES: u64 = 4000;
-/// Rows of a family: between one and this many.
+/// A family has between one and this many rows.
 const MOST_ROWS: f64 = 30.0;
-/// What a near-copy is off if the others of its kind are not left out with it.
+/// The miss of a near-copy whose copies are not left out with it.
 const MISS_OF_COPIES: f64 = 0.1;
 
 type Quantile = fn(&[(String, f64)]) -> f64;
 
-/// What the method did before: rows were counted, and the row that is asked about was one more of them.
+/// The quantile of the previous method, in which the unseen row, not its family, counts as one more.
 fn of_rows(misses: &[(String, f64)]) -> f64 {
     let mut misses: Vec<&(String, f64)> = misses.iter().collect();
     misses.sort_by(|one, other| one.1.total_cmp(&other.1));
@@ -42,8 +42,8 @@ fn of_units(misses: &[(String, f64)]) -> f64 {
     hierarchical_quantile(misses.iter().map(|(unit, miss)| (unit.as_str(), *miss))).unwrap()
 }
 
-/// The share of the rows of one more family that are within each quantile, over many histories. If `are_joined`, near-copies have the name
-/// of what they are copies of, and miss what it misses when all of them are left out.
+/// The share of the rows of one more family that are within each quantile, over many histories. If `are_joined`,
+/// near-copies have the name of their original, and miss as much as it does when all of them are left out.
 fn coverage<const N: usize>(history: History, quantiles: [Quantile; N], are_joined: bool) -> [f64; N] {
     let History { families, shared, near_copies } = history;
     let held = |seed: u64| {
@@ -87,7 +87,7 @@ fn intervals_hold_what_they_promise_where_a_family_misses_as_one() {
         });
         println!("{families:>2} families: {by_part:.3?}");
         let [independent, half, whole] = by_part;
-        // A part of a per cent is chance: 4,000 histories have a standard error of 0.6 points at most.
+        // Allow for chance: 4,000 histories have a standard error of at most 0.6 points.
         for [_, now] in [independent, half, whole] {
             assert!(now >= COVERAGE - 0.01, "{families} families: {now}");
         }

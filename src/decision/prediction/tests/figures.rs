@@ -207,7 +207,7 @@ fn a_prediction_is_shown_with_its_interval_in_the_form_that_was_asked_for() {
     assert!(!text(answer(Basis::Measured, 1.0), &nothing, Format::Markdown).contains('…'));
     let lessons = Lessons { disturbed: 2, uncounted: 1, raised: vec![(site(), 100.0, 150.0)], ..Lessons::default() };
     let said = text(answer(Basis::Measured, 1.0), &lessons, Format::Markdown);
-    let raised = "reached 150 GFLOP/s, more than the measured peak of 100,";
+    let raised = "reached 150 GFLOP/s, more than the measured peak of 100:";
     for part in ["2 rows were left out: other load", "1 row has no counted cost", raised] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -17,7 +17,7 @@ use crate::run_data::{Peaks, Record};
 
 const GFLOPS: f64 = 100.0;
 
-/// A row of a network of so many operations with a square input of this size.
+/// A row of a network with a square input of this size, whose operations grow with the input.
 fn row(model: &str, size: u64, day: u32, ms: f64) -> Record {
     let flops = 1000 * size * size;
     Record {
@@ -203,12 +203,12 @@ fn no_batch_size_is_left_out_where_nothing_has_two() {
     assert_eq!(misses(&records), 2);
 }
 
-/// Eight times what the operations take at the peak, and a tenth of what the bytes take.
+/// Eight times the time of the operations at the peak, plus a tenth of the time of the bytes.
 fn law(flops: u64, bytes: u64) -> f64 {
     8.0 * flops as f64 / 1e6 / GFLOPS + 0.1 * bytes as f64 / 1e7
 }
 
-/// Chains of which some do operations alone and others move bytes alone.
+/// Chains of single operators; half of them only compute, and the others only move bytes.
 fn chains() -> Vec<Record> {
     let chain = |place: u64| {
         let (flops, bytes) = if place.is_multiple_of(2) { (place * 4_000_000, 1000) } else { (0, place * 9_000_000) };
@@ -259,7 +259,7 @@ fn intervals_for_networks_of_others_are_wider_until_such_networks_show_how_far_p
     let packaged = networks(4);
     let [own, others] = [true, false].map(|is_packaged| half(&packaged, subject(is_packaged)));
     assert!((others / own - 2.4).abs() < 1e-9, "{others} is not 2.4 times {own}");
-    // The networks of others follow the law as closely as the packaged ones do.
+    // Third-party networks follow the law as closely as the packaged ones do.
     let renamed =
         |it: Record| Record { model: format!("own-{}", it.model), family: format!("own-{}", it.family), ..it };
     let nodes = |it: Record| Record { graph_nodes: it.graph_nodes.map(|nodes| 10 * nodes), ..it };

@@ -12,28 +12,36 @@ use crate::machine::memory::available_bytes;
 use crate::onnx::outputs_of_sigmoids;
 use crate::run_data::BY_REFERENCE as REFERENCE;
 
-/// Parameters of the largest model whose weights are dequantised for a comparison: 8 GiB of f32. They have to fit into the memory that is
-/// left, with as much again for the cache and what is computed.
+/// Weights of models with up to this many parameters are dequantised for a comparison: 8 GiB of f32. The available
+/// memory has to hold twice as much, for the cache and what is computed.
 const MOST_PARAMETERS: u64 = 1 << 31;
 
-/// Whose outputs quantised weights are compared with, where no reference is of them.
-pub(super) const SAME_WEIGHTS: &str = "the same weights in f32";
+/// What outputs of quantised weights are compared with, if there is no reference for them.
+const SAME_WEIGHTS: &str = "the same weights in f32";
 
-/// A session, and whose it is.
+/// Whose outputs a case is compared with.
+pub(super) struct Source {
+    /// For the record.
+    pub by: String,
+    /// In a sentence, such as `the outputs of ort in f32`.
+    pub whose: String,
+}
+
+/// A session, and its name for the record.
 type SessionOf = (Box<dyn Session>, String);
 
-/// What the outputs of a session are compared with, once more after the measurement.
+/// What the outputs of a session are compared with, before and after the measurement.
 pub struct Expectation {
     /// Names and values of the outputs, by binding.
     pub(super) bindings: Vec<NamedTensors>,
     pub(super) spread: Spread,
     pub(super) closeness: Closeness,
-    /// The tokens that follow the prompts, by binding, where no reference has them.
+    /// The first tokens after the prompts, by binding, if no reference has them.
     pub(super) first_tokens: Vec<Vec<i64>>,
 }
 
 impl Expectation {
-    /// Compares the outputs of one call with what they should be.
+    /// Compares the outputs of one call with the expected ones.
     pub(super) fn compare(&self, outputs: &[HostTensor], expected: &NamedTensors) -> anyhow::Result<()> {
         let mut errors = Errors::default();
         errors.add(&self.spread, outputs, expected, &self.closeness.allowed)?;
@@ -43,18 +51,18 @@ impl Expectation {
     /// Compares the outputs once more, after the measurement.
     ///
     /// # Errors
-    /// `wrong-output`: they changed.
+    /// `wrong-output` if they changed, or the session fails.
     pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
         let mut errors = Errors::default();
         let after = |why: anyhow::Error| {
             wrong(format!(
-                "after the measurement: {why:#}. Before it, the same inputs had right outputs: the model draws by chance or keeps a state, or the \
+                "after the measurement: {why:#}. Before it, the outputs of the same inputs were right: the model is random or keeps state, or the \
                  backend has changed its inputs"
             ))
         };
         for (binding, expected) in self.bindings.iter().enumerate() {
             let outputs = session.outputs(binding)?;
-            // A closure has no outputs, before and after.
+            // A closure has no outputs, neither before nor after.
             if expected.is_empty() && outputs.is_empty() {
                 continue;
             }
@@ -65,7 +73,7 @@ impl Expectation {
 }
 
 impl Verification<'_> {
-    /// Outputs to compare with, which are as exact as the last operators of the file.
+    /// An expectation with these outputs. Outputs of sigmoids may have the error that runtimes make there.
     fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
         let mut spread = Spread::of(&bindings, self.case.batch_size)?;
         if let Origin::Files { onnx: Some(file), .. } = &self.request.model.origin {
@@ -74,41 +82,44 @@ impl Verification<'_> {
         Ok(Expectation { bindings, spread, closeness, first_tokens: Vec::new() })
     }
 
-    /// What the outputs of each binding are compared with, and whose outputs these are. Returns `None` if there is neither
-    /// a reference nor another backend's outputs.
+    /// What the outputs of each binding are compared with. Returns `None` if there is no reference, no session of the
+    /// same weights in f32, and no usable outputs of another backend.
     pub(super) fn expectation(
         &self,
         ring: &[Vec<HostTensor>],
         rounded_to: Dtype,
-    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    ) -> Result<Option<(Expectation, Source)>, CaseFailure> {
         let Case { dtype, batch_size, .. } = *self.case;
         let reference = (0..ring.len())
             .map(|binding| self.reference_outputs(binding, batch_size))
             .collect::<Result<Option<Vec<_>>, _>>()?;
         if let Some(bindings) = reference {
             let closeness = Closeness::to_reference(rounded_to, self.request.model.tolerance.of(rounded_to));
-            return Ok(Some((self.expected(bindings, closeness)?, REFERENCE.into())));
+            let source = Source { by: REFERENCE.into(), whose: "the reference".into() };
+            return Ok(Some((self.expected(bindings, closeness)?, source)));
         }
         if let Some(expectation) = self.of_same_weights(ring, rounded_to)? {
             return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let PeerOutputs { backend, dtype: of_other, bindings, .. } = other;
-        // The dtype with the larger rounding errors decides what they explain.
+        // The dtype with the larger rounding errors sets the tolerance.
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
         let closeness = Closeness::to_peer(coarser, self.request.model.tolerance.of(coarser));
+        let whose = format!("the outputs of {backend} in {of_other}");
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
         let expectation = self.expected(bindings, closeness)?;
-        Ok(Some((expectation, by)).filter(|(expectation, _)| !expectation.spread.is_of_saturated_sigmoids()))
+        Ok(Some((expectation, Source { by, whose }))
+            .filter(|(expectation, _)| !expectation.spread.is_of_saturated_sigmoids()))
     }
 
-    /// The outputs of the same quantised weights, computed in f32, and whose they are. Returns `None` for weights that are not quantised, and
-    /// where the backend has no such form.
+    /// The outputs of the same quantised weights, computed in f32. Returns `None` if the weights are not quantised or
+    /// too large, or if no backend has such a form.
     fn of_same_weights(
         &self,
         ring: &[Vec<HostTensor>],
         rounded_to: Dtype,
-    ) -> Result<Option<(Expectation, String)>, CaseFailure> {
+    ) -> Result<Option<(Expectation, Source)>, CaseFailure> {
         let (dtype, model) = (self.case.dtype, self.request.model);
         let is_small = model.parameters.is_some_and(|count| {
             let has_room = available_bytes().is_none_or(|available| count.saturating_mul(8) <= available);
@@ -118,7 +129,7 @@ impl Verification<'_> {
         if !is_quantised || !is_small {
             return Ok(None);
         }
-        // On Unix a file stays as long as it is mapped, also if its folder is removed.
+        // On Unix a file stays as long as it is mapped, even if its folder is removed.
         let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
         let Some((mut exact, by)) = self.exact_session(folder.path())? else { return Ok(None) };
         let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
@@ -131,11 +142,12 @@ impl Verification<'_> {
             }
         }
         let closeness = Closeness::to_reference(rounded_to, model.tolerance.of(rounded_to));
-        Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, by)))
+        let source = Source { whose: by.clone(), by };
+        Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, source)))
     }
 
-    /// A session of the same weights in f32, and whose it is: that of llama.cpp for GGUF files and of ONNX Runtime for graphs, which is another
-    /// engine for all backends but itself, or else the backend's own, whose errors it may share.
+    /// A session of the same weights in f32, and its name. llama.cpp computes GGUF files, and ONNX Runtime graphs. For
+    /// these two backends themselves, and if that fails, it is the backend's own session, which may share its errors.
     fn exact_session(&self, folder: &Path) -> Result<Option<SessionOf>, CaseFailure> {
         let own = &*self.case.backend;
         let exact = if self.request.model.is_gguf() { backend::LLAMA_CPP } else { backend::ORT };
@@ -143,7 +155,7 @@ impl Verification<'_> {
         if own != exact {
             let on_cpu = LoadRequest { device: "cpu", ..alone };
             let other = backend::find(exact).and_then(|other| other.load_exact(&on_cpu, folder));
-            // Where it is not here or does not know the file, the backend is not wrong for that.
+            // If the engine is missing or cannot load the file, the case must not fail for that.
             if let Ok(Some(session)) = other {
                 return Ok(Some((session, format!("{SAME_WEIGHTS} on {exact}"))));
             }
@@ -152,12 +164,13 @@ impl Verification<'_> {
         Ok(session.map(|session| (session, SAME_WEIGHTS.to_owned())))
     }
 
-    /// How a session is loaded that is there for a comparison only: what the sessions share that serve a case stays until the process ends.
+    /// The request for a session that is only for a comparison. What serving sessions share would stay until the
+    /// process ends.
     pub(super) fn alone(&self) -> LoadRequest<'_> {
         LoadRequest { instances: 1, callers: 1, ..self.request }
     }
 
-    /// A session whose weights have rounding errors. Returns `None` if the model is too large for a copy.
+    /// A session of weights with rounding errors. Returns `None` if the model is too large for a copy.
     pub(super) fn rounded_session(&self, unit_roundoff: f64) -> Result<Option<Box<dyn Session>>, CaseFailure> {
         let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
         let rounded = fixture::with_rounded_weights(self.request.artifacts, folder.path(), unit_roundoff)?;
@@ -165,7 +178,7 @@ impl Verification<'_> {
         backend::find(&self.case.backend)?.load(&LoadRequest { artifacts: &artifacts, ..self.alone() }).map(Some)
     }
 
-    /// The reference for a batch of the ring: all outputs. Returns `None` if it was not made for this length.
+    /// All outputs of the reference for a batch of the ring. Returns `None` if there is no reference for this length.
     pub(super) fn reference_outputs(
         &self,
         binding: usize,
@@ -178,7 +191,7 @@ impl Verification<'_> {
         self.outputs_of_samples(reference, &fixture::sample_indices(binding, batch_size))
     }
 
-    /// The outputs that the reference has for these samples. Returns `None` if it was not made for this length, or has no outputs.
+    /// The outputs of the reference for these samples. Returns `None` if it lacks this length or any outputs.
     pub(super) fn outputs_of_samples(
         &self,
         reference: &Reference,

@@ -1,37 +1,48 @@
-//! The verification that a session computes its model: its outputs are compared with the reference, or with another
-//! backend's, for every batch that is timed and for another batch size.
+//! Verifies that a session computes its model. The outputs of the ring's batches (of samples: of the first four
+//! batches) are compared with a reference or with another backend's outputs. [`Purpose::Verify`] also compares another
+//! batch size and the rest of the reference.
 
 mod expected;
 mod tokens;
 
 use anyhow::anyhow;
 
-use self::expected::SAME_WEIGHTS;
+use self::expected::Source;
 use self::tokens::most_gap;
 use super::closeness::Closeness;
 use super::peer_outputs::PeerOutputs;
 use crate::backend::{self, LoadRequest, Session};
-use crate::definition::{Case, CaseFailure, Phase, Sizes, Status, TensorSpec, TimedOn};
+use crate::definition::{Case, CaseFailure, Dtype, Phase, Sizes, Status, TensorSpec, TimedOn};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::protocol::{Job, Purpose};
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record, with_note};
 
 pub use expected::Expectation;
 
-/// What a session is verified by.
+/// A case to verify, and what it is compared with.
 pub struct Verification<'a> {
     pub case: &'a Case,
     pub reference: Option<&'a Reference>,
     pub job: &'a Job,
-    /// How the session was loaded, and of which model.
+    /// The request with which the session was loaded.
     pub request: LoadRequest<'a>,
+}
+
+/// What the comparison of all bindings has found.
+#[derive(Default)]
+struct Compared {
+    errors: Errors,
+    /// Whether `errors` has those of at least one binding.
+    has_errors: bool,
+    /// How far the logits of expected tokens are below the largest, at most, if tokens differ.
+    gap_of_tokens: Option<f64>,
 }
 
 impl Verification<'_> {
     /// Compares the outputs of a session to which `ring` is bound, and returns what they have to be afterwards.
     ///
-    /// The reference alone decides what is right. Without one, the outputs of another backend do. Without either, outputs
-    /// that no model should have make the case suspicious, and nothing is compared with them.
+    /// The reference decides what is right; without one, the same weights in f32; without both, another backend's
+    /// outputs. Without any of these, implausible outputs make the case suspicious.
     ///
     /// # Errors
     /// `wrong-output`, with what is wrong; or why there are no outputs.
@@ -43,29 +54,28 @@ impl Verification<'_> {
     ) -> Result<Expectation, CaseFailure> {
         let outputs = (0..ring.len()).map(|binding| session.outputs(binding)).collect::<Result<Vec<_>, _>>()?;
         let own: Vec<NamedTensors> = outputs.iter().map(|outputs| self.named(outputs)).collect();
-        // A function of a coarser dtype within the model has the errors of that.
-        let rounded_to = session.placement().rounded_to.unwrap_or(self.case.dtype);
-        // Of outputs that cannot be compared, nothing is known afterwards either.
+        let rounded_to = self.rounded_to(session);
+        // The session's own outputs as the expectation: after the measurement they have to be the same.
         let itself = |bindings: Vec<NamedTensors>| Expectation {
             spread: Spread::of(&bindings, self.case.batch_size).unwrap_or_default(),
             bindings,
             closeness: Closeness::to_reference(rounded_to, self.request.model.tolerance.of(rounded_to)),
             first_tokens: Vec::new(),
         };
-        let has_outputs = self.reference.is_some() || outputs.iter().any(|outputs| !outputs.is_empty());
-        let has_outputs = has_outputs && self.case.backend != backend::NULL;
+        let has_outputs = self.case.backend != backend::NULL
+            && (self.reference.is_some() || outputs.iter().any(|outputs| !outputs.is_empty()));
         if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(own));
         }
-        self.verify_repetition(session, &itself(own.clone()))?;
+        self.verify_determinism(session, &itself(own.clone()))?;
         let expectation = self.expectation(ring, rounded_to)?.filter(|(expectation, _)| {
             !self.may_lengths_differ()
                 || expectation.bindings.iter().zip(&outputs).all(|it| have_same_shapes(it.0, it.1))
         });
-        let Some((mut expectation, by)) = expectation else {
+        let Some((mut expectation, Source { by, whose })) = expectation else {
             let own = itself(own);
             match suspicion(&outputs, ring) {
-                // A backend that computes well must not be wrong because another one does not.
+                // Suspicious outputs are not kept for other backends, which would look wrong beside them.
                 Some(why) => {
                     let message = format!("{why}, and there is nothing to compare them with");
                     row.fail(CaseFailure::new(Status::Suspicious, message));
@@ -75,58 +85,19 @@ impl Verification<'_> {
             self.verify_other_batch(session, &outputs[0], &own)?;
             return Ok(own);
         };
-        // Without names nobody has said that the reference is of some of the outputs.
+        // A reference may lack outputs only if the model names those that it has.
         let is_unnamed = by == REFERENCE && self.request.model.output_names(self.case.phase).is_empty();
         let numbers = outputs.iter().zip(&expectation.bindings).map(|(own, wanted)| (own.len(), wanted.len()));
         if let Some((own, wanted)) = numbers.into_iter().find(|(own, wanted)| is_unnamed && own != wanted) {
-            return Err(wrong(format!("{own} outputs, where the reference has {wanted}")));
+            return Err(wrong(format!("there are {own} outputs, and the reference has {wanted}")));
         }
-        let whose = match by.as_str() {
-            REFERENCE => "the reference".to_owned(),
-            same if same.starts_with(SAME_WEIGHTS) => same.to_owned(),
-            other if other.contains(" in ") => format!("the outputs of {other}"),
-            other => format!("the outputs of {other} in {}", self.case.dtype),
-        };
         row.verified = Some(false);
         row.verified_by = Some(by);
-        let mut errors = Errors::default();
-        let (mut gap_of_tokens, mut is_compared): (Option<f64>, bool) = (None, false);
-        for (binding, (outputs, expected)) in outputs.iter().zip(&expectation.bindings).enumerate() {
-            let mut of_binding = Errors::default();
-            let equal = of_binding.add(&expectation.spread, outputs, expected, &expectation.closeness.allowed);
-            let Err(why) = equal else {
-                is_compared = true;
-                errors.merge(of_binding);
-                continue;
-            };
-            let is_other_token = |(output, (_, wanted)): (&HostTensor, &(String, HostTensor))| {
-                wanted.is_integer() && output.data != wanted.data
-            };
-            if !outputs.iter().zip(expected).any(is_other_token) {
-                return Err(wrong(format!("{why:#} ({whose})")));
-            }
-            let place = (binding, self.case.batch_size);
-            let first = expectation.first_tokens.get(binding).map(Vec::as_slice);
-            match self.gap_of_tokens(session, &ring[binding], (outputs, first), place, expected)? {
-                Some(gap) if gap <= most_gap(rounded_to) => {
-                    gap_of_tokens = Some(gap_of_tokens.map_or(gap, |before| before.max(gap)));
-                    // After another token, all that follows is another text.
-                    if self.case.phase == Phase::Prefill {
-                        is_compared = true;
-                        errors.merge(of_binding);
-                    }
-                }
-                Some(gap) => {
-                    let gap = format!(
-                        "the logit of a token of {whose} is below the largest by {gap:.1e} of the largest absolute one"
-                    );
-                    return Err(wrong(format!("{why:#} ({whose}); {gap}")));
-                }
-                None => return Err(wrong(format!("{why:#} ({whose})"))),
-            }
-        }
-        // The errors are noted where they are too large, too.
-        row.max_abs_error = is_compared.then_some(errors.max_abs);
+        let Compared { errors, has_errors, gap_of_tokens } =
+            self.compare_bindings(session, ring, &outputs, &expectation, &whose)?;
+        // The errors are noted even if they are too large.
+        row.max_abs_error = has_errors.then_some(errors.max_abs);
+        // Two logits change places if each is off by half of the gap: the error is at least that.
         row.max_rel_error = Some(gap_of_tokens.map_or(errors.max_rel, |gap| errors.max_rel.max(gap / 2.0)));
         let (spread, closeness) = (&expectation.spread, &mut expectation.closeness);
         if closeness.needs_rounding(spread, &errors) {
@@ -138,7 +109,7 @@ impl Verification<'_> {
         }
         checked.map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         self.verify_other_batch(session, &outputs[0], &expectation)?;
-        self.verify_others(session, &expectation)?;
+        self.verify_rest_of_reference(session, &expectation)?;
         self.verify_dependence(session, ring, &outputs[0])?;
         row.verified = Some(true);
         if gap_of_tokens.is_some() {
@@ -149,8 +120,55 @@ impl Verification<'_> {
         Ok(expectation)
     }
 
-    /// Whether backends that are compiled for one shape fill up the texts of the case, and others do not: then they are compared
-    /// only if the outputs do not have the length of the text.
+    /// Compares the outputs of each binding. Tokens may differ if two are nearly equally likely.
+    fn compare_bindings(
+        &self,
+        session: &mut dyn Session,
+        ring: &[Vec<HostTensor>],
+        outputs: &[Vec<HostTensor>],
+        expectation: &Expectation,
+        whose: &str,
+    ) -> Result<Compared, CaseFailure> {
+        let mut found = Compared::default();
+        for (binding, (outputs, expected)) in outputs.iter().zip(&expectation.bindings).enumerate() {
+            let mut errors = Errors::default();
+            if let Err(why) = errors.add(&expectation.spread, outputs, expected, &expectation.closeness.allowed) {
+                let why = format!("{why:#} ({whose})");
+                let is_other_token = |(output, (_, wanted)): (&HostTensor, &(String, HostTensor))| {
+                    wanted.is_integer() && output.data != wanted.data
+                };
+                if !outputs.iter().zip(expected).any(is_other_token) {
+                    return Err(wrong(why));
+                }
+                let place = (binding, self.case.batch_size);
+                let first = expectation.first_tokens.get(binding).map(Vec::as_slice);
+                let gap = self.gap_of_tokens(session, &ring[binding], (outputs, first), place, expected)?;
+                let Some(gap) = gap else { return Err(wrong(why)) };
+                if gap > most_gap(self.rounded_to(session)) {
+                    return Err(wrong(format!(
+                        "{why}; the logit of a token of {whose} is below the largest by {gap:.1e} of the largest absolute one"
+                    )));
+                }
+                found.gap_of_tokens = Some(found.gap_of_tokens.map_or(gap, |before| before.max(gap)));
+                // After a different token, the rest of the text differs.
+                if self.case.phase != Phase::Prefill {
+                    continue;
+                }
+            }
+            found.has_errors = true;
+            found.errors.merge(errors);
+        }
+        Ok(found)
+    }
+
+    /// The dtype whose rounding errors the outputs have: the case's, or a coarser one to which a function within the model
+    /// is rounded.
+    fn rounded_to(&self, session: &dyn Session) -> Dtype {
+        session.placement().rounded_to.unwrap_or(self.case.dtype)
+    }
+
+    /// Whether the outputs may have different lengths, because backends that compile for one shape pad the case's texts
+    /// and others do not. They are then compared only if their shapes are equal.
     fn may_lengths_differ(&self) -> bool {
         let Case { timed_on, sequence_length, batch_size, .. } = self.case;
         *timed_on == TimedOn::Samples && sequence_length.is_some() && *batch_size == 1
@@ -162,8 +180,8 @@ impl Verification<'_> {
         outputs.iter().enumerate().map(|(index, output)| (name(index), output.clone())).collect()
     }
 
-    /// Runs the first batch's samples in a batch of another size, when the purpose is to verify: a model that ignores its
-    /// inputs, or has a size built in, fails here.
+    /// Runs the first batch's samples in a batch of another size: a model that ignores its inputs, or has a built-in
+    /// size, fails here. Only for [`Purpose::Verify`].
     fn verify_other_batch(
         &self,
         session: &mut dyn Session,
@@ -186,7 +204,7 @@ impl Verification<'_> {
         let others = session.outputs(binding)?;
         let elements = |output: &HostTensor| output.shape.iter().product::<usize>();
         for (output, of_other) in outputs.iter().zip(&others) {
-            // A graph that removes dimensions of 1 removes that of a batch of one, too.
+            // A graph that squeezes dimensions of 1 also squeezes the batch of one.
             let grows = elements(of_other) * batch_size == elements(output) * other;
             if output.shape.first() == Some(&batch_size) && of_other.shape.first() != Some(&other) && !grows {
                 return Err(in_batch(anyhow!("an output has shape {:?}", of_other.shape)));
@@ -195,28 +213,28 @@ impl Verification<'_> {
         match self.reference_outputs(0, other)? {
             Some(expected) => expectation.compare(&others, &expected).or_else(|why| {
                 match self.gap_of_tokens(session, &inputs, (&others, None), (0, other), &expected)? {
-                    Some(gap) if gap <= most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) => Ok(()),
+                    Some(gap) if gap <= most_gap(self.rounded_to(session)) => Ok(()),
                     _ => Err(in_batch(why)),
                 }
             }),
             None => Ok(()),
         }
     }
-}
 
-impl Verification<'_> {
-    /// Makes the first call once more, when the purpose is to verify.
-    fn verify_repetition(&self, session: &mut dyn Session, own: &Expectation) -> Result<(), CaseFailure> {
+    /// Computes the first batch once more and expects the same outputs. Only for [`Purpose::Verify`].
+    fn verify_determinism(&self, session: &mut dyn Session, own: &Expectation) -> Result<(), CaseFailure> {
         if self.job.purpose != Purpose::Verify || self.case.phase != Phase::Forward {
             return Ok(());
         }
         own.compare(&session.outputs(0)?, &own.bindings[0]).map_err(|why| {
-            wrong(format!("the outputs of the same inputs change from call to call, by chance or by a state: {why:#}"))
+            wrong(format!(
+                "the outputs of the same inputs change from call to call: the model is random or keeps state: {why:#}"
+            ))
         })
     }
 
-    /// Computes another sample where the reference has only one, so that all batches of the ring are the same: a runtime that keeps its
-    /// first inputs would be right about it.
+    /// Computes another sample if all batches of the ring are equal, because the reference has only one sample.
+    /// Otherwise a runtime that keeps its first inputs would pass.
     fn verify_dependence(
         &self,
         session: &mut dyn Session,
@@ -237,8 +255,12 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Compares what the reference has beyond the batches of the ring, when the purpose is to verify.
-    fn verify_others(&self, session: &mut dyn Session, expectation: &Expectation) -> Result<(), CaseFailure> {
+    /// Compares the samples or sets of the reference that no batch of the ring has. Only for [`Purpose::Verify`].
+    fn verify_rest_of_reference(
+        &self,
+        session: &mut dyn Session,
+        expectation: &Expectation,
+    ) -> Result<(), CaseFailure> {
         if self.job.purpose != Purpose::Verify || self.case.phase != Phase::Forward {
             return Ok(());
         }
@@ -265,7 +287,7 @@ impl Verification<'_> {
                 ),
             };
             let Some(expected) = expected else { return Ok(()) };
-            // Sets may be of several shapes.
+            // Sets may have different shapes.
             let binding = match bound.filter(|&binding| session.rebind(binding, &inputs).is_ok()) {
                 Some(binding) => binding,
                 None => session.bind(&inputs)?,
@@ -284,8 +306,8 @@ fn have_same_shapes(expected: &NamedTensors, outputs: &[HostTensor]) -> bool {
     expected.iter().map(|(_, tensor)| &tensor.shape).eq(outputs.iter().map(|tensor| &tensor.shape))
 }
 
-/// Why outputs are suspicious that nothing can be compared with: they are not finite, one value throughout, or the same for
-/// different inputs.
+/// Why outputs are suspicious if there is nothing to compare them with: they are not finite, one value throughout, or
+/// the same for different inputs.
 fn suspicion(outputs: &[Vec<HostTensor>], ring: &[Vec<HostTensor>]) -> Option<String> {
     // Small integer inputs can be the same by chance.
     let other = (1..ring.len()).find(|&index| ring[index] != ring[0]);
@@ -306,15 +328,15 @@ mod tests {
 
     use super::*;
     use crate::backend::{LoadRequest, Placement, Stages};
-    use crate::definition::{Dimension, Dtype, Effort, ElementType, Model};
+    use crate::definition::{Dimension, Effort, ElementType, Model};
     use crate::fixture::{Artifacts, RING, TensorData};
     use crate::run_data::RunFolder;
 
-    /// A session whose outputs are these, by binding.
+    /// A session with these outputs, by binding.
     struct Known(Vec<Vec<f32>>);
 
     impl Session for Known {
-        /// The binding whose input is the nearest: it computes the same for an input with a rounding error.
+        /// The binding with the nearest input: it has the same outputs for an input with a rounding error.
         fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
             Ok(inputs[0].to_f64()[0].round() as usize)
         }
@@ -378,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Verifies a session of a backend with these outputs; returns what is expected afterwards, and what was seen.
+    /// Verifies a session of a backend with these outputs; returns the expectation for later, and the record.
     fn verify(
         folder: &Path,
         (backend, dtype): (&str, Dtype),
@@ -419,7 +441,7 @@ mod tests {
             for binding in 0..RING {
                 let mut other = outputs();
                 other[binding][1] = 2.0;
-                // Without a reference, candle's outputs are those that others are compared with.
+                // Without a reference, others are compared with candle's outputs.
                 assert_eq!(verified("ort", &other).0.err().map(|failure| failure.status), Some(Status::WrongOutput));
                 let failure = expectation.verify_again(&mut Known(other)).unwrap_err();
                 assert_eq!(failure.status, Status::WrongOutput);

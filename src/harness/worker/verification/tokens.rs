@@ -1,4 +1,4 @@
-//! Tokens of a lower precision may be others where two are nearly as likely: how far their logits are from the largest ones.
+//! In lower precision, one of two nearly equally likely tokens may replace the other: how far their logits are apart.
 
 use super::Verification;
 use crate::backend::{self, Continuation, LoadRequest, Session};
@@ -6,10 +6,12 @@ use crate::definition::{CaseFailure, Dtype, Phase};
 use crate::fixture::{self, HostTensor, NamedTensors, TensorData};
 
 impl Verification<'_> {
-    /// How far the logits of the expected tokens are below the largest ones at most, each after the expected tokens before it, as a
-    /// fraction of the largest absolute logit. Of two tokens that are nearly as likely, a lower precision may take the other one, and all
-    /// tokens after it are others then. Returns `None` in f32, where no tokens are made, and where the first token of a text, which the
-    /// prefill makes, is not known.
+    /// How far the logits of the expected tokens are below the largest ones, at most, each after the expected tokens
+    /// before it, as a fraction of the largest absolute logit. In lower precision, the other of two nearly equally
+    /// likely tokens may be taken, and then all later tokens differ.
+    ///
+    /// Returns `None` in f32, in phases that make no tokens, and if the first token of a text, made by the prefill, is
+    /// unknown.
     pub(super) fn gap_of_tokens(
         &self,
         session: &mut dyn Session,
@@ -19,13 +21,13 @@ impl Verification<'_> {
         expected: &NamedTensors,
     ) -> Result<Option<f64>, CaseFailure> {
         match self.case.phase {
-            _ if most_gap(session.placement().rounded_to.unwrap_or(self.case.dtype)) == 0.0 => return Ok(None),
+            _ if most_gap(self.rounded_to(session)) == 0.0 => return Ok(None),
             Phase::Prefill => {
                 let shown = outputs.get(1).and_then(|logits| logits.shape.last()).copied();
                 if shown.is_some() && shown == self.vocabulary() {
                     return Ok(gap_of_first_tokens(outputs, expected));
                 }
-                // Where a session of the other phase cannot be had, nothing is known.
+                // If no decoding session can be loaded, the gap is not known.
                 return Ok(self.gap_of_unseen_tokens(inputs, expected).unwrap_or(None));
             }
             Phase::Decode => {}
@@ -48,13 +50,13 @@ impl Verification<'_> {
         Ok(largest_gap(next.iter().flat_map(|next| &next.gaps).copied()))
     }
 
-    /// The number of tokens that the model's logits are of, if its definition says it.
+    /// The size of the vocabulary, by the width of the logits in the model's definition.
     fn vocabulary(&self) -> Option<usize> {
         let mut outputs = self.request.model.parts.iter().flat_map(|part| &part.outputs);
         outputs.find(|output| output.name == "logits")?.shape.last()?.fixed()
     }
 
-    /// The same for first tokens of a large vocabulary, of whose logits only some are among the outputs: a session that decodes says it.
+    /// The gap of first tokens, from a decoding session, if the outputs lack logits because the vocabulary is large.
     fn gap_of_unseen_tokens(&self, inputs: &[HostTensor], expected: &NamedTensors) -> Result<Option<f64>, CaseFailure> {
         let Some((_, HostTensor { data: TensorData::I64(tokens), .. })) = expected.first() else { return Ok(None) };
         let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens.clone()) };
@@ -65,8 +67,9 @@ impl Verification<'_> {
     }
 }
 
-/// How far the logit of a token may be below the largest one, as a fraction of the largest absolute one, for the tokens to be nearly as likely: four times what
-/// ONNX Runtime's own arithmetic gave for most of the packaged models.
+/// The gap up to which two tokens count as nearly equally likely: how far a logit is below the largest one, as a
+/// fraction of the largest absolute one. It is four times what ONNX Runtime's own arithmetic gave for most of the
+/// packaged models.
 pub(super) fn most_gap(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F32 => 0.0,
@@ -76,7 +79,7 @@ pub(super) fn most_gap(dtype: Dtype) -> f64 {
     }
 }
 
-/// How far the logits of the expected tokens are below the largest ones at most, of outputs `token` and `logits`.
+/// The largest gap of the expected tokens, by the outputs `token` and `logits`.
 fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Option<f64> {
     let (logits, tokens) = (outputs.get(1)?.to_f64(), expected.first()?.1.to_f64());
     let rows = logits.chunks(logits.len().checked_div(tokens.len())?.max(1));
@@ -91,7 +94,7 @@ fn gap_of_first_tokens(outputs: &[HostTensor], expected: &NamedTensors) -> Optio
     largest_gap(rows.zip(tokens).map(gap).collect::<Option<Vec<f64>>>()?.into_iter())
 }
 
-/// The largest of these gaps. One that is no number, as where logits are none, is larger than any other.
+/// The largest of these gaps. A gap that is NaN, like its logits, is larger than any other.
 fn largest_gap(gaps: impl Iterator<Item = f64>) -> Option<f64> {
     gaps.map(|gap| if gap.is_nan() { f64::INFINITY } else { gap }).reduce(f64::max)
 }

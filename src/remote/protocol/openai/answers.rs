@@ -1,4 +1,4 @@
-//! OpenAI's answers: server-sent events, whole answers, embeddings, and how many tokens there were.
+//! OpenAI's answers (server-sent events, whole answers and embeddings), and the number of their tokens.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::remote::notes::WholeTokens;
 use crate::remote::protocol::{AnswerReader, Checked, parsed};
 use crate::texts::TokenCounter;
 
-/// The texts of a request whose tokens are counted if the server does not say how many there are.
+/// The texts of a request, whose tokens are counted if the server does not count them.
 pub struct Counted {
     counter: Arc<TokenCounter>,
     prompt: String,
@@ -25,7 +25,7 @@ impl Counted {
         Counted { counter, prompt, answer: String::new() }
     }
 
-    /// The tokens of the prompt and of the answer, and by what they are counted.
+    /// The tokens of the prompt and of the answer, and the name of the tokenizer.
     fn tokens(&self) -> Result<(WholeTokens, Cow<'static, str>), Fault> {
         let count = |text: &str| self.counter.count(text);
         let counted = count(&self.prompt).and_then(|prompt| Ok(WholeTokens { prompt, output: count(&self.answer)? }));
@@ -47,7 +47,7 @@ impl Usage {
         self.prompt_tokens.unwrap_or(0) as usize
     }
 
-    /// The tokens of the answer, if the server has counted them.
+    /// The tokens of the answer, if the server counted them.
     fn output(self) -> Option<usize> {
         self.completion_tokens.map(|tokens| tokens as usize).filter(|tokens| *tokens > 0)
     }
@@ -92,7 +92,7 @@ impl Choice {
         of_messages.chain([&self.text]).flatten().map(String::as_str)
     }
 
-    /// Whether it has a part of the answer. The first event of a chat often has only its role.
+    /// Whether this has a part of the answer. The first event of a chat often has only the role.
     fn has_content(&self) -> bool {
         // Some servers, such as vLLM 0.22, have an empty list of calls in every event.
         let calls_a_tool =
@@ -102,7 +102,7 @@ impl Choice {
 }
 
 /// # Errors
-/// A server that gives a request up, such as one without memory for it, may send what it has with a reason that says so.
+/// The server broke the answer off, for example because memory ran out. It may still send what it has, and this reason.
 fn check_reasons(choices: &[Choice]) -> Result<(), Fault> {
     let mut reasons = choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
     match reasons.find(|reason| ["abort", "error"].contains(reason)) {
@@ -119,7 +119,7 @@ fn check_reasons(choices: &[Choice]) -> Result<(), Fault> {
 pub struct Stream {
     /// The line that has not ended yet.
     line: Vec<u8>,
-    /// The data of an event that goes on in the next line.
+    /// The data of an event that continues in the next line.
     begun: Vec<u8>,
     tokens: Vec<Instant>,
     usage: Option<Usage>,
@@ -128,7 +128,7 @@ pub struct Stream {
     is_done: bool,
 }
 
-/// Bytes of a line of a stream.
+/// The most bytes of an event, or of a line of a stream.
 const MOST_LINE: usize = 1 << 20;
 
 impl Stream {
@@ -137,7 +137,7 @@ impl Stream {
     }
 
     /// # Errors
-    /// There is data that is no event.
+    /// The data so far is not an event.
     fn check_begun(&self) -> Result<(), Fault> {
         let read = serde_json::from_slice::<Event>(&self.begun);
         let Some(error) = read.err().filter(|_| !self.begun.is_empty()) else { return Ok(()) };
@@ -146,17 +146,22 @@ impl Stream {
     }
 
     fn line(&mut self, line: &[u8], at: Instant) -> Result<(), Fault> {
-        let data = match line.strip_prefix(b"data:") {
-            Some(data) => data.trim_ascii(),
-            // The event ends here, and would have been read if it were one.
-            None if line.trim_ascii().is_empty() => return self.check_begun(),
-            None => return Ok(()),
+        let data = match (line.strip_prefix(b"data:"), line.strip_prefix(b"error:")) {
+            (Some(data), _) => data.trim_ascii(),
+            // Older servers of llama.cpp send an error in a field of its own, and then `[DONE]`.
+            (None, Some(error)) => {
+                let error = String::from_utf8_lossy(error.trim_ascii());
+                return Err(Fault::new(Kind::ServerError, format!("the stream says: {error}")));
+            }
+            // An event ends here. One that could be read is no longer in `begun`.
+            (None, None) if line.trim_ascii().is_empty() => return self.check_begun(),
+            (None, None) => return Ok(()),
         };
         if data == b"[DONE]" && self.begun.is_empty() {
             self.is_done = true;
             return Ok(());
         }
-        // The lines of an event are joined by line breaks; most servers send one.
+        // The lines of an event are joined by line breaks. Most servers send one line per event.
         let before = if self.begun.is_empty() { Vec::new() } else { [self.begun.as_slice(), b"\n"].concat() };
         let whole = [before.as_slice(), data].concat();
         let Ok(event) = serde_json::from_slice::<Event>(&whole) else {
@@ -219,13 +224,13 @@ impl AnswerReader for Stream {
             prompt_tokens: counted.map_or_else(|| self.usage.map_or(0, Usage::prompt), |counted| counted.prompt),
             tokens: std::mem::take(&mut self.tokens),
             token_count: counted.map(|counted| counted.output),
-            whole: None,
             tokens_by: by.or(Some("events".into())),
+            ..Checked::default()
         })
     }
 }
 
-/// The tokens that the server says, or those that a tokenizer counts, and which it is. Returns `None` if nobody counts them.
+/// The tokens by the server's count or the tokenizer's, and which of them counted. Returns `None` if neither did.
 fn counted(
     usage: Option<Usage>,
     counted: Option<&Counted>,
@@ -233,7 +238,8 @@ fn counted(
     if let Some((usage, output)) = usage.and_then(|usage| Some((usage, usage.output()?))) {
         return Ok((Some(WholeTokens { prompt: usage.prompt(), output }), Some("usage".into())));
     }
-    // An answer without a text, such as a call of a tool, has its events as tokens: without any, it would keep every bound of tokens.
+    // For an answer without text, such as a call of a tool, events count as tokens. Without tokens, the answer would keep
+    // every bound of TTFT and TPOT.
     let counted = counted.map(Counted::tokens).transpose()?.filter(|(tokens, _)| tokens.output > 0);
     Ok(counted.unzip())
 }
@@ -319,6 +325,8 @@ mod tests {
         assert!(read(&[token, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"]).is_ok());
         assert_eq!(read(&["data: [DONE]\n\n"]).unwrap_err(), Kind::WrongShape);
         assert_eq!(read(&[token, "data: {\"error\":{\"message\":\"no memory\"}}\n"]).unwrap_err(), Kind::ServerError);
+        let of_llama_cpp = "error: {\"code\":500,\"message\":\"Context size has been exceeded.\"}\n\n";
+        assert_eq!(read(&[token, of_llama_cpp, "data: [DONE]\n\n"]).unwrap_err(), Kind::ServerError);
         for reason in ["abort", "error"] {
             let event = format!("data: {{\"choices\":[{{\"text\":\"\",\"finish_reason\":\"{reason}\"}}]}}\n\n");
             assert_eq!(read(&[token, &event, "data: [DONE]\n\n"]).unwrap_err(), Kind::ServerError, "{reason}");

@@ -16,7 +16,7 @@ use crate::remote::connection::{Call, Connection};
 use crate::remote::target::Target;
 use crate::texts::TokenCounter;
 
-/// Tokens of prompts and answers, unless something else is said.
+/// The default tokens of prompts and answers.
 pub const USUAL_TOKENS: [usize; 2] = [32, 16];
 
 struct OpenAi {
@@ -27,10 +27,10 @@ struct OpenAi {
     wishes: Wishes,
 }
 
-/// Finds the model and what serves it.
+/// Finds the model and the server's name.
 ///
 /// # Errors
-/// What was asked for is wrong, or the server has a fault.
+/// The user's flags are wrong, or the server has a fault.
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
@@ -67,7 +67,7 @@ pub fn describe(
     Ok(Described { server, phase, ..Described::new(protocol, model) })
 }
 
-/// The server's name by who owns its models, and its version where this server tells it.
+/// The server's name, which follows from the owner of its models, and its version if the server tells it.
 fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Option<String> {
     let (name, path, key) = match owner? {
         "llamacpp" => ("llama.cpp", "/props", "build_info"),
@@ -82,7 +82,7 @@ fn server_of(connection: &mut Connection, base: &str, owner: Option<&str>) -> Op
 }
 
 impl OpenAi {
-    /// The tokens of the prompt and of the answer that are asked for.
+    /// The requested tokens of the prompt and of the answer.
     fn lengths(&self, turn: Turn) -> [usize; 2] {
         let lengths = self.wishes.lengths.as_ref();
         lengths.map_or(USUAL_TOKENS, |lengths| lengths_of(lengths, self.wishes.seed, turn.number, USUAL_TOKENS))

@@ -1,4 +1,4 @@
-//! The answers of the Open Inference Protocol v2: their outputs, and whether these are right.
+//! The answers of the Open Inference Protocol v2, and whether their outputs are right.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,16 +12,16 @@ use crate::remote::fault::{Fault, Kind};
 use crate::remote::protocol::tensors::{BYTES, Numbers, Right, element_type, elements_of, shape_text};
 use crate::remote::protocol::{Checked, parsed};
 
-/// The header with the length of the JSON before the bytes.
+/// The header with the length of the JSON, which the bytes follow.
 pub const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
-/// The checks that a right answer passes.
+/// The checks of an answer.
 pub struct Checks {
     outputs: Vec<TensorMetadata>,
-    /// The first size of outputs that leave it open; unknown if no input is a batch.
+    /// Samples per request, if an input is a batch.
     batch_size: Option<usize>,
     pub right: Option<Right>,
-    /// Whole answers that were right, by the place of the request: equal bytes need no second look.
+    /// The last right answer by the place of the request: equal bytes need no further check.
     known: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
@@ -47,6 +47,9 @@ struct Parameters {
 }
 
 /// The outputs of an answer over HTTP.
+///
+/// # Errors
+/// The body does not have the form of the protocol, or the values of an output do not fit.
 pub fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
     let length = seen.headers.get(HEAD_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let (head, mut tail) = body
@@ -67,13 +70,13 @@ pub fn outputs_of(body: &[u8], seen: &Seen) -> Result<Vec<Output>, Fault> {
         });
     }
     if !tail.is_empty() {
-        let why = format!("{} bytes after those of the outputs belong to none", tail.len());
+        let why = format!("{} bytes after the outputs belong to none of them", tail.len());
         return Err(Fault::new(Kind::WrongType, why));
     }
     Ok(found)
 }
 
-/// An output that has as many values of its type as its shape says. All of them are finite.
+/// An output with finite values of its type, as many as its shape has.
 pub struct Output {
     name: String,
     shape: Vec<usize>,
@@ -100,7 +103,7 @@ impl Output {
         Ok(Output { name, shape, values: numbers.values })
     }
 
-    /// The same of little-endian bytes.
+    /// The same from little-endian bytes.
     pub fn of_bytes(name: String, datatype: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, Fault> {
         let numbers = numbers_of_bytes(datatype, &shape, bytes)
             .map_err(|why| Fault::new(Kind::WrongShape, format!("output {name}: {why}")))?;
@@ -114,10 +117,10 @@ impl Checks {
         Checks { outputs, batch_size, right, known }
     }
 
-    /// Checks the answer to the request of this place, whose outputs `outputs_of` reads.
+    /// Checks the answer to the request of this place. `outputs_of` reads the outputs of a body.
     ///
     /// # Errors
-    /// It is not a right one.
+    /// The answer is wrong.
     pub fn check(
         &self,
         place: Option<usize>,
@@ -128,14 +131,29 @@ impl Checks {
         if place.is_some_and(|place| known()[place].as_ref() == Some(body)) {
             return Ok(Checked::default());
         }
-        self.check_outputs(place, &outputs_of(body)?)?;
-        if let Some(place) = place {
+        let found = outputs_of(body)?;
+        self.check_outputs(place, &found)?;
+        let lacks_rows = self.may_lack_rows(&found);
+        if let Some(place) = place.filter(|_| !lacks_rows) {
             known()[place] = Some(std::mem::take(body));
         }
-        Ok(Checked::default())
+        Ok(Checked { lacks_rows, ..Checked::default() })
     }
 
-    /// The outputs have to be there that the server has announced, in these shapes and with the right values.
+    /// Whether outputs may have too few rows: no output whose first size is open has a row per sample, and the right
+    /// outputs are unknown. The server may drop samples, or the rows may be boxes, whose number depends on the pictures.
+    fn may_lack_rows(&self, found: &[Output]) -> bool {
+        let Some(batch_size) = self.batch_size else { return false };
+        let has_open_rows = |output: &&Output| {
+            let mut announced = self.outputs.iter().filter(|announced| announced.name == output.name);
+            announced.any(|announced| announced.shape.first().is_some_and(|&size| size < 0))
+        };
+        let rows: Vec<usize> = found.iter().filter(has_open_rows).filter_map(|it| it.shape.first().copied()).collect();
+        !rows.is_empty() && !rows.contains(&batch_size) && !self.right.as_ref().is_some_and(Right::has_outputs)
+    }
+
+    /// Checks that the outputs are those that the server announced, with their shapes, and with the right values if they
+    /// are known.
     fn check_outputs(&self, place: Option<usize>, found: &[Output]) -> Result<(), Fault> {
         let wrong = |why: String| Err(Fault::new(Kind::WrongShape, why));
         if found.is_empty() {
@@ -145,13 +163,11 @@ impl Checks {
             let Some(Output { name, shape, .. }) = found.iter().find(|output| output.name == announced.name) else {
                 return wrong(format!("there is no output {}", announced.name));
             };
-            let is_like = |(place, (size, &announced)): (usize, (&usize, &i64))| {
-                let batch_size = self.batch_size.filter(|_| place == 0);
-                let wanted = usize::try_from(announced).ok().or(batch_size);
-                wanted.is_none_or(|wanted| wanted == *size)
+            // A size below 0 is open.
+            let is_like = |(size, &announced): (&usize, &i64)| {
+                usize::try_from(announced).ok().is_none_or(|wanted| wanted == *size)
             };
-            let sizes = shape.iter().zip(&announced.shape).enumerate();
-            if shape.len() != announced.shape.len() || !sizes.into_iter().all(is_like) {
+            if shape.len() != announced.shape.len() || !shape.iter().zip(&announced.shape).all(is_like) {
                 return wrong(format!(
                     "output {name} has the shape {}, and not {:?}",
                     shape_text(shape),
@@ -177,7 +193,7 @@ fn numbers_of_bytes(datatype: &str, shape: &[usize], bytes: &[u8]) -> Result<Num
         }
         return Ok(Numbers { values: Vec::new(), texts });
     }
-    let dtype = element_type(datatype).ok_or_else(|| format!("the type {datatype} is not known"))?;
+    let dtype = element_type(datatype).ok_or_else(|| format!("the type {datatype} is unknown"))?;
     let size = elements_of(shape).and_then(|count| count.checked_mul(dtype.bytes()));
     if size != Some(bytes.len()) {
         return Err(format!("{} bytes of the type {datatype} for the shape {}", bytes.len(), shape_text(shape)));
@@ -215,21 +231,37 @@ mod tests {
         assert_eq!(of(&answer("[1,3]", "[[1,2,3]]")), Ok(()));
         assert_eq!(of(&answer("[1,3]", "[1,2]")), Err(Kind::WrongShape));
         assert_eq!(of(&answer("[1,4]", "[1,2,3,4]")), Err(Kind::WrongShape));
-        assert_eq!(of(&answer("[2,3]", "[1,2,3,4,5,6]")), Err(Kind::WrongShape));
         assert_eq!(of(&answer("[1,3]", "[1,NaN,3]")), Err(Kind::NotFinite));
         assert_eq!(of(&answer("[1,3]", "[1,null,3]")), Err(Kind::NotFinite));
         assert_eq!(of(r#"{"outputs":[]}"#), Err(Kind::WrongShape));
         assert_eq!(of(&answer("[1,3]", "[1,\"2\",3]")), Err(Kind::WrongType));
         assert_eq!(of(&answer("[-1,3]", "[1,2,3]")), Err(Kind::WrongType));
-        // A product of sizes that is no number, and that wraps around to 0.
+        // The product of these sizes overflows to 0.
         assert_eq!(of(&answer("[4294967296,4294967296]", "[]")), Err(Kind::WrongShape));
         assert_eq!(of(&answer("[1,3]", &format!("{}1,2,3", "[".repeat(100_000)))), Err(Kind::WrongType));
         assert_eq!(of("<html>"), Err(Kind::WrongType));
-        // Boxes of one picture: their number is no batch if no input has one.
-        let boxes = r#"[{"name":"logits","datatype":"FP32","shape":[-1,3]}]"#;
-        let boxes = Checks::new(serde_json::from_str(boxes).unwrap(), None, None);
-        assert_eq!(checked(&boxes, answer("[2,3]", "[1,2,3,4,5,6]").as_bytes(), &Seen::default()), Ok(()));
         assert_eq!(of(r#"{"outputs":[{"name":"logits","datatype":"FP32","shape":[1,3]}]}"#), Err(Kind::WrongType));
+    }
+
+    #[test]
+    fn an_open_size_may_be_any_and_rows_that_may_be_missing_are_noted() {
+        let tensor = |name: &str, shape: &[i64]| TensorMetadata {
+            name: name.into(),
+            datatype: "FP32".into(),
+            shape: shape.to_vec(),
+        };
+        let lacks_rows = |batch_size: Option<usize>, boxes: usize, of_y: usize| {
+            let checks = Checks::new(vec![tensor("boxes", &[-1, 2]), tensor("y", &[-1])], batch_size, None);
+            let output = |name: &str, shape: Vec<usize>| {
+                let values = vec![1.0; shape.iter().product()];
+                Output::new(name.into(), "FP32", shape, Numbers { values, texts: 0 })
+            };
+            let outputs = [output("boxes", vec![boxes, 2]), output("y", vec![of_y])];
+            let checked = checks.check(None, &mut Vec::new(), |_| outputs.into_iter().collect());
+            checked.unwrap().lacks_rows
+        };
+        assert_eq!([lacks_rows(Some(4), 0, 0), lacks_rows(Some(4), 1, 1)], [true; 2]);
+        assert_eq!([lacks_rows(Some(4), 4, 4), lacks_rows(Some(4), 7, 4), lacks_rows(None, 7, 0)], [false; 3]);
     }
 
     #[test]

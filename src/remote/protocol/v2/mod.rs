@@ -23,7 +23,7 @@ use crate::remote::target::Target;
 
 pub(super) use answers::Output;
 
-/// What a server says about the tensors of a model.
+/// A server's description of the tensors of a model.
 #[derive(Deserialize)]
 pub(super) struct Metadata {
     #[serde(default)]
@@ -39,10 +39,10 @@ pub(super) struct TensorMetadata {
     pub shape: Vec<i64>,
 }
 
-/// A model that a server describes, and the path of its requests.
+/// A model as the server describes it, and the path of its requests.
 pub(super) struct Found {
     pub name: String,
-    /// The name and the version of the server.
+    /// The name and version of the server.
     pub server: [String; 2],
     pub path: String,
     pub metadata: Metadata,
@@ -67,15 +67,15 @@ pub(super) struct Input {
 enum Content {
     Seeded(Varied),
     Texts,
-    /// The values of a reference or of samples, which take turns.
+    /// The values of a reference or of samples, which requests use in turn.
     Known(Vec<Vec<u8>>),
 }
 
-/// Reads what the server says about the model and makes the requests. `right` gives inputs in place of seeded ones, and their
-/// outputs where they are known.
+/// Reads the server's description of the model, and makes its requests. `right` returns inputs that replace seeded ones,
+/// and their right outputs if they are known.
 ///
 /// # Errors
-/// What was asked for is wrong, or the server has a fault.
+/// The user's flags are wrong, or the server has a [`Fault`].
 pub fn describe(
     connection: &mut Connection,
     target: &Target,
@@ -102,10 +102,10 @@ pub fn describe(
 }
 
 impl Found {
-    /// Makes the requests to the model. `right` gives inputs in place of seeded ones, and their outputs where they are known.
+    /// Makes the requests to the model. `right` is as for [`describe`].
     ///
     /// # Errors
-    /// The model's description does not fit what was asked for.
+    /// The user's flags do not fit the description.
     pub fn described<P: Protocol + 'static>(
         self,
         wishes: &Wishes,
@@ -115,7 +115,7 @@ impl Found {
         let Found { name, server, path, metadata } = self;
         ensure!(
             !metadata.inputs.is_empty(),
-            "the server does not say which inputs {name} takes: describe the request by `--template`"
+            "the server does not describe the inputs of {name}: describe the request with `--template`"
         );
         let model = model_of(&name, &metadata, wishes)?;
         let right = right(&model)?;
@@ -135,16 +135,20 @@ fn names_of(listed: serde_json::Value) -> Vec<String> {
     listed.as_array().into_iter().flatten().filter_map(name).collect()
 }
 
-/// The server's only model, by its list of its models, if there is such a list.
+/// The server's only model, from its list of models.
+///
+/// # Errors
+/// There is no list, or it does not have exactly one model.
 pub(super) fn only_model(listed: Option<Vec<String>>) -> Result<String> {
-    match listed.context("the server does not list its models: name one by `--model`")?.as_slice() {
+    match listed.context("the server does not list its models: name one with `--model`")?.as_slice() {
         [only] => Ok(only.clone()),
-        [] => anyhow::bail!("the server lists no model: name one by `--model`"),
-        several => anyhow::bail!("the server has several models: name one by `--model`: {}", several.join(", ")),
+        [] => anyhow::bail!("the server lists no model: name one with `--model`"),
+        several => anyhow::bail!("the server has several models, name one with `--model`: {}", several.join(", ")),
     }
 }
 
-/// The model as far as its inputs go. The first open size is the batch, and the second the sequence.
+/// The model with the inputs and the names of the outputs. An open first size of an input is the batch. Other open sizes
+/// are the sequence.
 fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     let spec = |tensor: &TensorMetadata| -> Result<TensorSpec> {
         if let Some(given) = wishes.inputs.iter().find(|input| input.name == tensor.name) {
@@ -154,7 +158,7 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
             Some(dtype) => dtype,
             // Texts have no element type: `Content::Texts` makes them.
             None if tensor.datatype == BYTES => ElementType::U8,
-            None => anyhow::bail!("input {} has the type {}, which is not known", tensor.name, tensor.datatype),
+            None => anyhow::bail!("input {} has the unknown type {}", tensor.name, tensor.datatype),
         };
         let mut open = [BATCH, SEQUENCE].into_iter();
         let dimension = |(place, &size): (usize, &i64)| match usize::try_from(size) {
@@ -164,14 +168,14 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
         };
         let shape = tensor.shape.iter().enumerate().map(dimension).collect();
         let spec = TensorSpec::new(&tensor.name, dtype, shape);
-        // A mask of a language model says that everything is there.
+        // The mask of a language model: no position is masked out.
         let is_mask = tensor.name.contains("mask") && !dtype.is_floating();
         Ok(TensorSpec { constant: is_mask.then_some(1.0), ..spec })
     };
     let inputs = metadata.inputs.iter().map(spec).collect::<Result<Vec<_>>>()?;
     let is_known = |output: &&TensorMetadata| output.datatype == BYTES || element_type(&output.datatype).is_some();
     if let Some(TensorMetadata { name, datatype, .. }) = metadata.outputs.iter().find(|output| !is_known(output)) {
-        anyhow::bail!("output {name} has the type {datatype}, which is not known");
+        anyhow::bail!("output {name} has the unknown type {datatype}");
     }
     let unknown = wishes.inputs.iter().find(|given| inputs.iter().all(|input| input.name != given.name));
     ensure!(unknown.is_none(), "{name} has no input {}", unknown.map(|input| input.name.as_str()).unwrap_or_default());
@@ -191,12 +195,12 @@ fn model_of(name: &str, metadata: &Metadata, wishes: &Wishes) -> Result<Model> {
     Ok(Model { dtype: dtype.unwrap_or_default(), ..Model::of_tensors(name, inputs, outputs) })
 }
 
-/// Texts of an input.
+/// The most texts of an input.
 const MOST_TEXTS: usize = 1 << 16;
-/// The room that a text may take.
+/// The bytes that each text counts as.
 const TEXT_BYTES: usize = 1 << 10;
 
-/// What requests have as inputs. Without a reference or samples they are seeded.
+/// The inputs of requests. Without a reference or samples they are seeded.
 fn inputs_of(
     metadata: &[TensorMetadata],
     specs: &[TensorSpec],
@@ -205,8 +209,8 @@ fn inputs_of(
 ) -> Result<Vec<Input>> {
     let sizes = Sizes { batch: wishes.batch_size, sequence: wishes.sequence_length };
     let form = if wishes.is_binary { Form::Bytes } else { Form::Flat };
-    let open = "the server leaves a size open: say it by `--seq-lens` or `--input`";
-    // A server may name any number of inputs, each of which would be small enough.
+    let open = "the server leaves a size open: set it with `--seq-lens` or `--input`";
+    // A server may name any number of inputs, each small enough by itself.
     let bytes = metadata.iter().zip(specs).filter_map(|(tensor, spec)| {
         let of_element = if tensor.datatype == BYTES { TEXT_BYTES } else { spec.dtype.bytes() };
         Some(elements_of(&spec.concrete_shape(sizes).ok()?)?.saturating_mul(of_element))
@@ -219,6 +223,11 @@ fn inputs_of(
         let of = |shape: Vec<usize>, content| Input { name: tensor.name.clone(), datatype, shape, content };
         let known = right.filter(|_| !is_text).map(|right| right.inputs.iter().map(|inputs| &inputs[place]));
         if let Some(known) = known {
+            ensure!(
+                form != Form::Bytes || known.clone().all(|input| input.element_type() == spec.dtype),
+                "input {} is sent in the bytes of {datatype}, and the reference or the samples have another type: without `--binary`, HTTP sends numbers",
+                tensor.name
+            );
             let shape = known.clone().next().map(|first| first.shape.clone()).unwrap_or_default();
             let written = |input: &HostTensor| match form {
                 Form::Bytes => input.data.to_bytes(),
@@ -238,7 +247,7 @@ fn inputs_of(
 }
 
 impl V2 {
-    /// The place of a request among those that take turns.
+    /// The place of the request's inputs among those that are used in turn.
     pub fn place(&self, turn: Turn) -> Option<usize> {
         let known = self.checks.right.as_ref()?.inputs.len();
         turn.number.checked_rem(known)
@@ -257,19 +266,19 @@ impl V2 {
                 if !self.wishes.is_binary {
                     return json!(texts).to_string().into_bytes();
                 }
-                // Each text has its length before it.
+                // Each text follows its length.
                 let bytes = |text: &String| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
                 texts.iter().flat_map(bytes).collect()
             }
         }
     }
 
-    /// The id of a request. The same id makes the same answer.
+    /// The id of a request. Requests with the same inputs have the same id, so that their answers have the same bytes.
     pub fn id(&self, turn: Turn) -> usize {
         self.place(turn).unwrap_or(turn.number)
     }
 
-    /// A request with the length of its JSON.
+    /// A request's body, and the length of its JSON.
     fn body(&self, turn: Turn) -> (Bytes, usize) {
         let (is_binary, id) = (self.wishes.is_binary, self.id(turn));
         let mut body = format!(r#"{{"id":"{id}","inputs":["#).into_bytes();
@@ -298,8 +307,8 @@ impl V2 {
         (Bytes::from(body), length)
     }
 
-    /// Reads and checks the answer to this turn's request. `status_of` says whether the heads and trailers tell of a failure, and `outputs_of` reads
-    /// the outputs of a whole answer.
+    /// The reader of the answer to this turn's request. `status_of` checks the headers and trailers, and `outputs_of`
+    /// reads the outputs of a whole answer.
     pub(super) fn reader_of(
         &self,
         turn: Turn,
@@ -387,6 +396,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_another_type_are_never_sent() {
+        let tensor = |datatype: &str| TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: vec![2] };
+        let of = |datatype: &str, is_binary: bool| {
+            let wishes = Wishes { batch_size: 1, is_binary, ..Wishes::default() };
+            let metadata = Metadata { inputs: vec![tensor(datatype)], outputs: Vec::new() };
+            let model = model_of("m", &metadata, &wishes).unwrap();
+            let known = HostTensor { shape: vec![2], data: vec![1_i64, 2].into() };
+            let right = Right::of_samples(vec![vec![known]]);
+            inputs_of(&metadata.inputs, &model.inputs, Some(&right), &wishes).is_ok()
+        };
+        assert_eq!([of("INT64", true), of("INT32", false), of("INT32", true)], [true, true, false]);
+    }
+
+    #[test]
     fn types_that_are_not_known_are_named_before_the_first_request() {
         let of = |inputs: &str, outputs: &str| {
             let metadata = format!(r#"{{"inputs":[{inputs}],"outputs":[{outputs}]}}"#);
@@ -397,7 +420,7 @@ mod tests {
         for datatype in ["FP16", "BF16", "FP64", "INT8", "UINT8", "UINT16", "UINT64", "BOOL", BYTES] {
             assert!(of(&tensor(datatype), &tensor(datatype)).is_ok(), "{datatype}");
         }
-        assert!(of(&tensor("FP8"), "").unwrap_err().contains("input x has the type FP8"));
-        assert!(of(&tensor("FP32"), &tensor("FP8")).unwrap_err().contains("output x has the type FP8"));
+        assert!(of(&tensor("FP8"), "").unwrap_err().contains("input x has the unknown type FP8"));
+        assert!(of(&tensor("FP32"), &tensor("FP8")).unwrap_err().contains("output x has the unknown type FP8"));
     }
 }

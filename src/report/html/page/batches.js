@@ -66,7 +66,7 @@ function lines(chart, points, sizes, width) {
   });
 }
 
-// A mark a series: a dash is the same for a whole mark.
+// One mark per series, since a whole mark has one dash.
 function dashed(values, mark) {
   return d3.groups(values, seriesOf).map(([, members]) => mark(members));
 }

@@ -1,6 +1,6 @@
 // The compatibility matrix as a heat map.
 
-// Levels, and for cells where no case is right their status: how bad it is, and its colour.
+// The levels, and the statuses of cells in which no case is right, from good to bad: kind, name and colour.
 const CELL_KINDS = [
   ["high", "high", "high"], ["medium", "medium", "medium"], ["low", "low", "low"], ["none", "none", "failed"],
   ["unavailable", "none: unavailable", "unavailable"], ["unsupported", "none: unsupported", "unsupported"],
@@ -28,7 +28,7 @@ kinds.cells = {
   }),
 };
 
-// A cell about machines whose cases are not shown is there unless something is chosen.
+// A cell about machines whose cases are not shown is shown unless something is chosen.
 function selectedCells(chart) {
   const isShown = ({ cases }) => (cases.length === 0 ? chosen.size === 0 : cases.some((index) => isSelected[index]));
   return chart.points.filter(isShown);

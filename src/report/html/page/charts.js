@@ -1,6 +1,6 @@
-// What each chart shows of the cases, in which words, and why it may be empty. How a kind of chart is drawn is in its own file.
+// The data and the words of each chart, and why it may be empty. Each kind of chart is drawn in a file of its own.
 //
-// A point names its case, so that filters leave points out without knowing more, and the panel that it is drawn in.
+// A point names its case, which is all that filters need to know, and the panel that it is drawn in.
 
 const NOTHING_RAN = "No case was measured; the compatibility matrix below says why, `inferbench devices` says what would add more.";
 
@@ -27,8 +27,9 @@ function batches(chart, figures) {
   return { kind: "batches", x: "batch size (samples)", absent: points.length ? null : NOTHING_RAN, points, ...chart };
 }
 
-// Latency against the size of the input, where cases differ in nothing else: the product of the sizes that were asked for, as pixels are,
-// or the sequence length.
+// Latency against the size of the input, for cases that differ in nothing else. The size is the product of the sizes
+// that were asked for, such as
+// pixels, or the sequence length.
 const ofAnySize = (one) => `${one.of_any_size} · batch ${one.batch_size}`;
 const sizesOf = d3.rollup(cases.filter((one) => one.status === "ok" && one.size), (same) => new Set(same.map((one) => one.size)).size, ofAnySize);
 const sized = pointsOf((one) => sizesOf.get(ofAnySize(one)) > 1 && one.size && positive(one.latency_p50_ms) && {
@@ -36,7 +37,7 @@ const sized = pointsOf((one) => sizesOf.get(ofAnySize(one)) > 1 && one.size && p
   value: one.latency_p50_ms, low: one.latency_p50_ms, high: positive(one.latency_p99_ms),
 });
 
-// Of calls that read or make tokens, these are counted.
+// Calls that read or make tokens are counted in tokens.
 const isInTokens = (one) => ["prefill", "decode"].includes(one.phase) && one.tokens_per_second !== undefined;
 
 const latencies = batches({
@@ -46,7 +47,7 @@ const latencies = batches({
 
 const throughputs = batches({
   id: "throughput", title: "Throughput against batch size", y: "throughput (samples/s; tokens/s for prefill, decode)", isLog: true,
-  caption: "Samples per second; tokens per second for prefill and decode. The whisker is the 95 % interval of the mean. Higher is better.",
+  caption: "Samples per second; tokens per second for prefill and decode. The whisker is the confidence interval of the mean, 95 % by default. Higher is better.",
 }, (one) => (isInTokens(one) ? [one.tokens_per_second, null, null] : [one.throughput_ips, one.throughput_lower_ips, one.throughput_upper_ips]));
 
 const memories = batches({
@@ -71,7 +72,7 @@ const ratios = pointsOf((one) => positive(one.ratio_to_best) && {
   panel: null, row: one.family || "unknown", series: one.series, value: one.ratio_to_best,
 });
 
-// A case that was measured in one place only has nothing to be compared with.
+// A case that was measured in only one place has nothing to be compared with.
 const hasMachines = payload.machines.length > 1;
 const place = (one) => (hasMachines ? `${one.machine} · ${one.device}` : one.device);
 const dotRow = (one) => `${one.backend} · ${one.dtype} · batch ${one.batch_size}`;
@@ -111,18 +112,21 @@ const trials = (x, y) => cases.flatMap((one, index) => (one.load ?? []).map((tri
   case: index, panel: withBatch(one), server: trial.is_server, x: trial[x], y: trial[y], label: trial.is_knee ? `${trial.split}, knee` : trial.split,
 })).filter((point) => positive(point.x) && positive(point.y)));
 const loads = trials("ms", "per_s");
-// Requests to language models are answered with tokens.
+// Language models answer requests with tokens.
 const tokens = trials("ttft_ms", "tokens_per_s");
 
 // The forms of language models that decode, where there are several. A runtime may compute quantised weights in f32. The divergence is that of the same form, also where it was
 // found in another phase.
 const formOf = (one) => [one.model, one.variant, one.backend, one.device, one.dtype, one.machine].join(" ");
 const divergences = new Map(cases.filter((one) => one.kl_divergence !== undefined).map((one) => [formOf(one), one.kl_divergence]));
+// Without an original in f32, the one in the model's own dtype is the reference.
+const originals = cases.filter((one) => one.status === "ok" && one.variant === "original");
+const dtypesOf = d3.rollup(originals, (same) => new Set(same.map((one) => one.dtype)).size, (one) => one.model);
 const decoded = pointsOf((one, index) => {
   const [x, y] = [positive(one.model_size_mb), positive(one.tokens_per_second)];
   const panel = [one.model, ...(one.sizes ? [one.sizes] : []), `batch ${one.batch_size}`, ...(hasMachines ? [one.machine] : [])].join(" · ");
   const label = one.variant !== "original" || one.dtype === "f32" ? one.variant : `original ${one.dtype}`;
-  const isReference = one.variant === "original" && one.dtype === "f32";
+  const isReference = one.variant === "original" && (one.dtype === "f32" || dtypesOf.get(one.model) === 1);
   return one.phase === "decode" && x && y && { key: index, panel, x, y, label, kl: isReference ? 0 : divergences.get(formOf(one)) };
 });
 const formsOf = d3.rollup(decoded, (same) => new Set(same.map((point) => point.label)).size > 1 && same.some((point) => cases[point.case].variant !== "original" || cases[point.case].dtype === "i8"), (point) => point.panel);
@@ -199,7 +203,8 @@ const charts = [
       ? { title: "Accuracy against speed", y: "accuracy (%)", caption: `Right answers over labelled samples ${ANSWERS_CAPTION} less accurate and slower than another one.` }
       : { title: "Agreement with the original against speed", y: "cosine of the outputs", caption: `The cosine of the outputs with those of the original ${ANSWERS_CAPTION} farther from it and slower than another one.` }),
     absent: answers.length ? null
-      : "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for models with labelled samples.",
+      : isLabelled ? "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for models with labelled samples."
+      : "No two variants with the same kind of input have a cosine: it is the column `output_cosine` of results.csv, which is filled for variants.",
   },
   ...(!quantised.length ? [] : [{
     id: "forms", title: "Forms of language models: speed, size and loss", kind: "losses", x: "model size (MB)", y: "decode (tokens/s)", points: quantised, absent: null,
@@ -208,7 +213,7 @@ const charts = [
   }]),
   {
     id: "trend", title: "Trend over runs", kind: "trend", x: "run", y: "latency, p50 (ms)", points: trendPoints,
-    caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run before of more than 5 % that is larger than this " +
+    caption: "Median time of a call in each run, the newest on the right. A large triangle marks a change from the run before of more than 5 % that is larger than this " +
       "machine's noise explains (99 %): up is slower, down is faster.",
     absent: trendPoints.length ? null
       : "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.",

@@ -17,7 +17,7 @@ function csvButton(table) {
 }
 
 async function copy(text, button) {
-  // After a second click, too, the first label comes back.
+  // The first label comes back after a second click, too.
   const label = (button.dataset.label ??= button.textContent);
   let isDone = true;
   try {

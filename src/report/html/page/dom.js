@@ -1,4 +1,4 @@
-// Elements, made of text only: nothing that a file says becomes markup.
+// Elements, made of text only: no text of a file becomes markup.
 
 function make(tag, properties = {}, ...children) {
   const node = document.createElement(tag);
@@ -19,7 +19,8 @@ function shape(tag, properties = {}, ...children) {
   return node;
 }
 
-// Replaces what is in a node. The focus goes to what comes in the place of the part that had it, so that keys go on where they were.
+// Replaces the content of a node. The focus moves to the new part in the place of the old one, so that keys work on
+// from there.
 function putAnew(node, ...children) {
   const parts = () => [...node.querySelectorAll("button, input, select, summary")];
   const place = parts().indexOf(document.activeElement);

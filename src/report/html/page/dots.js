@@ -1,4 +1,4 @@
-// Rows with a dot a series: architectures, and hardware.
+// Rows with one dot per series: architectures, and hardware.
 
 kinds.dots = {
   isWide: (chart) => new Set(chart.points.map((point) => point.panel)).size === 1,

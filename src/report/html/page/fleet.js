@@ -2,7 +2,7 @@
 
 const fleet = payload.fleet;
 
-// The first one also where nothing was measured: its cells say why.
+// The first quantity is there even if nothing was measured: its cells say why.
 const fleetQuantities = !fleet ? [] : [
   { name: "p50", of: (cell) => cell.latency_p50_ms, text: milliseconds },
   { name: "kWh per million samples", of: (cell) => cell.kwh_per_million, text: threeDigits },
@@ -10,7 +10,7 @@ const fleetQuantities = !fleet ? [] : [
 ].filter(({ of }, index) => index === 0 || fleet.cases.some((row) => row.cells.some((cell) => of(cell) !== undefined)));
 
 const showsRow = (row) => [...chosen].every(([name, values]) => name === "machine" || values.has(row[name]));
-// Of many machines, the columns are kinds, and the filter is about the machines that stand for them.
+// If there are many machines, the columns are kinds, and the filter is about the machines that stand for them.
 const showsColumn = (column) => fleet.is_large || (chosen.get("machine")?.has(column.name) ?? true);
 
 function matrixSection() {
@@ -25,7 +25,7 @@ function matrixSection() {
   const cell = (found, best) => {
     const value = quantity.of(found);
     if (value === undefined) return make("td", { class: "number quiet" }, found.status ?? "");
-    // What costs nothing is the best, and nothing is a multiple of it.
+    // If the best costs nothing, no other value is a multiple of it.
     const ratio = best === undefined || value === best ? 1 : value / best;
     const detail = (ratio === 1 || best === 0 ? "" : ` ×${ratio.toFixed(2)}`) + (found.failed ? ` (${found.failed} without a figure)` : "");
     const title = found.machines > 1 ? `${found.machines} machines, slowest ÷ fastest ${found.spread.toFixed(2)}` : undefined;
@@ -51,7 +51,7 @@ function matrixSection() {
     columns: [`case · ${quantity.name}${quantity.name === "p50" ? " (ms)" : ""}`, ...places().map((place) => fleet.columns[place].name)],
     rows: rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]) ?? row.cells[place].status)]),
   }));
-  const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
+  const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are excluded from the mean." : "";
   const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";
   const isPart = payload.machines.length < fleet.machines.length && fleet.has_same_cases;
   const shownBelow = isPart ? ` The charts and tables of cases below are about ${payload.machines.map((machine) => machine.name).join(", ")}.` : "";

@@ -1,4 +1,4 @@
-// A cloud with its Pareto front, found among what is selected.
+// A cloud with its Pareto front, found among the selected points.
 
 kinds.front = {
   isWide: () => true,
@@ -15,7 +15,7 @@ kinds.front = {
   },
 };
 
-// The points that no other beats in both; x is better when smaller.
+// The points that no other point beats in both values; a smaller x is better.
 function frontOf(points, yIsBetter) {
   const sign = yIsBetter === "lower" ? 1 : -1;
   const order = [...points].sort((a, b) => a.x - b.x || sign * (a.y - b.y));
@@ -42,7 +42,8 @@ function cloud(chart, points, width) {
     color: colourScale, symbol: symbolScale,
     marks: [
       Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "5 4" }),
-      Plot.dot(points, { x: "x", y: "y", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 5, fillOpacity: 0.85 }),
+      Plot.dot(points.filter((point) => !point.server), { x: "x", y: "y", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 5, fillOpacity: 0.85 }),
+      Plot.dot(points.filter((point) => point.server), { x: "x", y: "y", fill: "var(--card)", stroke: "currentColor", r: 4 }),
       Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 8, strokeOpacity: 0.7 }),
       ...labelMarks(points, front, isLog, width),
       Plot.tip(points, Plot.pointer({
@@ -53,7 +54,8 @@ function cloud(chart, points, width) {
   });
 }
 
-// Where a label can be: its left end in widths of itself from the point, its offset in pixels, and its style.
+// Where a label can be: the distance of its left end from the point, in widths of the label, its offset in pixels, and
+// its style.
 const LABEL_SIDES = [
   { from: 0, dx: 11, dy: 0, style: { textAnchor: "start", dx: 11 } },
   { from: -1, dx: -11, dy: 0, style: { textAnchor: "end", dx: -11 } },
@@ -74,6 +76,7 @@ function labelled(points, front, isLog, width) {
   const toY = span(points.map((point) => (isLog ? Math.log(point.y) : point.y)));
   const [wide, high] = [width - 166, 282];
   const place = (point) => [toX(Math.log(point.x)) * wide, (1 - toY(isLog ? Math.log(point.y) : point.y)) * high];
+  const places = points.map(place);
   const placed = []; // { point, side, left, right, top }
   for (const point of [...front, ...[...points].sort((a, b) => b.x - a.x)]) {
     if (placed.some((other) => (other.point.key ?? other.point.label) === (point.key ?? point.label))) continue;
@@ -83,8 +86,8 @@ function labelled(points, front, isLog, width) {
       const [left, top] = [x + side.from * own + side.dx, y + side.dy];
       const label = { point, side, left, right: left + own, top };
       const hits = placed.some((other) => Math.abs(other.top - top) < 15 && other.left < label.right && label.left < other.right);
-      const covers = points.some((other) => { const [l, t] = place(other); return other !== point && Math.abs(t - top) < 9 && l > label.left - 5 && l < label.right + 5; });
-      if (left < -40 || hits || covers) continue;
+      const covers = () => places.some(([l, t], index) => points[index] !== point && Math.abs(t - top) < 9 && l > label.left - 5 && l < label.right + 5);
+      if (left < -40 || hits || covers()) continue;
       placed.push(label);
       break;
     }

@@ -12,8 +12,7 @@ const nameOfLoss = (index) => {
   return most === Infinity ? `KL over ${below}` : `KL up to ${most}`;
 };
 
-// Here the colour is the divergence, so that runtimes differ by their symbols.
-const RUNTIME_SYMBOLS = ["circle", "square", "diamond2", "triangle", "star", "wye"];
+// The colour is the divergence here, so runtimes differ by their symbols.
 const runtimeOf = (value) => {
   const one = cases[value.case];
   return areSeveral("device") ? `${one.backend} · ${one.device}` : one.backend;
@@ -33,13 +32,14 @@ kinds.losses = {
       ...unknowns,
     ]);
   },
-  // The forms of each panel that no other is better than, in words.
+  // The best forms of each panel, in words.
   words: (chart) => byPanel(chart).map(([title, points]) => {
     const front = bestForms(points);
     if (front.length === 0) return `${title}: no form was compared with the original.`;
     const told = front.map((point) => `${point.label} on ${runtimeOf(point)} (${threeDigits(point.x)} MB, ${threeDigits(point.y)} tokens/s, KL ${threeDigits(point.kl)})`);
-    const rest = points.length - front.length;
-    return `${title}: the front is ${told.join("; ")}.${rest ? ` ${rest} of ${points.length} forms are not on it.` : ""}`;
+    const compared = points.filter(({ kl }) => kl !== undefined).length;
+    const rest = compared - front.length;
+    return `${title}: the front is ${told.join("; ")}.${rest ? ` ${rest} of ${compared} compared forms are not on it.` : ""}`;
   }),
   rows: (chart) => {
     const front = new Set(byPanel(chart).flatMap(([, points]) => bestForms(points)));
@@ -50,7 +50,8 @@ kinds.losses = {
   },
 };
 
-// The points that no other is at least as good as in size, speed and divergence, and better in one; the smallest first.
+// The points that no other point beats: one that is at least as good in size, speed and divergence, and better in one
+// of them. The smallest come first.
 function bestForms(points) {
   const known = points.filter(({ kl }) => kl !== undefined);
   const beats = (a, b) => a.x <= b.x && a.y >= b.y && a.kl <= b.kl && (a.x < b.x || a.y > b.y || a.kl < b.kl);
@@ -58,7 +59,7 @@ function bestForms(points) {
 }
 
 const runtimesOf = (chart) => [...new Set(chart.points.map(runtimeOf))];
-const symbolOfRuntime = (chart, name) => RUNTIME_SYMBOLS[runtimesOf(chart).indexOf(name) % RUNTIME_SYMBOLS.length];
+const symbolOfRuntime = (chart, name) => SYMBOLS[runtimesOf(chart).indexOf(name) % SYMBOLS.length];
 
 function forms(chart, points, width) {
   const front = bestForms(points);

@@ -12,13 +12,13 @@ function threeDigits(value) {
 
 function milliseconds(ms) {
   if (ms === null || ms === undefined) return "";
-  // What would be rounded to a thousand has the next unit.
+  // A value that would be rounded to a thousand has the next unit.
   if (ms * 1e6 < 999.5) return `${threeDigits(ms * 1e6)} ns`;
   if (ms * 1e3 < 999.5) return `${threeDigits(ms * 1e3)} µs`;
   return ms < 999.5 ? `${threeDigits(ms)} ms` : `${threeDigits(ms / 1e3)} s`;
 }
 
-// The unit in which a panel's times are read best, and how many of it a millisecond is.
+// The unit in which a panel's times are read best, and the length of a millisecond in it.
 function timeUnit(values) {
   const most = Math.max(...values);
   if (most < 1e-3) return { name: "ns", factor: 1e6 };
@@ -36,7 +36,7 @@ function signedPercent(ratio) {
   return (ratio >= 1 ? "+" : "−") + percent(Math.abs(ratio - 1));
 }
 
-// A tick: as few characters as tell it.
+// A tick, in few characters.
 function tick(value) {
   const magnitude = Math.abs(value);
   if (magnitude >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;

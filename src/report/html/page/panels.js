@@ -1,4 +1,4 @@
-// What all kinds of charts share: their panels, their legends and their axes.
+// The parts that all kinds of charts share: panels, legends and axes.
 
 const AXES = { marginTop: 24, marginRight: 14, marginBottom: 34, style: { fontSize: "11.5px", background: "none" } };
 const kinds = {};
@@ -10,26 +10,36 @@ function byPanel(chart) {
   return d3.groups(selectedPoints(chart), (point) => point.panel);
 }
 
-// What a row of every chart's CSV begins with.
+// The first columns of every chart's CSV.
 const CASE_COLUMNS = ["case", "model", "backend", "device", "dtype", "machine", "batch_size"];
 const caseCells = (point) => {
   const one = cases[point.case];
-  // What a server has answered is no figure of the case beside which it is shown.
+  // The answers of a server are not figures of the case beside which they are shown.
   if (point.server) return [point.label, one.group, "server", "", "", one.machine, one.batch_size];
   return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size];
 };
 
 function seriesLegend(chart) {
-  const names = new Set(selectedPoints(chart).map(seriesOf));
-  return legend([...names].map((name) => [name, seriesMark(name)]));
+  const points = selectedPoints(chart);
+  const names = new Set(points.filter((point) => !point.server).map(seriesOf));
+  const servers = points.some((point) => point.server) ? [["server", serverMark()]] : [];
+  return legend([...[...names].map((name) => [name, seriesMark(name)]), ...servers]);
 }
 
-// As a series is drawn: its symbol on a piece of its line.
+// A server belongs to no series; its points are hollow circles.
+function serverMark() {
+  const mark = symbolMark("circle", "var(--ink)");
+  mark.firstChild.setAttribute("fill", "var(--card)");
+  mark.firstChild.setAttribute("stroke", "currentColor");
+  return mark;
+}
+
+// The mark of a series: its symbol on a piece of its line.
 function seriesMark(name) {
   return symbolMark(seriesSymbol(name), seriesColour(name), seriesDash(name));
 }
 
-// A symbol, and the line that it is on if there is one.
+// A symbol, on a line if `dash` is given.
 function symbolMark(name, colour, dash) {
   const mark = shape("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true" });
   mark.style.color = colour;

@@ -19,7 +19,7 @@ function drawAll() {
   for (const panel of drawings.keys()) drawNow(panel);
 }
 
-// A chart's section; `update` draws what is selected.
+// A chart's section; `update` draws the selected points.
 function chartSection(chart) {
   const kind = kinds[chart.kind];
   const body = make("div");

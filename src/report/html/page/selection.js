@@ -1,9 +1,9 @@
-// What is selected: a set of values a field, kept in the address so that a link shows the same.
+// The selection: a set of values per field, kept in the address so that a link shows the same.
 
 const payload = JSON.parse(document.getElementById("payload").textContent);
 const cases = payload.cases;
 
-// A series is named by its backend, and what else tells the configurations of this report apart.
+// A series is named by its backend, and by the other fields in which the configurations of this report differ.
 const areSeveral = (name) => new Set(cases.map((one) => one[name])).size > 1;
 const TOLD = ["backend", ...["device", "dtype", "machine"].filter(areSeveral)];
 for (const one of cases) one.series = TOLD.map((name) => one[name]).join(" · ");
@@ -59,27 +59,24 @@ function readAddress() {
   select();
 }
 
-// One colour per backend, the same in every chart, report and year: that of the registry, after Okabe & Ito 2008, "Color
-// universal design"; others have these, in the order of their names. They are style variables, so that light, dark and print
-// need no new drawing.
-const OTHER_COLOURS = [
-  ["#4b3d8f", "#a99cf0"], ["#0b7a75", "#56d3cd"], ["#a23b3b", "#f08a8a"], ["#56700a", "#b5d957"], ["#33658a", "#8cc1e8"],
-];
+// One colour per backend, the same in every chart, report and year: the registry's, after Okabe & Ito 2008, "Color universal
+// design". Colours are style variables, so that light, dark and print need no new drawing.
 const ownColours = new Map(payload.colours);
 const backends = [...new Set(cases.map((one) => one.backend))].sort();
-const unknown = backends.filter((name) => !ownColours.has(name));
-const colourOf = (name) => ownColours.get(name) ?? OTHER_COLOURS[unknown.indexOf(name) % OTHER_COLOURS.length];
-// Of series that are no backends, such as machines, by their order.
-const placeColours = [...ownColours.values(), ...OTHER_COLOURS];
+// The colours of series that are not backends, such as machines, by their order.
+const placeColours = [
+  ...ownColours.values(),
+  ["#4b3d8f", "#a99cf0"], ["#0b7a75", "#56d3cd"], ["#a23b3b", "#f08a8a"], ["#56700a", "#b5d957"], ["#33658a", "#8cc1e8"],
+];
 const defineColour = (name, [light, dark]) => document.documentElement.style.setProperty(name, `light-dark(${light}, ${dark})`);
-backends.forEach((name, index) => defineColour(`--backend-${index}`, colourOf(name)));
+backends.forEach((name, index) => defineColour(`--backend-${index}`, ownColours.get(name)));
 placeColours.forEach((colour, index) => defineColour(`--place-${index}`, colour));
 
 function backendColour(name) {
   return `var(--backend-${backends.indexOf(name)})`;
 }
 
-// Series of one backend have its colour; what else differs shows as a dash and a symbol.
+// Series of one backend have its colour; other differences show as a dash and a symbol.
 const series = new Map();
 for (const one of cases) {
   if (series.has(one.series)) continue;
@@ -87,7 +84,8 @@ for (const one of cases) {
   series.set(one.series, { backend: one.backend, order });
 }
 const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2"];
-const SYMBOLS = ["circle", "square", "diamond2", "triangle", "plus"];
+// Closed shapes, because charts fill them. Five dashes and seven symbols tell 35 series apart.
+const SYMBOLS = ["circle", "square", "diamond2", "triangle", "cross", "star", "wye"];
 const seriesColour = (name) => backendColour(series.get(name).backend);
 const seriesDash = (name) => DASHES[series.get(name).order % DASHES.length];
 const seriesSymbol = (name) => SYMBOLS[series.get(name).order % SYMBOLS.length];

@@ -13,7 +13,7 @@ function valueOf(column, one) {
 const COLUMNS = [
   { title: "model", isShown: true, cell: (one) => one.group },
   ...payload.columns.map((column, index) => ({
-    title: column.title, isNumber: column.is_number, isReason: column.name === "status", isShown: column.is_default,
+    title: column.title, unit: column.unit, isNumber: column.is_number, isReason: column.name === "status", isShown: column.is_default,
     cell: (one) => one.cells[index],
   })),
 ];
@@ -42,7 +42,7 @@ function tableSection() {
   };
   const compared = (one, other) => {
     const [a, b] = [valueOf(sorted.column, one), valueOf(sorted.column, other)];
-    if (a === null || b === null) return (a === null) - (b === null); // what is unknown comes last either way
+    if (a === null || b === null) return (a === null) - (b === null); // unknown values come last in both directions
     return sorted.isDown ? d3.descending(a, b) : d3.ascending(a, b);
   };
   const rows = () => {
@@ -64,7 +64,7 @@ function tableSection() {
   const chooser = make("details", { class: "choice columns" }, make("summary", {}, "Columns"), make("div", {}, ...COLUMNS.map(choice)));
   document.addEventListener("click", (event) => { if (!chooser.contains(event.target)) chooser.open = false; });
   const copyButton = csvButton(() => ({
-    columns: shownColumns().map((column) => column.title),
+    columns: shownColumns().map(({ title, unit }) => (unit ? `${title} (${unit})` : title)),
     rows: rows().map((one) => shownColumns().map((column) => valueOf(column, one))),
   }));
   const node = make("section", { id: "cases" },

@@ -1,4 +1,4 @@
-// Runs from left to right; triangles are changes beyond the noise.
+// Runs from left to right; large triangles are changes beyond the noise.
 
 kinds.trend = {
   panels(chart) {
@@ -21,7 +21,7 @@ function runName(index) {
 }
 
 function trend(chart, points, width) {
-  // Only runs that have measured something of the panel take room.
+  // Only runs that have measured a case of the panel take room.
   const runs = [...new Set(points.map((point) => point.run))].sort(d3.ascending);
   const places = Math.max(2, Math.floor((width - 70) / 84));
   const step = Math.max(1, Math.ceil((runs.length - 1) / (places - 1)));
@@ -30,7 +30,7 @@ function trend(chart, points, width) {
   const y = (point) => point.value * unit.factor;
   const changed = points.filter((point) => point.change);
   const isUp = (point) => point.change.interval.ratio > 1;
-  // What is written above and below the changes stays inside.
+  // The texts above and below the changes stay inside.
   const [least, most] = d3.extent(points, y);
   const beyond = Math.max(1.08, (most / least) ** 0.16);
   const room = points.flatMap((point) => (point.change ? [y(point) * beyond, y(point) / beyond] : [y(point)]));
@@ -41,10 +41,10 @@ function trend(chart, points, width) {
     ...AXES, width, height: 220, marginLeft: 52, marginRight: 34,
     x: { type: "point", domain: runs, ticks, tickFormat: (run) => runName(run).slice(0, 11), label: "run (UTC)", labelAnchor: "right", padding: 0.3 },
     y: { ...axis, grid: true },
-    color: colourScale,
+    color: colourScale, symbol: symbolScale,
     marks: [
       ...dashed(points, (members) => Plot.line(members, { x: "run", y, stroke: seriesOf, strokeWidth: 1.8, strokeDasharray: seriesDash(seriesOf(members[0])) })),
-      Plot.dot(points, { x: "run", y, fill: seriesOf, r: 2.6 }),
+      Plot.dot(points, { x: "run", y, fill: seriesOf, symbol: seriesOf, r: 3 }),
       Plot.dot(changed, { x: "run", y, fill: seriesOf, stroke: "currentColor", symbol: "triangle", rotate: (point) => (isUp(point) ? 0 : 180), r: 5.5 }),
       Plot.text(told.filter(isUp), { ...label, dy: -14 }),
       Plot.text(told.filter((point) => !isUp(point)), { ...label, dy: 15 }),
@@ -61,7 +61,7 @@ function trend(chart, points, width) {
   });
 }
 
-// The changes whose figures do not lie over one another; the larger ones first.
+// The changes whose figures do not overlap; the larger changes come first.
 function readable(changed, runs, domain, value, width) {
   const [low, high] = domain.map(Math.log);
   const place = (point) => [

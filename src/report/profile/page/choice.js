@@ -1,13 +1,14 @@
-// The case that is shown, and the one that it is compared with; both are kept in the address, so that a link shows the same.
+// The case that is shown, and the case that it is compared with. Both are kept in the address, so that a link shows the
+// same.
 
 const payload = JSON.parse(document.getElementById("payload").textContent);
 const cases = payload.cases;
-// Cases of several runs are told apart by these.
+// The name of a case, with its run if several runs have the case.
 const idOf = ({ case_id, run_id }) => (cases.filter((one) => one.case_id === case_id).length > 1 ? `${case_id} · ${run_id}` : case_id);
 for (const one of cases) one.name = idOf(one);
 const chosen = { index: payload.compared?.[0] ?? 0, against: payload.compared?.[1] ?? null };
 
-// One case, or two: A and B; none where all have failed.
+// One case, or two (A and B); none if all have failed.
 const shownCases = () => [chosen.index, chosen.against].map((index) => cases[index]).filter(Boolean);
 
 function choose(index, against) {

@@ -1,4 +1,5 @@
-// The tree as an icicle: what lies below a bar is in it, and a bar's width is its time. A bar that is chosen fills the width.
+// The tree as an icicle: the bars below a bar are its parts, and a bar's width is its time. A chosen bar fills the
+// width.
 
 const BAR = 22;
 
@@ -11,7 +12,7 @@ function icicle(root, shown, name) {
 
   const isAbove = (node) => { for (let at = state.zoomed; at; at = at.parent) if (at === node) return true; return false; };
   const isBelow = (node) => { for (let at = node; at; at = at.parent) if (at === state.zoomed) return true; return false; };
-  // The whole call has the name of its case, which is no module and no operator.
+  // The whole call has the name of its case, which is neither a module nor an operator.
   const isFound = (node) => node !== root && state.query !== "" && node.path.toLowerCase().includes(state.query);
 
   function fill(node) {

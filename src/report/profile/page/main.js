@@ -4,7 +4,7 @@ let sections = [];
 
 function heading() {
   const { run_id, host_id, threads } = payload;
-  // Criterion's stacks are of no run.
+  // Criterion's stacks belong to no run.
   const run = run_id === "" ? null
     : make("p", { class: "quiet" }, `Profile ${run_id} on ${host_id} with ${threads} ${threads === 1 ? "thread" : "threads"}`);
   document.getElementById("top").append(

@@ -2,7 +2,8 @@
 
 const MOST_ROWS = 100;
 
-// A column has a title, a value to sort by, perhaps a text in its place, and perhaps other columns in its place for CSV. One without any
+// A column has a title, a value to sort by, perhaps a text in place of the value, and perhaps other columns in its
+// place for CSV. A column without any
 // value is left out.
 function tableSection(id, title, caption, given, rows) {
   const columns = given.filter((column) => rows.some((row) => (column.value(row) ?? "") !== ""));
@@ -15,7 +16,7 @@ function tableSection(id, title, caption, given, rows) {
 
   const compared = (one, other) => {
     const [a, b] = [sorted.value(one) ?? null, sorted.value(other) ?? null];
-    if (a === null || b === null) return (a === null) - (b === null); // absent ones are last
+    if (a === null || b === null) return (a === null) - (b === null); // absent values are last
     return (a < b ? -1 : a > b ? 1 : 0) * (isDown ? -1 : 1);
   };
   const found = () => {
@@ -50,7 +51,9 @@ function tableSection(id, title, caption, given, rows) {
 
 function rowsSection(one) {
   if (one.rows.length === 0) return null;
-  const column = (title, name, text) => ({ title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}) });
+  const column = (title, name, text, unit) => ({
+    title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}), ...(unit ? { copied: [column(`${title} (${unit})`, name)] } : {}),
+  });
   const isOperator = (row) => row.kind !== "outside";
   return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. From … to are the bounds of what it takes in a plain call. A share with < is an upper bound, because that cost hides the rest.", [
     column("module", "module"), column("operator", "operator"), column("kernel", "kernel"),
@@ -58,14 +61,14 @@ function rowsSection(one) {
     { title: "raw µs", value: (row) => (isOperator(row) ? row.raw_us : null), text: (row) => threeDigits(row.raw_us) },
     { title: "µs", value: (row) => (isHidden(row) ? null : row.corrected_us), text: (row) => threeDigits(row.corrected_us), absent: () => "unknown" },
     { title: "from … to", value: (row) => row.corrected_upper_us, text: boundsOf, copied: [column("from µs", "corrected_lower_us"), column("to µs", "corrected_upper_us")] },
-    { title: "share", value: (row) => row.share, text: (row) => percent(row.share), absent: (row) => shareOf(row, one) },
+    { title: "share", value: (row) => row.share, text: (row) => percent(row.share), absent: (row) => shareOf(row, one), copied: [column("share (fraction)", "share")] },
     column("FLOPs", "flops", rounded), column("GFLOP/s", "gflops_per_second", threeDigits),
-    column("of the roofline", "roofline_fraction", percent), column("bound by", "bound"),
-    column("memory", "memory_bytes", megabytes), column("threads busy", "busy_fraction", percent),
+    column("of the roofline", "roofline_fraction", percent, "fraction"), column("bound by", "bound"),
+    column("memory", "memory_bytes", megabytes, "bytes"), column("threads busy", "busy_fraction", percent, "fraction"),
   ], [...one.rows].sort((a, b) => (a.kind === "outside") - (b.kind === "outside") || b.corrected_us - a.corrected_us));
 }
 
-// A language model reads its whole cache for each token.
+// The time depends on the position, since a language model reads its whole cache for each token.
 function positionsSection(one) {
   if (!one.positions?.length) return null;
   const time = (title, name) => ({ title, value: (row) => row[name], text: (row) => threeDigits(row[name]) });

@@ -1,4 +1,4 @@
-// Bars with names, and the tip beside what a reader points at.
+// Bars with names, and the tip beside the pointer.
 
 // As much of a text as fits into a width.
 function fitting(text, width) {

@@ -1,4 +1,4 @@
-// The operators of one call from left to right, a lane per thread, and below them the memory.
+// The operators of one call from left to right, with one lane per thread, and the memory below.
 
 const [LANE, CURVE, AXIS] = [24, 64, 20];
 

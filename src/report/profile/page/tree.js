@@ -1,4 +1,4 @@
-// The time of a case as a tree: modules, operators, kernels; of two cases, modules and kinds of operators.
+// The time of a case as a tree of modules, operators and kernels; for two cases, of modules and kinds of operators.
 //
 // A node has the time in each case. It is as wide as the longer time, or as its children together if that is more.
 
@@ -9,7 +9,7 @@ function makeNode(name, kind, parent, cases) {
 function treeOf(shown) {
   const root = makeNode(shown.map((one) => one.name).join(" ↔ "), "module", null, shown.length);
   const isMapped = shown.some((one) => one.rows.some((row) => row.module));
-  // What is not known of one of two cases has no difference.
+  // A time that is unknown in one of two cases has no difference.
   const hasHidden = shown.length === 2 && shown.some((one) => one.rows.some(isHidden));
   shown.forEach((one, side) => {
     for (const row of one.rows) {
@@ -28,7 +28,7 @@ function treeOf(shown) {
       node.rows.push({ side, row });
     }
   });
-  // What is hidden stays an empty part of the whole call.
+  // Hidden time stays an empty part of the whole call.
   if (hasHidden) root.us = shown.map((one) => one.plain_us);
   fold(root);
   measure(root);
@@ -36,7 +36,7 @@ function treeOf(shown) {
   return root;
 }
 
-// A module with nothing but another module in it is one node with that.
+// A module that contains only another module becomes one node with it.
 function fold(node) {
   node.children = [...node.byName.values()];
   for (const [index, given] of node.children.entries()) {
@@ -55,7 +55,7 @@ function measure(node) {
   node.size = Math.max(0, ...node.us, node.children.reduce((sum, child) => sum + child.size, 0));
 }
 
-// Gives each node its left end, in microseconds, and its depth; gives the greatest depth.
+// Sets the left end (in microseconds) and the depth of each node, and the greatest depth below it.
 function place(node, left, depth) {
   Object.assign(node, { left, depth });
   node.deepest = depth;

@@ -10,11 +10,13 @@ function rounded(value) {
   return threeDigits(value / size).replace(size === 1 ? /\.0+$/ : "", "") + unit;
 }
 
-const shareOf = (row, one) => (row.share === undefined ? `< ${percent((row.corrected_upper_us ?? 2 * one.cost_per_operator_us * row.executions) / one.plain_us)}` : percent(row.share));
+// An upper bound is rounded up, except for the rounding error of the product.
+const below = (bound) => { const steps = bound < 0.1 ? 1000 : 100; return `< ${percent(Math.ceil(bound * steps - 1e-9) / steps)}`; };
+const shareOf = (row, one) => (row.share === undefined ? below((row.corrected_upper_us ?? 2 * one.cost_per_operator_us * row.executions) / one.plain_us) : percent(row.share));
 const isHidden = (row) => row.kind === "outside" && row.share === undefined;
 const boundsOf = (row) => (row.corrected_lower_us === undefined ? "" : `${threeDigits(row.corrected_lower_us)} … ${threeDigits(row.corrected_upper_us)}`);
 
-// What is known of a row besides its names.
+// What is known about a row besides its names.
 function facts(row, one) {
   const speed = [
     row.flops !== undefined && `${rounded(row.flops)} FLOPs`,

@@ -1,8 +1,8 @@
 //! CLIP for pairs of a picture and a text.
 //!
-//! candle's module returns the similarity of every picture with every text. The similarity of each pair and the embeddings
-//! are computed here out of the module's features. The module takes no mask of padding: it uses the state at the end of the
-//! text, which does not see the padding behind it.
+//! candle's module returns the similarity of every picture with every text. The similarity of each pair and the
+//! embeddings are computed here from the module's features. The module takes no mask of padding: it uses the state at
+//! the end of the text, which does not see the padding behind it.
 
 use candle_core::Result;
 use candle_nn::VarBuilder;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::backend::candle::tensor::Forward;
 
-/// The configuration of candle's module out of `config.json`, which candle's own types cannot be read from.
+/// The configuration of candle's module from `config.json`, from which candle's own types cannot be read.
 fn candle_config(config: &Value) -> Result<ClipConfig> {
     let number = |part: &str, key: &str| match config.pointer(&format!("/{part}{key}")).and_then(Value::as_u64) {
         Some(number) => Ok(number as usize),
@@ -55,8 +55,8 @@ fn candle_config(config: &Value) -> Result<ClipConfig> {
     })
 }
 
-/// transformers' `CLIPModel`: tokens and mask `[batch, sequence]` and pictures `[batch, 3, height, width]` to the similarity
-/// of each pair, `[batch]`, and the embeddings of pictures and texts, `[batch, projection]`.
+/// transformers' `CLIPModel`: tokens and mask `[batch, sequence]` and pictures `[batch, 3, height, width]` to the
+/// similarity of each pair, `[batch]`, and the embeddings of pictures and texts, `[batch, projection]`.
 pub fn load(config: &Value, weights: VarBuilder) -> Result<Forward> {
     let config = candle_config(config)?;
     let logit_scale = weights.get((), "logit_scale")?;

@@ -1,4 +1,4 @@
-//! Models that make tokens: Llama and Qwen2. Their only input is tokens.
+//! Models that generate tokens: Llama and Qwen2. Their only input is tokens.
 
 use candle_core::{Error, Result};
 use candle_nn::VarBuilder;
@@ -26,8 +26,8 @@ struct RopeParameters {
 }
 
 impl Config {
-    /// candle's own type. It looks for the rotation's base where transformers no longer writes it, and Llama's takes another
-    /// one in silence, so the base is put there.
+    /// Converts to candle's own type. It looks for the rotation's base where transformers no longer writes it, and
+    /// Llama's silently takes a default instead. So the base is put there.
     fn into_candle<C: DeserializeOwned>(mut self) -> Result<C> {
         let RopeParameters { rope_type, rope_theta, .. } = self.rope_parameters;
         if rope_type != "default" {
@@ -38,12 +38,12 @@ impl Config {
     }
 }
 
-/// The scaling of the rotation in Llama 3.1 and later ones.
+/// The name of the scaling of rotations in Llama 3.1 and later.
 const LLAMA3: &str = "llama3";
 
 /// transformers' `LlamaForCausalLM`.
 pub fn load_llama(mut config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
-    // candle reads this scaling where transformers had it before.
+    // candle reads this scaling where transformers used to write it.
     if config.rope_parameters.rope_type == LLAMA3 {
         let mut scaling = std::mem::take(&mut config.rope_parameters.scaling);
         scaling.insert("rope_type".into(), LLAMA3.into());
@@ -54,7 +54,7 @@ pub fn load_llama(mut config: Config, weights: VarBuilder) -> Result<Decoder<lla
     if activation != "silu" {
         candle_core::bail!("the activation {activation} is not supported by candle's llama");
     }
-    // The module would leave them out.
+    // The module would ignore these biases.
     for biases in ["attention_bias", "mlp_bias"] {
         if config.others.get(biases) == Some(&true.into()) {
             candle_core::bail!("{biases} is not supported by candle's llama");

@@ -19,7 +19,8 @@ use crate::backend::generation::GenerationSession;
 use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::definition::{CaseFailure, Phase};
 
-/// A session of the model's module, whose configuration is in the file `config`, if it has one. Returns `None` if there is no module.
+/// A session of the model's module; `config` is the file with its configuration, if it has one. Returns `None` if there
+/// is no module.
 pub fn open_session(
     request: &LoadRequest<'_>,
     place: Place,
@@ -66,9 +67,9 @@ fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
     serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
 }
 
-/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to `[batch, hidden]`: by the name of the output, the
-/// pooled state of the first token, the mean of the states of all tokens, or this mean with length 1, as sentence-transformers
-/// has it. `candle-transformers` lacks all three.
+/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to `[batch, hidden]`: by the name of the
+/// output, the pooled state of the first token, the mean of the states of all tokens, or this mean with length 1, as
+/// sentence-transformers has it. `candle-transformers` lacks all three.
 fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> candle_core::Result<Forward> {
     let is_unit = match output {
         "pooler_output" | "mean_state" => false,
