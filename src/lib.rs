@@ -1,7 +1,7 @@
 //! Machine-learning inference benchmarks with Criterion.
 //!
-//! As a program, `inferbench` measures files of models and packaged models; the [`guide`] has the chapters. As a
-//! development dependency, it measures the engines, models and code of your own crate: [`Harness`] is where to begin.
+//! As a program, `inferbench` measures model files and packaged models; the [`guide`] explains how. As a development
+//! dependency, it measures the engines, models and code of your own crate: begin with [`Harness`].
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -18,13 +18,13 @@
 //! - [`Harness`]: what `cargo bench` measures.
 //! - [`Backend`] and [`Session`]: an engine of your own. Their inputs and outputs: [`LoadRequest`], [`Tensor`],
 //!   [`Model`], [`CaseFailure`].
-//! - [`SuiteModel`]: a model with more than a name or a file.
+//! - [`SuiteModel`]: a model that needs settings besides its name or file.
 //! - [`Record`] and [`History`]: the results.
 //!
 //! # For contributors
 //!
-//! `RUSTDOCFLAGS='--cfg rooms' cargo doc` shows the rooms of the source. A run flows from the left to the right;
-//! nothing imports from its right:
+//! `RUSTDOCFLAGS='--cfg rooms' cargo doc` shows the rooms of the source. A run flows from left to right; a room
+//! imports nothing from its right:
 //!
 //! ```text
 //! definition ─▶ onnx ─▶ catalogue ─▶ selection ─┐
@@ -37,16 +37,16 @@
 //! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ decision ─▶ cli
 //! ```
 //!
-//! `load` makes the arrivals of requests and judges the trials that `measurement` and `harness` put a case through.
+//! `load` generates the arrivals of requests, and decides about the trials that `measurement` and `harness` run.
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
-//! `remote` runs the same trials against servers that run already.
+//! `remote` runs the same trials against running servers.
 //!
-//! `fleet` merges the parts of a suite that many machines have measured, and starts them by Slurm or ssh.
+//! `fleet` starts the parts of a suite on many machines, by Slurm or ssh, and merges what they have measured.
 //!
-//! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the
-//! harness itself costs and how much processes differ on this machine.
+//! `duel` measures executables alternately, through `harness`, and decides through `compare`. `selftest` measures what
+//! the harness itself costs and how much processes differ on this machine.
 
 #![cfg_attr(not(rooms), deny(missing_docs))]
 #![cfg_attr(not(has_tests), allow(dead_code, unused_imports))]

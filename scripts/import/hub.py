@@ -20,6 +20,8 @@ from zoo import bert
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # Further copies of the weights, and files for other runtimes.
 IGNORED = ["*/*.bin", "*/*.safetensors", "onnx/*", "openvino/*"]
+# The answers of models without logits or boxes. The first one that a model has is its output.
+ANSWERS = ("predicted_depth", "reconstruction", "image_embeds", "text_embeds", "pooler_output", "last_hidden_state")
 
 
 def download(hub_id: str) -> Path:
@@ -144,9 +146,8 @@ def generic(model, architecture: str, config, lacks_pooler: bool, embedding: str
     tensors = [key for key, value in answer.items() if isinstance(value, torch.Tensor)]
     if lacks_pooler:
         tensors.remove("pooler_output")
-    chosen = [key for key in tensors if "logits" in key or key == "pred_boxes"] or [
-        key for key in ("image_embeds", "text_embeds", "pooler_output", "last_hidden_state") if key in tensors
-    ][:1]
+    chosen = [key for key in tensors if "logits" in key or key == "pred_boxes"]
+    chosen = chosen or [key for key in ANSWERS if key in tensors][:1]
     if embedding and "last_hidden_state" in tensors and modality == "text":
         chosen = [embedding]
     if not chosen:

@@ -123,6 +123,8 @@ def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
         command += [] if sys.stderr.isatty() else ["--quiet"]
         if subprocess.run(command, stdout=sys.stderr, env={**os.environ, **settings}).returncode != 0:
             fail("pip could not install the packages; run the same command again to go on")
+    if not has_packages():
+        fail("pip has put the packages elsewhere: remove `target` and `prefix` from pip's settings (`pip config list`)")
     shutil.rmtree(downloads, ignore_errors=True)
     stamp.write_text(wanted)
 

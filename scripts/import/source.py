@@ -19,7 +19,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 LONGEST_HEADER = 100_000_000
 # The largest ratio of an archive's content to its size. PyTorch compresses only code.
 MOST_UNPACKED = 100
-ELEMENT_BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
+ELEMENT_BITS = {"C64": 64, "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
 TYPES = ("f32", "f64", "i32", "i64", "u8", "bool")
 
 

@@ -224,6 +224,13 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         })
     }
 
+    fn first_tokens(&mut self, binding: usize) -> Result<Option<Vec<i64>>, CaseFailure> {
+        check_makes_tokens(self.phase)?;
+        let Some(start) = &self.bound[binding].start else { return Ok(None) };
+        let tokens = self.runtime.download(&start.tokens)?;
+        Ok(if let TensorData::I64(tokens) = tokens.data { Some(tokens) } else { None })
+    }
+
     fn generate(
         &mut self,
         inputs: &[HostTensor],

@@ -194,6 +194,13 @@ pub trait Session {
     ) -> Result<Vec<NextTokens>, CaseFailure> {
         Err(CaseFailure::unsupported("the session does not generate tokens"))
     }
+    /// The first token after each prompt of a bound batch. The default is `None`: they are not known.
+    ///
+    /// # Errors
+    /// `unsupported` if the session does not generate tokens; the runtime fails.
+    fn first_tokens(&mut self, _binding: usize) -> Result<Option<Vec<i64>>, CaseFailure> {
+        Ok(None)
+    }
     /// Answers a request of any length: reads a batch of prompts and generates the given number of tokens, each the
     /// likeliest. Calls `made` with each token, i64 `[batch, 1]`, when it is on the host.
     ///

@@ -209,7 +209,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// The colours of backends by name, on white and on black: of those in the registry, and of the other `names`.
 pub fn colours<'a>(names: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, [&'static str; 2]> {
-    // All other backends share one series, so a colour repeats only if there are more backends than colours.
+    // All backends without a colour of their own draw from one list, so that a colour repeats only after the last.
     let mut others = OWN_COLOURS.into_iter().cycle();
     let colour = |entry: &Entry| Some((entry.name, entry.colour.or_else(|| others.next())?));
     let mut colours: IndexMap<&str, _> = entries().filter_map(colour).collect();

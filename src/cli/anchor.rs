@@ -35,7 +35,8 @@ pub fn check_machine(site: &Site) -> Result<()> {
 
 /// The command that fills a history with cases of a runtime that can be measured again.
 pub fn filled_by(runtime: &Runtime) -> String {
-    format!("inferbench run --suite operators --backend {}", runtime.backend)
+    let Runtime { backend, device, dtype, .. } = runtime;
+    format!("inferbench run --suite operators --backend {backend} --device {device} --dtype {dtype}")
 }
 
 /// Measures the anchors of a runtime.

@@ -16,7 +16,7 @@ use crate::decision::prediction::{
     Anchor, Asked, Basis, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate,
     evaluation_text, predictions_text, schema,
 };
-use crate::definition::{Case, Dtype, Model, Origin, Sizes, SuiteModel, usual_backend};
+use crate::definition::{Boundary, Case, Dtype, Model, Origin, Sizes, SuiteModel, TimedOn, usual_backend};
 use crate::exit_codes;
 use crate::fixture::work_of;
 use crate::harness::{Interrupted, Plan, is_interrupted, make_plan};
@@ -246,6 +246,7 @@ impl Arguments {
                 dims: Some(case.dims.to_string()).filter(|dims| !dims.is_empty()),
                 sequence_length: case.sequence_length,
                 host_id: self.machine.is_none().then(|| site.host_id.clone()),
+                threads: site.threads,
                 largest_batch,
                 anchor: None,
                 prediction,
@@ -294,8 +295,9 @@ impl Arguments {
         ensure!(is_named, "name a model, a file or a suite");
         ensure!(
             selection.boundary.is_empty() && selection.time_on.is_none(),
-            "predictions are of seeded inputs and the suite's boundaries: leave `--boundary` and `--time-on` out"
+            "predictions are of seeded inputs and the boundary `compute`: leave `--boundary` and `--time-on` out"
         );
+        (selection.boundary, selection.time_on) = (vec![Boundary::Compute], Some(TimedOn::Seeded));
         if selection.backend.is_empty() {
             let backends: BTreeSet<&String> = lessons.examples.iter().map(|it| &it.subject.runtime.backend).collect();
             selection.backend = backends.into_iter().cloned().collect();

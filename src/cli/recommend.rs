@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Prices of machines, for the goal `cost`
     #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
     price: Option<PathBuf>,
-    /// Only the last N runs [default: the whole history]
+    /// Only the last N runs, and the load tests since the first of them [default: the whole history]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     last: Option<u64>,
     #[command(flatten)]
@@ -111,13 +111,15 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let models: BTreeSet<&str> = passing.iter().map(|record| record.model.as_str()).collect();
     // Cases that do not pass still determine the originals and the newest files.
     let records: Vec<Record> = every.iter().filter(|it| models.contains(it.model.as_str())).cloned().collect();
+    let since = every.iter().map(|record| record.timestamp).min().filter(|_| arguments.last.is_some());
+    let loads = HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results);
     let options = Options {
         goal: arguments.goal,
         filter: arguments.filter.clone(),
         accuracy_loss: arguments.max_accuracy_loss,
         limits: Limits { is_verified_only: true, ..arguments.limits },
         prices: arguments.prices()?,
-        loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
+        loads: loads.filter(|trial| since.is_none_or(|since| trial.timestamp >= since)).collect(),
         drifted: drifts(&every),
         noise: noise_of(&passing, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())

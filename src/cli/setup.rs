@@ -1,6 +1,6 @@
 //! `inferbench setup`: gets native runtimes with `scripts/setup`, which has the list of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -39,6 +39,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     command.args(arguments.device.iter().flat_map(|device| ["--device", device]));
     command.args(arguments.list.then_some("--list"));
     command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", paths.setup_command("").trim());
+    if arguments.python != Path::new("python3") {
+        command.env("INFERBENCH_SETUP_PYTHON", &arguments.python);
+    }
     run_python(&mut command, "3.9")
 }
 

@@ -52,6 +52,9 @@ pub struct Loss {
     pub role: Role,
     pub status: Status,
     pub message: String,
+    /// Whether the candidate has no such case to compare, so that no program has lost it. Absent in older duels.
+    #[serde(default)]
+    pub is_left_out: bool,
 }
 
 /// One case of a duel with one of its candidates: it has a comparison, or a loss.
@@ -80,7 +83,7 @@ pub enum DuelStanding {
     Void,
     /// Undecided because the times scatter too much.
     Scattered,
-    /// Not compared yet. A finished duel has no such case.
+    /// Not compared: the candidate has no such case, or no generation was measured yet.
     Unmeasured,
 }
 
@@ -88,6 +91,7 @@ impl CaseOutcome {
     /// Where the case stands, by itself.
     pub fn standing(&self) -> DuelStanding {
         match (&self.loss, &self.comparison) {
+            (Some(loss), _) if loss.is_left_out => DuelStanding::Unmeasured,
             (Some(loss), _) if loss.role == Role::Candidate(self.candidate) => DuelStanding::Regression,
             (Some(_), _) => DuelStanding::Void,
             (None, None) => DuelStanding::Unmeasured,
@@ -186,7 +190,7 @@ mod tests {
     }
 
     fn lost(role: Role) -> CaseOutcome {
-        let loss = Some(Loss { role, status: Status::Failed, message: "killed".into() });
+        let loss = Some(Loss { role, status: Status::Failed, message: "killed".into(), is_left_out: false });
         CaseOutcome { id: "m/x/2".into(), own_ids: None, candidate: 0, plan: None, comparison: None, loss }
     }
 
@@ -245,6 +249,16 @@ mod tests {
         let of = |candidate| CaseOutcome { candidate, ..lost(Role::Candidate(1)) };
         assert_eq!([0, 1].map(|candidate| of(candidate).standing()), [DuelStanding::Void, DuelStanding::Regression]);
         assert_eq!(duel_exit_code(&[of(0), of(1)], false), exit_codes::REGRESSION_OR_WRONG);
+    }
+
+    #[test]
+    fn a_case_that_one_candidate_does_not_have_is_neither_its_loss_nor_open() {
+        let mut left_out = lost(Role::Candidate(0));
+        left_out.loss.as_mut().unwrap().is_left_out = true;
+        assert!(!left_out.is_open());
+        let other = CaseOutcome { candidate: 1, ..compared(Verdict::Same, false) };
+        assert_eq!(duel_exit_code(&[left_out.clone(), other], false), exit_codes::OK);
+        assert_eq!(duel_exit_code(&[left_out], false), exit_codes::NOTHING_MEASURED);
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub struct Comparison {
     /// The searches that found a rate in the base, and that the candidate has broken off.
     #[serde(skip)]
     pub(crate) lost: Vec<LoadResult>,
-    /// Pairs that are not compared, since more than the code differs.
+    /// Pairs that are not compared, because the conditions differ.
     pub refused: Vec<RefusedPair>,
     /// The largest number of earlier runs of a case that say nothing about its noise, since other work disturbed them.
     pub disturbed_runs: usize,
@@ -151,6 +151,9 @@ pub struct ComparedCase {
     pub changes: Vec<Change>,
     /// Conditions that differ and were allowed to.
     pub allowed_differences: Vec<Difference>,
+    /// Whether the case should have been compared, and a side has no times to compare.
+    #[serde(skip)]
+    pub(crate) is_open: bool,
     /// The records of the base and of the candidate; none if one of the sides has no valid measurement.
     #[serde(skip)]
     pub records: [Vec<Record>; 2],
@@ -301,6 +304,7 @@ pub fn compare(
             latency: None,
             changes,
             allowed_differences: Vec::new(),
+            is_open: false,
             records: Default::default(),
         };
         if pair.base.is_empty() || pair.candidate.is_empty() {
@@ -316,8 +320,9 @@ pub fn compare(
             // The interrupted run might have measured it.
             let is_lost =
                 pair.candidate.is_empty() && candidate.is_interrupted() && worst_status(&pair.base).is_measured();
-            has_unread |= is_lost && !options.missing_is_allowed;
-            cases.push(case(vec![change]));
+            let is_open = is_lost && !options.missing_is_allowed;
+            has_unread |= is_open;
+            cases.push(ComparedCase { is_open, ..case(vec![change]) });
             continue;
         }
         if let Some(run_id) = pair.shared_run() {
@@ -336,8 +341,9 @@ pub fn compare(
             // A case that fails on both sides, in whatever way, has nothing to compare.
             has_pair |= changes.iter().any(|change| change.effect != Effect::Notice);
             // Its times are not compared, so no slow-down is excluded.
-            has_unread |= worst_status(&pair.candidate) == Status::Suspicious && worst_status(&pair.base).is_measured();
-            cases.push(ComparedCase { allowed_differences, ..case(changes) });
+            let is_open = worst_status(&pair.candidate) == Status::Suspicious && worst_status(&pair.base).is_measured();
+            has_unread |= is_open;
+            cases.push(ComparedCase { allowed_differences, is_open, ..case(changes) });
             continue;
         }
         if !differences.is_empty() {

@@ -257,13 +257,13 @@ mod tests {
             let options = Options { missing_is_allowed, ..Options::default() };
             let earlier = EarlierRuns::of(std::iter::empty());
             let found = compare(&base, &candidate, &earlier, &|_| Noise::assumed(), &options);
-            (found.conclusion, found.cases[1].changes[0].candidate.clone())
+            (found.conclusion, found.cases[1].is_open, found.cases[1].changes[0].candidate.clone())
         };
         let text = |text: &str| Value::Text(text.into());
         let interrupted = text("not measured before the run was interrupted");
-        assert_eq!(found(true, false), (Conclusion::CannotSay, interrupted));
+        assert_eq!(found(true, false), (Conclusion::CannotSay, true, interrupted));
         assert_eq!(found(true, true).0, Conclusion::Well);
-        assert_eq!(found(false, false), (Conclusion::Well, text("not asked for")));
+        assert_eq!(found(false, false), (Conclusion::Well, false, text("not asked for")));
     }
 
     #[test]

@@ -121,8 +121,9 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
     if !has_same_samples(evaluation, answers) {
         return;
     }
-    // Without outputs, only a package's own metrics judge the answers.
+    // Only metrics compare texts, transcripts and what a package judges by itself.
     if evaluation.outputs.is_empty() {
+        record.compared_with = Some(original.to_string());
         return;
     }
     let width = |evaluation: &Evaluation| evaluation.outputs.first().map_or(0, Vec::len);
@@ -250,6 +251,21 @@ mod tests {
             assert_eq!((record.output_cosine, record.compared_with), (None, None));
             assert!(record.message.as_ref().is_some_and(|message| message.contains(note)), "{:?}", record.message);
         }
+    }
+
+    #[test]
+    fn answers_without_outputs_name_the_original_that_their_metrics_compare_them_with() {
+        let original = Case::new("m", "ort", 1);
+        let int8 = Case { variant: "int8".into(), ..original.clone() };
+        let text = || Evaluation {
+            data_source: "held-out".into(),
+            samples: 4,
+            judged: Some(Judged::Texts { read: Vec::new(), is_recorded: true }),
+            ..Evaluation::default()
+        };
+        let both = answers([(&original, text()), (&int8, text())]);
+        assert_eq!(record_of(&both, &int8).compared_with, Some(original.to_string()));
+        assert_eq!(record_of(&answers([(&int8, text())]), &int8).compared_with, None);
     }
 
     #[test]

@@ -37,9 +37,10 @@ pub struct Advice {
     pub deploy: Option<Deployed>,
     /// The case's figures in load tests, and with how many instances.
     pub under_load: Option<UnderLoad>,
-    /// The second-best case, and why it is not recommended.
+    /// The best case of those that may be better than the recommended one, or else the second-best case; and why it is
+    /// not recommended.
     pub runner_up: Option<RunnerUp>,
-    /// The confidence that the first is better than the second.
+    /// The confidence that the first is better than the runner-up.
     pub confidence: Option<String>,
     /// How many cases could be recommended.
     pub considered: usize,
@@ -56,7 +57,7 @@ pub struct Advice {
     pub largest_batch: Option<String>,
     /// Cases that were not measured and may be better, the best first.
     pub predicted: Vec<PredictedCase>,
-    /// True if the first and the second cannot be told apart without more measurements.
+    /// True if the first and the runner-up cannot be told apart without more measurements.
     pub is_undecided: bool,
     /// What all of its cases have in common.
     #[serde(skip)]
@@ -77,7 +78,7 @@ pub struct Deployed {
     pub memory_mb: Option<f64>,
 }
 
-/// The second-best case.
+/// The case that the recommended one is compared with.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunnerUp {
     pub case_id: String,
@@ -141,10 +142,13 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
     let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
     let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
     let mut kinds = by_kind(repeated(&current, options));
-    kinds.retain(|(_, cases)| cases.iter().any(|case| options.may_choose(case.newest)));
+    // Those that the filters leave out count, too: a work has the same title in all rows of `--per`.
     let cases: Vec<Case> = kinds.iter().map(|(work, _)| work.case.clone()).collect();
+    kinds.retain(|(_, cases)| cases.iter().any(|case| options.may_choose(case.newest)));
     let of_kind = |(work, of_kind): (Work, Vec<Repeated<'_>>)| {
         let has_shapes = cases.iter().filter(|case| **case == work.case).count() > 1;
+        let chosen = of_kind.iter().filter(|case| options.may_choose(case.newest));
+        let of_other_threads: usize = chosen.map(|case| case.of_other_threads).sum();
         let mut advice = advice(work, &of_kind, metrics, options);
         let Work { input_shape, new_tokens, .. } = &advice.work;
         let parts = [input_shape.clone(), new_tokens.map(|count| format!("{count} new tokens"))];
@@ -153,6 +157,10 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
         if replaced > 0 {
             let rows = plural(replaced, "row is", "rows are");
             advice.excluded.push(format!("{rows} from an older file of the same name"));
+        }
+        if of_other_threads > 0 {
+            let rows = plural(of_other_threads, "row has", "rows have");
+            advice.excluded.push(format!("{rows} another number of threads than the newest run of the same case"));
         }
         advice
     };
@@ -198,10 +206,12 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     }
 }
 
-/// Names rows. A name has the batch size or the machine only if there are several.
+/// Names rows. A name has the batch size or the machine only if there are several, and the number of threads only if a
+/// machine has rows with several.
 struct Names {
     has_batch_sizes: bool,
     has_machines: bool,
+    has_threads: bool,
 }
 
 impl Names {
@@ -209,15 +219,23 @@ impl Names {
         let rows = || rows.iter().filter(|row| limit(row) != Some(Excluded::FILTER)).map(|row| &row.record);
         let batch_sizes: BTreeSet<usize> = rows().map(|record| record.batch_size).collect();
         let machines: BTreeSet<&str> = rows().map(|record| record.host_id.as_str()).collect();
-        Names { has_batch_sizes: batch_sizes.len() > 1, has_machines: machines.len() > 1 }
+        let threads = rows().filter_map(|record| Some((record.host_id.as_str(), record.threads?)));
+        let threads: BTreeSet<(&str, usize)> = threads.collect();
+        let with_threads: BTreeSet<&str> = threads.iter().map(|(host_id, _)| *host_id).collect();
+        Names {
+            has_batch_sizes: batch_sizes.len() > 1,
+            has_machines: machines.len() > 1,
+            has_threads: threads.len() > with_threads.len(),
+        }
     }
 
-    /// `int8-static on ort, batch 4, host 1a2b`.
+    /// `int8-static on ort, batch 4, 2 threads, host 1a2b`.
     fn name(&self, row: &Row) -> String {
-        let Record { batch_size, host_id, .. } = &row.record;
+        let Record { batch_size, host_id, threads, .. } = &row.record;
         let batch = self.has_batch_sizes.then(|| format!("batch {batch_size}"));
+        let threads = threads.filter(|_| self.has_threads).map(|threads| plural(threads, "thread", "threads"));
         let host = self.has_machines.then(|| format!("host {host_id}"));
-        listed([Some(name(row)), batch, host])
+        listed([Some(name(row)), batch, threads, host])
     }
 }
 
@@ -245,25 +263,38 @@ fn quantity(row: &Row, options: &Options) -> Option<f64> {
 /// The runner-up, and the confidence that the first is better. Returns `None` without a second case that may be
 /// recommended.
 fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(RunnerUp, String)> {
-    let first = *found.chosen.as_ref().ok()?;
-    let (second, _) = best(&found.rows, options, |row| row.is_acceptable() && !row.is_recommended)?;
-    let (row, goal) = (&found.rows[second], options.goal);
+    let (first, goal) = (*found.chosen.as_ref().ok()?, options.goal);
+    let is_by_load = |index: usize| options.gain(goal, &found.rows[index].record) > 1.0;
+    let is_first_by_load = is_by_load(first);
+    // Beside a rate under load, sequential calls show only that a case serves at least their rate, and so does a load
+    // test that was not a search.
+    let is_at_least = |index: usize| {
+        let is_searched = found.rows[index].under_load.as_ref().is_some_and(|it| it.is_highest);
+        !is_searched && (is_first_by_load || is_by_load(index))
+    };
+    let beside_first = |index: usize| found.spread.ratio(first, index).filter(|_| goal.is_of_times());
+    // Otherwise a case with few runs would be passed over for one that is nearer to the first and surely slower.
+    let may_be_better = |index: usize| {
+        let is_open = |(interval, verdict): (RatioInterval, Verdict)| {
+            is_at_least(index) || interval.lower < 1.0 && verdict != Verdict::Same
+        };
+        beside_first(index).is_some_and(is_open)
+    };
+    let others = (0..found.rows.len()).filter(|&index| index != first && found.rows[index].is_acceptable());
+    let known = others.filter_map(|index| Some((!may_be_better(index), quantity(&found.rows[index], options)?, index)));
+    let (.., second) = known.min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)))?;
+    let (row, tested) = (&found.rows[second], beside_first(second));
     let quantities = quantity(row, options).zip(quantity(&found.rows[first], options));
     let plain = quantities.map(|(own, best)| own / best);
-    let tested = found.spread.ratio(first, second).filter(|_| goal.is_of_times());
     let what = goal.measured_in();
     let times = match (&tested, plain) {
         (Some((interval, _)), _) => format!("{} × {what}", ratio(interval)),
         (None, Some(plain)) => format!("{} × {what}", three_digits(plain)),
         (None, None) => "its figure is not known".to_owned(),
     };
+    let is_slower_so_far = is_at_least(second) && tested.is_some_and(|(_, verdict)| verdict == Verdict::Slower);
     // The test of all rows did not find it faster than the baseline, so the test of these two alone does not count.
-    let is_open = |it: Verdict| it == Verdict::Faster && found.rows[first].is_baseline;
-    // A load test that was not a search shows only that a case serves at least its rate.
-    let is_at_least = goal.is_of_rate()
-        && options.gain(goal, &row.record) > 1.0
-        && row.under_load.as_ref().is_some_and(|it| !it.is_highest);
-    let is_open = |it: Verdict| is_open(it) || it == Verdict::Slower && is_at_least;
+    let is_open = |it: Verdict| is_slower_so_far || it == Verdict::Faster && found.rows[first].is_baseline;
     let verdict = tested.map(|(_, it)| if is_open(it) { Verdict::CannotSay } else { it });
     let runs = plural(found.spread.runs, "run", "runs");
     let floor = found.spread.floor_of(first, second).unwrap_or(found.spread.floor);
@@ -272,6 +303,10 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     let (why, confidence) = match verdict {
         None if goal == Goal::Size => (format!("takes {times}"), "the sizes are exact".to_owned()),
         None => (format!("takes {times}"), format!("the scatter of the {goal} from run to run is not known")),
+        Some(_) if is_slower_so_far => {
+            let why = format!("takes at most {times}: its highest rate under load is not known");
+            (why, "none: the highest rate of the runner-up under load is not known".to_owned())
+        }
         Some(Verdict::CannotSay | Verdict::NotSlower) => {
             let why = format!("cannot be told apart by these runs: {times}");
             (why, format!("none: by at least {runs} of each, {noise}"))

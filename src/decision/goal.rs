@@ -25,7 +25,7 @@ pub enum Goal {
     Cost,
     /// Size of the model's files
     Size,
-    /// Peak memory of the process
+    /// Peak memory: of the device if it has its own, otherwise of the process
     Memory,
 }
 

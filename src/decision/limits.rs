@@ -17,7 +17,7 @@ pub struct Limits {
     /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
     #[arg(long = "max-p99", value_name = "TIME", value_parser = milliseconds)]
     pub max_p99_ms: Option<f64>,
-    /// The largest peak memory of a process, as 1GB or 200MB
+    /// The largest peak memory, as 1GB or 200MB: of the device if it has its own, otherwise of the process
     #[arg(long = "max-memory", value_name = "SIZE", value_parser = values::megabytes)]
     pub max_memory_mb: Option<f64>,
     /// The fewest samples, or tokens, per second, as 100/s

@@ -47,6 +47,7 @@ use serde::Serialize;
 
 use crate::compare::{CaseFilter, Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
+use crate::report::columns::has_own_memory;
 use crate::run_data::{LoadResult, Metric, Record};
 
 /// Which cases may be recommended, and by which rules.
@@ -168,7 +169,7 @@ pub struct Differences {
     pub model_size: Option<f64>,
     pub latency_p50: Option<f64>,
     pub throughput: Option<f64>,
-    /// The ratio of the peaks of processes that have measured nothing else.
+    /// The ratio of the peaks, both of devices or both of processes that have measured nothing else.
     pub memory: Option<f64>,
 }
 
@@ -234,7 +235,12 @@ fn rate(record: &Record) -> Option<f64> {
     record.tokens_per_second.or(record.throughput_ips)
 }
 
-/// The peak of a process that has measured nothing else: only such peaks can be compared.
+/// The peak of the device if it has memory of its own, or else of a process that has measured nothing else: only such
+/// peaks can be compared.
 fn own_memory(record: &Record) -> Option<f64> {
-    record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"))
+    if has_own_memory(record) {
+        return record.device_memory_mb;
+    }
+    let is_own = |kind: &str| kind.starts_with("own-process-");
+    record.memory_mb.filter(|_| record.memory_kind.as_deref().is_some_and(is_own))
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::advice::kind;
+use super::advice::{kind, rate_text};
 use super::prediction::{Basis, Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
 use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
 use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Status, TimedOn};
-use crate::report::numbers::{latency, megabytes, three_digits};
+use crate::report::numbers::{latency, megabytes};
 use crate::run_data::{Record, Work};
 
 /// The most predicted cases that an answer names.
@@ -26,8 +26,11 @@ pub struct PredictedCase {
     pub has_machines: bool,
     pub latency_ms: Estimate,
     pub throughput_ips: Estimate,
+    /// Absent if the rates of the model do not count tokens.
+    pub tokens_per_second: Option<f64>,
     pub memory_mb: Option<Estimate>,
-    /// Whether its whole interval is better than the measured figure of the recommended case.
+    /// Whether its whole interval is within the limits, and better than the measured figure of the recommended case.
+    /// False if p99 has a limit, since no p99 is predicted.
     pub is_beyond: bool,
     /// The command that measures it.
     pub command: String,
@@ -46,9 +49,9 @@ impl PredictedCase {
         let (value, lower, upper) = (latency(ms.value), latency(ms.lower), latency(ms.upper));
         let how = if self.is_beyond { "is better in its whole interval" } else { "may be better" };
         format!(
-            "{}, not measured: p50 {value} ({lower} … {upper}), {} samples/s, which {how}; {} would decide",
+            "{}, not measured: p50 {value} ({lower} … {upper}), {}, which {how}; {} would decide",
             self.name(),
-            three_digits(rate.value),
+            rate_text(self.tokens_per_second, Some(rate.value)).unwrap_or_default(),
             self.command
         )
     }
@@ -78,7 +81,12 @@ pub fn add_predictions(
             let is_present = |it: &Work| it.case.variant != own.case.variant || it.has_same_network(own);
             own.case.model == advice.model && advice.work.is_same(&kind(own.clone())) && current.iter().all(is_present)
         };
-        let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
+        // On the machine of the recommended case, only rows with as many threads can be compared with it.
+        let is_comparable = |it: &&Example| {
+            let there = advice.pooled.as_ref().filter(|record| record.host_id == it.site.host_id);
+            there.is_none_or(|record| record.threads == it.site.threads)
+        };
+        let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).filter(is_comparable).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
         advice.predicted = better(&predictor, &examples, &of_advice, &runtimes, measured, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
@@ -114,8 +122,9 @@ fn better(
     options: &Options,
 ) -> Vec<PredictedCase> {
     let tokens = tokens_of(records);
+    let has_tokens = records.iter().any(|record| record.tokens_per_second.is_some());
     let mut tried: BTreeMap<(String, &str), Vec<Work>> = BTreeMap::new();
-    for record in records {
+    for record in records.iter().filter(|record| record.status != Status::Unavailable) {
         tried.entry((record.case_id.clone(), &record.host_id)).or_default().push(Work::of(record));
     }
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
@@ -152,18 +161,23 @@ fn better(
             };
             let value = quantity(latency_ms.value, throughput_ips.value);
             let worst = quantity(latency_ms.upper, throughput_ips.lower);
+            let (limits, memory_mb) = (&options.limits, prediction.memory_mb);
+            let is_allowed =
+                limits.allow(latency_ms.value, memory_mb.map(|it| it.value), tokens * throughput_ips.value);
+            let is_surely_allowed = limits.max_p99_ms.is_none()
+                && limits.allow(latency_ms.upper, memory_mb.map(|it| it.upper), tokens * throughput_ips.lower);
             let predicted = PredictedCase {
                 case_id: case_id.clone(),
                 host_id: host_id.to_owned(),
                 has_machines,
                 latency_ms,
                 throughput_ips,
-                memory_mb: prediction.memory_mb,
-                is_beyond: measured.zip(worst).is_some_and(|(measured, worst)| worst < measured),
+                tokens_per_second: has_tokens.then_some(tokens * throughput_ips.value),
+                memory_mb,
+                is_beyond: is_surely_allowed && measured.zip(worst).is_some_and(|(measured, worst)| worst < measured),
                 command: command(&subject.runtime, &subject.work, case.batch_size),
             };
             let is_better = |value: &f64| measured.is_none_or(|measured| *value < measured);
-            let is_allowed = options.limits.allow(&predicted, tokens * throughput_ips.value);
             if let Some(value) = value.filter(is_better).filter(|_| is_allowed) {
                 found.insert((case_id, host_id), (value, predicted));
             }
@@ -189,10 +203,11 @@ fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Reco
 }
 
 impl Limits {
-    /// Whether the predicted figures keep the limits of p99, memory and rate. `rate` counts samples, or tokens.
-    fn allow(&self, predicted: &PredictedCase, rate: f64) -> bool {
-        self.max_p99_ms.is_none_or(|most| predicted.latency_ms.value <= most)
-            && self.max_memory_mb.is_none_or(|most| predicted.memory_mb.is_some_and(|memory| memory.value <= most))
+    /// Whether a case with these figures may keep the limits of p99, memory and rate: p99 is at least the p50. `rate`
+    /// counts samples, or tokens.
+    fn allow(&self, p50_ms: f64, memory_mb: Option<f64>, rate: f64) -> bool {
+        self.max_p99_ms.is_none_or(|most| p50_ms <= most)
+            && self.max_memory_mb.is_none_or(|most| memory_mb.is_some_and(|memory| memory <= most))
             && self.min_rate.is_none_or(|least| rate >= least)
     }
 }

@@ -12,15 +12,18 @@ use super::drift::retain_usual;
 use super::{Goal, Options, own_memory};
 use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
-use crate::run_data::{Record, Work, Works};
+use crate::run_data::{Record, Work, Works, is_no_difference};
 use crate::statistics::geometric_mean;
 
 /// All records of a case on a machine.
 pub struct Repeated<'a> {
+    /// The newest record; of those that lacked the backend or device only if there is no other.
     pub newest: &'a Record,
     /// The measurements by the program of the newest record, one per run, the oldest first; empty if the newest was not
     /// measured.
     pub like: Vec<&'a Record>,
+    /// How many measurements have another number of threads than the newest record.
+    pub of_other_threads: usize,
 }
 
 /// The records by work and machine, in the order of the records.
@@ -74,14 +77,22 @@ impl<'a> Repeated<'a> {
         group.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
         // A run that is named twice is one run.
         group.dedup_by(|one, other| one.run_id == other.run_id);
+        // A program or machine that lacks the backend says nothing about the case.
+        let is_there = |record: &&Record| record.status != Status::Unavailable;
+        if group.iter().any(is_there) {
+            group.retain(is_there);
+        }
         let newest = *group.last()?;
         let is_ok = |record: &Record| record.status == Status::Ok;
+        let has_other_threads =
+            |record: &&&Record| is_ok(record) && !is_no_difference(&record.threads, &newest.threads);
+        let of_other_threads = group.iter().filter(has_other_threads).count();
         group.retain(|record| is_ok(newest) && is_ok(record) && is_repetition(record, newest));
         if group.is_empty() && is_ok(newest) {
             group.push(newest);
         }
         retain_usual(&mut group, &options.drifted);
-        Some(Repeated { newest, like: group })
+        Some(Repeated { newest, like: group, of_other_threads })
     }
 
     /// The record that says most about the answers to these samples. Its times are geometric means over all runs, since
@@ -118,10 +129,11 @@ impl<'a> Repeated<'a> {
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
             record.energy_j_per_sample = mean_of(&self.like, |record| record.energy_j_per_sample);
-            // A peak counts only if its process measured nothing else.
             let own = self.like.iter().filter(|other| own_memory(other).is_some()).copied();
-            if let Some(most) = own.max_by(|one, other| one.memory_mb.partial_cmp(&other.memory_mb).unwrap_or(Equal)) {
+            let order = |one: &&Record, other: &&Record| own_memory(one).partial_cmp(&own_memory(other));
+            if let Some(most) = own.max_by(|one, other| order(one, other).unwrap_or(Equal)) {
                 (record.memory_mb, record.memory_kind) = (most.memory_mb, most.memory_kind.clone());
+                record.device_memory_mb = most.device_memory_mb;
             }
         }
         record
@@ -161,13 +173,13 @@ pub fn samples_of<'a>(cases: &[Repeated<'a>]) -> Option<&'a str> {
     records.max_by_key(|record| knowledge(record)).and_then(|record| record.data_source.as_deref())
 }
 
-/// How much a record says about its answers, the most important first: the change of accuracy, the accuracy, a likeness
-/// to the original, the name of the samples. Of two records that say the same, the newer one counts.
+/// How much a record says about its answers, the most important first: the change of accuracy, the accuracy, a
+/// comparison with the original, the name of the samples. Of two records that say the same, the newer one counts.
 fn knowledge(record: &Record) -> (bool, bool, bool, bool, Timestamp) {
     (
         record.accuracy_change.is_some(),
         record.accuracy.is_some(),
-        record.output_cosine.is_some() || record.agreement.is_some(),
+        record.output_cosine.is_some() || record.agreement.is_some() || record.compared_with.is_some(),
         record.data_source.is_some(),
         record.timestamp,
     )

@@ -12,6 +12,7 @@ use super::{
     Differences, Excluded, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate,
 };
 use crate::definition::{Case, Dtype, ORIGINAL, Phase, Status};
+use crate::report::columns::has_own_memory;
 use crate::run_data::{Metric, Record};
 
 /// The tables in the order of host, inputs, boundary, phase, sequence length, shape and batch size.
@@ -171,7 +172,7 @@ impl Differences {
             model_size: of(|record| record.model_size_mb),
             latency_p50: of(|record| record.latency_p50_ms),
             throughput: of(rate),
-            memory: of(own_memory),
+            memory: of(own_memory).filter(|_| has_own_memory(record) == has_own_memory(original)),
         }
     }
 }

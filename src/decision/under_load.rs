@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Limits, Options};
 use crate::definition::{Case, Status};
+use crate::report::columns::has_own_memory;
 use crate::report::numbers::{latency, plural, three_digits_of_any};
 use crate::run_data::{LoadResult, Record, Scenario, Verdict, is_no_difference};
 
@@ -23,7 +24,7 @@ pub struct UnderLoad {
     /// The upper bound with 99 % confidence if the test was for p99 or above, or else the measured p99. If the highest
     /// rate of a search is undecided, the latency bound of the search.
     pub p99_ms: f64,
-    /// The memory of the process with all instances.
+    /// The memory of the process with all instances; absent if the device has memory of its own.
     pub memory_mb: Option<f64>,
     pub instances: usize,
     /// Threads of each instance.
@@ -42,7 +43,12 @@ impl UnderLoad {
     /// rate of a search also counts. The trials have the library, file and inputs of the record.
     pub fn of(loads: &[LoadResult], record: &Record, limits: &Limits) -> Option<Self> {
         let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
-        best(those_that_count(&own), limits)
+        if !has_own_memory(record) {
+            return best(those_that_count(&own), limits);
+        }
+        // A load test knows only the memory of the process.
+        let found = best(those_that_count(&own), &Limits { max_memory_mb: None, ..*limits })?;
+        Some(UnderLoad { memory_mb: None, ..found })
     }
 
     /// `under load 431 samples/s with 2 instances of 1 thread, p99 19.1 ms (load test 20260101T000000Z)`.
@@ -264,6 +270,18 @@ mod tests {
         };
         assert!(!is_excluded(trial("1", 300.0, Verdict::Passed)));
         assert!(is_excluded(LoadResult { is_highest: true, ..trial("1", 300.0, Verdict::Passed) }));
+    }
+
+    #[test]
+    fn the_memory_of_a_load_test_is_not_that_of_a_gpu() {
+        let loads = [LoadResult { memory_mb: Some(900.0), ..trial("1", 300.0, Verdict::Passed) }];
+        let limits = Limits { max_memory_mb: Some(500.0), ..Limits::default() };
+        let found = |record: &Record| {
+            let found = UnderLoad::of(&loads, record, &limits).unwrap();
+            (found.memory_mb, limits.excluding(record, Losses::default(), Some(&found)).map(|it| it.limit))
+        };
+        assert_eq!(found(&Record::default()), (Some(900.0), Some("max-memory")));
+        assert_eq!(found(&Record { device_memory_mb: Some(400.0), ..Record::default() }), (None, None));
     }
 
     #[test]

@@ -57,12 +57,14 @@ impl Judge {
             is_one_of(words) && (outputs.is_empty() || has_output(is_it))
         };
         let is_speech = is_one_of(&SPEECH);
+        let has_classes = outputs.iter().any(is_score_per_class);
         match is_generative {
             true if is_speech || modality == "audio" => Judge::Speech,
             true => Judge::Text,
-            false if is_speech && is_named("logits") => Judge::Speech,
+            // Speech has logits per frame, and a classifier of sounds has them per sample.
+            false if is_speech && is_named("logits") && !has_classes => Judge::Speech,
             false if family == "detr" || !outputs.is_empty() && is_named("boxes") => Judge::Boxes,
-            false if outputs.iter().any(is_score_per_class) => Judge::Classes,
+            false if has_classes => Judge::Classes,
             false if has_output(is_mask) || is_of_family(&SEGMENTATION, is_map_of_classes) => Judge::Segmentation,
             false if has_output(is_depth) || is_of_family(&DEPTH, is_map) => Judge::Depth,
             false if is_of_family(&RECOMMENDATION, is_number) => Judge::Recommendation,
@@ -138,6 +140,7 @@ mod tests {
         assert_eq!(judge("net", &[output("logits", &[1, 9, 3]), output("pred_boxes", &[1, 9, 4])]), Judge::Boxes);
         assert_eq!(judge("wav2vec2", &[output("logits", &[1, 9, 32])]), Judge::Speech);
         assert_eq!(judge("wav2vec2", &[output("last_hidden_state", &[1, 9, 32])]), Judge::Classes);
+        assert_eq!(judge("wav2vec2", &[output("logits", &[1, 12])]), Judge::Classes);
         assert_eq!(judge("net", &[output("logits", &[1, 8, 16, 16])]), Judge::Segmentation);
         assert_eq!(judge("net", &[output("logits", &[1, 8, 1, 1])]), Judge::Classes);
         assert_eq!(judge("net", &[output("pred_masks", &[1, 16, 16])]), Judge::Segmentation);

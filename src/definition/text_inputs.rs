@@ -74,15 +74,21 @@ impl Model {
         self.with_inputs(inputs)
     }
 
-    /// Where the model's tokenizer is looked for, in this order: beside its files, and above a hub's folder `onnx`.
-    pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
+    /// Where files that describe the model are looked for, in this order: beside its files, and above a hub's folder
+    /// `onnx`.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let packaged = if let Origin::Packaged { folder, .. } = &self.origin { Some(folder.as_path()) } else { None };
         let beside = self.origin.files().filter_map(|file| file.parent());
         let mut folders: Vec<PathBuf> = packaged.into_iter().chain(beside).map(Path::to_owned).collect();
         let above = folders.iter().filter(|folder| folder.ends_with("onnx")).filter_map(|folder| folder.parent());
         folders.extend(above.map(Path::to_owned).collect::<Vec<_>>());
         folders.dedup();
-        folders.into_iter().map(|folder| folder.join(TOKENIZER)).collect()
+        folders
+    }
+
+    /// Where the model's tokenizer is looked for.
+    pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
+        self.folders().into_iter().map(|folder| folder.join(TOKENIZER)).collect()
     }
 }
 

@@ -14,11 +14,11 @@ use clap::Args;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::worktree::Worktree;
+use super::worktree::{Worktree, is_ignored};
 use crate::backend::registry;
 use crate::fixture::sha256_of_file;
 use crate::harness::wait_for;
-use crate::paths::Paths;
+use crate::paths::{Paths, variable};
 
 const LINES_SHOWN: usize = 25;
 /// Prefixes of the environment variables that change the result of a build.
@@ -50,14 +50,13 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Re
         .into_iter()
         .filter(|(variable, path)| std::env::var_os(variable).is_none() && path.exists())
         .collect();
-    let circumstances = circumstances(paths, &features, &native)?;
+    let mut cargo = cargo_in(paths.root(), worktree.project())?;
+    let circumstances = circumstances(paths, &features, &native, &cargo)?;
     let executable = duels.join("executables").join(format!("{commit}-{}", short_sha256(&circumstances)));
     if executable.is_file() {
         return Ok(executable);
     }
-    let mut cargo = cargo();
-    cargo.args(["build", "--release", "--locked", "--no-default-features", "--features", &features]);
-    cargo.current_dir(worktree.project()).envs(native);
+    cargo.args(["build", "--release", "--locked", "--no-default-features", "--features", &features]).envs(native);
     let built = run_build(cargo, &duels, [name, &commit[..12.min(commit.len())]], ["bin", "inferbench"])?;
     keep_executable(&built, &executable)?;
     Ok(executable)
@@ -143,8 +142,8 @@ pub fn package_folder(name: &str) -> Result<PathBuf> {
 /// There is no such bench, it does not build, or [`Interrupted`](crate::harness::Interrupted).
 pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags) -> Result<PathBuf> {
     let bench = flags.bench_of(project)?;
-    let mut cargo = cargo();
-    cargo.args(["bench", "--no-run"]).current_dir(project);
+    let mut cargo = cargo_in(paths.root(), project)?;
+    cargo.args(["bench", "--no-run"]);
     if !flags.features.is_empty() {
         cargo.arg("--features").arg(flags.features.join(","));
     }
@@ -163,6 +162,40 @@ pub fn kept_copy(paths: &Paths, executable: &Path) -> Result<PathBuf> {
 
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Cargo in the folder of a project, with what applies to the working tree at `root` and belongs to no revision: settings
+/// above the repository or ignored by git, and the toolchain of `rustup override`.
+fn cargo_in(root: &Path, project: &Path) -> Result<Command> {
+    let mut cargo = cargo();
+    cargo.current_dir(project);
+    let (root, project) = (fs_err::canonicalize(root)?, fs_err::canonicalize(project)?);
+    // Cargo finds the others itself. The nearest one comes last and counts most.
+    let folders: Vec<&Path> = root.ancestors().filter(|folder| !project.starts_with(folder)).collect();
+    for folder in folders.into_iter().rev().map(|folder| folder.join(".cargo")).filter(|it| *it != cargo_home()) {
+        if let Some(settings) = settings_in(&folder)
+            && is_ignored(&root, &settings)?
+        {
+            cargo.arg("--config").arg(settings);
+        }
+    }
+    if project != root
+        && let Ok(output) = Command::new("rustup").args(["show", "active-toolchain"]).current_dir(root).output()
+        && let Some((toolchain, _)) = String::from_utf8_lossy(&output.stdout).split_once(" (directory override for ")
+    {
+        cargo.env("RUSTUP_TOOLCHAIN", toolchain);
+    }
+    Ok(cargo)
+}
+
+/// The settings of cargo in a folder `.cargo`. If it has both files, cargo reads the first.
+fn settings_in(folder: &Path) -> Option<PathBuf> {
+    ["config", "config.toml"].map(|name| folder.join(name)).into_iter().find(|file| file.is_file())
+}
+
+fn cargo_home() -> PathBuf {
+    let usual = || std::env::home_dir().unwrap_or_default().join(".cargo");
+    variable("CARGO_HOME").map_or_else(usual, PathBuf::from)
 }
 
 /// Builds the target of this kind and name, and returns the path of its executable from cargo's output: a setting such
@@ -208,12 +241,18 @@ fn keep_executable(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Everything that a build depends on, except the commit: features, compiler, flags, and the native libraries that it
-/// links.
-fn circumstances(paths: &Paths, features: &str, native: &[(&str, PathBuf)]) -> Result<String> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let version = Command::new(&rustc).arg("-vV").stdin(Stdio::null()).output().context("rustc -vV")?;
+/// Everything that a build by `cargo` depends on, except the commit: features, compiler, flags, and the native libraries
+/// that it links.
+fn circumstances(paths: &Paths, features: &str, native: &[(&str, PathBuf)], cargo: &Command) -> Result<String> {
+    let project = cargo.get_current_dir().unwrap_or(Path::new("."));
+    let mut rustc = Command::new(variable("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.current_dir(project).envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let version = rustc.arg("-vV").stdin(Stdio::null()).output().context("rustc -vV")?;
     let mut lines = vec![features.to_owned(), String::from_utf8_lossy(&version.stdout).into_owned()];
+    // Flags may also be in cargo's settings: those of `--config`, above the project, and the user's own.
+    let folders = project.ancestors().map(|folder| folder.join(".cargo")).chain([cargo_home()]);
+    let settings = cargo.get_args().map(PathBuf::from).chain(folders.filter_map(|folder| settings_in(&folder)));
+    lines.extend(settings.filter_map(|file| std::fs::read_to_string(file).ok()));
     let is_relevant = |line: &String| {
         VARIABLES.iter().any(|beginning| line.starts_with(beginning)) && !line.starts_with("CARGO_TARGET_DIR=")
     };
@@ -245,6 +284,31 @@ fn features_of(worktree: &Worktree) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revision_gets_the_settings_that_no_revision_has_and_none_of_the_working_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let above = fs_err::canonicalize(folder.path()).unwrap().join("above");
+        let (root, elsewhere) = (above.join("repository/package"), folder.path().join("revision"));
+        let (of_above, of_repository, of_package) =
+            (above.join(".cargo/config.toml"), above.join("repository/.cargo/config"), root.join(".cargo/config.toml"));
+        for file in [&of_above, &of_repository, &of_package, &elsewhere.join(".cargo/config.toml")] {
+            fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+            fs_err::write(file, "").unwrap();
+        }
+        let git = Command::new("git").args(["init", "--quiet"]).current_dir(above.join("repository")).status();
+        assert!(git.unwrap().success());
+        let given = |project: &Path| {
+            let cargo = cargo_in(&root, project).unwrap();
+            let files = cargo.get_args().filter(|argument| *argument != "--config").map(PathBuf::from);
+            files.collect::<Vec<_>>()
+        };
+        assert_eq!(given(&elsewhere), std::slice::from_ref(&of_above));
+        fs_err::write(above.join("repository/.gitignore"), "/.cargo\n").unwrap();
+        assert_eq!(given(&elsewhere), [of_above, of_repository]);
+        // Cargo finds them itself there.
+        assert_eq!(given(&root), Vec::<PathBuf>::new());
+    }
 
     #[test]
     fn settings_that_are_there_and_cannot_be_read_are_an_error() {

@@ -74,6 +74,7 @@ pub fn progress(duel: &Duel, case: usize) -> String {
     let outcomes = outcomes_of(duel, case);
     let most = outcomes[0].plan.map_or(0, |plan| plan.generations);
     let now = |outcome: &CaseOutcome| match (&outcome.loss, &outcome.comparison) {
+        (Some(loss), _) if loss.is_left_out => format!("left out: {}", loss.message),
         (Some(loss), _) => format!("lost: {}", loss.message),
         (None, Some(found)) => {
             let PairedChange { generations, verdict, .. } = found;

@@ -191,7 +191,8 @@ impl Driver<'_> {
 
     fn say_loss(&self, id: &str, loss: &Loss) {
         let whose = if let Role::Candidate(number) = loss.role { &self.candidates[number] } else { self.base };
-        self.say(&format!("lost: {id}: {} in {}: {}", loss.status, whose.name, loss.message));
+        let what = if loss.is_left_out { "left out" } else { "lost" };
+        self.say(&format!("{what}: {id}: {} in {}: {}", loss.status, whose.name, loss.message));
     }
 
     fn warn_of_pins(&self, processors: &[usize]) {

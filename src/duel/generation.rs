@@ -140,7 +140,7 @@ impl ArmsOfCase<'_> {
 /// Why an arm has failed; any other error is passed on.
 fn lost(role: Role, error: anyhow::Error) -> Result<Loss> {
     let CaseFailure { status, message } = error.downcast()?;
-    Ok(Loss { role, status, message })
+    Ok(Loss { role, status, message, is_left_out: false })
 }
 
 /// The draws of a row depend on these arguments only, so that a resumed duel continues as it would have without the

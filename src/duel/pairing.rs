@@ -49,8 +49,8 @@ impl Pairing {
 
 /// Pairs the cases by their ids. If `may_differ`, the others are paired if they differ only in the dtype, then if they
 /// differ only in backend, device and dtype, and then if each program has only one left. Cases that the base cannot run
-/// on this machine or in this build, or that no candidate has to run, are left out, with their reasons in the second
-/// list: no program has lost them.
+/// on this machine or in this build, that no candidate has to run, or that only candidates have, are left out, with
+/// their reasons in the second list: no program has lost them.
 pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pairing>, Vec<String>) {
     let partners: Vec<BTreeMap<String, String>> =
         candidates.iter().map(|candidate| partners(base, candidate, may_differ)).collect();
@@ -66,6 +66,8 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             .zip(&partners)
             .map(|(plan, partners)| partners.get(&case.id).and_then(|id| plan.cases.iter().find(|it| it.id == *id)))
             .collect();
+        let absent =
+            |number, status, message| Err(Loss { role: Role::Candidate(number), status, message, is_left_out: true });
         let candidate_start = |(number, found): (usize, &Option<&ArmCase>)| match found {
             // Inputs of another size are other work, so no program has lost the case.
             Some(ArmCase { id, inputs: Some(inputs), .. })
@@ -74,7 +76,7 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
             {
                 let of_base = case.inputs.as_deref().unwrap_or_default();
                 let message = format!("the inputs are {of_base} in the base, and {inputs} in the candidate");
-                Err(Loss { role: Role::Base, status: Status::Unsupported, message })
+                absent(number, Status::Unsupported, message)
             }
             // A runtime that does not support the dtype is not a fault of the quantised file.
             Some(found)
@@ -83,18 +85,17 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
                     && matches!(found.status, Status::Unavailable | Status::Unsupported) =>
             {
                 let why = found.message.as_deref().unwrap_or_default();
-                let message = format!("candidate {} has no such form: {why}", number + 1);
-                Err(Loss { role: Role::Base, status: found.status, message })
+                absent(number, found.status, format!("candidate {} has no such form: {why}", number + 1))
             }
             Some(found) => start(found, Role::Candidate(number)),
             None => {
+                let (role, message) = (Role::Candidate(number), "the candidate has no such case".to_owned());
                 // Another suite need not have the case.
-                let role = if may_differ { Role::Base } else { Role::Candidate(number) };
-                Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() })
+                Err(Loss { role, status: Status::Unsupported, message, is_left_out: may_differ })
             }
         };
         let of_candidates: Vec<_> = found.iter().enumerate().map(candidate_start).collect();
-        let nobodys = of_candidates.iter().map(|start| start.as_ref().err().filter(|loss| loss.role == Role::Base));
+        let nobodys = of_candidates.iter().map(|start| start.as_ref().err().filter(|loss| loss.is_left_out));
         if let Some([loss, ..]) = nobodys.collect::<Option<Vec<_>>>().as_deref() {
             left_out.push(format!("{}: {}: {}", case.id, loss.status, loss.message));
             continue;
@@ -106,6 +107,15 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
         let id = if others.is_empty() { case.id.clone() } else { format!("{} → {others}", case.id) };
         let candidate_ids = found.iter().map(|found| found.map(|it| it.id.clone())).collect();
         pairings.push(Pairing { id, base_id: case.id.clone(), candidate_ids, starts });
+    }
+    for (plan, partners) in candidates.iter().zip(&partners) {
+        let is_alone = |case: &&ArmCase| case.start.is_some() && !partners.values().any(|id| *id == case.id);
+        for case in plan.cases.iter().filter(is_alone) {
+            let reason = format!("{}: the base has no such case", case.id);
+            if !left_out.contains(&reason) {
+                left_out.push(reason);
+            }
+        }
     }
     (pairings, left_out)
 }
@@ -151,7 +161,7 @@ fn is_same_work(one: &str, other: &str) -> bool {
 
 fn start(case: &ArmCase, role: Role) -> Result<ArmStart, Loss> {
     let message = case.message.clone().unwrap_or_default();
-    case.start.clone().ok_or(Loss { role, status: case.status, message })
+    case.start.clone().ok_or(Loss { role, status: case.status, message, is_left_out: false })
 }
 
 #[cfg(test)]
@@ -219,6 +229,21 @@ mod tests {
         assert_eq!(names(&pairings), ["a/x/1", "b/x/1"]);
         let measured: Vec<usize> = pairings[1].candidate_starts().map(|(number, _)| number).collect();
         assert_eq!((measured, loser(&pairings[1])), (vec![1], Role::Candidate(0)));
+    }
+
+    #[test]
+    fn what_only_some_programs_have_is_left_out_and_takes_nothing_from_the_others() {
+        let base = plan(&["a/ort-cpu-f32/1", "b/ort-cpu-f32/1"]);
+        let mut other = plan(&["a/candle-cpu-f32/1", "b/candle-cpu-f32/1"]);
+        (other.cases[1].status, other.cases[1].start) = (Status::Unsupported, None);
+        let (pairings, left_out) = pair(&base, &[other, base.clone()], true);
+        assert_eq!((pairings.len(), left_out.len()), (2, 0));
+        let loss = pairings[1].losses()[0];
+        assert_eq!((loss.role, loss.is_left_out), (Role::Candidate(0), true));
+        let more = plan(&["a/x/1", "b/x/1"]);
+        let (pairings, left_out) = pair(&plan(&["a/x/1"]), &[more.clone(), more], false);
+        assert_eq!(names(&pairings), ["a/x/1"]);
+        assert_eq!(left_out, ["b/x/1: the base has no such case"]);
     }
 
     #[test]

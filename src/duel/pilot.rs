@@ -83,11 +83,15 @@ impl Pilot {
         };
         let rows = measured.iter().map(|it| it.rows.len()).min()?;
         measured.iter_mut().for_each(|it| it.rows.truncate(rows));
+        // What rows would cost with the planned slices, which may be longer than the pilot's.
         let planned = slice.dropped + slice.counted;
+        if slice.ns == 0 && told > 0 {
+            costs.row += (planned as f64 - told as f64) * calls.iter().sum::<f64>() / 1e9;
+        }
+        let least = |call_ns: &f64| (planned as f64 * call_ns).max(slice.ns as f64) / 1e9;
+        costs.row = costs.row.max(calls.iter().map(least).sum());
         if slice.ns == 0 && planned <= told {
-            // The rows as they would be with the planned slices, and what they would cost.
-            let calls = calls.iter().sum::<f64>() / 1e9;
-            costs.row = (costs.row - (told - planned) as f64 * calls).max(planned as f64 * calls);
+            // The rows as they would be with the planned slices.
             for generation in &mut measured {
                 for (row, calls) in generation.rows.iter_mut().zip(&generation.calls_ns) {
                     let counted = calls.iter().filter_map(|calls| median_of(calls.get(slice.dropped..planned)?));
@@ -173,6 +177,19 @@ mod tests {
         let asked = |ms| Pilot::out_of(generations([1.3, 1.0, 1.0, 1.0, 1.0, 1.0]), Some(Duration::from_millis(ms)));
         assert_eq!(asked(3).unwrap().slice, SliceLength { ns: 0, dropped: 1, counted: 1 });
         assert_eq!(asked(20).unwrap().slice, SliceLength::of_time(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn rows_of_longer_slices_than_those_of_the_pilot_cost_more() {
+        let mut single = generations([1.0; 6]);
+        single.iter_mut().flat_map(|it| it.calls_ns.iter_mut().flatten()).for_each(|calls| calls.truncate(1));
+        single.iter_mut().for_each(|it| it.row_seconds = SLICES as f64 * 0.007);
+        let pilot = Pilot::out_of(single, Some(Duration::from_millis(10))).unwrap();
+        assert_eq!(pilot.slice, SliceLength { ns: 0, dropped: 0, counted: 4 });
+        // Three arms with three more calls of 2 ms.
+        assert!((pilot.costs.row - 0.025).abs() < 2e-4, "{:?}", pilot.costs);
+        let timed = Pilot::out_of(generations([1.0; 6]), Some(Duration::from_millis(20))).unwrap();
+        assert!((timed.costs.row - 0.06).abs() < 1e-9, "{:?}", timed.costs);
     }
 
     #[test]

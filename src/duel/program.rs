@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use super::build::{BuildFlags, build, build_bench, kept_copy, short_sha256};
-use super::worktree::{Worktree, find_commit, unpack};
+use super::worktree::{Worktree, find_commit, remove_left_over};
 use crate::backend::{has_packages, registry};
 use crate::catalogue::{is_model_file, is_module, path_of, read_catalogue};
 use crate::compare::Program;
@@ -39,10 +39,12 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
     // Cases are paired by their names, so all model files have the name of the first.
     let first = names.iter().map(|name| path_of(file_of(name))).find(|path| is_model(path));
     let model = first.map(|file| name_of_file(paths, &file)).transpose()?.unwrap_or_default();
-    // All names are looked up before a build that may take minutes.
-    let meanings = names.iter().map(|name| meaning(paths, name, &model)).collect::<Result<Vec<Meaning>>>()?;
-    let own_root = fs_err::canonicalize(paths.root())?;
+    remove_left_over(paths)?;
     let (mut programs, mut worktrees) = (Vec::<Program>::new(), Vec::new());
+    // All names are looked up before a build that may take minutes.
+    let meanings = names.iter().map(|name| meaning(paths, name, &model, &mut worktrees));
+    let meanings = meanings.collect::<Result<Vec<Meaning>>>()?;
+    let own_root = fs_err::canonicalize(paths.root())?;
     for (name, meaning) in names.iter().zip(meanings) {
         let here = |executable, suite| program(name, executable, own_root.clone(), suite);
         programs.push(match meaning {
@@ -53,7 +55,7 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
             Meaning::Commit(commit) => match programs.iter().find(|other| other.commit.as_ref() == Some(&commit)) {
                 Some(other) => Program { name: name.clone(), ..other.clone() },
                 None => {
-                    let worktree = Worktree::add(paths, &commit)?;
+                    let worktree = Worktree::of_project(paths, &commit)?;
                     let project = worktree.project();
                     let executable = match paths.is_of_other_package() {
                         true => build_bench(paths, name, project, flags)?,
@@ -116,29 +118,35 @@ fn file_of(name: &str) -> &str {
     }
 }
 
-/// A file of a revision in the repository of the current folder, such as `HEAD~1:net.py`, with all files of that
-/// revision around it. Returns `None` if the name has no such revision.
-fn file_of_revision(paths: &Paths, name: &str) -> Result<Option<PathBuf>> {
+/// A file of a revision in the repository of the current folder, such as `HEAD~1:net.py`, in a worktree with all files
+/// of that revision. Returns `None` if the name has no such revision.
+fn file_of_revision(paths: &Paths, name: &str, worktrees: &mut Vec<Worktree>) -> Result<Option<PathBuf>> {
     let file = file_of(name);
     let Some(revision) = name.strip_suffix(file).and_then(|revision| revision.strip_suffix(':')) else {
         return Ok(None);
     };
     let Some(commit) = find_commit(Path::new("."), revision)? else { return Ok(None) };
-    let folder = paths.revisions().join(&commit);
-    if !folder.is_dir() {
-        unpack(Path::new("."), &commit, &folder)?;
-    }
+    let folder = match worktrees.iter().find(|worktree| worktree.commit == commit) {
+        Some(known) => known.project().to_owned(),
+        None => {
+            let worktree = Worktree::of_files(paths, Path::new("."), &commit)?;
+            let folder = worktree.project().to_owned();
+            worktrees.push(worktree);
+            folder
+        }
+    };
     let path = folder.join(path_of(file));
     ensure!(path.is_file(), "the revision {revision} has no file {file}: give its path from the repository's root");
     Ok(Some(path))
 }
 
-fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
+/// What a name means. The revision of a file is checked out into another one of the `worktrees`.
+fn meaning(paths: &Paths, name: &str, model: &str, worktrees: &mut Vec<Worktree>) -> Result<Meaning> {
     let path = &path_of(name);
     if name == "." {
         return Ok(if paths.is_of_other_package() { Meaning::WorkingTree } else { Meaning::Running(None) });
     }
-    let of_revision = if path.is_file() { None } else { file_of_revision(paths, name)? };
+    let of_revision = if path.is_file() { None } else { file_of_revision(paths, name, worktrees)? };
     let path = of_revision.as_ref().unwrap_or(path);
     if path.is_file() {
         let path = fs_err::canonicalize(path)?;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::asked_cases::AskedCases;
 use super::plan::Request;
 use super::protocol::{Purpose, WorkItem};
+use super::run::has_roofline;
 use super::supervisor::Supervisor;
 use crate::definition::{CaseFailure, Effort};
 use crate::machine::Machine;
@@ -47,8 +48,7 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool, keep: impl Fn
 fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_stacks: bool) -> Result<CaseProfile> {
     let work = vec![item.clone()];
     let calls: ProfiledCalls = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)??;
-    // The peaks are those of the CPU.
-    let peaks = Some(peaks).filter(|_| item.case.device == "cpu");
+    let peaks = Some(peaks).filter(|_| has_roofline(&item.case));
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a separate process: a sampler interrupts threads anywhere, and some code does not survive that.
     let stacks = if has_stacks {
@@ -58,4 +58,17 @@ fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_
         None
     };
     Ok(CaseProfile { stacks, ..profile })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Case, Dtype};
+
+    #[test]
+    fn only_f32_on_the_processor_is_compared_with_the_peaks() {
+        let case = |device: &str, dtype| Case { device: device.into(), dtype, ..Case::new("net", "ort", 1) };
+        assert!(has_roofline(&case("cpu", Dtype::F32)) && !has_roofline(&case("cuda:0", Dtype::F32)));
+        assert!([Dtype::F16, Dtype::Bf16, Dtype::I8].into_iter().all(|dtype| !has_roofline(&case("cpu", dtype))));
+    }
 }

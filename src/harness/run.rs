@@ -292,8 +292,8 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion
     Ok(())
 }
 
-/// Whether the case can be compared with the machine's peaks.
-fn has_roofline(case: &Case) -> bool {
+/// Whether the case can be compared with the machine's peaks, which are those of f32 on the CPU.
+pub(super) fn has_roofline(case: &Case) -> bool {
     case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
 }
 

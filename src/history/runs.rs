@@ -36,7 +36,8 @@ impl History {
         for (place, run) in found {
             // A copy may have a longer name, and different runs may share a name or have one in between.
             let mut alike = runs.iter_mut().rev().take_while(|(_, kept)| kept.name().starts_with(run.name()));
-            match alike.find(|(_, kept)| kept.is_same_as(&run)) {
+            // Within a root, a copy of a folder is a run of its own.
+            match alike.find(|(root, kept)| *root != place && kept.is_same_as(&run)) {
                 None => runs.push((place, run)),
                 Some(kept) if place < kept.0 => *kept = (place, run),
                 Some(_) => {}
@@ -202,6 +203,16 @@ mod tests {
         write_run(one.path(), ID, "a", "2026-01-01T00:00:00Z");
         write_run(other.path(), ID, "a", "2026-01-01T00:00:00.5Z");
         assert_eq!(listed(&[one.path(), other.path()]), [one.path().join(ID), other.path().join(ID)]);
+    }
+
+    #[test]
+    fn a_copy_of_a_run_in_the_same_root_is_a_run() {
+        let root = tempfile::tempdir().unwrap();
+        let copy = format!("{ID}-before");
+        for name in [ID, &copy] {
+            write_run(root.path(), name, "a", "2026-01-01T00:00:00Z");
+        }
+        assert_eq!(listed(&[root.path()]), [root.path().join(copy), root.path().join(ID)]);
     }
 
     #[test]

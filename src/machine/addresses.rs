@@ -11,6 +11,8 @@ const DISPLACEMENT: &str = "ARM_DISPLACEMENT";
 /// Displacements are smaller than this, a page.
 pub const MOST_DISPLACEMENT: usize = 4096;
 
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Starts a process whose addresses depend only on its executable, its environment and `displacement`. Where the system
 /// does not allow it (see [`can_fix_addresses`]), they stay random.
 pub fn spawn_displaced(command: &mut Command, displacement: usize) -> std::io::Result<Child> {
@@ -39,20 +41,33 @@ fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
     (start(), false)
 }
 
-/// Displaces what this process maps from now on (libraries, large buffers): by a page for every 16 bytes of the
-/// displacement that it was started with.
+/// Displaces what this process maps from now on (libraries, large buffers), according to the displacement that it was
+/// started with.
 pub fn displace_mappings() {
+    if let Some(length) = displacing_mapping() {
+        std::mem::forget(Vec::<u8>::with_capacity(length));
+    }
+}
+
+/// The length of a mapping that displaces all later ones. Returns `None` if this process was started without a
+/// displacement.
+pub fn displacing_mapping() -> Option<usize> {
+    std::env::var_os(DISPLACEMENT).map(|displacement| mapping_for(displacement.len()))
+}
+
+/// A page for every 16 bytes of the displacement, and the rest in large pages: systems begin libraries and large buffers at a
+/// multiple of a large page.
+fn mapping_for(displacement: usize) -> usize {
     // An allocation of this size is a mapping of its own in every allocator.
     const LEAST: usize = 4 << 20;
     const PAGE: usize = 4096;
-    if let Some(displacement) = std::env::var_os(DISPLACEMENT) {
-        std::mem::forget(Vec::<u8>::with_capacity(LEAST + displacement.len() / 16 * PAGE));
-    }
+    LEAST + displacement / 16 * PAGE + displacement % 16 * LARGE_PAGE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::process::Stdio;
 
     /// The ranges of addresses that a process of `cat` has.
@@ -62,6 +77,14 @@ mod tests {
         let output = spawn_displaced(&mut command, displacement).unwrap().wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().filter_map(|line| line.split_whitespace().next()).map(|range| format!("{range}\n")).collect()
+    }
+
+    #[test]
+    fn each_displacement_moves_pages_and_many_move_large_pages() {
+        let lengths: BTreeSet<usize> = (0..MOST_DISPLACEMENT).map(mapping_for).collect();
+        assert_eq!(lengths.len(), MOST_DISPLACEMENT);
+        let large: BTreeSet<usize> = lengths.iter().map(|length| length / LARGE_PAGE).collect();
+        assert_eq!(large.len(), 16);
     }
 
     #[test]

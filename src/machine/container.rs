@@ -26,16 +26,9 @@ impl ContainerLimits {
     /// The limits by version 1, in which each controller has its own groups. `text` lists this process's group for
     /// each.
     fn of_version_1(root: &Path, text: &str) -> Option<Self> {
-        let around = |controller: &str| {
-            let own = text.lines().find_map(|line| {
-                let (controllers, own) = line.split_once(':')?.1.split_once(':')?;
-                controllers.split(',').any(|it| it == controller).then(|| own.trim_start_matches('/'))
-            });
-            own.map_or_else(Vec::new, |own| groups_around(&root.join(controller), own))
-        };
+        let around = |controller: &str| groups_of_version_1(root, text, controller);
         let number = |file: PathBuf| value(file)?.parse::<u64>().ok();
-        // Without a limit, the file holds nearly 2^63.
-        let memory = |group: PathBuf| number(group.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60);
+        let memory = |group: PathBuf| number(group.join("memory.limit_in_bytes")).filter(is_limit);
         // Without a quota, the file holds -1.
         let quota = |group: PathBuf| {
             Some(number(group.join("cpu.cfs_quota_us"))? as f64 / number(group.join("cpu.cfs_period_us"))? as f64)
@@ -74,18 +67,48 @@ fn held_back_below(root: &Path, own: &str) -> Option<u64> {
 /// `None` if none has a limit.
 #[cfg(target_os = "linux")]
 pub(super) fn available_bytes() -> Option<u64> {
-    available_below(Path::new(GROUPS), &own_group()?)
+    let root = Path::new(GROUPS);
+    let of_version_2 = own_group().and_then(|own| available_below(root, &own));
+    of_version_2.or_else(|| available_by_version_1(root, &value("/proc/self/cgroup")?))
 }
 
 #[cfg(target_os = "linux")]
 fn available_below(root: &Path, own: &str) -> Option<u64> {
+    left_in(groups_around(root, own), ["memory.current", "memory.max", "inactive_file"])
+}
+
+#[cfg(target_os = "linux")]
+fn available_by_version_1(root: &Path, text: &str) -> Option<u64> {
+    let names = ["memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"];
+    left_in(groups_of_version_1(root, text, "memory"), names)
+}
+
+/// The least that one of the groups may still take. The names are those of the memory that a group uses, of its limit,
+/// and of the file cache that it would give up.
+#[cfg(target_os = "linux")]
+fn left_in(groups: Vec<PathBuf>, [used, limit, files]: [&str; 3]) -> Option<u64> {
     let number = |group: &Path, name: &str| value(group.join(name))?.parse::<u64>().ok();
     let left = |group: PathBuf| {
-        let files = kernel_number(group.join("memory.stat"), "inactive_file").unwrap_or(0);
-        let held = number(&group, "memory.current")?.saturating_sub(files);
-        Some(number(&group, "memory.max")?.saturating_sub(held))
+        let files = kernel_number(group.join("memory.stat"), files).unwrap_or(0);
+        let held = number(&group, used)?.saturating_sub(files);
+        Some(number(&group, limit).filter(is_limit)?.saturating_sub(held))
     };
-    groups_around(root, own).into_iter().filter_map(left).min()
+    groups.into_iter().filter_map(left).min()
+}
+
+/// Whether these bytes are a limit. Version 1 writes nearly 2^63 if there is none.
+fn is_limit(bytes: &u64) -> bool {
+    *bytes < 1 << 60
+}
+
+/// The folders of this process's group of a controller of version 1, and of the group's ancestors. `text` lists the
+/// group of each controller.
+fn groups_of_version_1(root: &Path, text: &str, controller: &str) -> Vec<PathBuf> {
+    let own = text.lines().find_map(|line| {
+        let (controllers, own) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|it| it == controller).then(|| own.trim_start_matches('/'))
+    });
+    own.map_or_else(Vec::new, |own| groups_around(&root.join(controller), own))
 }
 
 /// The path of this process's group of version 2, below the root.
@@ -165,6 +188,23 @@ mod tests {
         assert_eq!(available_below(root.path(), "a/b"), Some(500));
         write("a/b/memory.max", "600\n");
         assert_eq!(available_below(root.path(), "a/b"), Some(0));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_group_of_version_1_has_as_much_memory_available_as_its_limit_leaves() {
+        let root = tempfile::tempdir().unwrap();
+        // A container sees its own group as the root.
+        let text = "12:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n0::/\n";
+        assert_eq!(available_by_version_1(root.path(), text), None);
+        fs::create_dir_all(root.path().join("memory")).unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join("memory").join(name), text).unwrap();
+        write("memory.usage_in_bytes", "800\n");
+        write("memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(available_by_version_1(root.path(), text), None);
+        write("memory.limit_in_bytes", "1000\n");
+        write("memory.stat", "inactive_file 1\ntotal_inactive_file 300\n");
+        assert_eq!(available_by_version_1(root.path(), text), Some(500));
     }
 
     #[test]

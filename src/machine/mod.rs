@@ -19,7 +19,7 @@ mod throttling;
 mod variables;
 mod waiting;
 
-pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spawn_displaced};
+pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, displacing_mapping, spawn_displaced};
 pub use container::ContainerLimits;
 pub use package_energy::PackageEnergy;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};

@@ -73,6 +73,23 @@ pub fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Ends the rest of a process group as soon as its leader, a child of this process, has ended. Exit code 0 is an
+/// exception: a launcher may have handed over to another process. [`Child::wait`] still gets the leader's status. Only
+/// Linux can do this.
+pub fn end_group_after(leader: u32) {
+    #[cfg(target_os = "linux")]
+    std::thread::spawn(move || {
+        use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+        let leader_id = Id::Pid(nix::unistd::Pid::from_raw(leader.cast_signed()));
+        let ended = waitid(leader_id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        if ended.is_ok_and(|status| !matches!(status, WaitStatus::Exited(_, 0))) {
+            kill_group(leader);
+        }
+    });
+    #[cfg(not(target_os = "linux"))]
+    let _ = leader;
+}
+
 /// The variable that marks the processes that a case's process starts: all of them inherit it, unless they drop it.
 pub const STARTED_FOR: &str = "INFERBENCH_STARTED_FOR";
 
@@ -263,6 +280,21 @@ mod tests {
         // `suspend` has waited for it.
         assert!(child.wait().is_err());
         assert_eq!((ending_signal(ended), is_ended_by_ctrl_c(ended)), (Some((9, "SIGKILL")), false));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_group_ends_with_its_leader_whose_status_stays() {
+        use std::io::Read;
+        let mut command = Command::new("sh");
+        tie_to_parent(command.args(["-c", "sleep 60 & exit 7"]).stdout(std::process::Stdio::piped()));
+        let mut leader = command.spawn().unwrap();
+        end_group_after(leader.id());
+        let start = std::time::Instant::now();
+        // Ends when no process of the group holds it open.
+        leader.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+        assert!(start.elapsed() < std::time::Duration::from_secs(50));
+        assert_eq!(leader.wait().unwrap().code(), Some(7));
     }
 
     #[cfg(target_os = "linux")]

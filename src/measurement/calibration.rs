@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use super::peaks::{SIZES, arrays, best, copied_bytes, copy, disturbed_share, matrix, multiply};
+use super::peaks::{Matrices, PRODUCTS, arrays, best, copied_bytes, copy, disturbed_share, matrix_size};
 use crate::machine::{Machine, ProcessorTime, last_level_cache_bytes, own_ticks, throttled};
 use crate::run_data::{Calibration, Manifest, Probe, ProcessSpread};
 
@@ -51,19 +51,18 @@ impl CalibrationWatch {
 /// Five rounds, in about a second.
 fn look(threads: usize, machine: &Machine) -> Probe {
     let threads = threads.max(1);
-    let size = SIZES[0];
-    let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
+    let (products, mut matrices) = (PRODUCTS[0], Matrices::new(matrix_size(threads, machine), threads));
     let elements = copied_bytes(last_level_cache_bytes(), machine).div_ceil(size_of::<u64>()).max(threads);
-    let [source, mut target] = arrays(elements);
+    let [source, mut target] = arrays(elements, threads);
     let (giga_operations, gigabytes) =
-        (2.0 * (size as f64).powi(3) / 1e9, 2.0 * size_of_val(source.as_slice()) as f64 / 1e9);
+        (matrices.giga_operations(products), 2.0 * size_of_val(source.as_slice()) as f64 / 1e9);
     // The first execution of each touches the memory.
-    multiply(size, threads, &left, &right, black_box(&mut result));
+    matrices.multiply(products);
     copy(threads, &source, black_box(&mut target));
     let begin = ProcessorTime::now().zip(own_ticks());
     let mut probe = Probe { threads, ..Probe::default() };
     for _ in 0..ROUNDS {
-        let product = best(TIMES, PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
+        let product = best(TIMES, PATIENCE, || matrices.multiply(products));
         let copied = best(TIMES, PATIENCE, || copy(threads, &source, black_box(&mut target)));
         probe.product_gflops_per_second.push(giga_operations / product);
         probe.copy_gb_per_second.push(gigabytes / copied);

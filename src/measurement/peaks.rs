@@ -1,4 +1,4 @@
-//! The machine's own peaks: how fast it multiplies large f32 matrices and how fast it copies memory, with some threads.
+//! The machine's own peaks: how fast some threads multiply f32 matrices, each its own, and how fast they copy memory.
 //!
 //! They are the two roofs of the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009): a computation of
 //! `i` operations per byte can reach `min(product, i × copy)`. Both are measured, not read from a data sheet, and the
@@ -24,21 +24,27 @@ use crate::paths::Paths;
 use crate::run_data::Peaks;
 use crate::run_data::files::{read_json, write_json};
 
-/// Sizes of the products: the matrices are larger than a core's own caches, and packing them takes little time beside
-/// multiplying.
-pub(super) const SIZES: [usize; 2] = [1024, 2048];
+/// Raised when the peaks are measured in another way, so that kept ones are not used any more.
+const METHOD: u32 = 2;
 
-/// The time limit for each size. On a busy machine, some of many short products have a quiet moment.
+/// The sizes of matrices, the largest first. Packing them takes little time beside multiplying.
+const SIZES: [usize; 3] = [512, 256, 128];
+
+/// The numbers of products that each thread makes in a row. On a busy machine, some of many short rows have a quiet
+/// moment. Beside a long row, starting the threads takes little time.
+pub(super) const PRODUCTS: [usize; 2] = [8, 64];
+
+/// The time limit for each number of products.
 const PATIENCE: Duration = Duration::from_millis(700);
 const COPY_PATIENCE: Duration = Duration::from_millis(400);
 
 /// If others have more than this fraction of the processors' time, the peaks are too low.
 const MOST_DISTURBED: f64 = 0.1;
 
-/// Names the machine, the processor, the number of threads and the version that peaks belong to.
+/// Names the machine, the processor, the number of threads, the version and the method that peaks belong to.
 fn key(machine: &Machine, threads: usize) -> String {
     let (version, cpu) = (env!("CARGO_PKG_VERSION"), machine.cpu_model.as_deref().unwrap_or_default());
-    format!("{} {cpu}, {threads} threads, inferbench {version}", machine.host_id)
+    format!("{} {cpu}, {threads} threads, inferbench {version}, method {METHOD}", machine.host_id)
 }
 
 /// Peaks by their key; none if the file is missing or cannot be read.
@@ -71,7 +77,7 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
 /// New peaks, or the earlier ones where they were better. If they cannot be kept, the next run measures them again.
 fn measure_and_keep(paths: &Paths, machine: &Machine, threads: usize, before: Option<Peaks>) -> Peaks {
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
-    let peaks = measure(threads, copied_bytes(last_level_cache_bytes(), machine));
+    let peaks = measure(threads, machine);
     if let Some(share) = peaks.disturbed_share.filter(|share| *share > MOST_DISTURBED) {
         let share = 100.0 * share;
         eprintln!(
@@ -102,22 +108,23 @@ pub(super) fn copied_bytes(cache: Option<u64>, machine: &Machine) -> usize {
     usize::try_from(wanted.min(machine.usable_memory_bytes().unwrap_or(u64::MAX) / 8)).unwrap_or(usize::MAX)
 }
 
-/// Measures for about two seconds, copying arrays of `copied_bytes`.
-fn measure(threads: usize, copied_bytes: usize) -> Peaks {
+/// Measures for about two seconds.
+fn measure(threads: usize, machine: &Machine) -> Peaks {
     let threads = threads.max(1);
     let begin = ProcessorTime::now().zip(own_ticks());
     let mut product_gflops_per_second: f64 = 0.0;
-    for size in SIZES {
-        let giga_operations = 2.0 * (size as f64).powi(3) / 1e9;
-        if giga_operations > product_gflops_per_second * PATIENCE.as_secs_f64() && size > SIZES[0] {
+    let mut matrices = Matrices::new(matrix_size(threads, machine), threads);
+    for products in PRODUCTS {
+        let giga_operations = matrices.giga_operations(products);
+        if giga_operations > product_gflops_per_second * PATIENCE.as_secs_f64() && products > PRODUCTS[0] {
             // The machine is too slow for it.
             break;
         }
-        let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
-        let seconds = best(usize::MAX, PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
+        let seconds = best(usize::MAX, PATIENCE, || matrices.multiply(products));
         product_gflops_per_second = product_gflops_per_second.max(giga_operations / seconds);
     }
-    let [source, mut target] = arrays(copied_bytes.div_ceil(size_of::<u64>()).max(threads));
+    let elements = copied_bytes(last_level_cache_bytes(), machine).div_ceil(size_of::<u64>()).max(threads);
+    let [source, mut target] = arrays(elements, threads);
     let seconds = best(usize::MAX, COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
     let copied_bytes = size_of_val(source.as_slice());
     let copy_gb_per_second = 2.0 * copied_bytes as f64 / 1e9 / seconds;
@@ -129,27 +136,39 @@ fn measure(threads: usize, copied_bytes: usize) -> Peaks {
 /// process.
 pub(super) fn disturbed_share(begin: Option<(ProcessorTime, u64)>) -> Option<f64> {
     let ((before, own_before), (after, own_after)) = begin.zip(ProcessorTime::now().zip(own_ticks()))?;
-    let used = (after.stolen + after.busy).saturating_sub(before.stolen + before.busy);
-    let others = used.saturating_sub(own_after.saturating_sub(own_before));
-    Some(others as f64 / after.total.saturating_sub(before.total).max(1) as f64)
+    let own = own_after.saturating_sub(own_before);
+    Some(after.others_share_since(before, own) + after.stolen_share_since(before))
 }
 
 /// Two arrays of this many numbers, or of half as many and so on if this process may not take that much memory.
-pub(super) fn arrays(mut elements: usize) -> [Vec<u64>; 2] {
-    loop {
-        let mut arrays = [Vec::new(), Vec::new()];
-        if arrays.iter_mut().all(|array| array.try_reserve_exact(elements).is_ok()) || elements <= 1 << 20 {
-            for (array, value) in arrays.iter_mut().zip(1..) {
-                // The rest is copied, which is fast even in debug builds.
-                array.resize(elements.min(1 << 16), value);
-                while array.len() < elements {
-                    array.extend_from_within(..array.len().min(elements - array.len()));
-                }
-            }
-            return arrays;
-        }
+pub(super) fn arrays(mut elements: usize, threads: usize) -> [Vec<u64>; 2] {
+    let has_room = |elements: usize| {
+        let mut both = Vec::<u64>::new();
+        let has_room = both.try_reserve_exact(2 * elements).is_ok();
+        // The compiler may leave out memory that is not used.
+        black_box(&mut both);
+        has_room
+    };
+    while elements > 1 << 20 && !has_room(elements) {
         elements /= 2;
     }
+    [1, 2].map(|value| filled(elements, threads, value))
+}
+
+/// An array that all threads fill. The thread that first writes a page decides in which NUMA node the page lies, and
+/// copies have to reach the memory of all nodes.
+fn filled(elements: usize, threads: usize, value: u64) -> Vec<u64> {
+    // No page of it has been written yet.
+    let mut array = vec![0; elements];
+    // Copying is fast even in debug builds.
+    let piece = vec![value; 1 << 16];
+    let fill = |part: &mut [u64]| part.chunks_mut(piece.len()).for_each(|to| to.copy_from_slice(&piece[..to.len()]));
+    thread::scope(|scope| {
+        for part in array.chunks_mut(elements.div_ceil(threads)) {
+            scope.spawn(move || fill(part));
+        }
+    });
+    array
 }
 
 /// The shortest time of `work` in seconds, of at most `most` repetitions that begin within `patience`.
@@ -167,30 +186,60 @@ pub(super) fn best(most: usize, patience: Duration, mut work: impl FnMut()) -> f
     shortest
 }
 
+/// The largest size with which the results of all threads take at most an eighth of the memory, or of the container's
+/// limit.
+pub(super) fn matrix_size(threads: usize, machine: &Machine) -> usize {
+    let most = machine.usable_memory_bytes().unwrap_or(u64::MAX) / 8;
+    let fits = |size: &usize| (threads * size * size * size_of::<f32>()) as u64 <= most;
+    SIZES.into_iter().find(fits).unwrap_or(SIZES[SIZES.len() - 1])
+}
+
+/// Two square matrices, and a result for each thread. If many threads shared one product, each would pack the whole
+/// right matrix to multiply it by a few rows.
+pub(super) struct Matrices {
+    size: usize,
+    left: Vec<f32>,
+    right: Vec<f32>,
+    results: Vec<f32>,
+}
+
+impl Matrices {
+    pub fn new(size: usize, threads: usize) -> Self {
+        let [left, right] = [(); 2].map(|()| matrix(size));
+        Matrices { size, left, right, results: vec![0.0; threads * size * size] }
+    }
+
+    /// The operations of [`multiply`](Self::multiply), in 10^9.
+    pub fn giga_operations(&self, products: usize) -> f64 {
+        2.0 * products as f64 * self.size as f64 * self.results.len() as f64 / 1e9
+    }
+
+    /// Each thread computes `left × right` this many times.
+    pub fn multiply(&mut self, products: usize) {
+        let Matrices { size, left, right, results } = self;
+        let (size, left, right) = (*size, left.as_slice(), right.as_slice());
+        thread::scope(|scope| {
+            for result in results.chunks_mut(size * size) {
+                scope.spawn(move || (0..products).for_each(|_| product(size, left, right, black_box(&mut *result))));
+            }
+        });
+    }
+}
+
 /// Numbers of both signs, without a regular pattern that a product could profit from.
-pub(super) fn matrix(size: usize) -> Vec<f32> {
+fn matrix(size: usize) -> Vec<f32> {
     (0..size * size).map(|index| (index.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect()
 }
 
-/// `result = left × right`, all square and row by row; each thread makes a block of rows.
-pub(super) fn multiply(size: usize, threads: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
-    let block = size.div_ceil(threads) * size;
-    thread::scope(|scope| {
-        for (left, result) in left.chunks(block).zip(result.chunks_mut(block)) {
-            scope.spawn(move || multiply_rows(size, left, right, result));
-        }
-    });
-}
-
-fn multiply_rows(size: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
-    let rows = left.len() / size;
-    assert!(rows * size == result.len() && right.len() == size * size);
+/// `result = left × right`, all square and row by row.
+fn product(size: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
+    assert_eq!([left.len(), right.len(), result.len()], [size * size; 3]);
     let stride = size as isize;
     let (left, right, result) = (left.as_ptr(), right.as_ptr(), result.as_mut_ptr());
-    // SAFETY: the library takes pointers. `left` and `result` have `rows × size` elements and `right` has `size × size`,
-    // as the strides say, and `result` is borrowed by this thread alone.
+    // SAFETY: the library takes pointers. All three have `size × size` elements, as the strides say, and `result` is
+    // borrowed by this thread alone.
     unsafe {
-        matrixmultiply::sgemm(rows, size, size, 1.0, left, stride, 1, right, stride, 1, 0.0, result, stride, 1);
+        matrixmultiply::sgemm(size, size, size, 1.0, left, stride, 1, right, stride, 1, 0.0, result, stride, 1);
     }
 }
 
@@ -221,18 +270,20 @@ mod tests {
     }
 
     #[test]
-    fn threads_together_make_the_whole_product_and_the_whole_copy() {
+    fn each_thread_makes_a_whole_product_and_all_together_make_a_copy() {
         let size = 7;
         let (left, right) = (matrix(size), matrix(size));
         for threads in [1, 2, 3, 9] {
-            let mut result = vec![f32::NAN; size * size];
-            multiply(size, threads, &left, &right, &mut result);
-            for (place, value) in result.iter().enumerate() {
-                let (row, column) = (place / size, place % size);
+            let mut matrices = Matrices::new(size, threads);
+            matrices.multiply(2);
+            assert_eq!(matrices.results.len(), threads * size * size);
+            for (place, value) in matrices.results.iter().enumerate() {
+                let (row, column) = (place / size % size, place % size);
                 let expected: f32 =
                     (0..size).map(|inner| left[row * size + inner] * right[inner * size + column]).sum();
                 assert!((value - expected).abs() < 1e-5, "{threads} threads, {place}: {value} instead of {expected}");
             }
+            assert_eq!(matrices.giga_operations(2), (threads * 2 * 2 * size.pow(3)) as f64 / 1e9);
             let mut target = vec![0; 10];
             copy(threads, &[3; 10], &mut target);
             assert_eq!(target, [3; 10]);
@@ -284,8 +335,9 @@ mod tests {
 
     #[test]
     fn arrays_are_filled_to_their_end() {
-        let elements = 3 * (1 << 16) + 7;
-        assert_eq!(arrays(elements), [vec![1; elements], vec![2; elements]]);
+        for (elements, threads) in [(1, 1), (7, 3), (3 * (1 << 16) + 7, 1), (3 * (1 << 16) + 7, 5)] {
+            assert_eq!(arrays(elements, threads), [vec![1; elements], vec![2; elements]]);
+        }
     }
 
     #[test]
@@ -299,5 +351,15 @@ mod tests {
         // A container sees the caches of a whole server, but has a small part of its memory.
         assert_eq!(copied(Some(384 << 20), Some(512 << 30), Some(1 << 30)), 128 << 20);
         assert_eq!(copied(Some(384 << 20), Some(256 << 20), Some(512 << 30)), 32 << 20);
+    }
+
+    #[test]
+    fn matrices_are_smaller_where_the_results_of_many_threads_would_take_too_much_memory() {
+        let size = |threads, container_memory_bytes| {
+            let memory_bytes = Some(512 << 30);
+            matrix_size(threads, &Machine { memory_bytes, container_memory_bytes, ..Machine::default() })
+        };
+        assert_eq!([size(1, None), size(256, None), size(64, Some(512 << 20))], [512; 3]);
+        assert_eq!([size(256, Some(512 << 20)), size(256, Some(128 << 20)), size(256, Some(1 << 20))], [256, 128, 128]);
     }
 }

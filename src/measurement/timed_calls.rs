@@ -112,6 +112,14 @@ impl TimedSession {
         elapsed
     }
 
+    /// How many calls the session's own clock times together. Calls from host to host are timed one by one.
+    pub fn calls_together(&self) -> u64 {
+        if !self.session.has_own_clock() || !matches!(self.begin, Begin::Device) {
+            return 1;
+        }
+        self.session.placement().together.unwrap_or(1).max(1)
+    }
+
     /// Makes the next call the first of a row.
     pub fn begin_row(&mut self) {
         self.left = 0;

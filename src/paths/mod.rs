@@ -89,6 +89,11 @@ pub fn cache() -> PathBuf {
     variable("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from).join("inferbench")
 }
 
+/// The folder of the revisions that duels have checked out, one folder per target folder and one in it per revision.
+pub fn worktrees() -> PathBuf {
+    cache().join("worktrees")
+}
+
 fn has_models(folder: &Path) -> bool {
     folder.join("models/suites").is_dir()
 }
@@ -314,11 +319,6 @@ impl Paths {
     /// The folder of duels and of what they build.
     pub fn duels(&self) -> PathBuf {
         self.runs().with_file_name("duel")
-    }
-
-    /// The unpacked revisions of a repository whose files duels compare.
-    pub fn revisions(&self) -> PathBuf {
-        self.duels().join("revisions")
     }
 
     /// The folders of profiles, beside those of the runs.

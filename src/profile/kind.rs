@@ -32,7 +32,7 @@ pub enum Kind {
 /// though it has `max`. A part after `=` is a whole name.
 const RULES: [(Kind, &str); 12] = [
     (Kind::DataMovement, "resize upsample interpolate depthtospace"),
-    (Kind::Elementwise, "optbin"),
+    (Kind::Elementwise, "optbin unicast"),
     (Kind::DataMovement, "reorder convert quantizelinear fakequantize quantize_per"),
     (Kind::Normalisation, "norm mvn rms"),
     (Kind::Attention, "attention attn softmax soft_max mha sdpa rotary rope"),
@@ -98,7 +98,10 @@ mod tests {
                 "MaxPool GlobalAveragePool aten::max_pool2d_with_indices aten::mean ReduceMean SumPool Pooling",
             ),
             (Kind::Embedding, "Gather aten::embedding aten::index_select GET_ROWS"),
-            (Kind::Elementwise, "Add aten::add_ Mul Eltwise Where OptBinUnicast QLinearAdd Pow aten::max"),
+            (
+                Kind::Elementwise,
+                "Add aten::add_ Mul Eltwise Where OptAddUnicast OptMulByScalar OptBinChain(Add+Mul) QLinearAdd Pow aten::max",
+            ),
             (
                 Kind::DataMovement,
                 "Transpose Reshape ReorderInput aten::copy_ aten::t aten::cat Convert Cast QuantizeLinear Pad SET_ROWS CPY CONT",

@@ -28,7 +28,7 @@ pub struct Node {
     operator: String,
     /// The module that it belongs to.
     pub module: Option<String>,
-    /// The cost, if it can be counted.
+    /// The cost, if it can be counted. Absent if the node has graphs inside.
     pub cost: Option<Cost>,
     /// The nodes that make its inputs.
     producers: Vec<usize>,
@@ -112,7 +112,9 @@ impl Modules {
                     known.push(index);
                 }
             }
-            let (operator, cost) = (node.op_type.clone(), costs.get(place).copied());
+            // ONNX Runtime lists the nodes of graphs inside by themselves, and subtracts their time from this node's.
+            let cost = costs.get(place).copied().filter(|_| !node.has_subgraph());
+            let operator = node.op_type.clone();
             self.nodes.push(Node { operator, module, cost, producers });
         }
     }
@@ -204,7 +206,7 @@ pub fn common(one: &str, other: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::proto::TensorProto;
+    use crate::onnx::proto::{AttributeProto, TensorProto};
 
     fn modules(nodes: &[(&str, &[&str], &str)], weights: &[&str]) -> Modules {
         let nodes = nodes.iter().map(|(op_type, inputs, output)| NodeProto::new(op_type, inputs, output)).collect();
@@ -252,6 +254,21 @@ mod tests {
         modules.add(&GraphProto { nodes, ..GraphProto::default() }, &[]);
         let places = ["Conv_0", "Relu_1", "Conv_2", "Conv_3"].map(|name| modules.find(name, "?", 0));
         assert_eq!(places, [Some(0), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn a_node_with_graphs_inside_does_not_cost_what_the_nodes_of_these_cost() {
+        let branch = AttributeProto {
+            name: "then_branch".into(),
+            g: Some(Vec::<u8>::new().into()),
+            ..AttributeProto::default()
+        };
+        let choice = NodeProto { attributes: vec![branch], ..NodeProto::new("If", &["c"], "y") };
+        let nodes = vec![choice, NodeProto::new("MatMul", &["y", "w"], "z")];
+        let mut modules = Modules::default();
+        let cost = Cost { flops: 30, ..Cost::default() };
+        modules.add(&GraphProto { nodes, ..GraphProto::default() }, &[cost; 2]);
+        assert_eq!(modules.nodes.iter().map(|node| node.cost).collect::<Vec<_>>(), [None, Some(cost)]);
     }
 
     #[test]

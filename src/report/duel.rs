@@ -56,10 +56,11 @@ fn check(duel: &Duel, case: &CaseOutcome) -> Check {
     }
 }
 
-/// `failed in main: killed`.
+/// `failed in main: killed`, `left out: unsupported in candle.toml: …`.
 fn lost(duel: &Duel, loss: &Loss) -> String {
     let whose = if let Role::Candidate(number) = loss.role { &duel.candidates[number].name } else { &duel.base.name };
-    format!("{} in {whose}: {}", loss.status, loss.message.lines().next().unwrap_or_default())
+    let what = if loss.is_left_out { "left out: " } else { "" };
+    format!("{what}{} in {whose}: {}", loss.status, loss.message.lines().next().unwrap_or_default())
 }
 
 fn table(duel: &Duel) -> Table {
@@ -110,8 +111,8 @@ fn notes(duel: &Duel) -> Vec<String> {
         }
         if found.is_mean_apart {
             return Some(format!(
-                "{id}: open: the medians show no slow-down, but the mean of all slices does ({}): some slices or processes are \
-                 slower",
+                "{id}: open: the medians show no slow-down, but the mean of all slices does ({}): some slices or processes may \
+                 be slower, or other load struck them; a longer duel (`--minutes`) shows which",
                 signed_percent(found.mean_ratio)
             ));
         }
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn each_case_is_a_check_that_fails_if_the_candidate_is_slower_or_lost_it() {
-        let loss = |role| Some(Loss { role, status: Status::Failed, message: "killed".into() });
+        let loss = |role| Some(Loss { role, status: Status::Failed, message: "killed".into(), is_left_out: false });
         let lost = |id, role| CaseOutcome { comparison: None, loss: loss(role), ..case(id, Verdict::Same) };
         let cases = vec![
             case("m/a/1", Verdict::Slower),
@@ -312,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_loss_is_named_after_the_candidate_whose_it_is() {
-        let loss = Loss { role: Role::Candidate(1), status: Status::Failed, message: "killed".into() };
+        let (role, status) = (Role::Candidate(1), Status::Failed);
+        let loss = Loss { role, status, message: "killed".into(), is_left_out: false };
         let of = |candidate| CaseOutcome {
             candidate,
             comparison: None,
@@ -325,6 +327,11 @@ mod tests {
         assert_eq!([&found[0].1, &found[1].1], ["skipped", "failure"]);
         assert!(found.iter().all(|(_, _, message)| message.ends_with("failed in two: killed")), "{found:?}");
         assert!(!conclusion(&duel).contains("the base lost"), "{}", conclusion(&duel));
+        // No program has lost a case that one candidate does not have.
+        let left_out = Loss { role: Role::Candidate(0), is_left_out: true, ..loss.clone() };
+        duel.cases = vec![CaseOutcome { loss: Some(left_out), ..of(0) }, case("m/a/1", Verdict::Same)];
+        let found = tests_of(&checks(&duel).render(CheckFormat::Junit));
+        assert_eq!((found[0].1.as_str(), found[0].2.as_str()), ("skipped", "skipped: left out: failed in one: killed"));
     }
 
     #[test]
@@ -341,7 +348,8 @@ mod tests {
         assert!(shown(vec![case("a", Verdict::NotSlower)], None).ends_with("\nno regression\n"));
         let text = shown(vec![case("a", Verdict::Slower), case("b", Verdict::CannotSay)], None);
         assert!(text.ends_with("\na regression: 1 of 2 cases open\n"), "{text}");
-        let loss = Loss { role: Role::Base, status: Status::Failed, message: "killed".into() };
+        let (role, status) = (Role::Base, Status::Failed);
+        let loss = Loss { role, status, message: "killed".into(), is_left_out: false };
         let lost = CaseOutcome { comparison: None, loss: Some(loss), ..case("b", Verdict::Same) };
         assert!(shown(vec![lost], None).contains("the base lost b"));
     }

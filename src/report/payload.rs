@@ -109,7 +109,8 @@ impl Payload {
         let all_metrics = || shown.cases.iter().flat_map(|case| case.metrics.iter().copied());
         let names = metrics::names(all_metrics());
         let of_metric = |name: &&str| {
-            let unit = all_metrics().find(|it| it.metric == *name).map(|it| it.unit.as_str());
+            let unit =
+                all_metrics().find(|it| it.metric == *name).map(|it| it.unit.as_str()).filter(|unit| unit != name);
             json!({ "name": name, "title": metrics::title(name), "unit": unit, "is_number": true, "is_default": true })
         };
         let titles = titles(shown.cases.iter().map(|case| case.record));

@@ -155,8 +155,8 @@ impl ManifestCase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
     pub threads: usize,
-    /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 per
-    /// second. 0 in older manifests.
+    /// The best rate at which all threads together multiply square f32 matrices, each its own: operations, two for each
+    /// multiply-add, in 10^9 per second. 0 in older manifests.
     #[serde(default)]
     pub product_gflops_per_second: f64,
     /// The best of several copies of one array to another: bytes read and bytes written, in 10^9 per second, as STREAM

@@ -85,7 +85,7 @@ pub struct Selection {
     /// These boundaries instead of the suite's: compute, end-to-end, pipeline
     #[arg(long, env = "INFERBENCH_BOUNDARY", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub boundary: Vec<Boundary>,
-    /// Only these phases, separated by commas; models without one of them are left out
+    /// Only these phases, separated by commas; models that have none of them are left out
     #[arg(long, env = "INFERBENCH_PHASE", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub phase: Vec<Phase>,
     /// These batch sizes instead of the suite's

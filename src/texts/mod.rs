@@ -36,6 +36,7 @@ pub struct Texts {
 
 impl Texts {
     /// Reads the file and the tokenizer of the model. Texts are cut to `at_most` tokens, and to what the model takes.
+    /// Those for a model that makes tokens stay whole, because cutting would keep the token that ends them.
     ///
     /// # Errors
     /// The model takes no texts, it has no tokenizer, a file cannot be read, or there is no text; the message says what
@@ -58,7 +59,7 @@ impl Texts {
             _ => longest_of_model(&file),
         };
         let limits = [tokenizer.longest(), of_model, input.shape[1].fixed(), at_most];
-        let longest = limits.into_iter().flatten().min();
+        let longest = limits.into_iter().flatten().min().filter(|_| model.generation.is_none());
         tokenizer.cut_at(longest).with_context(|| file.display().to_string())?;
         Ok(Texts { path: path.to_owned(), lines, tokenizer, tokenizer_file: file, vocabulary: input.below, longest })
     }
@@ -69,7 +70,7 @@ impl Texts {
         self.lines.len()
     }
 
-    /// The text at a place below [`len`](Self::len) as tokens, cut to what the model takes.
+    /// The text at a place below [`len`](Self::len) as tokens, cut as [`open`](Self::open) says.
     ///
     /// # Errors
     /// The tokenizer fails, or belongs to another model; the message names the text.

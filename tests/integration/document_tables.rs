@@ -140,7 +140,7 @@ fn numbers_of_calls_for_a_bound_are_those_of_the_formulas() {
     let [none, one, five] = [0, 1, 5].map(|over| queries_for(0.99, over, 1.0));
     assert_eq!(calls_for_bound(0.99) as u64, one);
     says("src/guide/measuring.md", &[format!("p99 needs {one} independent calls")]);
-    says("src/guide/method.md", &[format!("p99 needs {one}"), format!("from {none} queries on")]);
+    says("src/guide/method.md", &[format!("p99 needs {one}"), format!("needs {none} independent queries")]);
     let five = format!("{},{:03}", five / 1000, five % 1000);
     let serving = [format!("asks for {none} requests"), format!("{one} if it is 1"), format!("{five} if it is 5")];
     says("src/guide/serving.md", &serving);

@@ -324,6 +324,7 @@ fn the_help_of_cargo_bench_names_every_variable() {
         "INFERBENCH_TRUSTED_FILES",
         "INFERBENCH_NATIVE",
         "INFERBENCH_SETUP",
+        "INFERBENCH_SETUP_PYTHON",
         "INFERBENCH_PROBE",
         "INFERBENCH_RUNTIME_LOGS",
         "INFERBENCH_RUSTC",

@@ -57,7 +57,7 @@ fn a_folder_that_is_not_whole_is_refused_in_one_line_that_names_the_file() {
     fs::remove_file(workplace.path("net/model.safetensors.index.json")).unwrap();
     refused(&workplace, &["net"], &["net/pytorch_model.bin is cut short"]);
     workplace.write("net/model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
-    refused(&workplace, &["net"], &["net/model.safetensors is a pointer of Git LFS", "git lfs pull"]);
+    refused(&workplace, &["net"], &["net/model.safetensors is a Git LFS pointer", "git lfs pull"]);
 }
 
 #[test]
@@ -83,6 +83,9 @@ fn other_sources_are_refused_by_what_they_are() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
     workplace.write("w.safetensors", safetensors(HEADER, 24));
     refused(&workplace, &["w.safetensors"], &["w.safetensors has weights without a graph", "--architecture resnet50"]);
+    // Complex numbers have eight bytes each.
+    workplace.write("w.safetensors", safetensors(&HEADER.replace("F32", "C64").replace("24", "48"), 48));
+    refused(&workplace, &["w.safetensors"], &["w.safetensors has weights without a graph"]);
     workplace.add_model("two_inputs.onnx", "net.onnx");
     refused(&workplace, &["net.onnx", "--architecture", "resnet50"], &["`--architecture` is for a state dict"]);
     workplace.write("net.txt", "net");

@@ -135,8 +135,11 @@ fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
         let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
         let request = on_one_thread(model, artifacts, phase, sizes);
         let mut session = backend::find(backend).unwrap().load(&request).unwrap();
+        let binding = session.bind(&inputs).unwrap();
+        let first = session.first_tokens(binding).unwrap();
         let read = session.follow(&inputs, Continuation::Given { text: &text, log_probabilities: true }).unwrap();
         let own = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &[] }).unwrap();
+        assert!(first.is_none_or(|first| first == own[0].likeliest), "{backend}");
         // Whatever token it is, each row begins with an end.
         let ends: Vec<i64> = (0..11).collect();
         let ended = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &ends }).unwrap();

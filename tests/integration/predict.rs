@@ -334,6 +334,19 @@ fn the_largest_batch_that_fits_is_named() {
 }
 
 #[test]
+fn a_suite_is_predicted_for_the_boundary_of_the_rows() {
+    let workplace = with(&history());
+    let boundaries = "boundaries = [\"compute\", \"end-to-end\"]\n";
+    let suite = "models = [{ name = \"digits\" }]\nbackends = [\"ort\"]\nbatch_sizes = [1]\n";
+    workplace.write("both.toml", format!("{suite}{boundaries}"));
+    let arguments = ["predict", "--suite", "both.toml", "--format", "json"];
+    let text = workplace.inferbench(&arguments).finish().with_code(0).stdout;
+    let all: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let cases: Vec<&str> = all.iter().map(|it| it["case_id"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["digits/ort-cpu-f32/1"]);
+}
+
+#[test]
 fn a_matrix_is_what_its_schema_says() {
     let workplace = with(&history());
     workplace.inferbench(&["predict", "digits", "--matrix", "out.json", "--backend", "ort,tch"]).finish().with_code(0);
@@ -410,8 +423,8 @@ fn anchors_are_measured_again_and_say_how_much_slower_the_machine_is() {
     assert!(of("ort")["anchor"]["factor"].is_f64() && of("candle")["prediction"].is_null(), "{all:?}");
     let refusal = &of("candle")["refusal"];
     let why = "the history has no case of candle on cpu in f32 of this machine";
-    assert!(refusal["reason"].as_str().unwrap().starts_with(why), "{refusal}");
-    assert_eq!(refusal["would_help"], "inferbench run --suite operators --backend candle");
+    assert!(refusal["reason"].as_str().unwrap().contains(why), "{refusal}");
+    assert_eq!(refusal["would_help"], "inferbench run --suite operators --backend candle --device cpu --dtype f32");
     of_host("aaaa1111")
         .inferbench(&arguments)
         .finish()

@@ -208,6 +208,19 @@ fn what_was_measured_under_load_counts_for_the_limits() {
     assert!(run.stdout.contains("under load 700 samples/s"), "{}", run.stdout);
 }
 
+#[test]
+fn beside_the_last_runs_only_newer_load_tests_count() {
+    let counts = |timestamp: &str| {
+        let workplace = with(&rows());
+        let trial = LoadResult { timestamp: timestamp.parse().unwrap(), ..trial(2, 700.0, 4.0) };
+        write_trials(&workplace, vec![trial]);
+        let is_counted = |arguments: &[&str]| !advice(&workplace, arguments)["under_load"].is_null();
+        [is_counted(&[]), is_counted(&["--last", "1"])]
+    };
+    assert_eq!(counts("2025-12-31T00:00:00Z"), [true, false]);
+    assert_eq!(counts("2026-01-02T00:00:00Z"), [true, true]);
+}
+
 /// A search that found no rate leaves trials which were stopped early: they are no rate of the case.
 #[test]
 fn a_search_that_found_no_rate_excludes_no_case() {
@@ -237,6 +250,9 @@ fn a_load_test_decides_by_the_rate_that_it_shows() {
     assert!((found["runner_up"]["ratio"].as_f64().unwrap() - 1500.0 / (8e3 / 9.0)).abs() < 1e-6, "{found}");
     let change = found["would_change"].to_string();
     assert!(change.contains("a load test (`inferbench load search`) of the original on ort, batch 8"), "{change}");
+    // Sequential calls do not show what the other case would serve under load.
+    let why = found["runner_up"]["why"].as_str().unwrap();
+    assert!(found["is_undecided"] == true && why.ends_with("its highest rate under load is not known"), "{found}");
     // Within a limit of p99, only the slower trial counts; and a load test says nothing about the time of a call.
     let within = by_rate(&["--max-p99", "20ms"]);
     assert_eq!(within["case_id"], "digits/ort-cpu-f32/8", "{within}");

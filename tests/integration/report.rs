@@ -361,7 +361,7 @@ fn tests_of_llama_bench_are_no_form_of_variants_or_machines() {
     let workplace = with_runs(1, 8);
     for asked in [&["--variants", "resnet50"] as &[&str], &["--machines"]] {
         let arguments = [&["report", "--format", "llama-bench"], asked].concat();
-        workplace.inferbench(&arguments).finish().with_code(2).saying(&["not of --variants or --machines"]);
+        workplace.inferbench(&arguments).finish().with_code(2).saying(&["not --variants or --machines"]);
     }
 }
 

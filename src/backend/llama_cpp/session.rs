@@ -422,6 +422,11 @@ impl Session for LlamaSession {
         Ok(all)
     }
 
+    fn first_tokens(&mut self, binding: usize) -> Result<Option<Vec<i64>>, CaseFailure> {
+        check_makes_tokens(self.phase)?;
+        Ok(Some(self.bound[binding].start.iter().copied().map(i64::from).collect()))
+    }
+
     fn generate(
         &mut self,
         inputs: &[HostTensor],

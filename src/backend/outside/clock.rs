@@ -14,7 +14,7 @@ use crate::definition::CaseFailure;
 /// The largest accepted relative difference between the speeds of two clocks.
 const TOLERANCE: f64 = 0.01;
 /// The shortest time over which clocks are compared.
-const LEAST: Duration = Duration::from_millis(200);
+pub(super) const LEAST: Duration = Duration::from_millis(200);
 const LOOKS: usize = 5;
 
 #[derive(Deserialize)]

@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::frame::{NamedTensors, NoFrame, read_frame, write_frame};
-use crate::backend::DEBUG;
+use crate::backend::{DEBUG, is_out_of_memory};
 use crate::definition::{CaseFailure, Status};
 use crate::fixture::HostTensor;
 use crate::machine::memory;
-use crate::machine::processes::{adopt, end_group, ending_signal, kill_group, release, tie_to_parent};
+use crate::machine::processes::{adopt, end_group, end_group_after, ending_signal, kill_group, release, tie_to_parent};
 
 /// Bytes kept from the end of its standard error.
 const LAST_BYTES: usize = 4096;
@@ -92,6 +92,8 @@ impl OutsideProcess {
         let missing = |why: String| CaseFailure::unavailable(format!("{name} does not start ({program}): {why}"));
         let mut child = command.spawn().map_err(|error| missing(error.to_string()))?;
         adopt(child.id());
+        // Otherwise, a process that it has forked could hold its output open, and its end would not be noticed.
+        end_group_after(child.id());
         let grace = if wires.is_some() { Duration::ZERO } else { GRACE };
         let own = child
             .stdin
@@ -203,7 +205,10 @@ impl OutsideProcess {
         }
         match self.last_words() {
             words if words.is_empty() => CaseFailure::failed(how),
-            words => CaseFailure::failed(format!("{how}; its last words: {words}")),
+            words => {
+                let status = if is_out_of_memory(&words) { Status::OutOfMemory } else { Status::Failed };
+                CaseFailure::new(status, format!("{how}; its last words: {words}"))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use super::process::{OutsideProcess, within};
 use crate::backend::installed::{Environment, Origin, Search, environment_of, places_of_packages};
 use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
+use crate::machine::displacing_mapping;
 use crate::paths::{Paths, cache};
 
 /// The name of a module and its text.
@@ -128,7 +129,10 @@ pub(super) fn start(
     let is_path = python.components().count() > 1;
     let python = Some(&python).filter(|_| is_path).and_then(|it| std::path::absolute(it).ok()).unwrap_or(python);
     let mut command = Command::new(&python);
-    command.args(["-I", "-c", BEGIN]).args(places_of_packages(&python)).env("TMPDIR", folder.path());
+    // In a duel, Python's addresses differ from generation to generation like those of the arm that starts it.
+    let displaced = displacing_mapping().map(|length| format!("import mmap\ndisplacing = mmap.mmap(-1, {length})\n"));
+    let begin = displaced.unwrap_or_default() + BEGIN;
+    command.args(["-I", "-c", begin.as_str()]).args(places_of_packages(&python)).env("TMPDIR", folder.path());
     prepare(&mut command);
     let mut process = OutsideProcess::start(name, command)?;
     process.keep(Guard::start(process.id(), folder).map_err(wrong)?);

@@ -29,6 +29,8 @@ pub(super) struct OutsideSession {
     process: OutsideProcess,
     /// Both clocks just after the model was loaded.
     clocks: Look,
+    /// Whether the clocks were compared before timed calls.
+    are_clocks_compared: bool,
     model: Model,
     phase: Phase,
     calls_in_a_row: usize,
@@ -40,7 +42,7 @@ pub(super) struct OutsideSession {
     is_profiled: bool,
     /// Whether untimed calls may precede a call from host to host. In a load test, they would delay the answer.
     leads: bool,
-    /// The time of the very first call, without the compilation in it.
+    /// The time of the very first call, without tracing and compiling.
     first: Option<Duration>,
     loaded: Loaded,
     progress: Progress,
@@ -61,6 +63,7 @@ impl OutsideSession {
         Ok(OutsideSession {
             process,
             clocks,
+            are_clocks_compared: false,
             model,
             phase,
             calls_in_a_row,
@@ -160,6 +163,20 @@ impl OutsideSession {
         self.clocks.compare(&mut self.process)
     }
 
+    /// Compares the clocks before timed calls, once per session and as soon as it is not too early. Otherwise, an arm of
+    /// a duel, which requests no outputs, would never compare them.
+    fn check_clocks(&mut self) -> Result<(), CaseFailure> {
+        if !self.are_clocks_compared {
+            self.are_clocks_compared = self.compare_clocks()?.is_some();
+        }
+        Ok(())
+    }
+
+    /// The time that the process has spent on tracing and compiling so far.
+    fn preparation(&self) -> Duration {
+        [self.progress.trace_ms, self.progress.compile_ms].into_iter().flatten().map(milliseconds).sum()
+    }
+
     fn is_generation(&self) -> bool {
         matches!(self.phase, Phase::Prefill | Phase::Decode)
     }
@@ -230,16 +247,19 @@ impl Session for OutsideSession {
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        let compiled_before = self.compilation().unwrap_or_default();
+        let before = self.preparation();
         let turn = self.taken(Turn { binding, is_first: false });
         let ns = self.timed(&[turn])?.first().copied().unwrap_or_default();
-        let compiled = self.compilation().unwrap_or_default().saturating_sub(compiled_before);
-        self.first.get_or_insert(Duration::from_nanos(ns).saturating_sub(compiled));
+        let preparation = self.preparation().saturating_sub(before);
+        self.first.get_or_insert(Duration::from_nanos(ns).saturating_sub(preparation));
         Ok(())
     }
 
     fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
         let first = turns.next()?;
+        if let Err(failure) = self.check_clocks() {
+            return Some(Err(failure));
+        }
         let together = self.progress.together.unwrap_or(1).max(1) as usize;
         let first = self.taken(first);
         let call_ns = self.call_ns.filter(|_| !self.is_profiled);
@@ -305,6 +325,9 @@ impl Session for OutsideSession {
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         check_takes_inputs(self.phase)?;
         let named = self.named(inputs)?;
+        if self.leads {
+            self.check_clocks()?;
+        }
         // The worker first makes this many untimed calls.
         let call_ns = self.call_ns.filter(|_| self.leads);
         let before = lead_in(Turn { binding, is_first: true }, 1, 1, 1, call_ns).len();
@@ -389,6 +412,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::backend::outside::clock::LEAST;
     use crate::backend::outside::frame::write_frame;
     use crate::catalogue::read_catalogue;
     use crate::definition::{Dtype, Sizes};
@@ -445,6 +469,46 @@ mod tests {
         };
         assert!(loaded(MOST_TOGETHER).is_ok());
         assert!(loaded(u64::MAX).unwrap_err().message.contains("at most 100000"));
+    }
+
+    #[test]
+    fn a_clock_of_another_speed_is_found_before_timed_calls() {
+        type Call = fn(&mut OutsideSession) -> Result<(), CaseFailure>;
+        let calls: [Call; 2] = [
+            |session| session.run_timed(&mut [Turn { binding: 0, is_first: true }].into_iter()).unwrap().map(drop),
+            |session| {
+                session.allow_lead_in();
+                session.call_from_host(0, &[]).map(drop)
+            },
+        ];
+        for call in calls {
+            let mut frames = Vec::new();
+            write_frame(&mut frames, &json!({ "device": "cpu" }), &[]).unwrap();
+            // A clock of processor time, while the process waits.
+            (0..10).for_each(|_| write_frame(&mut frames, &json!({ "ns": 5 }), &[]).unwrap());
+            let process = OutsideProcess::of_frames(frames).unwrap();
+            let mut session = with_request(|request| OutsideSession::load(process, request)).unwrap();
+            std::thread::sleep(LEAST);
+            let message = call(&mut session).unwrap_err().message;
+            assert!(message.starts_with("the clock of the program says 0.000 s where "), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_first_call_has_neither_tracing_nor_compiling_in_it() {
+        let mut frames = Vec::new();
+        write_frame(&mut frames, &json!({ "device": "cpu", "trace_ms": 700.0 }), &[]).unwrap();
+        (0..5).for_each(|ns| write_frame(&mut frames, &json!({ "ns": ns }), &[]).unwrap());
+        write_frame(&mut frames, &json!({}), &[]).unwrap();
+        let times = HostTensor { shape: vec![1], data: TensorData::I64(vec![90_000]) };
+        let run = json!({ "trace_ms": 700.05, "compile_ms": 0.03 });
+        write_frame(&mut frames, &run, &[("times".into(), times)]).unwrap();
+        let process = OutsideProcess::of_frames(frames).unwrap();
+        let mut session = with_request(|request| OutsideSession::load(process, request)).unwrap();
+        let binding = session.bind(&[]).unwrap();
+        session.run(binding).unwrap();
+        let first = session.first_call().unwrap();
+        assert!((9_900..=10_100).contains(&first.as_nanos()), "{first:?}");
     }
 
     #[test]

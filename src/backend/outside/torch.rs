@@ -19,7 +19,7 @@ use crate::definition::{
     CaseFailure, Dtype, MODULES, Model, Origin, Quantization, TensorSpec, backend_and_settings, backends_in_places,
     device_kind,
 };
-use crate::paths::{Paths, cache, is_trusted, variable};
+use crate::paths::{Paths, cache, is_trusted, variable, worktrees};
 
 /// How a module is called: as it is, compiled at its first call, or compiled ahead of time.
 #[derive(Clone, Copy, PartialEq, strum::IntoStaticStr)]
@@ -75,6 +75,9 @@ const CACHE_DIR: &str = "TORCHINDUCTOR_CACHE_DIR";
 /// Inductor may not read its own.
 const KERNELS: &str = "TRITON_CACHE_DIR";
 
+/// The variable that lets operators that MPS lacks run on the CPU. It is removed: no device falls back to another.
+const FALLBACK: &str = "PYTORCH_ENABLE_MPS_FALLBACK";
+
 impl Torch {
     /// Starts Python for a device. `file` may run code when it is read, if the user trusts it.
     fn start(
@@ -89,7 +92,7 @@ impl Torch {
         let export = export.map_err(|error| CaseFailure::failed(format!("{error:#}")))?;
         python::start("torch", LIBRARY.python(self.place)?, &WORKER, |command| {
             python::remove_variables(command, &OF_COMPILERS);
-            command.env_remove(KERNELS);
+            command.env_remove(KERNELS).env_remove(FALLBACK);
             command.env("TORCH_WORKER_MODE", mode).env("TORCH_WORKER_DEVICE", device_kind(device));
             command.env("TORCH_WORKER_SETTINGS", self.settings);
             // This folder defines the modules of packaged models.
@@ -125,11 +128,12 @@ impl Torch {
     }
 }
 
-/// The unpacked revision of a duel that a file belongs to.
+/// The checked-out revision of a duel that a file belongs to. Each is two levels below [`worktrees`].
 fn folder_of_revision(file: &Path) -> Option<PathBuf> {
-    let revisions = Paths::find().revisions().canonicalize().ok()?;
+    let worktrees = worktrees().canonicalize().ok()?;
     let file = file.canonicalize().ok()?;
-    Some(revisions.join(file.strip_prefix(&revisions).ok()?.components().next()?))
+    let mut names = file.strip_prefix(&worktrees).ok()?.components();
+    Some(worktrees.join(names.next()?).join(names.next()?))
 }
 
 /// The inputs of a Python file's module, or of a `.pt2`.

@@ -109,6 +109,10 @@ impl Backend for Tch {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        if device_kind(device) == "mps" {
+            // With another value, operators that MPS lacks would run on the CPU.
+            return vec![("PYTORCH_ENABLE_MPS_FALLBACK", "0".into())];
+        }
         cuda_environment(device)
     }
 
@@ -279,6 +283,13 @@ impl Runtime for TchRuntime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operators_that_mps_lacks_do_not_run_on_the_cpu() {
+        let variables = Tch.process_environment("mps");
+        assert_eq!(variables, [("PYTORCH_ENABLE_MPS_FALLBACK", OsString::from("0"))]);
+        assert!(Tch.process_environment("cpu").is_empty());
+    }
 
     #[test]
     fn a_quantised_archive_computes_in_i8_whatever_its_other_parameters_are() {

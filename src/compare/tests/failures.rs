@@ -75,11 +75,12 @@ fn a_case_whose_times_are_not_compared_leaves_the_comparison_open() {
             let other = Record { backend: "other".into(), ..run(name, other, 1.0) };
             Side::of_records(name, vec![run(name, own, 1.0), other])
         });
-        compared(&base, &candidate).conclusion
+        let found = compared(&base, &candidate);
+        (found.conclusion, found.cases.iter().filter(|case| case.is_open).count())
     };
-    assert_eq!(conclusion(Status::Suspicious, Status::Suspicious), Conclusion::CannotSay);
-    assert_eq!(conclusion(Status::Suspicious, Status::Ok), Conclusion::Well);
-    assert_eq!(conclusion(Status::Timeout, Status::Suspicious), Conclusion::Well);
+    assert_eq!(conclusion(Status::Suspicious, Status::Suspicious), (Conclusion::CannotSay, 1));
+    assert_eq!(conclusion(Status::Suspicious, Status::Ok), (Conclusion::Well, 0));
+    assert_eq!(conclusion(Status::Timeout, Status::Suspicious), (Conclusion::Well, 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Boxes: mean average precision as COCO defines it (Lin et al. 2014, "Microsoft COCO"; pycocotools' `COCOeval`). For
-//! each class, it is the mean over 101 recalls of the precision at that recall or a higher one, for boxes of all sizes,
-//! at most 100 per picture.
+//! each class, it is the mean over 101 recalls of the precision at that recall or a higher one, for boxes of all sizes.
+//! At most 100 boxes of a picture are kept.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,6 @@ use crate::run_data::{Better, FoundBox};
 /// The overlaps from which a box counts as found: 0.5 to 0.95.
 const OVERLAPS: usize = 10;
 const RECALLS: usize = 101;
-/// The most boxes of a class in a picture that count.
-const MOST: usize = 100;
 /// Without labels, the boxes whose score is at least this part of the best one in the picture count.
 const LEAST_PART: f32 = 0.5;
 
@@ -79,7 +77,6 @@ impl Matched {
                 let right: Vec<&FoundBox> = right.iter().filter(|it| it.class == *class).collect();
                 let mut found: Vec<&FoundBox> = found.iter().filter(|it| it.class == *class).collect();
                 found.sort_by(|one, other| other.score.total_cmp(&one.score));
-                found.truncate(MOST);
                 let is_right = matches(&found, &right);
                 let boxes = found.iter().zip(is_right);
                 matched.found.extend(boxes.map(|(it, is_right)| MatchedBox { sample, score: it.score, is_right }));

@@ -76,7 +76,9 @@ impl MeanIou {
 pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "abs_rel";
     let Some(parts) = beside_labels(own) else {
-        return mean_beside(NAME, Better::Lower, own, original, relative_error).into_iter().collect();
+        let parts = beside_original(own, original, relative_error);
+        let figure = |parts: Parts| Figure::resampled(NAME, Better::Lower, parts.len(), &|drawn| ratio(&parts, drawn));
+        return parts.and_then(figure).map(Figure::compared).into_iter().collect();
     };
     let before = original.and_then(beside_labels);
     Figure::with_change(NAME, Better::Lower, parts.len(), (parts.as_slice(), before.as_deref()), ratio)
@@ -86,21 +88,24 @@ pub fn of_depths(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure>
 /// right. The change is a fraction of the original's ratio.
 pub fn of_signals(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     const NAME: &str = "psnr";
-    let in_decibels = |figure: Figure| figure.in_unit("dB");
-    let Some(parts) = beside_labels(own) else {
-        return mean_beside(NAME, Better::Higher, own, original, decibels).map(in_decibels).into_iter().collect();
+    // A ratio of 0 or 1 is not a proportion of the samples.
+    let figure = |parts: &[(f64, f64)]| {
+        let mean = |drawn: &[u32]| ratio(parts, drawn);
+        Some(Figure::resampled_without_limit(NAME, Better::Higher, parts.len(), &mean)?.in_unit("dB"))
     };
-    let mean = |drawn: &[u32]| ratio(&parts, drawn);
-    let figure = Figure::resampled(NAME, Better::Higher, parts.len(), &mean).map(in_decibels);
+    let Some(parts) = beside_labels(own) else {
+        let parts = beside_original(own, original, decibels);
+        return parts.and_then(|parts| figure(&parts)).map(Figure::compared).into_iter().collect();
+    };
     let change = original.and_then(beside_labels).and_then(|before| {
         // Noise that is stronger than the signal has a ratio below 0.
         let relative = |drawn: &[u32]| {
             let before = ratio(&before, drawn)?;
-            Some((mean(drawn)? - before) / before.abs())
+            Some((ratio(&parts, drawn)? - before) / before.abs())
         };
         Figure::resampled_change(NAME, Better::Higher, parts.len(), &relative, &|_| Some(0.0))
     });
-    figure.into_iter().chain(change).collect()
+    figure(&parts).into_iter().chain(change).collect()
 }
 
 /// Each sample's figure and how often it counts: not at all if it is unknown.
@@ -115,18 +120,15 @@ fn beside_labels(evaluation: &Evaluation) -> Option<Parts> {
     Some(figures.as_ref()?.iter().copied().map(part).collect())
 }
 
-/// The mean of a figure that compares each sample's outputs with the original's.
-fn mean_beside(
-    name: &str,
-    better: Better,
+/// A figure of each sample that compares its outputs with the original's.
+fn beside_original(
     own: &Evaluation,
     original: Option<&Evaluation>,
     measured: fn(&[f32], &[f32]) -> Option<f64>,
-) -> Option<Figure> {
+) -> Option<Parts> {
     let rows = own.outputs.iter().zip(&original?.outputs);
     let same = rows.filter(|(own, original)| own.len() == original.len());
-    let parts: Parts = same.map(|(own, original)| part(measured(own, original))).collect();
-    Some(Figure::resampled(name, better, parts.len(), &|drawn| ratio(&parts, drawn))?.compared())
+    Some(same.map(|(own, original)| part(measured(own, original))).collect())
 }
 
 #[cfg(test)]
@@ -144,5 +146,19 @@ mod tests {
             figures.into_iter().find(|figure| figure.name == "psnr_change").unwrap().value
         };
         assert_eq!([change(10.0, 20.0), change(-10.0, -5.0), change(-2.5, -5.0)], [-0.5, -1.0, 0.5]);
+    }
+
+    #[test]
+    fn decibels_have_no_interval_of_a_proportion() {
+        let labelled = Judged::Signals { decibels: Some(vec![Some(0.0); 6]) };
+        let beside_labels = Evaluation { samples: 6, judged: Some(labelled), ..Evaluation::default() };
+        let of = |number| {
+            let judged = Some(Judged::Signals { decibels: None });
+            Evaluation { samples: 6, judged, outputs: vec![vec![number, 1.0]; 6], ..Evaluation::default() }
+        };
+        let beside_original = of_signals(&of(f32::NAN), Some(&of(0.0)));
+        for figures in [of_signals(&beside_labels, None), beside_original] {
+            assert_eq!((figures[0].value, figures[0].interval), (0.0, Some((0.0, 0.0))));
+        }
     }
 }

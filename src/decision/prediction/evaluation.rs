@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site};
 use super::fitted::{LeftOut, Miss, Quantity, Widths};
-use super::predictor::{Estimate, Predictor, rows_of_phase};
+use super::predictor::{Estimate, Predictor, for_others, rows_of_phase};
 use crate::definition::Phase;
 use crate::run_data::Works;
 use crate::statistics::{mean, median, uniform};
@@ -32,7 +32,8 @@ pub struct Errors {
     pub within_quarter: f64,
     /// The factor by which the worst one is off.
     pub worst_factor: f64,
-    /// The share of the rows within the 80 % interval that the misses of the other families, or machines, give.
+    /// The share of the rows within the 80 % interval that the misses of the other families, or machines, give. As in
+    /// predictions, it is wider for third-party networks.
     pub coverage: f64,
 }
 
@@ -131,8 +132,10 @@ fn errors(
             let of_phase = misses.get(&miss.phase).into_iter().flatten();
             of_phase.filter(is_other).cloned().collect::<Vec<Miss>>()
         };
-        let widths = Widths::of(&others(misses), &others(of_sizes));
-        widths.is_some_and(|widths| miss.logarithm.abs() <= widths.half(miss.beyond))
+        let is_of_others = left_out != LeftOut::Batch && !miss.is_packaged;
+        let (misses, power) = if is_of_others { for_others(others(misses)) } else { (others(misses), 1.0) };
+        let widths = Widths::of(&misses, &others(of_sizes));
+        widths.is_some_and(|widths| miss.logarithm.abs() <= power * widths.half(miss.beyond))
     };
     Some(Errors {
         backend: runtime.backend.clone(),
@@ -241,6 +244,15 @@ mod tests {
         let of_sizes = of([&families[..], &[miss("z", "e", 9.0, 1.0)]].concat());
         let coverage = |of_sizes: &ByPhase| errors_of(LeftOut::Machine, &misses, of_sizes).coverage;
         assert_eq!([coverage(&ByPhase::new()), coverage(&of_sizes)], [1.0, 0.8]);
+    }
+
+    #[test]
+    fn the_interval_of_a_third_party_network_is_as_wide_as_in_predictions() {
+        let mut rows = ["a", "b", "c", "d", "e"].map(|family| miss(family, "h", 0.1, 0.0)).to_vec();
+        rows.push(Miss { is_packaged: false, ..miss("f", "h", 0.2, 0.0) });
+        let misses = ByPhase::from([(Phase::Forward, rows)]);
+        let coverage = |left_out: LeftOut| errors_of(left_out, &misses, &ByPhase::new()).coverage;
+        assert_eq!([LeftOut::Family, LeftOut::Batch].map(coverage), [1.0, 5.0 / 6.0]);
     }
 
     #[test]

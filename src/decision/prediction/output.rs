@@ -30,6 +30,7 @@ pub struct Asked {
     pub sequence_length: Option<usize>,
     /// Absent for a machine that is described by its peaks only.
     pub host_id: Option<String>,
+    pub threads: Option<usize>,
     /// The largest batch that is predicted to fit into the machine's memory, 0 if not even one sample does; absent if nothing is known, or
     /// all fit.
     pub largest_batch: Option<usize>,
@@ -116,6 +117,12 @@ fn notes(all: &[Asked]) -> Vec<String> {
             notes.push(format!("median error of this history if {what}: {errors}"));
         }
     }
+    let place = |it: &Asked| {
+        let threads = it.threads.map(|threads| format!(" with {}", plural(threads, "thread", "threads")));
+        Some(format!("the figures are for host {}{}", it.host_id.as_ref()?, threads.unwrap_or_default()))
+    };
+    let answered = all.iter().filter(|it| it.prediction.is_some());
+    notes.extend(answered.filter_map(place).collect::<IndexSet<String>>());
     let runtime = |it: &Asked| format!("{} on {} in {}", it.backend, it.device, it.dtype);
     let anchors = all.iter().filter_map(|it| Some(it.anchor.as_ref()?.text(&runtime(it))));
     notes.extend(anchors.collect::<IndexSet<String>>());

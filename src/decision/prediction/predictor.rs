@@ -73,7 +73,7 @@ pub struct Prediction {
     pub latency_ms: Estimate,
     /// From the mean latency, which is predicted from the median.
     pub throughput_ips: Estimate,
-    /// The peak of a process of its own.
+    /// The peak of the device if it has memory of its own, or else of a process of its own.
     pub memory_mb: Option<Estimate>,
     /// The median error, as a fraction, of such predictions for rows of this history that were left out; absent if the case was
     /// measured.
@@ -278,17 +278,21 @@ impl<'a> Predictor<'a> {
         let (mut misses, of_sizes, mut power) = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
         let is_of_others = matches!(basis, Basis::OtherModels | Basis::OtherMachines);
         if is_of_others && quantity == Quantity::Time && !subject.is_packaged {
-            let of_others: Vec<Miss> = misses.iter().filter(|miss| !miss.is_packaged).cloned().collect();
-            let units: BTreeSet<&String> = of_others.iter().map(|miss| &miss.family).collect();
-            if units.len() < LEAST_UNITS {
-                power *= WIDER_FOR_OTHERS;
-            } else {
-                misses = of_others;
-            }
+            let (of_others, wider) = for_others(misses);
+            misses = of_others;
+            power *= wider;
         }
         let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, &rows.own))).exp();
         Some((Estimate { value, lower: value / factor, upper: value * factor }, misses))
     }
+}
+
+/// The misses that give the width of an interval for a third-party network, and the power that makes it wider: those of
+/// third-party networks alone if they are enough, or else all of these.
+pub fn for_others(misses: Vec<Miss>) -> (Vec<Miss>, f64) {
+    let of_others: Vec<Miss> = misses.iter().filter(|miss| !miss.is_packaged).cloned().collect();
+    let families: BTreeSet<&String> = of_others.iter().map(|miss| &miss.family).collect();
+    if families.len() < LEAST_UNITS { (misses, WIDER_FOR_OTHERS) } else { (of_others, 1.0) }
 }
 
 fn is_enough(rows: &[&Example]) -> bool {

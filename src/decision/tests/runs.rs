@@ -35,6 +35,35 @@ fn limits_are_of_all_runs_of_a_case_and_memory_of_the_one_that_took_most() {
     let unbounded = Record { latency_p99_upper_ms: None, memory_kind: None, ..run(3, 40.0, 900.0) };
     let record = pooled(vec![run(1, 2.0, 70.0), unbounded]).record;
     assert!(near(record.latency_p99_upper_ms, (4.0 * 40.0_f64).sqrt()) && record.memory_mb == Some(70.0), "{record:?}");
+    let on_gpu = |month, device: f64, host: f64| Record { device_memory_mb: Some(device), ..run(month, 2.0, host) };
+    assert_eq!(pooled(vec![on_gpu(1, 70.0, 1.0), on_gpu(2, 50.0, 2.0)]).record.device_memory_mb, Some(70.0));
+}
+
+#[test]
+fn a_program_that_lacks_the_backend_hides_no_measurement() {
+    let without = |month, status| Record { status, latency_p50_ms: None, ..int8(month, 2.0) };
+    let absent = |month| without(month, Status::Unavailable);
+    assert_eq!(pooled(vec![int8(1, 2.0), int8(2, 2.0), absent(3)]).run_ids, ["run1", "run2"]);
+    assert_eq!(pooled(vec![absent(2), absent(3)]).record.status, Status::Unavailable);
+    assert!(!pooled(vec![int8(1, 2.0), without(2, Status::Failed), absent(3)]).is_measured());
+}
+
+#[test]
+fn rows_with_another_number_of_threads_are_counted_and_numbers_that_differ_are_named() {
+    let row = |backend: &str, month, threads, ms| Record {
+        threads: Some(threads),
+        ..at_commit("c0ffee", in_run(month, measured("original", backend, 10.0, ms, SAME)))
+    };
+    let of =
+        |records: &[Record]| advise(records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().remove(0);
+    let records = [row("ort", 1, 8, 1.0), row("tch", 1, 8, 2.0), row("ort", 2, 1, 4.0)];
+    let found = of(&records);
+    assert!(found.sentence.starts_with("For latency, deploy the original on tch, 8 threads: p50 2.00 ms"), "{found:?}");
+    assert_eq!(found.runner_up.unwrap().name, "the original on ort, 1 thread");
+    assert_eq!(found.excluded, ["1 row has another number of threads than the newest run of the same case"]);
+    let found = of(&records[..2]);
+    assert!(found.sentence.starts_with("For latency, deploy the original on ort: "), "{found:?}");
+    assert!(found.excluded.is_empty(), "{found:?}");
 }
 
 #[test]
@@ -87,6 +116,18 @@ fn the_answers_are_the_newest_over_labelled_samples() {
 }
 
 #[test]
+fn answers_that_only_metrics_compare_are_those_of_a_run_with_the_original() {
+    let text = |month, variant: &str, compared_with: Option<&str>| {
+        let plain = at_commit("c0ffee", in_run(month, unlabelled(variant, "ort", 3.0, 1.0, (1.0, 1.0))));
+        Record { agreement: None, output_cosine: None, compared_with: compared_with.map(str::to_owned), ..plain }
+    };
+    let records = vec![text(1, "original", None), text(1, "int8", Some("m/ort-cpu-f32/1")), text(2, "int8", None)];
+    let table = table_of(records);
+    let row = table.rows.iter().find(|row| row.record.variant == "int8").unwrap();
+    assert_eq!((row.record.run_id.as_str(), row.run_ids.len()), ("run1", 2));
+}
+
+#[test]
 fn rows_of_different_code_are_said_to_be_that() {
     let of = |commit: &'static str, month| at_commit(commit, in_run(month, measured("int8", "ort", 3.0, 1.0, SAME)));
     let notes = |other: Record| table_of(vec![at_commit("c0ffee", in_run(1, original())), other]).notes.join("\n");
@@ -125,6 +166,20 @@ fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_lef
     assert_eq!(found[0].excluded, ["2 rows are from an older file of the same name"]);
     let best = side_by_side(&replaced, &[], &options, Per::Backend);
     assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
+}
+
+#[test]
+fn a_work_has_one_title_and_one_best_row_side_by_side() {
+    // Only tch was measured at the larger size.
+    let records = [
+        with_file("ort", 1, 2.0, "1x3x32x32", "a"),
+        with_file("tch", 1, 1.0, "1x3x32x32", "a"),
+        with_file("tch", 2, 9.0, "1x3x64x64", "a"),
+    ];
+    let best = side_by_side(&records, &[], &Options { noise: QUIET, ..Options::new("m") }, Per::Backend);
+    let works: Vec<_> = best.iter().map(|it| (it.best_of.as_str(), it.work.as_str())).collect();
+    let [small, large] = ["m · inputs Nx3x32x32", "m · inputs Nx3x64x64"];
+    assert_eq!(works, [("tch", small), ("ort", small), ("tch", large)]);
 }
 
 #[test]
@@ -244,4 +299,59 @@ fn processes_whose_times_agree_say_nothing_of_the_noise_of_energy() {
     assert_eq!(verdict(Goal::Latency, 1.8, 1.0), Some(Verdict::Faster));
     assert_ne!(verdict(Goal::Energy, 2.0, 0.9), Some(Verdict::Faster));
     assert_eq!(verdict(Goal::Energy, 2.0, 0.5), Some(Verdict::Faster));
+}
+
+#[test]
+fn a_case_of_one_run_that_may_be_better_is_the_runner_up_beside_one_that_is_surely_slower() {
+    let runs = |backend: &str, ms: f64| {
+        let run = |month: u32| {
+            let ms = ms * if month.is_multiple_of(2) { 1.005 } else { 0.995 };
+            at_commit("c0ffee", in_run(month, measured("original", backend, 10.0, ms, SAME)))
+        };
+        (1..9).map(run).collect::<Vec<Record>>()
+    };
+    let found = |records: &[Record]| {
+        let found = advise(records, &[], &Options::new("m")).unwrap().remove(0);
+        (found.is_undecided, found.runner_up.unwrap().name, found.confidence.unwrap()[..4].to_owned())
+    };
+    let mut records = [runs("ort", 2.0), runs("tch", 2.16)].concat();
+    let tch = (false, "the original on tch".to_owned(), "95 %".to_owned());
+    assert_eq!(found(&records), tch);
+    // Surely slower, too.
+    records.push(in_run(1, measured("original", "tract", 10.0, 4.0, SAME)));
+    assert_eq!(found(&records), tch);
+    records.push(in_run(1, measured("original", "candle", 10.0, 2.18, SAME)));
+    assert_eq!(found(&records), (true, "the original on candle".to_owned(), "none".to_owned()));
+}
+
+#[test]
+fn a_case_without_a_search_under_load_may_serve_more_than_was_measured() {
+    let trial = |backend: &str, rate: f64, is_highest: bool| LoadResult {
+        case_id: format!("m/{backend}-cpu-f32/1"),
+        host_id: "h".into(),
+        status: Status::Ok,
+        verdict: Some(crate::run_data::Verdict::Passed),
+        is_highest,
+        samples_per_s: rate,
+        ..LoadResult::default()
+    };
+    let found = |loads: Vec<LoadResult>| {
+        let options = Options { goal: Goal::Throughput, noise: QUIET, loads, ..Options::new("m") };
+        let records = [original(), measured("original", "tch", 10.0, 2.2, SAME)];
+        let found = advise(&records, &[], &options).unwrap().remove(0);
+        let why = found.runner_up.unwrap().why;
+        (found.case_id.unwrap(), found.is_undecided, found.confidence.unwrap(), why)
+    };
+    let (ort, tch) = (trial("ort", 1500.0, true), trial("tch", 500.0, false));
+    for loads in [vec![ort.clone()], vec![ort.clone(), tch.clone()]] {
+        let (case_id, is_undecided, confidence, why) = found(loads);
+        assert!(is_undecided && case_id == "m/ort-cpu-f32/1", "{case_id}");
+        assert_eq!(confidence, "none: the highest rate of the runner-up under load is not known");
+        assert!(
+            why.starts_with("takes at most 3.") && why.ends_with(": its highest rate under load is not known"),
+            "{why}"
+        );
+    }
+    let (_, is_undecided, confidence, why) = found(vec![ort, LoadResult { is_highest: true, ..tch }]);
+    assert!(!is_undecided && confidence.starts_with("95 %") && why.starts_with("takes 3.00 ("), "{confidence} {why}");
 }

@@ -25,6 +25,9 @@ const SETTLING: u32 = 4;
 /// Without this limit, a duel of long calls would be mostly warm-up. An incomplete warm-up slows all arms of a row
 /// alike.
 const WARM_UP_AT_MOST: Duration = Duration::from_millis(200);
+/// The mean of this many groups counts if the runtime times calls in groups: one group may be only a hundred steps of a
+/// coarse clock.
+const GROUPS: u64 = 4;
 /// Initial room for the times of calls; a slice with more calls allocates between two calls, not during one.
 const ROOM: usize = 1 << 16;
 
@@ -100,7 +103,7 @@ impl Arm {
     /// Warms the case up, and pins its threads to these processors.
     fn warmed_up(mut loaded: LoadedCase, pins: &[usize], handicap: Option<Handicap>) -> Result<Self, CaseFailure> {
         let before = thread_times();
-        let warm_up = loaded.warm_up_by(0, WARM_UP_AT_MOST, |session| call_once(session, handicap))?;
+        let warm_up = loaded.warm_up_by(0, WARM_UP_AT_MOST, |session| time_calls(session, 1, handicap))?;
         pin_busiest(&before, pins)?;
         Ok(Arm { session: loaded.session, handicap, call_ns: warm_up.expected_call_ns() })
     }
@@ -111,15 +114,21 @@ impl Arm {
         let mut calls = Vec::with_capacity(if ns == 0 { counted } else { ROOM });
         let is_short = Duration::from_nanos(self.call_ns) * SETTLING < length;
         let settling = if is_short { length / SETTLING } else { Duration::ZERO };
+        // This process times calls with a handicap, and its clock needs no groups.
+        let together = if self.handicap.is_some() { 1 } else { self.session.calls_together() };
+        let groups = if together > 1 { GROUPS } else { 1 };
+        let mut time = |calls: u64| time_calls(&mut self.session, calls, self.handicap);
         let start = Instant::now();
-        for _ in 0..dropped {
-            call_once(&mut self.session, self.handicap)?;
+        for _ in 0..(dropped as u64).div_ceil(together) {
+            time(together)?;
         }
         while start.elapsed() < settling {
-            call_once(&mut self.session, self.handicap)?;
+            time(together)?;
         }
         while calls.len() < counted.max(1) || start.elapsed() < length {
-            calls.extend(call_once(&mut self.session, self.handicap)?);
+            let times = time(groups * together)?;
+            let mean = times.iter().sum::<u64>() / times.len().max(1) as u64;
+            calls.extend(times.iter().map(|_| mean));
         }
         // The parts of calls are not reported.
         self.session.take_parts();
@@ -127,14 +136,59 @@ impl Arm {
     }
 }
 
-/// Times one call. A handicap is added by spinning at its end.
-fn call_once(session: &mut TimedSession, handicap: Option<Handicap>) -> Result<CallTimes, CaseFailure> {
-    let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap else { return session.call(1) };
+/// Times this many calls. A handicap is added to each by spinning at its end.
+fn time_calls(session: &mut TimedSession, calls: u64, handicap: Option<Handicap>) -> Result<CallTimes, CaseFailure> {
+    let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap else { return session.call(calls) };
     let (factor, least) = (1.0 + f64::from(slowdown_ppm) / 1e6, Duration::from_nanos(least_call_ns));
-    session.prolonged_call(1, |begin| {
+    session.prolonged_call(calls, |begin| {
         let until = begin.elapsed().max(least).mul_f64(factor);
         while begin.elapsed() < until {
             spin_loop();
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Placement, Session, Turn};
+    use crate::fixture::HostTensor;
+
+    /// A runtime that times three calls together. In each request, a call of the first group takes 1 µs, of the second
+    /// 2 µs, and so on.
+    struct Grouped;
+
+    impl Session for Grouped {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
+            Ok(0)
+        }
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+        fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
+            Some(Ok((0..turns.count() as u64).map(|call| 1000 * (1 + call / 3)).collect()))
+        }
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+            Ok(Vec::new())
+        }
+        fn has_own_clock(&self) -> bool {
+            true
+        }
+        fn placement(&self) -> Placement {
+            Placement { together: Some(3), ..Placement::default() }
+        }
+    }
+
+    #[test]
+    fn a_slice_of_calls_that_are_timed_in_groups_has_the_mean_of_several_groups() {
+        let slice = |handicap| {
+            let mut arm = Arm { session: TimedSession::new(Box::new(Grouped), 1), handicap, call_ns: 1000 };
+            arm.slice(SliceLength::of_calls(1)).unwrap()
+        };
+        let grouped = slice(None);
+        assert_eq!((grouped.calls, grouped.median_ns, grouped.mean_ns), (12, 2500.0, 2500.0));
+        // With a handicap, each call is timed by this process.
+        let slowed = slice(Some(Handicap { slowdown_ppm: 0, least_call_ns: 50_000 }));
+        assert!(slowed.calls == 1 && slowed.median_ns >= 50_000.0, "{slowed:?}");
+    }
 }

@@ -332,7 +332,9 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     let WorkItem { case, artifacts, .. } = item;
     if !placement.artifacts.is_empty() {
         let bytes = artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path));
-        row.model_size_mb = Some(memory::megabytes(bytes));
+        // The code of a Python file may read its weights from anywhere.
+        let is_code = placement.artifacts[0].extension().is_some_and(|kind| kind == "py");
+        row.model_size_mb = (!is_code).then(|| memory::megabytes(bytes));
         row.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
     }
     row.providers = Some(placement.providers);

@@ -54,6 +54,8 @@ fn size_of(output: &HostTensor) -> Option<[usize; 2]> {
 /// probability if the output's name says so.
 fn mask_form(name: &str, output: &HostTensor) -> Option<MaskForm> {
     match output.shape[..] {
+        // The classes or the masks of queries, as of Mask2Former: neither alone gives the class of a pixel.
+        _ if name.contains("quer") => None,
         [_, classes, height, width] if classes > 1 && !output.is_integer() && height * width > 1 => {
             Some(MaskForm::Scores(classes))
         }
@@ -267,6 +269,9 @@ mod tests {
         let mask = HostTensor { shape: vec![1, 2, 2], data: TensorData::I64(vec![0; 4]) };
         assert_eq!(form("mask", &mask), Some(MaskForm::Class));
         assert_eq!(form("pooled", &zeros(&[2, 5, 1, 1])), None);
+        let names = ["class_queries_logits", "masks_queries_logits"].map(str::to_owned);
+        let of_queries = [zeros(&[2, 5, 3]), zeros(&[2, 5, 4, 4])];
+        assert_eq!(super::place(Judge::Segmentation, &names, 2, &of_queries), None);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub struct PeerOutputs {
     pub dtype: Dtype,
     /// By binding.
     pub bindings: Vec<NamedTensors>,
+    /// The first tokens after the prompts, by binding, for a case that decodes; empty if they are not known.
+    #[serde(default)]
+    pub first_tokens: Vec<Vec<i64>>,
 }
 
 impl PeerOutputs {
@@ -40,13 +43,19 @@ impl PeerOutputs {
         Ok(None)
     }
 
-    /// Leaves a case's outputs for the backends that come after it.
-    pub fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> anyhow::Result<()> {
+    /// Leaves a case's outputs and first tokens for the backends that come after it.
+    pub fn write(
+        run_folder: &Path,
+        case: &Case,
+        bindings: &[NamedTensors],
+        first_tokens: Vec<Vec<i64>>,
+    ) -> anyhow::Result<()> {
         let outputs = PeerOutputs {
             backend: case.backend.clone(),
             device: case.device.clone(),
             dtype: case.dtype,
             bindings: bindings.to_vec(),
+            first_tokens,
         };
         write_cbor(&Self::path(run_folder, case, case.dtype), &outputs)
     }
@@ -74,16 +83,33 @@ mod tests {
         let case = |backend, dtype| Case { dtype, ..Case::new("m", backend, 1) };
         let read = |dtype| PeerOutputs::read(folder.path(), &case("tch", dtype)).unwrap();
         assert!(read(Dtype::F32).is_none());
-        PeerOutputs::write(folder.path(), &case("ort", Dtype::Bf16), &left(1.0)).unwrap();
+        PeerOutputs::write(folder.path(), &case("ort", Dtype::Bf16), &left(1.0), vec![vec![3]]).unwrap();
         assert!(read(Dtype::F32).is_none());
         let same = read(Dtype::Bf16).unwrap();
         assert_eq!((same.backend.as_str(), same.dtype, same.bindings), ("ort", Dtype::Bf16, left(1.0)));
-        PeerOutputs::write(folder.path(), &case("candle", Dtype::F32), &left(2.0)).unwrap();
+        assert_eq!(same.first_tokens, [[3]]);
+        PeerOutputs::write(folder.path(), &case("candle", Dtype::F32), &left(2.0), Vec::new()).unwrap();
         let own = PeerOutputs::read(folder.path(), &case("candle", Dtype::F32)).unwrap();
         assert!(own.is_none(), "a case is not compared with itself");
         for dtype in [Dtype::F32, Dtype::Bf16] {
             let other = read(dtype).unwrap();
             assert_eq!((other.backend.as_str(), other.dtype, other.bindings), ("candle", Dtype::F32, left(2.0)));
         }
+    }
+
+    #[test]
+    fn a_file_of_an_older_version_has_no_first_tokens() {
+        #[derive(Serialize)]
+        struct Older {
+            backend: String,
+            dtype: Dtype,
+            bindings: Vec<NamedTensors>,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let case = Case::new("m", "ort", 1);
+        let older = Older { backend: "tch".into(), dtype: case.dtype, bindings: left(1.0) };
+        write_cbor(&PeerOutputs::path(folder.path(), &case, case.dtype), &older).unwrap();
+        let read = PeerOutputs::read(folder.path(), &case).unwrap().unwrap();
+        assert_eq!((read.bindings, read.first_tokens), (left(1.0), Vec::new()));
     }
 }

@@ -18,8 +18,15 @@ const STACKS: Duration = Duration::from_secs(5);
 
 impl Worker<'_> {
     /// Samples the stacks of this process's threads during calls of the item. The outputs are not compared.
+    ///
+    /// # Errors
+    /// `unsupported` if another process computes; the item cannot be loaded or called; or stacks cannot be sampled.
     pub fn sample_stacks(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
         let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+        if loaded.session.session().has_own_clock() {
+            let why = format!("{} computes in another process, whose stacks are not sampled", item.case.backend);
+            return Err(CaseFailure::unsupported(why));
+        }
         loaded.warm_up(&self.job.effort)?;
         let sampler = StackSampler::start()?;
         let begin = Instant::now();

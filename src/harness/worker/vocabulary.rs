@@ -1,8 +1,9 @@
 //! What is known about a model's tokens: which are blank or end a text, and which words they form.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::boxes::best;
@@ -23,23 +24,23 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reads the files beside the model.
+    /// Reads the files beside the model, or above a hub's folder `onnx`.
     pub fn beside(model: &Model) -> Self {
-        let folder = match &model.origin {
-            Origin::Packaged { folder, .. } => Some(folder.as_path()),
-            origin => origin.files().next().and_then(|file| file.parent()),
-        };
-        let mut beside = folder.map(Self::read).unwrap_or_default();
+        let mut beside = Self::read(&model.folders());
         if let Origin::Gguf { file } = &model.origin {
             let ends = Header::read(file).map(|header| ends_of(&header)).unwrap_or_default();
             beside.ends = if ends.is_empty() { beside.ends } else { ends };
         }
+        // Only a decoder ends a text with a token. In the vocabulary of another model, its id may be that of a letter.
+        if model.generation.is_none() {
+            beside.ends.clear();
+        }
         beside
     }
 
-    fn read(folder: &Path) -> Self {
-        let config: Value = files::read_json(&folder.join("config.json")).unwrap_or_default();
-        let ids: Option<HashMap<String, i64>> = files::read_json(&folder.join("vocab.json")).ok();
+    fn read(folders: &[PathBuf]) -> Self {
+        let config: Value = first_of(folders, "config.json").unwrap_or_default();
+        let ids: Option<HashMap<String, i64>> = first_of(folders, "vocab.json");
         let named =
             |names: [&str; 3]| ids.as_ref().and_then(|ids| names.iter().find_map(|name| ids.get(*name)).copied());
         let ends = match &config["eos_token_id"] {
@@ -92,6 +93,11 @@ impl Vocabulary {
     }
 }
 
+/// Reads the file of this name from the first folder that has it.
+fn first_of<T: DeserializeOwned>(folders: &[PathBuf], name: &str) -> Option<T> {
+    folders.iter().find_map(|folder| files::read_json(&folder.join(name)).ok())
+}
+
 /// The tokens that end a text or a turn, as a GGUF file says.
 fn ends_of(header: &Header) -> Vec<i64> {
     let id = |key: &str| header.number(&format!("tokenizer.ggml.{key}_token_id")).and_then(|id| i64::try_from(id).ok());
@@ -101,6 +107,7 @@ fn ends_of(header: &Header) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Generation;
     use crate::fixture::TensorData;
 
     fn floats(shape: &[usize], values: &[f32]) -> HostTensor {
@@ -112,7 +119,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let vocabulary = r#"{"<pad>": 0, "<unk>": 1, "|": 2, "A": 3, "B": 4}"#;
         std::fs::write(folder.path().join("vocab.json"), vocabulary).unwrap();
-        let vocabulary = Vocabulary::read(folder.path());
+        let vocabulary = Vocabulary::read(&[folder.path().to_owned()]);
         let frames = [0, 3, 3, 0, 3, 2, 2, 1, 4, 0];
         let mut values = vec![0.0; frames.len() * 5];
         frames.iter().enumerate().for_each(|(frame, token)| values[frame * 5 + token] = 1.0);
@@ -131,15 +138,33 @@ mod tests {
         assert_eq!(ends_of(&Header { values, tensors: Vec::new(), file_bytes: 0 }), [7, 9]);
     }
 
+    /// The vocabulary of the model in this file.
+    fn beside(file: PathBuf, generation: Option<Generation>) -> Vocabulary {
+        let origin = Origin::Files { onnx: Some(file), torchscript: None, reference: None, quantization: None };
+        Vocabulary::beside(&Model { origin, generation, ..Model::of_tensors("m", Vec::new(), Vec::new()) })
+    }
+
     #[test]
     fn a_text_ends_at_its_end() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), r#"{"eos_token_id": [7, 9]}"#).unwrap();
         std::fs::write(folder.path().join("vocab.json"), r#"{"Ġthe": 1, "Ġc": 2, "at": 3, "<|end|>": 9}"#).unwrap();
-        let said = Vocabulary::read(folder.path()).transcript(&[1, 2, 3, 9, 1]);
-        assert_eq!(
-            (said.tokens.as_slice(), said.words.unwrap()),
-            (&[1, 2, 3][..], vec!["the".to_owned(), "cat".into()])
-        );
+        // A hub has these files above its folder of graphs.
+        for file in ["net.onnx", "onnx/net.onnx"] {
+            let said = beside(folder.path().join(file), Some(Generation::default())).transcript(&[1, 2, 3, 9, 1]);
+            assert_eq!(
+                (said.tokens.as_slice(), said.words.unwrap()),
+                (&[1, 2, 3][..], vec!["the".to_owned(), "cat".into()])
+            );
+        }
+    }
+
+    #[test]
+    fn a_text_does_not_end_at_a_letter() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), r#"{"eos_token_id": 2}"#).unwrap();
+        std::fs::write(folder.path().join("vocab.json"), r#"{"a": 1, "c": 2, "t": 3, "[PAD]": 4}"#).unwrap();
+        let said = beside(folder.path().join("net.onnx"), None).transcript(&[2, 1, 3]);
+        assert_eq!(said.words.unwrap(), ["cat"]);
     }
 }

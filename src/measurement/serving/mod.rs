@@ -18,7 +18,8 @@ use crate::measurement::unwinding;
 
 /// A session as a server: what it does with the requests that share a call.
 pub trait Serve {
-    /// Computes `requests` requests in one call, from number `first` on, and returns what is known of their answer.
+    /// Computes `requests` requests in one call, from number `first` on, and returns what is known of their
+    /// answer when it is complete.
     fn serve(&mut self, first: usize, requests: usize) -> Result<Answer, CaseFailure>;
 }
 

@@ -165,7 +165,7 @@ pub(super) fn walk_body<'a>(
     Ok(body)
 }
 
-/// What a node without a body costs; `bytes` are all that it reads and writes.
+/// What a node without a body costs; `bytes` are those that it reads and writes, also if it only reshapes a value.
 fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost> {
     let flops = flops(node, inputs, made)?;
     let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>()?;
@@ -177,7 +177,7 @@ fn cost_of(node: &NodeProto, inputs: &Inputs, made: &[SymTensor]) -> Result<Cost
     Ok(Cost {
         flops,
         convolution_flops: if node.op_type.contains("Conv") { flops } else { 0 },
-        bytes: all,
+        bytes: least,
         nodes: is_work.into(),
         node_bytes: if is_work { least } else { 0 },
         matrix_products: matrix_products(node, inputs, &shapes),
@@ -400,6 +400,7 @@ mod tests {
         let rows = walk_of(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
         assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
+        assert_eq!(rows.nodes[0].bytes, rows.cost.node_bytes);
         // If a product reads the table too, the whole table is read.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];

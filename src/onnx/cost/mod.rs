@@ -68,7 +68,7 @@ pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSe
 }
 
 /// The cost of each node in one call of the phase: a list per part, in the order of its graph's nodes. The bytes of a
-/// node are all its inputs and outputs, as if their elements were f32.
+/// node are its inputs and outputs, as if their elements were f32, but only those rows of a table that are looked up.
 pub fn node_costs(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Vec<Cost>>> {
     Ok(walked(model, phase, sizes)?.into_iter().map(|walked| walked.nodes).collect())
 }

@@ -170,6 +170,7 @@ mod tests {
                 latency: Some(latency),
                 changes,
                 allowed_differences: Vec::new(),
+                is_open: false,
                 records,
             }
         };
@@ -213,6 +214,7 @@ mod tests {
                     latency: None,
                     changes: vec![status],
                     allowed_differences: Vec::new(),
+                    is_open: false,
                     records: Default::default(),
                 },
             ],
@@ -291,6 +293,19 @@ mod tests {
         let rows = comment.matches("\n| `m/ort-cpu-f32/1` | regression: ").count();
         assert_eq!((comment.matches("### ").count(), rows), (1, 2), "{comment}");
         assert!(comment.contains("</summary>\n\nBase main") && comment.contains("| same |"), "{comment}");
+    }
+
+    #[test]
+    fn an_open_case_without_times_is_a_warning() {
+        use crate::report::checks::CheckFormat;
+
+        let mut comparison = comparison();
+        let mut warnings = |is_open| {
+            let failing = comparison.cases.last_mut().unwrap();
+            (failing.is_open, failing.changes[0].effect) = (is_open, Effect::Notice);
+            checks(&comparison, &[]).render(CheckFormat::Github).matches("::warning ").count()
+        };
+        assert_eq!([false, true].map(&mut warnings), [2, 3]);
     }
 
     #[test]

@@ -168,7 +168,10 @@ pub fn outcome(comparison: &Comparison, case: &ComparedCase) -> (Outcome, String
         }
         Some(_) => (Outcome::Passed, String::new()),
         None if case.changes.is_empty() => (Outcome::Skipped, "not measured on both sides".into()),
-        None => (Outcome::Skipped, case.changes.iter().map(amount).collect::<Vec<_>>().join("; ")),
+        None => {
+            let outcome = if case.is_open { Outcome::Undecided } else { Outcome::Skipped };
+            (outcome, case.changes.iter().map(amount).collect::<Vec<_>>().join("; "))
+        }
     }
 }
 
@@ -226,8 +229,8 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             Source::Processes => "noise from the processes of each row".into(),
             Source::Selftest => "noise from `inferbench selftest`, which measures another model".into(),
             Source::Assumed => format!(
-                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, or four runs of one commit \
-                 without changes or of one executable make it known",
+                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, or four runs besides the \
+                 compared ones, of one commit without changes or of one executable, make it known",
                 short_percent(ASSUMED_DEVIATION)
             ),
         };

@@ -248,7 +248,7 @@ async function showComparison(base, candidate) {
       make("td", { class: "number" }, latency ? `${signedPercent(latency.interval.ratio)} (${signedPercent(latency.interval.lower)} to ${signedPercent(latency.interval.upper)})` : ""),
       make("td", { class: latency?.verdict ?? "" }, latency?.verdict ?? ""), make("td", {}, otherChanges({ latency, changes })))));
     const result = cases.length > 0 ? `Conclusion: ${conclusion}` : "The two runs have no case in common that can be compared";
-    const left = refused.length > 0 ? `. Not compared, because more than the code differs: ${refused.map(({ id }) => id).join(", ")}` : "";
+    const left = refused.length > 0 ? `. Not compared, because the conditions differ: ${refused.map(({ id }) => id).join(", ")}` : "";
     byId("comparison-said").textContent = `${result}${left}.`;
   } catch (error) {
     if (lastComparison === own) byId("comparison-said").textContent = error.message;

@@ -104,7 +104,7 @@ fn a_browser_starts_follows_reloads_compares_and_cancels_runs() {
             return [document.querySelector('#compared').textContent, document.querySelector('#comparison-said').textContent, backends];
         })()",
     );
-    let said = "Conclusion: regression. Not compared, because more than the code differs: b.";
+    let said = "Conclusion: regression. Not compared, because the conditions differ: b.";
     assert_eq!(shown, json!(["astatus: ok → wrong-output (regression)", said, ["candle"]]));
 
     browser.value(&choose("tenn_eeg", "64", 5000));

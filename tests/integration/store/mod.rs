@@ -428,7 +428,7 @@ fn what_is_no_history_is_said_to_be_none() {
     runs("other").with_code(2).saying(&["no history in other", "inferbench store import"]);
     runs("notes/notes.txt").with_code(2).saying(&["notes.txt: not a results.csv of inferbench"]);
     import(&workplace, &["nothing"]).finish().with_code(2).saying(&["no run \"nothing\""]);
-    import(&workplace, &["notes"]).finish().with_code(2).saying(&["notes: no run"]);
+    import(&workplace, &["notes"]).finish().with_code(2).saying(&["notes is neither a run nor a folder of runs"]);
     fs::create_dir_all(workplace.path("other")).unwrap();
     assert!(ids(&workplace, "other").is_empty());
     // A folder that is in the way is left alone.

@@ -32,7 +32,7 @@ pub fn file() -> &'static Path {
                     copied_bytes: 1 << 27,
                     disturbed_share: Some(0.0),
                 };
-                all.insert(format!("{host_id} {cpu}, {threads} threads, inferbench {version}"), peaks);
+                all.insert(format!("{host_id} {cpu}, {threads} threads, inferbench {version}, method 2"), peaks);
             }
         }
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json");

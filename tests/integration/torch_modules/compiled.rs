@@ -120,15 +120,16 @@ fn variables_of_the_compilers_change_nothing_and_their_files_are_removed() {
 }
 
 #[test]
-fn kernels_of_triton_are_not_read_from_where_an_earlier_process_has_put_them() {
+fn neither_earlier_kernels_of_triton_nor_a_fallback_of_mps_can_be_asked_for() {
     if !has_environment("torch") {
         return;
     }
     let workplace = Workplace::new(&[], &["torch"], &[1]);
-    let look = "assert 'TRITON_CACHE_DIR' not in __import__('os').environ";
+    let look = "assert not {'TRITON_CACHE_DIR', 'PYTORCH_ENABLE_MPS_FALLBACK'} & set(__import__('os').environ)";
     std::fs::write(workplace.path("net.py"), super::module_with(look, "return self.fc(x)")).unwrap();
     let mut command = workplace.inferbench(&["run", "net.py", "--noplot"]);
-    command.env("TRITON_CACHE_DIR", workplace.path("triton")).finish().with_code(0);
+    command.env("TRITON_CACHE_DIR", workplace.path("triton")).env("PYTORCH_ENABLE_MPS_FALLBACK", "1");
+    command.finish().with_code(0);
 }
 
 #[test]

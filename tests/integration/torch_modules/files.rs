@@ -220,8 +220,8 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     }
     let workplace = Workplace::new(&[], &["torch"], &[1]);
     std::fs::write(workplace.path("parts.py"), NET).unwrap();
-    let net = "from parts import make\n";
-    std::fs::write(workplace.path("net.py"), net).unwrap();
+    let net = "from parts import make\nassert open('parts.py').read().count('range') == ";
+    std::fs::write(workplace.path("net.py"), format!("{net}0\n")).unwrap();
     let git = |arguments: &[&str]| {
         let who = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
         Command::new("git").args(who).args(arguments).current_dir(workplace.path("")).finish().with_code(0);
@@ -232,6 +232,7 @@ fn two_revisions_of_a_python_file_are_the_programs_of_a_duel() {
     // The same outputs by about twice the work.
     let slow = NET.replace("hidden = self", "for _ in range(3):\n            self.conv(pixels)\n        hidden = self");
     std::fs::write(workplace.path("parts.py"), slow).unwrap();
+    std::fs::write(workplace.path("net.py"), format!("{net}1\n")).unwrap();
     let found = duel(&workplace, &["HEAD:net.py", "net.py:make", "--batch-sizes", "1"]);
     let case = &found["cases"][0];
     assert_eq!(
@@ -263,6 +264,7 @@ fn a_python_file_is_a_model_whose_modules_are_profiled() {
         assert_eq!(record.status, Status::Ok, "{:?}", record.message);
         let batch = record.batch_size;
         assert_eq!(record.input_shape, Some(format!("{batch}x3x16x16 {batch}x7")));
+        assert_eq!((record.model_size_mb, record.artifact_sha256.is_some()), (None, true));
         assert!(record.message.unwrap().contains("returned in training mode"));
     }
     let arguments = ["profile", "net.py", "--format", "json"];

@@ -137,7 +137,18 @@ fn a_program_that_ends_hangs_or_talks_costs_one_case() {
         Status::Failed,
         "the process of plain has written \"Loading the mode\", which is not a frame",
     );
+    // A process that holds its output open ends with it.
+    costs_one_case(
+        "if not os.fork(): time.sleep(987)\n    os.kill(os.getpid(), 9)",
+        Status::Failed,
+        "the process of plain was ended by signal 9 (SIGKILL)",
+    );
     costs_one_case("raise worker.Refused('out-of-memory', 'too large')", Status::OutOfMemory, "too large");
+    costs_one_case(
+        "print('  what():  std::bad_alloc', file=sys.stderr); sys.exit(134)",
+        Status::OutOfMemory,
+        "ended with exit code 134; its last words: what():  std::bad_alloc",
+    );
     costs_one_case(
         "subprocess.Popen(['sleep', '987'], cwd='/'); time.sleep(987)",
         Status::Timeout,
@@ -163,6 +174,34 @@ fn a_case_that_fails_when_it_is_profiled_is_told_by_the_exit_code() {
     profile(0, &["--batch-sizes", "3", "--allow-failed"]);
     // The program has no profiler, which is no failure.
     profile(0, &["--batch-sizes", "1"]);
+}
+
+#[test]
+fn the_stacks_of_the_process_that_waits_for_a_program_are_not_sampled() {
+    let (workplace, command) = faulty(
+        "def fault():\n    pass\nmade, whole = [], worker.answer\n\
+         def answer(verb, request, tensors, session):\n    if verb == 'run':\n        \
+         made.extend({'operators': [{'operator': 'Conv', 'duration_ns': 1000}]} for _ in tensors['turns'][1])\n    \
+         if verb != 'profile':\n        return whole(verb, request, tensors, session)\n    \
+         if request['is_on']:\n        made.clear()\n        return session, {}, ()\n    \
+         return session, {'calls': made}, ()\nworker.answer = answer",
+    );
+    let mut profile = workplace.inferbench(&["profile", "--backend", "plain", "--batch-sizes", "1", "--cpu"]);
+    let profiled = profile.env("INFERBENCH_WORKER", format!("plain:{command}")).finish().with_code(0);
+    profiled.saying(&["no stacks of threads: ", "plain computes in another process"]);
+}
+
+#[test]
+fn the_size_of_a_python_file_is_not_that_of_its_model() {
+    let (workplace, command) = faulty(
+        "def fault():\n    pass\nwhole = worker.answer\n\
+         def answer(verb, *others):\n    session, fields, results = whole(verb, *others)\n    \
+         if verb == 'load':\n        fields['files'].insert(0, os.path.abspath(__file__))\n    \
+         return session, fields, results\nworker.answer = answer",
+    );
+    run(&workplace, &command, &["--iterations", "100", "--batch-sizes", "1"]).with_code(0);
+    let record = workplace.record(DIGITS);
+    assert_eq!((record.model_size_mb, record.artifact_sha256.is_some()), (None, true));
 }
 
 #[test]

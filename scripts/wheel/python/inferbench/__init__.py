@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -42,7 +43,7 @@ def executable() -> str:
     # The first is that of `pip install --target`.
     folders = [str(here / "bin"), sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user)]
     # Python imports the user's own packages before those of all users.
-    if here == Path(sysconfig.get_path("platlib", user)).resolve():
+    if here == Path(site.getusersitepackages()).resolve():
         folders.reverse()
     for folder in folders:
         path = Path(folder) / name

@@ -192,6 +192,7 @@ fn a_prediction_is_shown_with_its_interval_in_the_form_that_was_asked_for() {
             dims: None,
             sequence_length: None,
             host_id: None,
+            threads: None,
             largest_batch: None,
             anchor: None,
             prediction: Some(prediction),
@@ -211,6 +212,9 @@ fn a_prediction_is_shown_with_its_interval_in_the_form_that_was_asked_for() {
     for part in ["2 rows were left out: other load", "1 row has no counted cost", raised] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    let here = Asked { host_id: Some("aaaa1111".into()), threads: Some(2), ..answer(Basis::Measured, 1.0) };
+    let said = text(here, &nothing, Format::Markdown);
+    assert!(said.contains("the figures are for host aaaa1111 with 2 threads\n"), "{said}");
     let evaluation = Evaluation { errors: vec![], recommendations: None };
     let shown = |format| evaluation_text(&evaluation, &nothing, format);
     let [markdown, table] = [Format::Markdown, Format::Table].map(shown);

@@ -11,7 +11,7 @@ use super::predictor::{Basis, Predictor};
 use crate::catalogue::OPERATORS;
 use crate::compare::CaseFilter;
 use crate::decision::{Goal, Limits, Options, add_predictions, advise};
-use crate::definition::Phase;
+use crate::definition::{Phase, Status};
 use crate::report::tests::record;
 use crate::run_data::{Peaks, Record};
 
@@ -306,15 +306,19 @@ fn prefill(backend: &str, record: Record) -> Record {
     Record { case_id: read.case().to_string(), ..read }
 }
 
-#[test]
-fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() {
-    let slow = Record {
+/// A network that took ten times as long as others of its costs.
+fn slow() -> Record {
+    Record {
         node_bytes: Some(2000 * 200 * 200),
         graph_nodes: Some(40),
         ..row("asked", 200, 1, 10.0 * law(40_000_000, 80_000_000))
-    };
+    }
+}
+
+#[test]
+fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() {
     let fast = networks(4).into_iter().map(|record| prefill("ort", record));
-    let records: Vec<Record> = fast.chain([prefill("tch", slow)]).collect();
+    let records: Vec<Record> = fast.chain([prefill("tch", slow())]).collect();
     let lessons = of(&records);
     for min_rate in [None, Some(2000.0)] {
         let limits = Limits { min_rate, ..Limits::default() };
@@ -330,6 +334,79 @@ fn the_rate_that_is_predicted_of_a_prompt_is_of_tokens_as_the_measured_one_is() 
         // Cases that the user's filter leaves out are not predicted.
         assert!(named(CaseFilter { backend: vec!["tch".into()], ..CaseFilter::default() }).is_empty());
     }
+    let options = Options::new("asked");
+    let mut found = advise(&records, &[], &options).unwrap();
+    add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
+    let predicted = &found[0].predicted[0];
+    assert_eq!(predicted.tokens_per_second, Some(32.0 * predicted.throughput_ips.value));
+    assert!(predicted.text().contains(" tokens/s, which "), "{}", predicted.text());
+}
+
+#[test]
+fn a_prediction_is_better_in_its_whole_interval_only_if_this_is_within_the_limits() {
+    let with_memory = |it: Record| {
+        let bytes = it.node_bytes.unwrap() as f64;
+        Record { memory_mb: Some((40.0 + 1e-6 * bytes) * (1.0 + 0.02 * bytes.sin())), ..it }
+    };
+    let of_tch =
+        Record { backend: "tch".into(), memory_mb: Some(1.0), latency_p99_ms: slow().latency_p50_ms, ..slow() };
+    let of_tch = Record { case_id: of_tch.case().to_string(), ..of_tch };
+    let of_own_process = |it: Record| Record { memory_kind: Some("own-process-peak-rss".into()), ..it };
+    let records = networks(4).into_iter().map(with_memory).chain([of_tch]).map(of_own_process);
+    let records: Vec<Record> = records.collect();
+    let lessons = of(&records);
+    let first = |limits: Limits| {
+        let options = Options { limits, ..Options::new("asked") };
+        let mut found = advise(&records, &[], &options).unwrap();
+        add_predictions(&mut found, &records, &lessons, &BTreeMap::new(), &options);
+        assert_eq!(found[0].case_id.as_deref(), Some("asked/tch-cpu-f32/1"));
+        found[0].predicted.first().cloned()
+    };
+    let is_beyond = |limits: Limits| first(limits).map(|it| it.is_beyond);
+    assert_eq!(is_beyond(Limits::default()), Some(true));
+    // No p99 is predicted.
+    assert_eq!(is_beyond(Limits { max_p99_ms: Some(1e6), ..Limits::default() }), Some(false));
+    let memory = first(Limits::default()).unwrap().memory_mb.unwrap();
+    let limits = [0.99 * memory.value, f64::midpoint(memory.value, memory.upper), memory.upper];
+    let found = limits.map(|most| is_beyond(Limits { max_memory_mb: Some(most), ..Limits::default() }));
+    assert_eq!(found, [None, Some(false), Some(true)], "{memory:?}");
+}
+
+#[test]
+fn a_prediction_beside_a_measured_case_is_for_as_many_threads() {
+    // With two threads, all takes a tenth of the time.
+    let with_two =
+        |it: Record| Record { threads: Some(2), latency_p50_ms: it.latency_p50_ms.map(|ms| ms / 10.0), ..it };
+    let of_tch = |it: Record| {
+        let record = Record { backend: "tch".into(), ..it };
+        Record { case_id: record.case().to_string(), ..record }
+    };
+    let newer = Record { run_id: "run2".into(), timestamp: "2026-01-02T00:00:00Z".parse().unwrap(), ..slow() };
+    let own = [with_two(slow()), newer].map(of_tch);
+    let records = [networks(4), networks(4).into_iter().map(with_two).collect(), own.to_vec()].concat();
+    let options = Options::new("asked");
+    let mut found = advise(&records, &[], &options).unwrap();
+    add_predictions(&mut found, &records, &of(&records), &BTreeMap::new(), &options);
+    let times: Vec<f64> = found[0].predicted.iter().map(|it| it.latency_ms.value).collect();
+    let expected = law(40_000_000, 80_000_000);
+    assert!(matches!(times[..], [ms] if (ms / expected).ln().abs() < 0.5), "{times:?} are not {expected}");
+}
+
+#[test]
+fn a_case_whose_backend_was_absent_is_predicted() {
+    let on = |backend: &str, status: Status, latency_p50_ms: Option<f64>| {
+        let record = Record { backend: backend.into(), status, latency_p50_ms, ..slow() };
+        Record { case_id: record.case().to_string(), ..record }
+    };
+    let predicted = |status: Status| {
+        let own = [on("tch", Status::Ok, slow().latency_p50_ms), on("ort", status, None)];
+        let records = [networks(4), own.to_vec()].concat();
+        let options = Options::new("asked");
+        let mut found = advise(&records, &[], &options).unwrap();
+        add_predictions(&mut found, &records, &of(&records), &BTreeMap::new(), &options);
+        found[0].predicted.len()
+    };
+    assert_eq!([Status::Unavailable, Status::Failed].map(predicted), [1, 0]);
 }
 
 #[test]

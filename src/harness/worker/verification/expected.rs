@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Verification, wrong};
-use crate::backend::{self, Continuation, LoadRequest, Session};
+use crate::backend::{self, LoadRequest, Session};
 use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::worker::closeness::Closeness;
@@ -102,13 +102,13 @@ impl Verification<'_> {
             return Ok(Some(expectation));
         }
         let Some(other) = PeerOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
-        let PeerOutputs { backend, dtype: of_other, bindings, .. } = other;
+        let PeerOutputs { backend, dtype: of_other, bindings, first_tokens, .. } = other;
         // The dtype with the larger rounding errors sets the tolerance.
         let coarser = if of_other == Dtype::F32 { dtype } else { of_other };
         let closeness = Closeness::to_peer(coarser, self.request.model.tolerance.of(coarser));
         let whose = format!("the outputs of {backend} in {of_other}");
         let by = if of_other == dtype { backend } else { format!("{backend} in {of_other}") };
-        let expectation = self.expected(bindings, closeness)?;
+        let expectation = Expectation { first_tokens, ..self.expected(bindings, closeness)? };
         Ok(Some((expectation, Source { by, whose }))
             .filter(|(expectation, _)| !expectation.spread.is_of_saturated_sigmoids()))
     }
@@ -132,18 +132,29 @@ impl Verification<'_> {
         // On Unix a file stays as long as it is mapped, even if its folder is removed.
         let folder = tempfile::tempdir_in(self.job.folder.path()).map_err(anyhow::Error::from)?;
         let Some((mut exact, by)) = self.exact_session(folder.path())? else { return Ok(None) };
-        let (mut bindings, mut first_tokens) = (Vec::new(), Vec::new());
+        let mut bindings = Vec::new();
         for inputs in ring {
             let binding = exact.bind(inputs)?;
             bindings.push(self.named(&exact.outputs(binding)?));
-            if self.case.phase == Phase::Decode {
-                let next = exact.follow(inputs, Continuation::Likeliest { most: 1, ends: &[] })?;
-                first_tokens.extend(next.into_iter().map(|next| next.likeliest));
-            }
         }
+        let first_tokens = self.first_tokens(&mut *exact, ring.len())?;
         let closeness = Closeness::to_reference(rounded_to, model.tolerance.of(rounded_to));
         let source = Source { whose: by.clone(), by };
         Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, source)))
+    }
+
+    /// The first tokens after the prompts of a session's bound batches. Returns nothing for other phases, and for
+    /// sessions that do not know them.
+    pub(super) fn first_tokens(
+        &self,
+        session: &mut dyn Session,
+        bindings: usize,
+    ) -> Result<Vec<Vec<i64>>, CaseFailure> {
+        if self.case.phase != Phase::Decode {
+            return Ok(Vec::new());
+        }
+        let tokens = (0..bindings).map(|binding| session.first_tokens(binding));
+        Ok(tokens.collect::<Result<Option<Vec<_>>, _>>()?.unwrap_or_default())
     }
 
     /// A session of the same weights in f32, and its name. llama.cpp computes GGUF files, and ONNX Runtime graphs. For

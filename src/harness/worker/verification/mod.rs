@@ -80,7 +80,10 @@ impl Verification<'_> {
                     let message = format!("{why}, and there is nothing to compare them with");
                     row.fail(CaseFailure::new(Status::Suspicious, message));
                 }
-                None => PeerOutputs::write(self.job.folder.path(), self.case, &own.bindings)?,
+                None => {
+                    let first_tokens = self.first_tokens(session, ring.len())?;
+                    PeerOutputs::write(self.job.folder.path(), self.case, &own.bindings, first_tokens)?;
+                }
             }
             self.verify_other_batch(session, &outputs[0], &own)?;
             return Ok(own);
@@ -327,7 +330,7 @@ mod tests {
     use safetensors::tensor::TensorView;
 
     use super::*;
-    use crate::backend::{LoadRequest, Placement, Stages};
+    use crate::backend::{Continuation, LoadRequest, NextTokens, Placement, Stages};
     use crate::definition::{Dimension, Effort, ElementType, Model};
     use crate::fixture::{Artifacts, RING, TensorData};
     use crate::run_data::RunFolder;
@@ -357,6 +360,35 @@ mod tests {
         }
         fn placement(&self) -> Placement {
             Placement::default()
+        }
+    }
+
+    /// A decoding session whose prompts are followed by token 9 and then by these. The logit of an expected token is at
+    /// most `gap` below the largest.
+    struct Decoding {
+        tokens: [i64; 4],
+        gap: f64,
+    }
+
+    impl Session for Decoding {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
+            Err(CaseFailure::unsupported("it is bound already"))
+        }
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+        fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+            let tokens = HostTensor { shape: vec![1, 4], data: TensorData::I64(self.tokens.to_vec()) };
+            Ok(vec![tokens, row(&[binding as f32, 1.0])])
+        }
+        fn first_tokens(&mut self, _: usize) -> Result<Option<Vec<i64>>, CaseFailure> {
+            Ok(Some(vec![9]))
+        }
+        fn follow(&mut self, _: &[HostTensor], text: Continuation<'_>) -> Result<Vec<NextTokens>, CaseFailure> {
+            let Continuation::Given { text, .. } = text else { return Err(CaseFailure::unsupported("no text")) };
+            assert_eq!(text.data, TensorData::I64(vec![9, 1, 2, 3, 4]));
+            let (likeliest, losses, gaps) = (vec![9], vec![0.0], vec![self.gap]);
+            Ok(vec![NextTokens { likeliest, losses, gaps, log_probabilities: Vec::new() }])
         }
     }
 
@@ -501,6 +533,23 @@ mod tests {
         assert_eq!((row.verified, row.status), (None, Status::Ok));
         let (result, _) = verify(folder.path(), ("candle", Dtype::F32), None, &vec![vec![0.0, 0.0]; RING]);
         assert!(result.is_err_and(|failure| failure.message.contains("the outputs of tch in f32")));
+    }
+
+    #[test]
+    fn of_two_nearly_equally_likely_tokens_either_is_right_beside_another_backend() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, job, artifacts) = (model(), job(folder.path()), Artifacts::default());
+        let verified = |backend, tokens, gap| {
+            let case = Case { phase: Phase::Decode, dtype: Dtype::Bf16, ..Case::new("m", backend, 1) };
+            let request = request(&case, &model, &artifacts);
+            let verification = Verification { case: &case, reference: None, job: &job, request };
+            let mut row = Record { status: Status::Ok, ..Record::default() };
+            verification.verify(&mut Decoding { tokens, gap }, &ring(), &mut row).map(|_| row.message)
+        };
+        assert_eq!(verified("llama-cpp", [1, 2, 3, 4], 0.0).unwrap(), None);
+        let note = verified("candle", [1, 2, 5, 6], 0.1).unwrap().unwrap();
+        assert!(note.contains("llama-cpp in bf16, where two are almost equally likely"), "{note}");
+        assert_eq!(verified("candle", [1, 2, 5, 6], 0.3).unwrap_err().status, Status::WrongOutput);
     }
 
     #[test]

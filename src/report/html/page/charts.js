@@ -28,8 +28,7 @@ function batches(chart, figures) {
 }
 
 // Latency against the size of the input, for cases that differ in nothing else. The size is the product of the sizes
-// that were asked for, such as
-// pixels, or the sequence length.
+// that were asked for, such as pixels, or the sequence length.
 const ofAnySize = (one) => `${one.of_any_size} · batch ${one.batch_size}`;
 const sizesOf = d3.rollup(cases.filter((one) => one.status === "ok" && one.size), (same) => new Set(same.map((one) => one.size)).size, ofAnySize);
 const sized = pointsOf((one) => sizesOf.get(ofAnySize(one)) > 1 && one.size && positive(one.latency_p50_ms) && {

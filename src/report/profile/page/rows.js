@@ -3,8 +3,7 @@
 const MOST_ROWS = 100;
 
 // A column has a title, a value to sort by, perhaps a text in place of the value, and perhaps other columns in its
-// place for CSV. A column without any
-// value is left out.
+// place for CSV. A column without any value is left out.
 function tableSection(id, title, caption, given, rows) {
   const columns = given.filter((column) => rows.some((row) => (column.value(row) ?? "") !== ""));
   const isNumber = (column) => rows.some((row) => typeof column.value(row) === "number");
