@@ -85,7 +85,7 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     refused.iter().for_each(|(entry, reason)| eprintln!("not converted: {entry}: {reason}"));
     if not_reached > 0 {
         let cases = plural(not_reached, "case was", "cases were");
-        eprintln!("{cases} not reached before the run was stopped");
+        eprintln!("{cases} not reached: the run was stopped, or is still measuring");
     }
     let distributions = Distributions::new(distributions);
     let (imported, run) = new.publish(&manifest, &records, &metrics, &distributions, replace)?;

@@ -259,7 +259,8 @@ fn command_that_decides(
     let second = second.and_then(|it| advice.newest(records, &it.case_id, &it.host_id));
     let Some((first, second)) = advice.chosen(records).zip(second) else { return Ok(None) };
     let suites = [first, second].map(|record| suite_of_run(history, record));
-    if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
+    let of_second = advice.runner_up.as_ref().and_then(|it| it.under_load.as_ref());
+    if let Some(load) = advice.under_load.as_ref().or(of_second).filter(|_| advice.goal.is_of_rate()) {
         return Ok(Some(format!(
             "inferbench load search {}{} --backend {} --p99 {}ms",
             named([first, second], &suites),

@@ -89,6 +89,8 @@ pub struct RunnerUp {
     pub interval: Option<RatioInterval>,
     pub verdict: Option<Verdict>,
     pub why: String,
+    /// Its load test, if one decides about its rate or p99.
+    pub under_load: Option<UnderLoad>,
 }
 
 impl Advice {
@@ -276,7 +278,8 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
     // Otherwise a case with few runs would be passed over for one that is nearer to the first and surely slower.
     let may_be_better = |index: usize| {
         let is_open = |(interval, verdict): (RatioInterval, Verdict)| {
-            is_at_least(index) || interval.lower < 1.0 && verdict != Verdict::Same
+            let is_shown = verdict == Verdict::Same || verdict == Verdict::Faster && !found.rows[first].is_baseline;
+            is_at_least(index) || interval.lower < 1.0 && !is_shown
         };
         beside_first(index).is_some_and(is_open)
     };
@@ -324,6 +327,7 @@ fn compare(found: &Candidates<'_>, names: &Names, options: &Options) -> Option<(
         case_id: row.record.case_id.clone(),
         host_id: row.record.host_id.clone(),
         name: names.name(row),
+        under_load: row.under_load.clone(),
         ratio: tested.as_ref().map(|(interval, _)| interval.ratio).or(plain),
         interval: tested.map(|(interval, _)| interval),
         verdict,

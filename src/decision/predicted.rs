@@ -11,7 +11,7 @@ use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
 use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Status, TimedOn};
 use crate::report::numbers::{latency, megabytes};
-use crate::run_data::{Record, Work};
+use crate::run_data::{Record, Work, is_no_difference};
 
 /// The most predicted cases that an answer names.
 const MOST_NAMED: usize = 3;
@@ -84,7 +84,7 @@ pub fn add_predictions(
         // On the machine of the recommended case, only rows with as many threads can be compared with it.
         let is_comparable = |it: &&Example| {
             let there = advice.pooled.as_ref().filter(|record| record.host_id == it.site.host_id);
-            there.is_none_or(|record| record.threads == it.site.threads)
+            there.is_none_or(|record| is_no_difference(&record.threads, &it.site.threads))
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).filter(is_comparable).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();

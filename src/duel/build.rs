@@ -170,22 +170,43 @@ fn cargo_in(root: &Path, project: &Path) -> Result<Command> {
     let mut cargo = cargo();
     cargo.current_dir(project);
     let (root, project) = (fs_err::canonicalize(root)?, fs_err::canonicalize(project)?);
-    // Cargo finds the others itself. The nearest one comes last and counts most.
-    let folders: Vec<&Path> = root.ancestors().filter(|folder| !project.starts_with(folder)).collect();
-    for folder in folders.into_iter().rev().map(|folder| folder.join(".cargo")).filter(|it| *it != cargo_home()) {
-        if let Some(settings) = settings_in(&folder)
-            && is_ignored(&root, &settings)?
-        {
-            cargo.arg("--config").arg(settings);
+    let home = fs_err::canonicalize(cargo_home()).unwrap_or_else(|_| cargo_home());
+    let settings_of =
+        |folder: &Path| Some(folder.join(".cargo")).filter(|it| *it != home).and_then(|it| settings_in(&it));
+    // Arguments count more than the files that cargo finds itself. If there are any, the revision's own settings are
+    // arguments, too: the nearest one comes last and counts most.
+    let (mut files, mut has_others) = (Vec::new(), false);
+    for (here, there) in root.ancestors().zip(project.ancestors()).filter(|(here, _)| !project.starts_with(here)) {
+        match settings_of(here) {
+            Some(file) if is_ignored(&root, &file)? => {
+                has_others = true;
+                files.push(file);
+            }
+            _ => files.extend(settings_of(there)),
         }
     }
+    for file in files.into_iter().rev().filter(|_| has_others) {
+        cargo.arg("--config").arg(file);
+    }
     if project != root
-        && let Ok(output) = Command::new("rustup").args(["show", "active-toolchain"]).current_dir(root).output()
-        && let Some((toolchain, _)) = String::from_utf8_lossy(&output.stdout).split_once(" (directory override for ")
+        && let Some(toolchain) = toolchain_of_working_tree(&root, &project)
     {
         cargo.env("RUSTUP_TOOLCHAIN", toolchain);
     }
     Ok(cargo)
+}
+
+/// The toolchain of the working tree, if it is that of `rustup override` or of a file that belongs to no revision. Returns
+/// `None` if the revision names its own.
+fn toolchain_of_working_tree(root: &Path, project: &Path) -> Option<String> {
+    let output = Command::new("rustup").args(["show", "active-toolchain"]).current_dir(root).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (toolchain, why) = text.split_once(" (")?;
+    let is_foreign = |file: &str| is_ignored(root, Path::new(file)).unwrap_or(false);
+    let has_own = ["rust-toolchain", "rust-toolchain.toml"].iter().any(|name| project.join(name).is_file());
+    let file = why.strip_prefix("overridden by '").and_then(|file| Some(file.split_once('\'')?.0));
+    let counts = why.starts_with("directory override for ") || !has_own && file.is_some_and(is_foreign);
+    counts.then(|| toolchain.to_owned())
 }
 
 /// The settings of cargo in a folder `.cargo`. If it has both files, cargo reads the first.
@@ -303,9 +324,10 @@ mod tests {
             let files = cargo.get_args().filter(|argument| *argument != "--config").map(PathBuf::from);
             files.collect::<Vec<_>>()
         };
-        assert_eq!(given(&elsewhere), std::slice::from_ref(&of_above));
+        let own = fs_err::canonicalize(elsewhere.join(".cargo/config.toml")).unwrap();
+        assert_eq!(given(&elsewhere), [of_above.clone(), own.clone()]);
         fs_err::write(above.join("repository/.gitignore"), "/.cargo\n").unwrap();
-        assert_eq!(given(&elsewhere), [of_above, of_repository]);
+        assert_eq!(given(&elsewhere), [of_above, of_repository, own]);
         // Cargo finds them itself there.
         assert_eq!(given(&root), Vec::<PathBuf>::new());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -43,20 +44,34 @@ pub fn is_ignored(repository: &Path, file: &Path) -> Result<bool> {
 /// The folder of the worktrees of a project's duels, which is the same in a resumed duel. It lies outside of the
 /// repository: inside, cargo would also apply the working tree's `.cargo/config.toml` to a revision.
 fn folder(paths: &Paths) -> Result<PathBuf> {
-    let duels = std::path::absolute(paths.duels())?;
-    Ok(worktrees().join(short_sha256(&duels.to_string_lossy())))
+    // Machines and containers may share the cache, and have different projects at the same path.
+    let known = paths.duels().join("worktrees-id");
+    if !known.is_file() {
+        fs_err::create_dir_all(paths.duels())?;
+        let text = format!("{} {:?} {}", known.display(), SystemTime::now(), std::process::id());
+        fs_err::write(&known, short_sha256(&text))?;
+    }
+    Ok(worktrees().join(fs_err::read_to_string(known)?.trim()))
 }
 
 /// The path of a new worktree.
 fn new_path(paths: &Paths, name: &str) -> Result<PathBuf> {
     let folder = folder(paths)?;
-    fs_err::create_dir_all(&folder)?;
-    Ok(fs_err::canonicalize(folder)?.join(name))
+    fs_err::create_dir_all(&folder).context("revisions are checked out there: set XDG_CACHE_HOME to another folder")?;
+    let folder = fs_err::canonicalize(folder)?;
+    if folder.starts_with(fs_err::canonicalize(paths.root())?) {
+        let folder = folder.display();
+        eprintln!(
+            "{folder} is in the project, whose cargo settings apply to revisions, too: set XDG_CACHE_HOME to another folder"
+        );
+    }
+    Ok(folder.join(name))
 }
 
-/// Removes the worktrees of a duel that was killed.
+/// Removes the worktrees of a duel that was killed, and those of versions that had them elsewhere.
 pub fn remove_left_over(paths: &Paths) -> Result<()> {
-    for entry in fs::read_dir(folder(paths)?).into_iter().flatten().flatten() {
+    let folders = [folder(paths)?, paths.duels().join("worktrees"), paths.duels().join("revisions")];
+    for entry in folders.iter().flat_map(fs::read_dir).flatten().flatten() {
         remove(paths.root(), &entry.path());
     }
     Ok(())
@@ -141,9 +156,9 @@ impl Worktree {
         let submodules = entries.split('\0').filter_map(|entry| entry.strip_prefix("160000 ")?.split_once(" 0\t"));
         for (commit, name) in submodules {
             let own = Path::new(&root).join(name);
-            if own.join(".git").exists()
-                && let Err(why) = self.check_out(&own, commit, &path.join(name))
-            {
+            if !own.join(".git").exists() {
+                eprintln!("the submodule {name} is missing: it is not checked out in the working tree");
+            } else if let Err(why) = self.check_out(&own, commit, &path.join(name)) {
                 eprintln!("the submodule {name} is missing: {why:#}");
             }
         }

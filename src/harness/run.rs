@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
@@ -152,7 +152,13 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     };
     let ended = supervisor.run();
     manifest.is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
-    ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) })?;
+    let ended = ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) });
+    let stopped = || format!("run {} stopped; the same command with `--resume` continues it", folder.id());
+    if is_reported {
+        ended.with_context(stopped)?
+    } else {
+        ended?
+    }
     if is_reported {
         fail_changed(&manifest, &supervisor.groups, &folder)?;
     }

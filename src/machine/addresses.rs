@@ -45,7 +45,8 @@ fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
 /// started with.
 pub fn displace_mappings() {
     if let Some(length) = displacing_mapping() {
-        std::mem::forget(Vec::<u8>::with_capacity(length));
+        // The compiler would leave out memory that nobody uses.
+        std::mem::forget(std::hint::black_box(Vec::<u8>::with_capacity(length)));
     }
 }
 

@@ -128,12 +128,15 @@ impl Torch {
     }
 }
 
-/// The checked-out revision of a duel that a file belongs to. Each is two levels below [`worktrees`].
+/// The checked-out revision that a duel compares a file of. Each is two levels below [`worktrees`], and those of whole
+/// projects have other names.
 fn folder_of_revision(file: &Path) -> Option<PathBuf> {
     let worktrees = worktrees().canonicalize().ok()?;
     let file = file.canonicalize().ok()?;
     let mut names = file.strip_prefix(&worktrees).ok()?.components();
-    Some(worktrees.join(names.next()?).join(names.next()?))
+    let (of_project, revision) = (names.next()?, names.next()?);
+    let is_of_files = revision.as_os_str().to_string_lossy().starts_with("files-");
+    is_of_files.then(|| worktrees.join(of_project).join(revision))
 }
 
 /// The inputs of a Python file's module, or of a `.pt2`.

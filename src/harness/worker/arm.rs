@@ -132,7 +132,9 @@ impl Arm {
         }
         // The parts of calls are not reported.
         self.session.take_parts();
-        SliceFigures::of(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
+        let figures = SliceFigures::of(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))?;
+        // The calls of a group have no times of their own.
+        Ok(if groups > 1 { SliceFigures { calls_ns: Vec::new(), ..figures } } else { figures })
     }
 }
 
@@ -187,6 +189,7 @@ mod tests {
         };
         let grouped = slice(None);
         assert_eq!((grouped.calls, grouped.median_ns, grouped.mean_ns), (12, 2500.0, 2500.0));
+        assert!(grouped.calls_ns.is_empty());
         // With a handicap, each call is timed by this process.
         let slowed = slice(Some(Handicap { slowdown_ppm: 0, least_call_ns: 50_000 }));
         assert!(slowed.calls == 1 && slowed.median_ns >= 50_000.0, "{slowed:?}");
