@@ -85,6 +85,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         criterion_arguments: criterion_arguments(arguments, filter),
         run_id: arguments.run_id.clone(),
         resume: arguments.resume,
+        can_resume: true,
         part: arguments.shard,
         keep_of_others: Some(keep_of_other),
         is_dry: arguments.dry_run,

@@ -45,6 +45,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         selection.variant = vec![ALL.to_owned()];
     }
     selection.data_source = arguments.samples.clone().map(DataSource::of_path).or(selection.data_source);
-    let request = Request { resume: arguments.resume, ..Request::of(selection, &arguments.effort, None) };
+    let request =
+        Request { resume: arguments.resume, can_resume: true, ..Request::of(selection, &arguments.effort, None) };
     Ok(run_and_show(&Paths::find(), &request)?.0)
 }

@@ -81,7 +81,7 @@ pub fn add_predictions(
             let is_present = |it: &Work| it.case.variant != own.case.variant || it.has_same_network(own);
             own.case.model == advice.model && advice.work.is_same(&kind(own.clone())) && current.iter().all(is_present)
         };
-        // On the machine of the recommended case, only rows with as many threads can be compared with it.
+        // On the machine of the recommended case, only rows with as many or unknown threads can be compared with it.
         let is_comparable = |it: &&Example| {
             let there = advice.pooled.as_ref().filter(|record| record.host_id == it.site.host_id);
             there.is_none_or(|record| is_no_difference(&record.threads, &it.site.threads))

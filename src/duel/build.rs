@@ -164,49 +164,34 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Cargo in the folder of a project, with what applies to the working tree at `root` and belongs to no revision: settings
-/// above the repository or ignored by git, and the toolchain of `rustup override`.
+/// Cargo in the folder of a project. A revision also gets the toolchain of `rustup override` for the working tree at `root`.
 fn cargo_in(root: &Path, project: &Path) -> Result<Command> {
     let mut cargo = cargo();
     cargo.current_dir(project);
-    let (root, project) = (fs_err::canonicalize(root)?, fs_err::canonicalize(project)?);
-    let home = fs_err::canonicalize(cargo_home()).unwrap_or_else(|_| cargo_home());
-    let settings_of =
-        |folder: &Path| Some(folder.join(".cargo")).filter(|it| *it != home).and_then(|it| settings_in(&it));
-    // Arguments count more than the files that cargo finds itself. If there are any, the revision's own settings are
-    // arguments, too: the nearest one comes last and counts most.
-    let (mut files, mut has_others) = (Vec::new(), false);
-    for (here, there) in root.ancestors().zip(project.ancestors()).filter(|(here, _)| !project.starts_with(here)) {
-        match settings_of(here) {
-            Some(file) if is_ignored(&root, &file)? => {
-                has_others = true;
-                files.push(file);
-            }
-            _ => files.extend(settings_of(there)),
-        }
-    }
-    for file in files.into_iter().rev().filter(|_| has_others) {
-        cargo.arg("--config").arg(file);
-    }
-    if project != root
-        && let Some(toolchain) = toolchain_of_working_tree(&root, &project)
+    if fs_err::canonicalize(root)? != fs_err::canonicalize(project)?
+        && let Ok(output) = Command::new("rustup").args(["show", "active-toolchain"]).current_dir(root).output()
+        && let Some((toolchain, _)) = String::from_utf8_lossy(&output.stdout).split_once(" (directory override for ")
     {
         cargo.env("RUSTUP_TOOLCHAIN", toolchain);
     }
     Ok(cargo)
 }
 
-/// The toolchain of the working tree, if it is that of `rustup override` or of a file that belongs to no revision. Returns
-/// `None` if the revision names its own.
-fn toolchain_of_working_tree(root: &Path, project: &Path) -> Option<String> {
-    let output = Command::new("rustup").args(["show", "active-toolchain"]).current_dir(root).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let (toolchain, why) = text.split_once(" (")?;
-    let is_foreign = |file: &str| is_ignored(root, Path::new(file)).unwrap_or(false);
-    let has_own = ["rust-toolchain", "rust-toolchain.toml"].iter().any(|name| project.join(name).is_file());
-    let file = why.strip_prefix("overridden by '").and_then(|file| Some(file.split_once('\'')?.0));
-    let counts = why.starts_with("directory override for ") || !has_own && file.is_some_and(is_foreign);
-    counts.then(|| toolchain.to_owned())
+/// The settings of cargo that apply to the working tree at `root` and belong to no revision, since they lie above the
+/// repository or git ignores them. Those that cargo also finds from the revision's folder, `project`, are left out.
+pub fn settings_of_no_revision(root: &Path, project: &Path) -> Result<Vec<PathBuf>> {
+    let (root, project) = (fs_err::canonicalize(root)?, fs_err::canonicalize(project)?);
+    let is_users =
+        |folder: &Path| folder.canonicalize().ok().is_some_and(|it| cargo_home().canonicalize().ok() == Some(it));
+    let mut found = Vec::new();
+    for folder in root.ancestors().filter(|folder| !project.starts_with(folder)).map(|folder| folder.join(".cargo")) {
+        if let Some(settings) = settings_in(&folder).filter(|_| !is_users(&folder))
+            && is_ignored(&root, &settings)?
+        {
+            found.push(settings);
+        }
+    }
+    Ok(found)
 }
 
 /// The settings of cargo in a folder `.cargo`. If it has both files, cargo reads the first.
@@ -270,9 +255,9 @@ fn circumstances(paths: &Paths, features: &str, native: &[(&str, PathBuf)], carg
     rustc.current_dir(project).envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let version = rustc.arg("-vV").stdin(Stdio::null()).output().context("rustc -vV")?;
     let mut lines = vec![features.to_owned(), String::from_utf8_lossy(&version.stdout).into_owned()];
-    // Flags may also be in cargo's settings: those of `--config`, above the project, and the user's own.
+    // Flags may also be in cargo's settings: above the project, and the user's own.
     let folders = project.ancestors().map(|folder| folder.join(".cargo")).chain([cargo_home()]);
-    let settings = cargo.get_args().map(PathBuf::from).chain(folders.filter_map(|folder| settings_in(&folder)));
+    let settings = folders.filter_map(|folder| settings_in(&folder));
     lines.extend(settings.filter_map(|file| std::fs::read_to_string(file).ok()));
     let is_relevant = |line: &String| {
         VARIABLES.iter().any(|beginning| line.starts_with(beginning)) && !line.starts_with("CARGO_TARGET_DIR=")
@@ -307,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_gets_the_settings_that_no_revision_has_and_none_of_the_working_tree() {
+    fn settings_above_the_repository_or_ignored_by_git_belong_to_no_revision() {
         let folder = tempfile::tempdir().unwrap();
         let above = fs_err::canonicalize(folder.path()).unwrap().join("above");
         let (root, elsewhere) = (above.join("repository/package"), folder.path().join("revision"));
@@ -319,17 +304,11 @@ mod tests {
         }
         let git = Command::new("git").args(["init", "--quiet"]).current_dir(above.join("repository")).status();
         assert!(git.unwrap().success());
-        let given = |project: &Path| {
-            let cargo = cargo_in(&root, project).unwrap();
-            let files = cargo.get_args().filter(|argument| *argument != "--config").map(PathBuf::from);
-            files.collect::<Vec<_>>()
-        };
-        let own = fs_err::canonicalize(elsewhere.join(".cargo/config.toml")).unwrap();
-        assert_eq!(given(&elsewhere), [of_above.clone(), own.clone()]);
+        assert_eq!(settings_of_no_revision(&root, &elsewhere).unwrap(), std::slice::from_ref(&of_above));
         fs_err::write(above.join("repository/.gitignore"), "/.cargo\n").unwrap();
-        assert_eq!(given(&elsewhere), [of_above, of_repository, own]);
-        // Cargo finds them itself there.
-        assert_eq!(given(&root), Vec::<PathBuf>::new());
+        assert_eq!(settings_of_no_revision(&root, &elsewhere).unwrap(), [of_repository, of_above]);
+        // Cargo finds them from there.
+        assert_eq!(settings_of_no_revision(&root, &root).unwrap(), Vec::<PathBuf>::new());
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::build::short_sha256;
+use super::build::{settings_of_no_revision, short_sha256};
+use crate::machine::Machine;
 use crate::machine::files::link;
 use crate::paths::{Paths, worktrees};
 
@@ -44,28 +44,16 @@ pub fn is_ignored(repository: &Path, file: &Path) -> Result<bool> {
 /// The folder of the worktrees of a project's duels, which is the same in a resumed duel. It lies outside of the
 /// repository: inside, cargo would also apply the working tree's `.cargo/config.toml` to a revision.
 fn folder(paths: &Paths) -> Result<PathBuf> {
-    // Machines and containers may share the cache, and have different projects at the same path.
-    let known = paths.duels().join("worktrees-id");
-    if !known.is_file() {
-        fs_err::create_dir_all(paths.duels())?;
-        let text = format!("{} {:?} {}", known.display(), SystemTime::now(), std::process::id());
-        fs_err::write(&known, short_sha256(&text))?;
-    }
-    Ok(worktrees().join(fs_err::read_to_string(known)?.trim()))
+    // Machines may share the cache, and have different projects at the same path.
+    let text = format!("{} {}", std::path::absolute(paths.duels())?.display(), Machine::read().host_id);
+    Ok(worktrees().join(short_sha256(&text)))
 }
 
 /// The path of a new worktree.
 fn new_path(paths: &Paths, name: &str) -> Result<PathBuf> {
     let folder = folder(paths)?;
     fs_err::create_dir_all(&folder).context("revisions are checked out there: set XDG_CACHE_HOME to another folder")?;
-    let folder = fs_err::canonicalize(folder)?;
-    if folder.starts_with(fs_err::canonicalize(paths.root())?) {
-        let folder = folder.display();
-        eprintln!(
-            "{folder} is in the project, whose cargo settings apply to revisions, too: set XDG_CACHE_HOME to another folder"
-        );
-    }
-    Ok(folder.join(name))
+    Ok(fs_err::canonicalize(folder)?.join(name))
 }
 
 /// Removes the worktrees of a duel that was killed, and those of versions that had them elsewhere.
@@ -109,6 +97,15 @@ impl Worktree {
         let project = path.join(&prefix);
         let mut worktree = Worktree { commit: commit.into(), project: project.clone(), checkouts: Vec::new() };
         worktree.check_out(&root, commit, &path)?;
+        if git(&root, &["rev-parse", "--show-toplevel"])?.is_ok_and(|top| path.starts_with(top)) {
+            let path = path.display();
+            eprintln!(
+                "{path} is in the repository, whose cargo settings apply there: set XDG_CACHE_HOME to another folder"
+            );
+        }
+        for file in settings_of_no_revision(&root, &project)? {
+            eprintln!("{} applies to `.` only, and to no revision", file.display());
+        }
         // A library's lock file is often untracked; both revisions then use the packages of the working tree.
         let depth = Path::new(&prefix).components().count();
         for (from, to) in root.ancestors().zip(project.ancestors()).take(depth + 1) {

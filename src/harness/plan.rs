@@ -30,6 +30,8 @@ pub struct Request {
     pub run_id: Option<String>,
     /// Continue the last run where it was stopped.
     pub resume: bool,
+    /// The command has `--resume`.
+    pub can_resume: bool,
     /// The part of the suite that is measured, if it is not all of it.
     pub part: Option<PartNumber>,
     /// Gets each run of the part that another machine has begun, and the part's folder relative to that of all parts.

@@ -154,7 +154,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     manifest.is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
     let ended = ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) });
     let stopped = || format!("run {} stopped; the same command with `--resume` continues it", folder.id());
-    if is_reported {
+    if is_reported && request.can_resume {
         ended.with_context(stopped)?
     } else {
         ended?
