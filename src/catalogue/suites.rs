@@ -24,7 +24,10 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
         let files = sorted_children(&folder).unwrap_or_default();
         let names = files.iter().filter(|file| has_extension(file, "toml"));
         let names = names.map(|file| file_stem(file)).collect::<Vec<_>>().join(", ");
-        anyhow!("no suite {name_or_path:?} ({error}); there are {names}, or give a path")
+        match is_path {
+            true => anyhow!("no suite {name_or_path:?}: {error}"),
+            false => anyhow!("no suite {name_or_path:?}; there are {names}, or give a path"),
+        }
     })?;
     let read = || -> Result<Suite> {
         let suite = if has_extension(&path, "json") { custom_set(&text)? } else { toml::from_str(&text)? };

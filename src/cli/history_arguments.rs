@@ -62,7 +62,7 @@ impl HistoryArguments {
 
 /// Checks that the file or folder of a history exists.
 fn check(root: &Path) -> Result<()> {
-    let advice = "make one with `inferbench convert` or `inferbench store import`";
+    let advice = "make one with `inferbench run` or `inferbench store import`";
     ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
     Ok(())
 }

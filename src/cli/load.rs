@@ -226,7 +226,11 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         results.iter().any(|other| is_lower(other) && other.verdict == Some(Verdict::Failed))
     };
     let decides = |row: &LoadResult| !is_search || is_without_rate(row) && !is_refused_below(row);
-    let is_late = |row: &LoadResult| row.verdict == Some(Verdict::Invalid) && decides(row);
+    // Late requests, or a limit such as `--max-time`, leave the answer open.
+    let is_late = |row: &LoadResult| match row.verdict {
+        Some(Verdict::Failed) => false,
+        verdict => decides(row) && (verdict == Some(Verdict::Invalid) || is_search && row.ended_early),
+    };
     match () {
         () if results.iter().any(|row| row.status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
         () if results.iter().all(|row| row.status != Status::Ok) => exit_codes::NOTHING_MEASURED,
@@ -255,6 +259,8 @@ mod tests {
         assert_eq!(of(&[Verdict::Passed, Verdict::Failed], false), exit_codes::REGRESSION_OR_WRONG);
         assert_eq!(of(&[Verdict::Failed, Verdict::Invalid], false), exit_codes::UNSTABLE);
         assert_eq!(of(&[Verdict::Failed], true), exit_codes::REGRESSION_OR_WRONG);
+        let ended = LoadResult { ended_early: true, ..row(Verdict::Undecided) };
+        assert_eq!(exit_code(&[ended], true, false), exit_codes::UNSTABLE);
         let highest = LoadResult { is_highest: true, ..row(Verdict::Passed) };
         assert_eq!(exit_code(&[highest, row(Verdict::Failed), row(Verdict::Invalid)], true, false), exit_codes::OK);
         assert_eq!(exit_code(&[LoadResult::default()], false, false), exit_codes::NOTHING_MEASURED);

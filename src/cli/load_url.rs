@@ -38,7 +38,7 @@ pub struct UrlArguments {
     /// case [default for the latency: the model of the same name]
     #[arg(long, value_name = "MODEL|CASE", requires = "url")]
     compare_with: Option<String>,
-    /// Speak HTTP/2, without TLS by prior knowledge
+    /// Speak HTTP/2; by prior knowledge if there is no TLS
     #[arg(long, requires = "url")]
     http2: bool,
     /// A PEM file of certificates that are trusted in place of the system's

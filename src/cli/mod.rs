@@ -67,10 +67,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Folder of the reports and the history [default: target-reports]
-    #[arg(long, global = true, env = OUTPUT_DIR, value_name = "FOLDER")]
+    #[arg(long, global = true, env = OUTPUT_DIR, value_name = "FOLDER", display_order = 998)]
     output_dir: Option<PathBuf>,
     /// Show all columns of tables, even if the terminal (or a pipe, of 100 columns) is too narrow for them
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 999)]
     wide: bool,
 }
 

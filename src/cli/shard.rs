@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 
 use super::Listing;
 use super::predict::predicted_latencies;
-use crate::backend::registry;
 use crate::definition::{Shard, Suite};
 use crate::exit_codes;
 use crate::harness::{Division, Request, divide};
@@ -56,9 +55,6 @@ impl DivisionArguments {
     /// # Errors
     /// It cannot be divided into so many parts, or a flag names an unknown backend.
     pub fn divide(&self, paths: &Paths, count: usize) -> Result<(Suite, Shard)> {
-        for name in &self.selection.backend {
-            registry::entry(name).map_err(|failure| anyhow!(failure.message))?;
-        }
         let division = Division { count, ..self.division.clone() };
         let request = Request::of(self.selection.clone(), &self.effort, None);
         let suite = divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))?;

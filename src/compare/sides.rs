@@ -198,7 +198,7 @@ fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String 
     baselines.retain(|baseline| baseline != "base" || is_saved(baseline));
     format!(
         "no run, file or baseline {name:?}\n  baselines in {}: {} (of runs whose manifests are in {})\n  \
-         newest runs in {}: {}\n  keep a baseline with `cargo bench -- --save-baseline {name}`",
+         newest runs in {}: {}\n  keep a baseline with `--save-baseline {name}` of `inferbench run` or `cargo bench --`",
         paths.criterion().display(),
         list(baselines),
         paths.runs().display(),

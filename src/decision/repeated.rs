@@ -135,6 +135,14 @@ impl<'a> Repeated<'a> {
                 (record.memory_mb, record.memory_kind) = (most.memory_mb, most.memory_kind.clone());
                 record.device_memory_mb = most.device_memory_mb;
             }
+            // A run on one backend compares nothing; a run of the same program has compared the same outputs.
+            if record.verified.is_none()
+                && let Some(checked) = self.like.iter().rev().find(|it| it.verified == Some(true))
+            {
+                record.verified = checked.verified;
+                record.verified_by = checked.verified_by.clone();
+                (record.max_abs_error, record.max_rel_error) = (checked.max_abs_error, checked.max_rel_error);
+            }
         }
         record
     }

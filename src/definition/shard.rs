@@ -1,6 +1,6 @@
 //! A part of a suite, for one of several machines: the table `[shard]` of a suite file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -86,15 +86,14 @@ impl Shard {
 impl Fingerprint {
     /// What differs between two parts, if they are not of one measurement.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let differing = |name: &&String| self.files.get(*name) != other.files.get(*name);
-        let models: BTreeSet<&String> = self.files.keys().chain(other.files.keys()).filter(differing).collect();
-        let names: Vec<&str> = models.into_iter().map(String::as_str).collect();
+        let is_other = |(name, own): &(&String, _)| other.files.get(*name).is_some_and(|its| its != *own);
+        let names: Vec<&str> = self.files.iter().filter(is_other).map(|(name, _)| name.as_str()).collect();
         if self.program != other.program {
             Some(format!("the program is {}, and not {}", other.program, self.program))
         } else if !names.is_empty() {
             Some(format!("the files of {} differ", names.join(", ")))
-        } else if self.cases != other.cases {
-            Some("the suite or its settings differ".into())
+        } else if self.cases != other.cases || self.files != other.files {
+            Some("the suite, its settings or the flags of the command differ".into())
         } else {
             None
         }
@@ -134,8 +133,8 @@ mod tests {
         let changed = Fingerprint { files: files("9").into(), ..one.clone() };
         assert_eq!(one.difference(&changed).unwrap(), "the files of a original differ");
         let fewer = Fingerprint { files: files("1").into_iter().take(1).collect(), ..one.clone() };
-        assert_eq!(one.difference(&fewer).unwrap(), "the files of b original differ");
-        assert_eq!(fewer.difference(&one).unwrap(), "the files of b original differ");
+        let flags = "the suite, its settings or the flags of the command differ";
+        assert_eq!((one.difference(&fewer).unwrap(), fewer.difference(&one).unwrap()), (flags.into(), flags.into()));
         let program = Fingerprint { program: "q".into(), ..changed };
         assert_eq!(one.difference(&program).unwrap(), "the program is q, and not p");
     }

@@ -43,6 +43,7 @@ struct Source {
 pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for folder in folders {
+        ensure!(folder.exists(), "there is no folder {}", folder.display());
         // The levels: reports, measurement, part, run.
         for entry in WalkDir::new(folder).max_depth(4).sort_by_file_name() {
             let entry = entry.with_context(|| folder.display().to_string())?;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
-use crate::backend::Registry;
+use crate::backend::{Registry, registry};
 use crate::catalogue::{add_models_of_suite, operators, read_catalogue, read_suite};
 use crate::definition::{PartNumber, Suite};
 use crate::paths::Paths;
@@ -83,6 +83,9 @@ pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) ->
 /// # Errors
 /// The suite, a model name or a filter is wrong.
 pub fn make_plan(paths: &Paths, own: Option<&Suite>, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
+    for name in &selection.backend {
+        registry::entry(name).map_err(|failure| anyhow!(failure.message))?;
+    }
     let mut suite = asked_suite(paths, own, selection)?.with_arguments(selection, effort)?;
     let mut catalogue = read_catalogue(&paths.models()?)?;
     add_models_of_suite(&mut catalogue, &mut suite)?;

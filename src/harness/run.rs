@@ -173,8 +173,10 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     folder.write_manifest(&manifest)?;
     let is_loaded = is_measured && parsed.mode() == Mode::Load;
     let (exit_code, conclusion) = conclude(&manifest, &folder, (is_loaded, request.effort.allow_failed))?;
+    let goes_on = manifest.is_interrupted && is_reported && request.can_resume;
+    let go_on = if goes_on { "; the same command with `--resume` continues" } else { "" };
     if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
-        eprintln!("\n{conclusion}");
+        eprintln!("\n{conclusion}{go_on}");
     }
     Ok(FinishedRun { folder: Some(folder), was_complete: false, exit_code, part })
 }

@@ -74,7 +74,7 @@ impl History {
     /// # Errors
     /// There is no run; the message says how to make one.
     pub fn latest(&self) -> Result<&Run> {
-        let none = || format!("no results in {}; make some with `inferbench convert`", self.places());
+        let none = || format!("no results in {}; make some with `inferbench run`", self.places());
         self.runs.first().with_context(none)
     }
 

@@ -76,7 +76,7 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Peaks {
 
 /// New peaks, or the earlier ones where they were better. If they cannot be kept, the next run measures them again.
 fn measure_and_keep(paths: &Paths, machine: &Machine, threads: usize, before: Option<Peaks>) -> Peaks {
-    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
+    eprintln!("calibrating: the peaks of this machine on {threads} thread{}", if threads == 1 { "" } else { "s" });
     let peaks = measure(threads, machine);
     if let Some(share) = peaks.disturbed_share.filter(|share| *share > MOST_DISTURBED) {
         let share = 100.0 * share;

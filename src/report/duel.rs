@@ -184,7 +184,7 @@ fn facts(duel: &Duel) -> String {
 
 /// `main (0123456789)`, or `env (0123456789; ort 1.20.1)`.
 fn named(program: &Program, has_libraries: bool) -> String {
-    let identity = program.commit.as_ref().unwrap_or(&program.sha256);
+    let identity = program.commit.as_ref().or(program.suite_sha256.as_ref()).unwrap_or(&program.sha256);
     let libraries: Vec<&str> = program.libraries.iter().map(String::as_str).filter(|_| has_libraries).collect();
     let libraries = if libraries.is_empty() { String::new() } else { format!("; {}", libraries.join(", ")) };
     format!("{} ({}{libraries})", program.name, commit(Some(identity), None))

@@ -67,6 +67,16 @@ fn rows_with_another_number_of_threads_are_counted_and_numbers_that_differ_are_n
 }
 
 #[test]
+fn a_later_run_that_compares_nothing_leaves_a_case_verified() {
+    let row = |month| Record { program: Some("p".into()), ..in_run(month, measured("int8", "ort", 3.0, 1.0, SAME)) };
+    let checked = Record { verified_by: Some("candle".into()), ..row(1) };
+    let later = Record { verified: None, verified_by: None, ..row(2) };
+    let rows = table_of(vec![in_run(1, original()), checked, later]).rows;
+    let record = rows.into_iter().find(|row| row.record.variant == "int8").unwrap().record;
+    assert_eq!((record.verified, record.verified_by.as_deref()), (Some(true), Some("candle")));
+}
+
+#[test]
 fn only_runs_of_the_newest_program_count() {
     for other in [
         at_commit("other", int8(1, 1.0)),

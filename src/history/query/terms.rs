@@ -99,7 +99,8 @@ enum Comparison {
 }
 
 /// A sign comes after longer ones that begin with it.
-const SIGNS: [(&str, Comparison); 7] = [
+const SIGNS: [(&str, Comparison); 8] = [
+    ("==", Comparison::Equal),
     ("!=", Comparison::NotEqual),
     ("<=", Comparison::Ordered(&[Less, Equal])),
     (">=", Comparison::Ordered(&[Greater, Equal])),

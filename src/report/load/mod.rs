@@ -311,7 +311,16 @@ fn without_rate(run: &LoadRun) -> Vec<String> {
         let bounds = bounds_in_words(row, latency).unwrap_or_default();
         format!("{case}: no rate down to {} keeps {bounds}", per_second(rate))
     };
-    lowest.into_iter().map(line).collect()
+    let refused: Vec<String> = lowest.iter().map(|(case, found)| line((*case, *found))).collect();
+    // Other trials do not show that no rate keeps the bound; the last one says why the search ended.
+    let mut open: IndexMap<&str, &LoadResult> = IndexMap::new();
+    for row in run.results.iter().filter(|row| row.is_of_search && !lowest.contains_key(&*row.case_id)) {
+        if !run.results.iter().any(|other| other.is_highest && other.case_id == row.case_id) {
+            open.insert(&row.case_id, row);
+        }
+    }
+    let why = |(case, row): (&str, &LoadResult)| Some(format!("{case}: no rate was found: {}", row.message.as_ref()?));
+    refused.into_iter().chain(open.into_iter().filter_map(why)).collect()
 }
 
 /// One sentence about a case's splits. A split that another beats in rate, latency, memory, energy and cost, as far as
@@ -380,8 +389,12 @@ mod tests {
             ..LoadResult::default()
         };
         let results = vec![row("a", 48.0, false), row("a", 14.2, false), row("b", 30.0, false), row("b", 20.0, true)];
-        let run = LoadRun { results, ..LoadRun::default() };
-        assert_eq!(without_rate(&run), ["a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms"]);
+        let limit = Some("the limit of 15 s is reached".to_owned());
+        let open = LoadResult { verdict: Some(Verdict::Undecided), message: limit, ..row("c", 9.0, false) };
+        let run = LoadRun { results: [results, vec![open]].concat(), ..LoadRun::default() };
+        let lines =
+            ["a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms", "c: no rate was found: the limit of 15 s is reached"];
+        assert_eq!(without_rate(&run), lines);
     }
 
     fn highest(instances: usize, threads: usize, rate: f64, memory_mb: f64) -> LoadResult {

@@ -14,8 +14,7 @@ const BUSY_CLIENT: f64 = 0.5;
 /// load test.
 pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> {
     let Some(url) = &row.url else { return Vec::new() };
-    let protocol = row.protocol.as_deref().unwrap_or("an unknown protocol");
-    let server = row.server.as_deref().unwrap_or("a server that does not say its name");
+    let server = row.server.as_deref().unwrap_or("a server without a name");
     let added = row.local_case.as_ref().zip(row.server_adds_p50_ms).zip(row.server_adds_p99_ms);
     let added = added.map(|((local, p50), p99)| {
         let ([p50, p99], run) = ([p50, p99].map(signed), row.local_run.as_deref().unwrap_or_default());
@@ -55,7 +54,7 @@ pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> 
          `--tokenizer FILE` counts tokens"
             .to_owned()
     });
-    let what = Some(format!("{server} at {url} by {protocol}"));
+    let what = row.protocol.as_ref().map(|protocol| format!("{server} at {url} by {protocol}"));
     let sentences = [what, added, waits, client, busy, retry, highest, tokens].into_iter().flatten();
     sentences.map(|sentence| format!("{}: {sentence}", row.case_id)).collect()
 }
