@@ -331,7 +331,7 @@ fn sides_are_found_by_id_folder_and_file_and_what_is_missing_is_said() {
         "baselines in ",
         "criterion: none",
         "20260107T000000Z, 20260106T000000Z",
-        "cargo bench -- --save-baseline main",
+        "keep a baseline with `--save-baseline main` of",
     ]);
     workplace.inferbench(&["compare", base, "new"]).finish().with_code(2).saying(&["no run in "]);
     workplace.write("broken.csv", "name,mean\nsort,1.5\n");

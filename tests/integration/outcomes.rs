@@ -218,7 +218,7 @@ fn wrong_usage_is_answered_with_what_there_is() {
     refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);
     refused(&["run", "--save-baseline", "a", "--baseline", "b"], &["cannot be used with"]);
     refused(&["convert"], &["no run in", "make one with `cargo bench` or `inferbench run`"]);
-    refused(&["report"], &["no results in", "inferbench convert"]);
+    refused(&["report"], &["no results in", "inferbench run"]);
 
     workplace.write("models/suites/broken.toml", "models = [{ name = \"digits\" }]\nbatchsizes = [1]\n");
     refused(&["run", "--suite", "broken"], &["models/suites/broken.toml", "batchsizes"]);
