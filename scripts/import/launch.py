@@ -8,9 +8,11 @@ The folder may be deleted when it is no longer needed.
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +76,28 @@ def alone():
         yield
 
 
-def prepare_environment() -> None:
+def check_hub(hub_id: str) -> None:
+    """Refuses an id that the hub does not have, before packages are downloaded for it."""
+    if "HF_HUB_OFFLINE" in os.environ:
+        return
+    hub = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    token = Path(os.environ.get("HF_HOME") or CACHE.parent / "huggingface") / "token"
+    names = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
+    has_token = token.is_file() or any(name in os.environ for name in names)
+    refused = f"there is no file or folder {hub_id}, and"
+    try:
+        urllib.request.urlopen(f"{hub}/api/models/{hub_id}", timeout=10).close()
+    except urllib.error.HTTPError as error:
+        # Without a token, the hub answers 401 for private models and for those that do not exist.
+        if error.code == 404 or (error.code == 401 and not has_token):
+            raise source.Refused(f"{refused} {hub} has no public model with that id") from error
+    except OSError as error:
+        # What else may go wrong, such as an unknown certificate, is left to the hub's own client.
+        if isinstance(getattr(error, "reason", error), (ConnectionError, TimeoutError, socket.gaierror)):
+            raise source.Refused(f"{refused} {hub} cannot be reached; set HF_HUB_OFFLINE=1 if the model is in the hub's cache") from error
+
+
+def prepare_environment(hub_id: str | None) -> None:
     stamp = ENVIRONMENT / "requirements"
     wanted = REQUIREMENTS.read_text() + (HERE.parent / "export" / "requirements.txt").read_text()
 
@@ -83,6 +106,8 @@ def prepare_environment() -> None:
 
     if is_ready():
         return
+    if hub_id:
+        check_hub(hub_id)
     if sys.version_info < (3, 11):
         fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; name another by `--python`")
     is_small = has_cpu_index()
@@ -137,7 +162,7 @@ def main() -> None:
         folder = Path(arguments.output).parent
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        prepare_environment()
+        prepare_environment(arguments.source if kind == "hub" else None)
     except source.Refused as why:
         fail(str(why))
     except OSError as error:

@@ -101,7 +101,16 @@ impl Capabilities for Registry {
         let asked = devices.iter().find(is_asked_for).cloned();
         let asked = asked.map(|asked| tried(entry, DeviceReport { device: device.to_owned(), ..asked }));
         let reason = match asked.map(|asked| asked.availability) {
-            None => CaseFailure::unavailable(format!("{backend} has no device {device:?}")),
+            None => {
+                // A program that cannot describe itself has one report, for `cpu`, which says why.
+                let only = match devices.as_slice() {
+                    [DeviceReport { device, availability: Err(why), .. }] => {
+                        format!(", and no {device}: {}", why.message)
+                    }
+                    _ => String::new(),
+                };
+                CaseFailure::unavailable(format!("{backend} has no device {device:?}{only}"))
+            }
             Some(Ok(_)) => return Ok(()),
             Some(Err(reason)) => reason,
         };

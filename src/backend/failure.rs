@@ -25,8 +25,15 @@ const UNSUPPORTED: [&str; 11] = [
     // llama.cpp's, for a file.
     "unknown model architecture",
 ];
-const OUT_OF_MEMORY: [&str; 5] =
-    ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory", "memory allocation of "];
+const OUT_OF_MEMORY: [&str; 6] = [
+    "out of memory",
+    "bad_alloc",
+    "failed to allocate memory",
+    "can't allocate memory",
+    "memory allocation of ",
+    // The exceptions of Python, NumPy and Java.
+    "memoryerror",
+];
 
 /// Converts a library's error to the status that it means for the case. Stack traces and source locations are left out.
 pub(super) fn classify(error: impl Display) -> CaseFailure {
@@ -86,6 +93,7 @@ mod tests {
     #[test]
     fn library_errors_become_statuses() {
         assert_eq!(classify("CUDA out of memory. Tried to allocate").status, Status::OutOfMemory);
+        assert_eq!(classify("MemoryError").status, Status::OutOfMemory);
         assert_eq!(classify("op NOT_IMPLEMENTED: Foo").status, Status::Unsupported);
         assert_eq!(classify("shape mismatch").status, Status::Failed);
         assert_eq!(classify("llama.cpp: unknown model architecture: 'net'").status, Status::Unsupported);

@@ -7,15 +7,14 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::load::{NO_SEARCH, exit_code_of_comparison};
 use super::write_or_print;
-use crate::compare::{EarlierRuns, Noise, Options, Side, compare, lost_searches, rate_changes};
+use crate::compare::{EarlierRuns, Noise, Options, Side, compare, lost_in_words, lost_searches, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
 use crate::history::{RunFacts, find_load};
 use crate::paths::Paths;
 use crate::report::checks::AnyFormat;
-use crate::report::load::{Form, checks_of_rates, render_comparison};
+use crate::report::load::{checks_of_rates, render_comparison};
 use crate::report::profile::newest_pages;
 use crate::report::{Format, columns, comparison};
 use crate::run_data::{LoadResult, LoadRun};
@@ -73,21 +72,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
         let sides = chosen([base, candidate], &arguments.options);
         let changes = rate_changes(&sides[0], &sides[1], arguments.options.tolerance);
-        if changes.is_empty() && lost_searches(&sides[0], &sides[1]).is_empty() {
-            eprintln!("inferbench: {NO_SEARCH}");
+        let lost = lost_searches(&sides[0], &sides[1]);
+        if changes.is_empty() && lost.is_empty() {
+            eprintln!(
+                "inferbench: the two load tests have no search of a case in common that found a rate on both sides; \
+                 only the rates of searches are compared"
+            );
             return Ok(exit_codes::NOTHING_MEASURED);
         }
         let text = match arguments.format {
-            AnyFormat::Text(Format::Table) => render_comparison(&changes, Form::Table)?,
-            AnyFormat::Text(Format::Markdown) => render_comparison(&changes, Form::Markdown)?,
-            AnyFormat::Text(Format::Json) => render_comparison(&changes, Form::Json)?,
+            AnyFormat::Text(format) => render_comparison(&changes, format),
             AnyFormat::Checks(format) => {
                 let title = format!("compare {} {}", arguments.base, arguments.candidate);
-                checks_of_rates(&title, &changes, &lost_searches(&sides[0], &sides[1])).render(format)
+                checks_of_rates(&title, &changes, &lost).render(format)
             }
         };
         write_or_print(arguments.output.as_deref(), &text)?;
-        return Ok(exit_code_of_comparison(&sides, &changes));
+        lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
+        let may_lose = arguments.options.undecided_is_allowed && !changes.is_empty();
+        return Ok(match () {
+            () if changes.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
+            () if !lost.is_empty() && !may_lose => exit_codes::UNSTABLE,
+            () => exit_codes::OK,
+        });
     }
     let side = |names: &str| {
         let found = Side::find(names, &runs, &paths);

@@ -16,8 +16,8 @@ use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::fleet::Fleet;
-use crate::report::numbers::plural;
 use crate::report::profile::newest_pages;
+use crate::report::records::not_reached;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, Manifest, RunFolder};
 
@@ -47,6 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let reports = paths.reports();
     let converted = convert_run(&folder, &arguments.baseline, &reports, arguments.replace)?;
     converted.write_pages(&reports, &paths)?;
+    not_reached(&converted.reported.not_reached).iter().for_each(|line| eprintln!("{line}"));
     println!("{}", converted.run.folder().join(RESULTS).display());
     let has_figures = converted.reported.records.iter().any(|record| record.status == Status::Ok);
     Ok(if has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
@@ -81,19 +82,16 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     let conversion = convert(folder, &manifest.criterion_root, baseline, |record, entry| {
         new.append_calls(&record.case_id, &entry.samples_ns, entry.disturbed.as_deref())
     })?;
-    let Conversion { manifest, records, metrics, distributions, refused, not_reached } = conversion;
+    let Conversion { manifest, records, metrics, distributions, refused } = conversion;
     refused.iter().for_each(|(entry, reason)| eprintln!("not converted: {entry}: {reason}"));
-    if not_reached > 0 {
-        let cases = plural(not_reached, "case was", "cases were");
-        eprintln!("{cases} not reached: the run was stopped, or is still measuring");
-    }
     let distributions = Distributions::new(distributions);
     let (imported, run) = new.publish(&manifest, &records, &metrics, &distributions, replace)?;
     if let Imported::Refused(reason) = imported {
         bail!("{}: {reason}", run.folder().display());
     }
-    let (nodes, distributions) = (manifest.nodes(), Some(distributions));
-    let reported = ReportedRun { records, metrics, nodes, distributions, equal_machines: None };
+    let (nodes, not_reached) = (manifest.nodes(), manifest.not_reached(&records));
+    let distributions = Some(distributions);
+    let reported = ReportedRun { records, not_reached, metrics, nodes, distributions, equal_machines: None };
     Ok(Converted { run, reported })
 }
 

@@ -1,6 +1,8 @@
 //! `inferbench devices`: which backends and devices are available, and what would add the others; what would disturb a
 //! measurement here; the peaks of this machine.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
@@ -95,12 +97,11 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
 }
 
 fn list_checks(checks: &[Check]) -> Listing {
-    let mut table =
-        Table::new([Column::text("state"), Column::text("what").essential(), Column::text("found").or_below()]);
+    let mut table = Table::new([Column::text("check"), Column::text("state"), Column::text("found").or_below()]);
     let mut objects = Vec::new();
     for Check { what, found } in checks {
         let (is_right, found) = (found.is_ok(), found.as_ref().unwrap_or_else(|why| why));
-        table.row([if is_right { "right" } else { "wrong" }, what, found]);
+        table.row([*what, if is_right { "right" } else { "wrong" }, found]);
         objects.push(json!({ "what": what, "right": is_right, "found": found }));
     }
     Listing { table, objects: json!({ "checks": objects }) }
@@ -117,6 +118,8 @@ fn list_devices() -> Listing {
             Column::text("from").minor(),
         ]));
     let mut objects = Vec::new();
+    // Where each reason was first said.
+    let mut said: BTreeMap<String, String> = BTreeMap::new();
     for (entry, devices) in backend::tried_devices() {
         let devices = devices.unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure))]);
         for DeviceReport { device, availability, .. } in devices {
@@ -131,7 +134,10 @@ fn list_devices() -> Listing {
             };
             let path = entry.library_path(&device).map(|path| path.display().to_string()).unwrap_or_default();
             let from = if *detail == path { "" } else { &path };
-            table.row([entry.name, &device, state, &library, detail, from]);
+            let name = format!("{} {device}", entry.name).trim_end().to_owned();
+            let first = said.entry(detail.clone()).or_insert_with(|| name.clone());
+            let again = (availability.is_err() && *first != name).then(|| format!("the same as for {first}"));
+            table.row([entry.name, &device, state, &library, again.as_ref().unwrap_or(detail), from]);
             objects.push(json!({
                 "backend": entry.name, "device": device, "available": availability.is_ok(), "detail": detail,
                 "backend_version": version, "library_version": library, "library_path": path,

@@ -9,16 +9,14 @@ use super::load_terms::TermArguments;
 use super::load_url::{self, UrlArguments};
 use super::recommend::read_prices;
 use super::{OF_TIMED_CALLS, without, write_or_print};
-use crate::compare::{RateChange, lost_in_words, lost_searches, rate_changes};
 use crate::decision::Prices;
 use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
 use crate::harness::{self, Request};
 use crate::history::{find_load, write_load};
 use crate::paths::Paths;
-use crate::report::load::{Form, render, render_comparison};
+use crate::report::load::{Form, render};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
-use crate::selection::values::fraction;
 use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
 /// The word that makes a load test a search.
@@ -32,22 +30,20 @@ const LENGTH: &str =
     name = "serving",
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
-        Exit codes: 1 a bound is not kept, requests had no answer, outputs are wrong, or the highest rate is certainly lower than that of the base, \
-        3 nothing could be put under load, 4 the load generator fell behind schedule, or broke off a search that found a rate in the base, \
-        5 a case failed.\n\n\
+        Exit codes: 1 a bound is not kept, requests had no answer, or outputs are wrong, 3 nothing could be put under load, \
+        4 the load generator fell behind schedule, 5 a case failed.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
         inferbench load search digits/ort --p99 5ms --max-batch 8 --max-delay 2ms\n  \
         inferbench load --model llama-small --prompt-tokens lognormal:32,0.5 --output-tokens 16 --rate 5/s --ttft 200ms --tpot 50ms\n  \
         inferbench load --url http://127.0.0.1:8080 --model digits --rate 300/s --p99 20ms\n  \
-        inferbench load 20260101T120000Z 20260102T120000Z\n  \
-        inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3",
+        inferbench load 20260101T120000Z",
     mut_args(|flag| without(flag, &OF_TIMED_CALLS, LENGTH))
 )]
 pub struct Arguments {
-    /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or one or two earlier
-    /// load tests, of which the first is the base; commas separate several load tests of one side
+    /// The word `search`, files and folders of models, and regular expressions that the ids of cases have to match. Or earlier
+    /// load tests, separated by commas, which are shown again
     #[arg(value_name = "search|FILE|FOLDER|FILTER|LOAD TEST")]
     words: Vec<String>,
     #[command(flatten)]
@@ -58,9 +54,6 @@ pub struct Arguments {
     terms: TermArguments,
     #[command(flatten)]
     server: UrlArguments,
-    /// How much lower the highest rate of a search may be than that of the base
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction)]
-    tolerance: f64,
     /// Prices of machines, as for `inferbench recommend`: show the cost of a million requests
     #[arg(long, value_name = "FILE")]
     price: Option<PathBuf>,
@@ -86,11 +79,15 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
     // The load tests of names that commas separate, or `None` if one of the names is not a load test.
-    let side = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
-    let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(side).collect::<Result<_>>()?;
+    let named = |names: &String| names.split(',').map(|name| find_load(&reports, name)).collect();
+    let kept: Vec<Option<Vec<LoadRun>>> = arguments.words.iter().map(named).collect::<Result<_>>()?;
     let prices = arguments.price.as_deref().map(read_prices).transpose()?;
-    if kept.iter().any(Option::is_some) {
-        return of_kept(arguments, kept.into_iter().flatten().collect(), prices.as_ref());
+    if let Some(runs) = kept.iter().flatten().next() {
+        ensure!(
+            kept.len() == 1,
+            "earlier load tests are shown alone, and separated by commas; `inferbench compare BASE NEW` compares two"
+        );
+        return show_again(arguments, runs.clone(), prices.as_ref());
     }
     let is_search = arguments.words.first().is_some_and(|word| word == SEARCH);
     let suite = harness::asked_suite(&paths, own_suite, &arguments.selection)?;
@@ -165,51 +162,23 @@ fn finish(
 fn put_costs(run: &mut LoadRun, prices: Option<&Prices>) {
     let Some(prices) = prices else { return };
     for row in run.results.iter_mut().filter(|row| row.completed_per_s > 0.0) {
-        let per_hour = prices.per_hour_of(&row.host_id, &row.device);
+        // The machine of a row with a URL is the client's, which the server may not be on.
+        let host_id = if row.url.is_some() { "" } else { &row.host_id };
+        let per_hour = prices.per_hour_of(host_id, &row.device);
         row.cost_per_million = per_hour.map(|price| price / 3600.0 / row.completed_per_s * 1e6);
         row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
     }
 }
 
-/// Shows earlier load tests of one side, or compares the searches of two sides.
-fn of_kept(arguments: &Arguments, mut sides: Vec<Vec<LoadRun>>, prices: Option<&Prices>) -> Result<u8> {
-    ensure!(sides.len() == arguments.words.len(), "some arguments are earlier load tests, but others are not");
+/// Shows earlier load tests.
+fn show_again(arguments: &Arguments, mut runs: Vec<LoadRun>, prices: Option<&Prices>) -> Result<u8> {
     ensure!(
         arguments.terms == TermArguments::default() && arguments.server.url.is_none(),
         "an earlier load test is shown as it was measured: leave out `--rate` and other flags that say how to load"
     );
-    sides.iter_mut().flatten().for_each(|run| put_costs(run, prices));
-    let write = |text: &str| write_or_print(arguments.output.as_deref(), text);
-    match sides.as_slice() {
-        [runs] => write(&render(runs, arguments.format, arguments.all)?)?,
-        [base, new] => {
-            let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
-            let sides = [rows(base), rows(new)];
-            let found = rate_changes(&sides[0], &sides[1], arguments.tolerance);
-            if found.is_empty() && lost_searches(&sides[0], &sides[1]).is_empty() {
-                eprintln!("inferbench: {NO_SEARCH}");
-                return Ok(exit_codes::NOTHING_MEASURED);
-            }
-            write(&render_comparison(&found, arguments.format)?)?;
-            return Ok(exit_code_of_comparison(&sides, &found));
-        }
-        _ => bail!("one load test is shown and two sides are compared; several of one side are separated by commas"),
-    }
+    runs.iter_mut().for_each(|run| put_costs(run, prices));
+    write_or_print(arguments.output.as_deref(), &render(&runs, arguments.format, arguments.all)?)?;
     Ok(exit_codes::OK)
-}
-
-/// Why two load tests are not compared.
-pub(super) const NO_SEARCH: &str = "the two load tests have no search of a case in common that found a rate on both sides; only the rates of searches are compared";
-
-/// Prints which searches of the base the other side has broken off. Returns the exit code of the comparison.
-pub(super) fn exit_code_of_comparison(sides: &[Vec<LoadResult>; 2], found: &[RateChange]) -> u8 {
-    let lost = lost_searches(&sides[0], &sides[1]);
-    lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
-    match () {
-        () if found.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
-        () if !lost.is_empty() => exit_codes::UNSTABLE,
-        () => exit_codes::OK,
-    }
 }
 
 fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
@@ -348,9 +317,15 @@ mod tests {
     fn load_tests_that_are_shown_again_are_in_one_file_with_their_costs() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(path("prices.toml"), "per_hour = { default = 0.36 }").unwrap();
+        std::fs::write(path("prices.toml"), "per_hour = { default = 0.36, client = 9 }").unwrap();
         let kept = |run_id: &str| {
-            let row = LoadResult { run_id: run_id.into(), completed_per_s: 100.0, ..LoadResult::default() };
+            let row = LoadResult {
+                run_id: run_id.into(),
+                host_id: "client".into(),
+                url: Some("http://server".into()),
+                completed_per_s: 100.0,
+                ..LoadResult::default()
+            };
             let run = LoadRun { run_id: run_id.into(), results: vec![row], ..LoadRun::default() };
             write_load(folder.path(), &run).unwrap().display().to_string()
         };
@@ -366,6 +341,9 @@ mod tests {
         let refused = Arguments::parse_from(["serving", one.as_str(), "--p99", "5ms"]);
         let error = run(&refused, None).unwrap_err().to_string();
         assert!(error.starts_with("an earlier load test is shown as it was measured"), "{error}");
+        let two = Arguments::parse_from(["serving", "net", one.as_str()]);
+        let error = run(&two, None).unwrap_err().to_string();
+        assert!(error.starts_with("earlier load tests are shown alone"), "{error}");
         let shown: LoadRun = serde_json::from_str(&written(&one, "json")).unwrap();
         assert!((shown.results[0].cost_per_million.unwrap() - 1.0).abs() < 1e-9, "{shown:?}");
     }

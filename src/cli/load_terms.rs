@@ -30,7 +30,7 @@ pub struct TermArguments {
     /// How requests arrive: as in MLPerf LoadGen, or from a number of concurrent users [default: server; with `--concurrency`, concurrent]
     #[arg(long, value_enum)]
     scenario: Option<Scenario>,
-    /// Requests per second of the server scenario: `300/s`
+    /// Requests per second of the server scenario: `300/s` [default: that of the suite; 20/s for suite quick]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<f64>,
     /// Users of the concurrent scenario; each sends the next request after the answer to the last

@@ -16,7 +16,7 @@ pub struct UrlArguments {
     #[arg(long, value_name = "ADDRESS")]
     pub url: Option<String>,
     /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI),
-    /// inferbench, template [default: what the address or the server says]
+    /// template [default: what the address or the server says]
     #[arg(long, value_name = "NAME", requires = "url")]
     protocol: Option<String>,
     /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows
@@ -182,10 +182,8 @@ mod with_client {
             (None, None, None) => None,
         };
         paths.check_writable()?;
-        let lock = keep_others_out(paths)?;
+        let _lock = keep_others_out(paths)?;
         let server = Server::find(&address, headers.concat(), wishes, limits, reference.as_ref(), paths)?;
-        // A server that measures in the same folder waits for the same lock.
-        let _lock = (!server.measures_itself()).then_some(lock);
         let makes_tokens = server.makes_tokens();
         let [prompt, output] = USUAL_TOKENS;
         let terms = match makes_tokens {

@@ -54,6 +54,7 @@ pub fn fleet_of_history(
     let read = |run: &Run, is_whole: bool| {
         let mut read = if is_whole { ReportedRun::read(run)? } else { ReportedRun::read_figures(run)? };
         read.records.retain(|record| filter.matches(&record.case()));
+        read.not_reached.retain(|case| filter.matches(case));
         Ok::<_, anyhow::Error>(read)
     };
     let readable =

@@ -117,6 +117,6 @@ fn say_what_is_missing(merged: &Merged) {
         eprintln!("missing: {id}");
     }
     if let Some(more) = merged.missing_cases.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-        eprintln!("missing: {more} more cases");
+        eprintln!("missing: {}", plural(more, "more case", "more cases"));
     }
 }

@@ -184,8 +184,11 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     let ended = |code| ExitCode::from(if is_printed() { code } else { exit_codes::USAGE });
     result.map(ended).unwrap_or_else(|error| {
         eprintln!("inferbench: {error:#}");
-        let is_interrupted = error.is::<harness::Interrupted>();
-        ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
+        ExitCode::from(match () {
+            () if error.is::<harness::Interrupted>() => exit_codes::INTERRUPTED,
+            () if error.is::<harness::NoCase>() => exit_codes::NOTHING_MEASURED,
+            () => exit_codes::USAGE,
+        })
     })
 }
 
@@ -201,7 +204,7 @@ fn without(flag: Arg, names: &[&str], why: &'static str) -> Arg {
     }
     let flag = flag.env(None::<&str>).hide(true);
     match name.as_str() {
-        "iterations" | "processes" | "batch_sizes" => flag.value_parser(move |_: &str| Err::<usize, _>(why)),
+        "iterations" | "processes" | "warmup" | "batch_sizes" => flag.value_parser(move |_: &str| Err::<usize, _>(why)),
         "backend" | "torch_mode" | "device" => flag.value_parser(move |_: &str| Err::<String, _>(why)),
         "dtype" => flag.value_parser(move |_: &str| Err::<Dtype, _>(why)),
         "shuffle" => flag.value_parser(move |_: &str| Err::<u64, _>(why)),

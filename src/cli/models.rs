@@ -98,7 +98,7 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
         let known = counted.as_ref().ok();
         let object = json!({
             "phase": phase, "sequence_length": sequence_length, "batch_size": batch,
-            "flops": known.map(|cost| cost.flops), "bytes": known.map(|cost| cost.bytes),
+            "flops": known.map(|cost| cost.flops), "bytes": known.map(|cost| cost.bytes).filter(|&bytes| bytes > 0),
             "arithmetic_intensity": known.and_then(|cost| cost.intensity()),
             "not_counted": counted.as_ref().err().map(|error| format!("{error:#}")),
         });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 
 use super::history_arguments::HistoryArguments;
 use super::predict::files_of;
@@ -306,14 +306,19 @@ fn suite_of_run(history: &History, record: &Record) -> Option<Suite> {
 
 /// The flag that names the model of two cases: by its files, if it was given by them, since a name alone is known to those runs only.
 fn named(records: [&Record; 2], suites: &[Option<Suite>; 2]) -> String {
-    let mut files = IndexSet::new();
+    let mut files = IndexMap::new();
     for (record, suite) in records.into_iter().zip(suites) {
-        files.extend(suite.iter().flat_map(|suite| files_of(&suite.models, &record.case())));
+        for word in suite.iter().flat_map(|suite| files_of(&suite.models, &record.case())) {
+            let (name, path) = word.split_once('=').unwrap_or(("", &word));
+            // One file may have been measured by two paths.
+            let file = Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
+            files.entry((name.to_owned(), file)).or_insert(word);
+        }
     }
     if files.is_empty() {
         return format!("--model {}", shell_word(&records[0].model));
     }
-    format!("--path {}", shell_word(&files.into_iter().collect::<Vec<String>>().join(",")))
+    format!("--path {}", shell_word(&files.into_values().collect::<Vec<String>>().join(",")))
 }
 
 /// The flags that say what is timed, if it is not the call alone on seeded inputs.
@@ -411,6 +416,15 @@ mod tests {
         let records = [&of_samples, &of_samples];
         assert_eq!(named(records, &suites), "--path 'm=my nets/m.onnx'");
         assert_eq!(named(records, &[None, None]), "--model m");
+        let folder = tempfile::tempdir().unwrap();
+        let [path, again] = ["m.onnx", "./m.onnx"].map(|name| folder.path().join(name));
+        fs_err::write(&path, "").unwrap();
+        let by_path = |path: &PathBuf| {
+            let model = SuiteModel { path: Some(path.clone()), ..SuiteModel::from("m") };
+            Some(Suite { models: vec![model], ..suite.clone() })
+        };
+        let once = format!("--path {}", shell_word(&format!("m={}", path.display())));
+        assert_eq!(named(records, &[by_path(&path), by_path(&again)]), once);
         let text = |timed_on| suite_of(&Case { timed_on, ..Case::new("m", "ort", 1) }, Some(suite.clone())).unwrap();
         assert!(text(TimedOn::Samples).contains("a.txt") && !text(TimedOn::Seeded).contains("a.txt"));
     }

@@ -235,7 +235,10 @@ impl Arguments {
             // A model's name may have any characters, but a file's may not.
             name = format!("variants-{}.html", usable_name(model));
             title = Some(format!("Variants of {model}"));
-            asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
+            for run in &mut asked.runs {
+                run.records.retain(|record| record.model == *model);
+                run.not_reached.retain(|case| case.model == *model);
+            }
             // The fleet is of all models.
             asked.fleet = None;
         }
@@ -294,11 +297,19 @@ impl Arguments {
         self.filter.check_names(runs.iter().flat_map(|run| &run.records))?;
         for run in &mut runs {
             run.records.retain(|record| self.filter.matches(&record.case()));
+            run.not_reached.retain(|case| self.filter.matches(case));
         }
         if runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
         runs.retain(|run| !run.records.is_empty());
+        // The other forms have this line themselves.
+        if self.variants.is_some() || self.charts.is_some() || matches!(self.format, Form::Json | Form::LlamaBench) {
+            for run in &runs {
+                let line = records::not_reached(&run.not_reached);
+                line.iter().for_each(|line| eprintln!("run {}: {line}", run.run_id()));
+            }
+        }
         let fleet = fleet_of(&runs, &prices, paths);
         Ok(Asked { runs, folders, fleet, history })
     }

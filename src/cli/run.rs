@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use super::convert::convert_run;
 use super::report::{recommended, resolution, variants_of};
 use crate::definition::{PartNumber, Status};
-use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::history::{METRICS, RESULTS, Run, THROUGHPUT, write_whole};
 use crate::machine::Machine;
@@ -93,10 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         selftest: is_compared.then(|| known_spread(&paths)).flatten(),
         ..Request::of(selection, &arguments.effort, None)
     };
-    let (code, records) = run_and_show(&paths, &request)?;
-    // No case has passed the filter. A resumed run may have nothing left to do, and a shard may be empty.
-    let is_without_case = records.is_empty() && !arguments.dry_run && !arguments.resume && arguments.shard.is_none();
-    Ok(if is_without_case && code == exit_codes::OK { exit_codes::NOTHING_MEASURED } else { code })
+    Ok(run_and_show(&paths, &request)?.0)
 }
 
 /// Runs, converts, and shows the tables and where the reports are. Returns the exit code and the records.

@@ -1,9 +1,9 @@
 //! `inferbench serve`: the endpoint, and a page that runs with it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
@@ -20,8 +20,8 @@ const SHORTEST_TOKEN: usize = 16;
         curl 'http://127.0.0.1:8000/api/v1/benchmark/digits?device=cpu&iterations=100'"
 )]
 pub struct Arguments {
-    /// The address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    /// The address or name, and the port, to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = address)]
     listen: SocketAddr,
     /// A file with the token that each request has to carry. Without it, the value of INFERBENCH_TOKEN is the token. An
     /// address that other machines can reach needs one of the two
@@ -40,6 +40,13 @@ pub struct Arguments {
     /// Seconds after which a case is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     timeout: f64,
+}
+
+/// Resolves a host and a port. If a name has several addresses, as `localhost` has, one of IPv4 is preferred.
+fn address(text: &str) -> Result<SocketAddr> {
+    let how = "write a host and a port, such as 127.0.0.1:8000";
+    let found = text.to_socket_addrs().map_err(|error| anyhow!("{error}; {how}"))?;
+    found.min_by_key(SocketAddr::is_ipv6).context("the name has no address")
 }
 
 /// Reads a host name. Ports are not compared, so a name with a port would never match.
@@ -109,11 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_port_and_a_time_that_no_run_takes_are_refused() {
+    fn names_resolve_and_a_name_with_a_port_and_a_time_that_no_run_takes_are_refused() {
         let parsed = |flags: &[&str]| Command::try_parse_from([&["serve"][..], flags].concat());
         let arguments = parsed(&["--allow-host", "bench.example.org", "--timeout", "0.5"]).ok().unwrap().arguments;
         assert_eq!((arguments.hosts.as_slice(), arguments.timeout), (["bench.example.org".to_owned()].as_slice(), 0.5));
+        let of_name = parsed(&["--listen", "localhost:7"]).ok().unwrap().arguments.listen;
+        assert!(of_name.ip().is_loopback() && of_name.port() == 7, "{of_name}");
         for (flag, value, why) in [
+            ("--listen", "localhost", "a host and a port"),
             ("--allow-host", "bench.example.org:8000", "without a port"),
             ("--allow-host", "http://bench.example.org", "without http://"),
             ("--timeout", "nan", "to a year"),

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::{ArgGroup, Args, Subcommand};
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::Listing;
 use super::history_arguments::HistoryArguments;
-use super::store_query::Query;
+use super::store_query::{Query, since};
 use crate::compare::measured_backend;
 use crate::exit_codes;
 use crate::history::{
@@ -180,7 +179,7 @@ impl Import {
                 };
                 let facts = run.facts()?;
                 let cases = plural(facts.cases, "case", "cases");
-                Ok(format!("{word}: {} ({cases}, {} calls)", facts.run_id, facts.calls))
+                Ok(format!("{word}: {} ({cases}, {})", facts.run_id, plural(facts.calls, "call", "calls")))
             });
             match imported {
                 Ok(said) => eprintln!("{said}"),
@@ -264,9 +263,9 @@ struct Prune {
     /// Remove all runs but the latest COUNT of each machine
     #[arg(long, value_name = "COUNT", group = "which")]
     keep: Option<usize>,
-    /// Remove the runs that began before this day (UTC)
-    #[arg(long, value_name = "DATE", group = "which")]
-    before: Option<Date>,
+    /// Remove the runs that began longer ago than this time, or before this day: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
+    #[arg(long, value_name = "TIME", group = "which", value_parser = since)]
+    before: Option<Timestamp>,
     /// Remove only the calls of these runs, and keep the results
     #[arg(long)]
     only_calls: bool,
@@ -298,11 +297,10 @@ fn latest_of_each_machine(history: &History, count: usize) -> Vec<&Run> {
 
 impl Prune {
     fn run(&self, history: &History, paths: &Paths) -> Result<u8> {
-        let before = self.before.map(|date| date.to_zoned(TimeZone::UTC)).transpose()?.map(|time| time.timestamp());
         let latest = latest_of_each_machine(history, self.keep.unwrap_or(0));
         let is_removed = |run: &&Run| {
             latest.iter().all(|kept| kept.folder() != run.folder())
-                && before.is_none_or(|before| run.started().is_some_and(|started| started < before))
+                && self.before.is_none_or(|before| run.started().is_some_and(|started| started < before))
                 && (!self.only_calls || run.folder().join(LATENCIES).is_file())
         };
         let runs: Vec<&Run> = chosen(history, &self.runs)?.into_iter().filter(is_removed).collect();

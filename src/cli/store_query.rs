@@ -125,7 +125,7 @@ fn rounded(value: &Value) -> Option<String> {
 }
 
 /// `30d`, `2026-01-31`.
-fn since(text: &str) -> Result<Timestamp> {
+pub(super) fn since(text: &str) -> Result<Timestamp> {
     if let Ok(date) = text.parse::<Date>() {
         return Ok(date.to_zoned(TimeZone::UTC)?.timestamp());
     }

@@ -73,7 +73,9 @@ pub fn lost_searches<'a>(base: &'a [LoadResult], new: &[LoadResult]) -> Vec<&'a 
 
 /// A sentence that names the case of a lost search.
 pub fn lost_in_words(LoadResult { case_id, instances, threads, .. }: &LoadResult) -> String {
-    format!("{case_id} on {instances} × {threads} threads is open: only the base's search found a rate")
+    // The sessions of a server are not known.
+    let sessions = if *instances == 0 { String::new() } else { format!(" on {instances} × {threads} threads") };
+    format!("{case_id}{sessions} is open: only the base's search found a rate")
 }
 
 impl Comparison {

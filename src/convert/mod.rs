@@ -32,8 +32,6 @@ pub struct Conversion {
     pub distributions: BTreeMap<String, Distribution>,
     /// Cases whose measurement in Criterion's tree is not in the records, with the reason.
     pub refused: Vec<(String, String)>,
-    /// Cases that an interrupted run did not come to.
-    pub not_reached: usize,
 }
 
 /// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name. `measured` gets
@@ -53,12 +51,9 @@ pub fn convert(
     let answers = quality::Answers::read(folder, &manifest);
     let context = Context { manifest: &manifest, outcomes: &outcomes, answers: &answers, criterion_root, baseline };
     let (mut records, mut distributions) = (Vec::with_capacity(manifest.cases.len()), BTreeMap::new());
-    let (mut refused, mut not_reached) = (Vec::new(), 0);
+    let mut refused = Vec::new();
     for planned in &manifest.cases {
-        let Some(mut record) = known(&manifest, &outcomes, planned) else {
-            not_reached += 1;
-            continue;
-        };
+        let Some(mut record) = known(&manifest, &outcomes, planned) else { continue };
         match context.put_measurement(&mut record) {
             Ok(None) => {}
             Ok(Some((entry, distribution))) => {
@@ -76,7 +71,7 @@ pub fn convert(
     agree_both_ways(&mut records);
     let metrics = records.iter().flat_map(|record| answers.metrics_of(record).into_iter().chain(rate_of_code(record)));
     let metrics = metrics.collect();
-    Ok(Conversion { manifest, records, metrics, distributions, refused, not_reached })
+    Ok(Conversion { manifest, records, metrics, distributions, refused })
 }
 
 /// How many of its elements code handles per second; the column `modality` says what the elements are. Neither

@@ -168,17 +168,18 @@ impl Limits {
 /// the others. Returns `None` if the value is not a number above 0.
 fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
     let is_least = limit == "min-rate";
+    let (shown, unit) = if unit == "ms" && value < 1.0 { (1e3 * value, "us") } else { (value, unit) };
     let is_within = |text: &str| {
         let read = match unit {
-            "ms" => milliseconds(text),
+            "ms" | "us" => milliseconds(text),
             "MB" => values::megabytes(text),
             "x" => values::factor(text),
             _ => values::rate(text),
         };
         read.is_ok_and(|limit| if is_least { limit <= value } else { limit >= value })
     };
-    let exponent = (value > 0.0 && value.is_finite()).then(|| value.log10().floor() as i32 - 1)?;
-    let nearest = (value / 10_f64.powi(exponent)).round() as i64;
+    let exponent = (shown > 0.0 && shown.is_finite()).then(|| shown.log10().floor() as i32 - 1)?;
+    let nearest = (shown / 10_f64.powi(exponent)).round() as i64;
     let steps = if is_least { [1, 0, -1] } else { [-1, 0, 1] };
     // Parsing and printing the number gives its shortest form.
     let written = |step: i64| Some(format!("{}{unit}", format!("{}e{exponent}", nearest + step).parse::<f64>().ok()?));
@@ -246,7 +247,7 @@ mod tests {
             ("max-memory", 1234.0, "MB"),
         ];
         let found = found.map(|(limit, value, unit)| flag(limit, value, unit).unwrap());
-        assert_eq!(found, ["--min-rate 1600/s", "--min-rate 0.031/s", "--max-p99 0.031ms", "--max-memory 1300MB"]);
+        assert_eq!(found, ["--min-rate 1600/s", "--min-rate 0.031/s", "--max-p99 31us", "--max-memory 1300MB"]);
         assert_eq!(flag("max-p99", 32.0, "ms").unwrap(), "--max-p99 32ms");
         assert_eq!([flag("min-rate", 0.0, "/s"), flag("max-p99", f64::NAN, "ms")], [None, None]);
     }

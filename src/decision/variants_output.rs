@@ -91,8 +91,8 @@ pub fn title_of(case: &Case, input_shape: Option<&String>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The columns of the records that may be shown.
-const COLUMNS: &str = "variant,backend,device,dtype,batch,p50,size,accuracy,accuracy-change,top5,agreement,cosine,samples,\
+/// The columns of the records that may be shown. The batch size is in the title.
+const COLUMNS: &str = "variant,backend,device,dtype,p50,size,accuracy,accuracy-change,top5,agreement,cosine,samples,\
                        tokens,memory,parameters";
 
 /// The ratio of a column's figure to that of the original.
@@ -123,7 +123,7 @@ pub fn table(shown: &VariantTable) -> Table {
     let change = if shown.goal == Goal::Energy { "energy ÷ original" } else { "time ÷ original" };
     let own = [Column::number(change), Column::text("verdict"), Column::text("quality")];
     let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own))
-        .essential(&[change, "verdict"]);
+        .essential(&[change, "verdict", "dtype"]);
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));

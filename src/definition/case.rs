@@ -158,7 +158,7 @@ pub struct Cost {
     pub flops: u64,
     /// The part of `flops` in convolutions.
     pub convolution_flops: u64,
-    /// Bytes of the weights, inputs and outputs, each counted once.
+    /// Bytes of the weights, inputs and outputs, each counted once; 0 if they were not counted.
     pub bytes: u64,
     /// Nodes of the graph that compute or move something; 0 if they were not counted.
     pub nodes: u64,

@@ -100,7 +100,8 @@ impl Driver<'_> {
         let journal = folder.join(GENERATIONS);
         let mut entries: Vec<Entry> = read_lines(&journal)?;
         if is_resumed {
-            self.say(&format!("resuming duel {}: {} generations are kept", duel.name, entries.len()));
+            let kept = plural(entries.len(), "generation is kept", "generations are kept");
+            self.say(&format!("resuming duel {}: {kept}", duel.name));
         }
         let schedule = schedule(&duel);
         let total = schedule.len();

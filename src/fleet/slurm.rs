@@ -78,7 +78,9 @@ impl Array<'_> {
     pub fn commands(&self) -> Result<String> {
         let jobs = self.jobs();
         let after: Vec<String> = jobs.iter().map(|_| "JOB".to_owned()).collect();
-        let mut text = String::new();
+        let mut text = "# INFERBENCH_PLAN and its files do not exist until the jobs are submitted, without `--dry-run`. JOB stands for \
+                        the number that Slurm gives to a job.\n"
+            .to_owned();
         for (name, value) in self.variables()? {
             text.push_str(&format!("export {name}={}\n", shell_word(&value.to_string_lossy())));
         }

@@ -14,7 +14,7 @@
 //!   are more accurate and mostly faster in f32. For the same reason, products of two activations (in attention) stay
 //!   f32, as they do in dynamic quantisation.
 //!
-//! A product stays f32 if one of its ranges is not known.
+//! A product stays f32 if one of its ranges is not known, or if its bias is not one constant per channel.
 //!
 //! Weights use all of i8. On x86 processors without VNNI, ONNX Runtime adds pairs of products of u8 and i8 in i16,
 //! which can saturate (its documentation on quantisation, `reduce_range`); dynamic quantisation has the same limit.

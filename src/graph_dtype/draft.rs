@@ -274,6 +274,9 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
         ("QLinearConv" | "QLinearMatMul", _) => of_input(7),
         ("DequantizeLinear" | "Where" | "CastLike", _) => of_input(1),
         ("OneHot", _) => of_input(2),
+        ("HannWindow" | "HammingWindow" | "BlackmanWindow" | "MelWeightMatrix", _) => {
+            attribute("output_datatype").unwrap_or(element::FLOAT)
+        }
         ("ConstantOfShape", _) => of_tensor().unwrap_or(element::FLOAT),
         ("Constant", _) if node.attribute("value_int").or(node.attribute("value_ints")).is_some() => element::INT64,
         ("Constant", _) => of_tensor().unwrap_or(element::FLOAT),

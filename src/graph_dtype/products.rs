@@ -144,7 +144,7 @@ impl<'a> Products<'a> {
         ensure!(
             !self.written.is_empty(),
             "it has no product with constant f32 weights (MatMul, Gemm or Conv), or the calibration has no range for \
-             the activation of any: nothing to quantise"
+             the activation of any, or no bias is one constant per channel: nothing to quantise"
         );
         self.draft.finish()
     }

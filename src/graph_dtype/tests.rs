@@ -144,6 +144,21 @@ fn an_operator_without_the_type_stays_f32() {
 }
 
 #[test]
+fn a_window_of_whole_numbers_is_cast_and_a_function_with_constants_of_f32_stays() {
+    let nodes = vec![
+        NodeProto::new("HannWindow", &["size"], "window"),
+        NodeProto::new("Mul", &["x", "window"], "h"),
+        NodeProto::new("MeanVarianceNormalization", &["h"], "y"),
+    ];
+    let inputs = [("x", element::FLOAT), ("size", element::INT64)];
+    for (dtype, narrow) in [(Dtype::F16, element::FLOAT16), (Dtype::Bf16, element::BFLOAT16)] {
+        let graph = converted(&model(nodes.clone(), Vec::new(), &inputs), dtype);
+        assert_eq!([0, 1].map(|place| input_element(&graph, "Mul", place)), [narrow; 2]);
+        assert_eq!(input_element(&graph, "MeanVarianceNormalization", 0), element::FLOAT);
+    }
+}
+
+#[test]
 fn constants_are_converted_but_for_scales_of_a_picture() {
     let constant = |name: &str, values: &[f32]| {
         let value = weight("", &[values.len() as i64], values);

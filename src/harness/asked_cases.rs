@@ -1,6 +1,8 @@
 //! Asks a worker process about each selected case, one case after the other.
 
-use anyhow::{Error, Result, ensure};
+use std::path::Path;
+
+use anyhow::{Error, Result, bail};
 use clap::Parser;
 
 use super::input_sizes::find_sizes_and_ranges;
@@ -9,12 +11,42 @@ use super::protocol::{Preparations, WorkItem};
 use super::supervisor::{Interrupted, of_case};
 use crate::definition::{Case, CaseFailure, Effort};
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::CriterionArguments;
 use crate::selection::PlannedCase;
 
-/// The message if no case passes the filter.
-pub(super) const NO_CASE: &str =
-    "no case matches; `inferbench run --dry-run` or `cargo bench -- --list` lists the cases";
+/// No case passes the filter.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoCase(String);
+
+impl NoCase {
+    /// The most ids in the message.
+    const MOST_IDS: usize = 3;
+
+    /// The message names the filter, and the nearest of all cases that the suite and the flags leave.
+    pub(super) fn new(filter: Option<&str>, suite: &str, cases: &[PlannedCase]) -> Self {
+        let filter = filter.unwrap_or_default();
+        let likeness = |id: &String| strsim::jaro_winkler(filter, id);
+        let mut ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
+        ids.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
+        ids.truncate(Self::MOST_IDS);
+        let path = Path::new(filter);
+        let looks_like_path = filter.contains('/') || path.extension().is_some();
+        let no_file = if looks_like_path && !path.exists() { ", and there is no such file or folder" } else { "" };
+        let matched = if filter.is_empty() {
+            "no case matches".to_owned()
+        } else {
+            format!("no case matches {filter:?}{no_file}")
+        };
+        NoCase(format!(
+            "{matched}. The suite {suite} with the given flags has {}; most like the filter: {}. \
+             `inferbench run --dry-run` or `cargo bench -- --list` lists the cases; `--suite` and `--model` choose others",
+            plural(cases.len(), "case", "cases"),
+            ids.join(", ")
+        ))
+    }
+}
 
 /// The cases that the suite, filters and Criterion's arguments select, ready to run.
 pub struct AskedCases {
@@ -25,13 +57,16 @@ pub struct AskedCases {
 
 impl AskedCases {
     /// # Errors
-    /// The request is wrong, or no case matches.
+    /// The request is wrong, or no case matches ([`NoCase`]).
     pub fn select(paths: &Paths, request: &Request) -> Result<Self> {
-        let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
+        let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
+        let filter = parsed.id_filter()?;
         let own = request.own_suite.as_ref();
         let Plan { suite, mut cases } = make_plan(paths, own, &request.selection, &request.effort)?;
+        if !cases.iter().any(|planned| filter.is_match(&planned.case.to_string())) {
+            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &cases));
+        }
         cases.retain(|planned| filter.is_match(&planned.case.to_string()));
-        ensure!(!cases.is_empty(), NO_CASE);
         let preparations = find_sizes_and_ranges(&mut cases, |_| true, &suite.effort, paths)?;
         Ok(AskedCases { effort: suite.effort, cases, preparations })
     }
@@ -55,7 +90,7 @@ impl AskedCases {
             if answer.as_ref().is_err_and(|error| error.is::<Interrupted>())
                 && answers.iter().any(|(_, it): &(_, Result<T, _>)| it.is_ok())
             {
-                eprintln!("interrupted: {number} of {count} cases are finished");
+                eprintln!("interrupted: {number} of {} finished", plural(count, "case", "cases"));
                 break;
             }
             let answer = answer?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::definition::{Case, Effort, Status};
 use crate::fixture::work_of;
 use crate::measurement::Sampling;
+use crate::report::numbers::plural;
 use crate::run_data::{Manifest, Outcomes, RunFolder, Work};
 use crate::selection::PlannedCase;
 
@@ -88,7 +89,7 @@ impl ExpectedTimes {
             total += seconds;
             println!("{id:<44} {seconds:>6.1} s");
         }
-        println!("{} cases, about {:.1} min", cases.len(), total / 60.0);
+        println!("{}, about {:.1} min", plural(cases.len(), "case", "cases"), total / 60.0);
     }
 }
 

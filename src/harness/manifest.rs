@@ -17,6 +17,7 @@ use crate::machine::processes::own_executable;
 use crate::machine::{Machine, Revision};
 use crate::onnx::count;
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::files::unused_name;
 use crate::run_data::{CriterionArguments, Event, Manifest, ManifestCase, RunFolder};
 use crate::selection::PlannedCase;
@@ -74,7 +75,7 @@ pub fn manifest_cases(
         let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
         let counted = model.filter(|_| is_cost_known(&case)).and_then(|model| {
             let sizes = (case.batch_size, case.dims.clone(), case.sequence_length);
-            let key = (model.artifact_folder_name(), case.phase, sizes);
+            let key = (model.artifact_folder_name(), model.blocks().is_some(), case.phase, sizes);
             costs.entry(key).or_insert_with(|| count(model, case.phase, case.sizes()).ok()).clone()
         });
         let (cost, operators) = counted.unzip();
@@ -144,8 +145,8 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
 
 /// Continues a stopped run. Cases that could not run then are planned again.
 fn resumed(folder: RunFolder, stopped: Manifest, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
-    let (finished, count) = (folder.read_outcomes()?.finished.len(), stopped.cases.len());
-    eprintln!("resuming run {}: {finished} of {count} cases are finished", stopped.run_id);
+    let (finished, cases) = (folder.read_outcomes()?.finished.len(), plural(stopped.cases.len(), "case", "cases"));
+    eprintln!("resuming run {}: {finished} of {cases} finished", stopped.run_id);
     let known = stopped.cases.into_iter().zip(&planned.cases);
     let cases = known.map(|(before, now)| if before.failure.is_some() { now.clone() } else { before });
     Ok((folder, Manifest { finished: None, is_interrupted: false, cases: cases.collect(), ..stopped }))

@@ -27,6 +27,7 @@ mod supervisor;
 mod worker;
 
 pub use arm_plan::{ArmRequest, plan_arms};
+pub use asked_cases::NoCase;
 pub use bench::{PATH_VARIABLES, bench_main, bench_request, load_main, run_as_worker, say_misspelled_variables};
 pub use conditions::{Conditions, say_variables};
 pub use doctor::{Finding, State, examine};

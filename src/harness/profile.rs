@@ -48,7 +48,7 @@ pub fn profile(paths: &Paths, request: &Request, has_stacks: bool, keep: impl Fn
 fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_stacks: bool) -> Result<CaseProfile> {
     let work = vec![item.clone()];
     let calls: ProfiledCalls = Supervisor::ask(Purpose::Profile, work.clone(), None, effort)??;
-    let peaks = Some(peaks).filter(|_| has_roofline(&item.case));
+    let peaks = Some(peaks).filter(|_| is_compared(&item));
     let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
     // In a separate process: a sampler interrupts threads anywhere, and some code does not survive that.
     let stacks = if has_stacks {
@@ -60,15 +60,27 @@ fn profile_of(run_id: &str, item: WorkItem, effort: &Effort, peaks: &Peaks, has_
     Ok(CaseProfile { stacks, ..profile })
 }
 
+/// Whether operators are compared with the machine's peaks. The bytes of weights in blocks are not counted.
+fn is_compared(item: &WorkItem) -> bool {
+    has_roofline(&item.case) && item.model.blocks().is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Case, Dtype};
+    use crate::definition::{Blocks, Case, Dtype, Model, Origin, Quantization};
+    use crate::fixture::Artifacts;
 
     #[test]
     fn only_f32_on_the_processor_is_compared_with_the_peaks() {
-        let case = |device: &str, dtype| Case { device: device.into(), dtype, ..Case::new("net", "ort", 1) };
-        assert!(has_roofline(&case("cpu", Dtype::F32)) && !has_roofline(&case("cuda:0", Dtype::F32)));
-        assert!([Dtype::F16, Dtype::Bf16, Dtype::I8].into_iter().all(|dtype| !has_roofline(&case("cpu", dtype))));
+        let of = |device: &str, dtype, quantization| {
+            let case = Case { device: device.into(), dtype, ..Case::new("net", "ort", 1) };
+            let origin = Origin::Files { onnx: None, torchscript: None, reference: None, quantization };
+            let model = Model { origin, ..Model::of_tensors("net", Vec::new(), Vec::new()) };
+            is_compared(&WorkItem::new(case, model, Artifacts::default()))
+        };
+        assert!(of("cpu", Dtype::F32, None) && !of("cuda:0", Dtype::F32, None));
+        assert!([Dtype::F16, Dtype::Bf16, Dtype::I8].into_iter().all(|dtype| !of("cpu", dtype, None)));
+        assert!(!of("cpu", Dtype::F32, Some(Quantization::Blocks(Blocks::Int4))));
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::asked_cases::NO_CASE;
+use super::asked_cases::NoCase;
 use super::conditions::say_variables;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes_and_ranges;
@@ -24,12 +24,13 @@ use crate::fixture;
 use crate::measurement::calibration::CalibrationWatch;
 use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::{CriterionArguments, Event, Manifest, ManifestCase, Mode, Outcome, RunFolder};
 use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
 pub struct FinishedRun {
-    /// `None` if nothing was to run, as with `--list`, or if no case matches.
+    /// `None` if nothing was to run, as with `--list`, or for a part without a case.
     pub folder: Option<RunFolder>,
     /// Whether a run was to be resumed that is complete. Always false for a part.
     pub was_complete: bool,
@@ -42,7 +43,8 @@ pub struct FinishedRun {
 /// Runs the cases that the suite, filters and Criterion's arguments select.
 ///
 /// # Errors
-/// The request is wrong or impossible, a process cannot be started, or a folder cannot be written.
+/// The request is wrong or impossible, no case matches ([`NoCase`]), a process cannot be started, or a folder cannot be
+/// written.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let Plan { mut suite, mut cases } =
@@ -70,7 +72,13 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         elsewhere.iter().for_each(|(folder, _)| keep(folder, part));
     }
     if selected.is_empty() {
-        let why = if finished.is_empty() { NO_CASE } else { "other machines have measured all cases of this part" };
+        if part.is_none() {
+            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &cases));
+        }
+        let why = match finished.is_empty() {
+            true => "no case of this part matches",
+            false => "other machines have measured all cases of this part",
+        };
         eprintln!("inferbench: {why}");
         return nothing;
     }
@@ -187,7 +195,7 @@ fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
         println!("{}: benchmark", planned.case);
     }
     if parsed.format == "pretty" {
-        eprintln!("{} cases", runnable.len());
+        eprintln!("{}", plural(runnable.len(), "case", "cases"));
     }
 }
 
@@ -204,8 +212,7 @@ fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, Case
         *reasons.entry(reason).or_default() += 1;
     }
     for ((what, reason), count) in reasons {
-        let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
-        eprintln!("left out: {what} ({cases}): {reason}");
+        eprintln!("left out: {what} ({}): {reason}", plural(count, "case", "cases"));
     }
 }
 
@@ -289,11 +296,11 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion
         let missing: Vec<String> = runnable.iter().map(|item| item.id()).filter(|id| !has_baseline(id)).collect();
         if let Some(first) = missing.first() {
             bail!(
-                "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `--save-baseline \
+                "no baseline {name:?} in {} for {} of {} (the first is {first}); make one with `--save-baseline \
                  {name}`. `cargo bench -- --baseline-lenient {name}` compares those that have one",
+                criterion_root.display(),
                 missing.len(),
-                runnable.len(),
-                criterion_root.display()
+                plural(runnable.len(), "case", "cases")
             );
         }
     }
@@ -315,17 +322,22 @@ fn conclude(
     let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref()).map(|failure| failure.status);
     let statuses: Vec<Status> = unprepared.chain(outcomes.values().map(|outcome| outcome.row.status)).collect();
     let count = |is_meant: fn(Status) -> bool| statuses.iter().filter(|status| is_meant(**status)).count();
-    let (measured, failed) = (count(Status::is_measured), count(Status::is_failure));
+    let (wrong, failed) = (count(|status| status == Status::WrongOutput), count(Status::is_failure));
+    let ran = count(Status::is_measured) + wrong;
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();
-        let kept = format!("interrupted: {measured} of {runnable} cases are finished and kept");
+        let kept = format!("interrupted: {ran} of {} finished and kept", plural(runnable, "case", "cases"));
         return Ok((exit_codes::INTERRUPTED, Some(kept)));
     }
     if is_loaded {
         return Ok((exit_codes::OK, None));
     }
     let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
-    let said = format!("{measured} of {} cases ran{failed}", manifest.cases.len());
+    let wrong = match wrong {
+        0 => String::new(),
+        _ => format!("; {}", plural(wrong, "has wrong outputs", "have wrong outputs")),
+    };
+    let said = format!("{ran} of {} ran{wrong}{failed}", plural(manifest.cases.len(), "case", "cases"));
     Ok((exit_code_of(&statuses, may_fail), Some(said)))
 }
 

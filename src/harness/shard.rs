@@ -21,6 +21,7 @@ use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
 use crate::machine::Machine;
 use crate::machine::processes::own_executable;
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::{CriterionArguments, Manifest, Outcomes, RunFolder};
 use crate::selection::PlannedCase;
 
@@ -168,21 +169,18 @@ fn divide_models(kinds: &mut [(Option<&str>, Vec<Group<'_>>)], count: usize) {
 fn counts(kinds: &[(Option<&str>, Vec<Group<'_>>)], division: &Division) -> Result<Vec<usize>> {
     let count = division.count;
     let groups: usize = kinds.iter().map(|(_, groups)| groups.len()).sum();
-    let parts = if count == 1 { "part" } else { "parts" };
+    let parts = plural(count, "part", "parts");
     if groups < count && division.equal_machines {
-        bail!("{count} {parts} of {groups} pairs of a model and a backend: such a pair is in one part");
+        let pairs = plural(groups, "pair", "pairs");
+        bail!("{parts} of {pairs} of a model and a backend: such a pair is in one part");
     } else if groups < count {
-        let models = if groups == 1 { "model" } else { "models" };
+        let models = plural(groups, "model", "models");
         bail!(
-            "{count} {parts} of {groups} {models}: a model is in one part, with all its backends; `--equal-machines` divides them \
+            "{parts} of {models}: a model is in one part, with all its backends; `--equal-machines` divides them \
              among machines of one kind"
         );
     }
-    ensure!(
-        kinds.len() <= count,
-        "{count} {parts} of {} kinds of devices: each kind has parts of its own",
-        kinds.len()
-    );
+    ensure!(kinds.len() <= count, "{parts} of {} kinds of devices: each kind has parts of its own", kinds.len());
     let of_kinds: Vec<(f64, usize)> =
         kinds.iter().map(|(_, groups)| (groups.iter().map(|group| seconds(group)).sum(), groups.len())).collect();
     let mut counts = vec![1; of_kinds.len()];

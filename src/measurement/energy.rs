@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
+use super::call_times::nanoseconds;
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::{CaseFailure, device_type};
@@ -86,8 +87,7 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
                 thread::sleep(WINDOW);
                 Ok(Vec::new())
             })?;
-            let first: u64 = session.call(1)?.iter().sum();
-            let together = (TOGETHER_NS / first.max(1)).max(1);
+            let together = calls_of_series(session)?;
             let busy = watts_over(&meter, || session.call(together))?;
             idle.and_then(|idle| Ok((meter.kind, idle.watts(), busy?)))
         }
@@ -95,6 +95,15 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
     };
     put(measured, row);
     Ok(())
+}
+
+/// How many calls a series has.
+fn calls_of_series(session: &mut TimedSession) -> Result<u64, CaseFailure> {
+    let start = Instant::now();
+    let told: u64 = session.call(1)?.iter().sum();
+    // A worker's own clock may be too coarse for a single call, which is then noted as 1 ns.
+    let call_ns = if told > 1 { told } else { nanoseconds(start.elapsed()) };
+    Ok((TOGETHER_NS / call_ns).max(1))
 }
 
 /// Puts the power of a window of calls minus that of an idle window, and the energy that follows from it, into the row.
@@ -156,6 +165,33 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::backend::{Session, Turn};
+    use crate::fixture::HostTensor;
+
+    /// Calls of 5 ms, by a clock with steps that are longer.
+    struct Coarse;
+
+    impl Session for Coarse {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
+            Ok(0)
+        }
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+        fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
+            thread::sleep(Duration::from_millis(5));
+            Some(Ok(turns.map(|_| 1).collect()))
+        }
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_series_is_not_endless_where_a_clock_is_too_coarse_for_a_call() {
+        let calls = calls_of_series(&mut TimedSession::new(Box::new(Coarse), 1)).unwrap();
+        assert!((1..=10).contains(&calls), "{calls}");
+    }
 
     fn powercap(energy: u64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();

@@ -52,7 +52,11 @@ fn kinds_of_inputs(node: &NodeProto) -> Option<String> {
         "DynamicQuantizeMatMul" => "nqszn",
         "MatMulIntegerToFloat" => "qqsszzn",
         "MatMulNBits" => "npsssn",
+        "MatMulBnb4" => "nps",
+        "QMoE" => "nnpsnpsnpsn",
+        "GatherBlockQuantized" => "p",
         "QAttention" => "qqnssszzn",
+        "QEmbedLayerNormalization" => "ssqqqqqsssssszzzzz",
         "DynamicQuantizeLSTM" => "nqqnsnnnszsz",
         "QuantizeLinear" | "DynamicQuantizeLinear" => "n",
         name if name.starts_with("QLinear") => "n",
@@ -84,17 +88,8 @@ impl<'a> Uses<'a> {
         // Nodes are in topological order.
         for node in &graph.nodes {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
-            if node.op_type == "GatherBlockQuantized" {
-                // The inputs are a table, the indices, and scales. A byte of the table may hold two numbers of four
-                // bits.
-                let mut inputs = inputs();
-                let table = inputs.next().and_then(|name| graph.initializer(name));
-                let is_in_bytes = |it: &TensorProto| it.data_type == element::UINT8 && node.int("bits") != Some(8);
-                let count = |it: &TensorProto| it.elements()?.checked_mul(if is_in_bytes(it) { 2 } else { 1 });
-                uses.packed.extend(table.map(|table| (table.name.as_str(), count(table))));
-                uses.scales.extend(inputs);
-            } else if let Some(kinds) = kinds_of_inputs(node) {
-                uses.add_quantised(node, &kinds, &moved);
+            if let Some(kinds) = kinds_of_inputs(node) {
+                uses.add_quantised(graph, node, &kinds, &moved);
                 let scale = node.outputs.get(1).filter(|_| node.op_type == "DynamicQuantizeLinear");
                 dynamic_scales.extend(scale.map(String::as_str));
             } else if node.op_type == "Mul" && inputs().any(|name| dynamic_scales.contains(name)) {
@@ -111,7 +106,13 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    fn add_quantised(&mut self, node: &'a NodeProto, kinds: &str, moved: &HashMap<&'a str, &'a str>) {
+    fn add_quantised(
+        &mut self,
+        graph: &GraphProto,
+        node: &'a NodeProto,
+        kinds: &str,
+        moved: &HashMap<&'a str, &'a str>,
+    ) {
         let input = |place: usize| node.inputs.get(place).map(String::as_str).filter(|name| !name.is_empty());
         for (place, name) in (0..node.inputs.len()).filter_map(|place| Some((place, input(place)?))) {
             match kinds.as_bytes().get(place) {
@@ -127,7 +128,14 @@ impl<'a> Uses<'a> {
                 Some(b'p') => {
                     let size = |name: &str| node.int(name).and_then(|size| u64::try_from(size).ok());
                     let count = size("K").zip(size("N")).and_then(|(rows, columns)| rows.checked_mul(columns));
-                    self.packed.insert(name, count);
+                    // Other operators do not say their sizes, and a byte may hold several numbers.
+                    let of_shape = || {
+                        let table = graph.initializer(name)?;
+                        let bits = size("bits").or(size("expert_weight_bits")).unwrap_or(4);
+                        let in_element = if table.data_type == element::UINT8 { 8_u64.checked_div(bits)? } else { 1 };
+                        table.elements()?.checked_mul(in_element)
+                    };
+                    self.packed.insert(name, count.or_else(of_shape));
                 }
                 _ => {
                     self.scales.insert(name);
@@ -226,15 +234,61 @@ mod tests {
             attributes: vec![AttributeProto::int("K", 64), AttributeProto::int("N", 32)],
             ..NodeProto::new("MatMulNBits", &["x", "w", "scales", "zeros"], "y")
         };
-        let nodes = vec![product, NodeProto::new("DequantizeLinear", &["four", "s"], "z")];
+        let attributes = product.attributes.clone();
+        let other = NodeProto { attributes, ..NodeProto::new("MatMulBnb4", &["x", "v", "most"], "v") };
+        let nodes = vec![product, other, NodeProto::new("DequantizeLinear", &["four", "s"], "z")];
         let initializers = vec![
             tensor("w", element::UINT8, &[32, 2, 16]),
             tensor("scales", element::FLOAT, &[64]),
             tensor("zeros", element::UINT8, &[32]),
+            tensor("v", element::UINT8, &[1024]),
+            tensor("most", element::FLOAT, &[32]),
             tensor("four", element::INT4, &[6, 5]),
             tensor("s", element::FLOAT, &[]),
         ];
-        assert_eq!(counted(nodes, initializers), [("w".into(), Some(2048)), ("four".into(), Some(30))]);
+        let expected = [("w", 2048), ("v", 2048), ("four", 30)].map(|(name, count)| (name.to_owned(), Some(count)));
+        assert_eq!(counted(nodes, initializers), expected);
+    }
+
+    #[test]
+    fn experts_are_counted_by_their_numbers_and_with_their_biases() {
+        let count = |bits: i64| {
+            let inputs = ["x", "router", "w", "ws", "b", "v", "vs", "", "", "", "", "wz"];
+            let attributes = vec![AttributeProto::int("expert_weight_bits", bits)];
+            let initializers = vec![
+                tensor("w", element::UINT8, &[4, 128, 32]),
+                tensor("ws", element::FLOAT, &[4, 128]),
+                tensor("wz", element::UINT8, &[4, 64]),
+                tensor("b", element::FLOAT, &[4, 128]),
+                tensor("v", element::UINT8, &[4, 64, 64]),
+                tensor("vs", element::FLOAT, &[4, 64]),
+            ];
+            counted(vec![NodeProto { attributes, ..NodeProto::new("QMoE", &inputs, "y") }], initializers)
+        };
+        let biases = || ("b".to_owned(), Some(512));
+        assert_eq!(count(4), [("w".into(), Some(32768)), biases(), ("v".into(), Some(32768))]);
+        assert_eq!(count(8), [("w".into(), Some(16384)), biases(), ("v".into(), Some(16384))]);
+    }
+
+    #[test]
+    fn each_table_of_quantised_embeddings_has_its_own_zero_point() {
+        let inputs = [
+            ["ids", "", "words", "places", "", "gamma"],
+            ["beta", "", "words_s", "places_s", "", "gamma_s"],
+            ["beta_s", "words_z", "places_z", "", "gamma_z", "beta_z"],
+        ];
+        let node = NodeProto::new("QEmbedLayerNormalization", &inputs.concat(), "y");
+        let of_table = |(name, rows): (&str, i64)| {
+            let [scale, zero_point] = ["s", "z"].map(|suffix| format!("{name}_{suffix}"));
+            let table = tensor(name, element::UINT8, &[rows, 8]);
+            [table, tensor(&scale, element::FLOAT, &[]), tensor(&zero_point, element::UINT8, &[])]
+        };
+        let tables = [("words", 100), ("places", 16), ("gamma", 1), ("beta", 1)];
+        let initializers = tables.into_iter().flat_map(of_table).collect();
+        let graph = GraphProto { nodes: vec![node], initializers, ..GraphProto::default() };
+        let found: Vec<_> = graph.parameters().iter().map(|found| (found.count, found.numbers)).collect();
+        let expected = [(800, "words_z"), (128, "places_z"), (8, "gamma_z"), (8, "beta_z")];
+        assert_eq!(found, expected.map(|(count, name)| (Some(count), Numbers::Integers { zero_point: Some(name) })));
     }
 
     #[test]

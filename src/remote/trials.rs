@@ -28,6 +28,7 @@ use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
 use crate::measurement::serving::{Batching, Instances, Observer, Trials, with_instances};
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::files::unused_name;
 use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, RequestLengths, Scenario, with_note};
 use crate::statistics::SortedCalls;
@@ -115,11 +116,6 @@ impl Server {
     /// Whether the server answers.
     pub fn is_found(&self) -> bool {
         self.found.is_ok()
-    }
-
-    /// Whether a request is a measurement by `inferbench serve`, which takes the lock itself.
-    pub fn measures_itself(&self) -> bool {
-        self.found.as_ref().is_ok_and(|(_, described)| described.protocol.name() == "inferbench")
     }
 
     /// Whether answers consist of tokens.
@@ -300,6 +296,10 @@ fn case_of(model: &str, server: Option<&str>, dtype: Dtype, phase: Phase, batch_
     Case { device, dtype, phase, ..Case::new(model, HTTP, batch_size) }
 }
 
+fn in_words(connections: usize) -> String {
+    plural(connections, "connection", "connections")
+}
+
 fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     let Server { url, found, wishes, spent } = server;
     let (shared, limits) = (&spent, spent.limits());
@@ -314,8 +314,8 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
     };
     ensure!(
         connections <= limits.connections,
-        "{connections} users are more than {} connections; `--connections` raises the limit",
-        limits.connections
+        "{connections} users are more than {}; `--connections` raises the limit",
+        in_words(limits.connections)
     );
     ensure!(
         terms.rate.is_none_or(|rate| rate <= limits.rate),
@@ -358,7 +358,7 @@ fn served(server: Server, terms: &LoadTerms) -> Result<LoadAnswer> {
         connections: Some(connections),
         ..LoadResult::about(&case, &terms, 0)
     };
-    eprintln!("load on {} by {} with {connections} connections: {case}", target.shown(), protocol.name());
+    eprintln!("load on {} by {} with {}: {case}", target.shown(), protocol.name(), in_words(connections));
     let spent: &Spent = shared;
     let notes = Mutex::new(Notes::default());
     let connect_times = Mutex::new(Vec::new());

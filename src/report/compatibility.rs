@@ -35,6 +35,9 @@ pub const RULE: &str = "High: all cases are right and take, in the median over t
                         or all are right and slower still; none: no case is right. A case is right if every node ran on \
                         the device and in the dtype that was asked for, and the outputs are within the tolerance.";
 
+/// What the times of a verification are.
+const ROUGH: &str = "The times are medians of at most 25 calls: they are rough, and `inferbench run` measures them";
+
 /// The level of some cases, and what it follows from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
@@ -200,6 +203,9 @@ impl Matrix {
             table.row([family.to_owned()].into_iter().chain(configurations.iter().map(cell)));
         }
         table.footnote(self.rule);
+        if self.families.iter().any(|cell| cell.standing.slowdown.is_some()) {
+            table.footnote(ROUGH);
+        }
         self.reasons().into_iter().for_each(|reason| table.footnote(reason));
         match format {
             Format::Table => table.terminal(),
@@ -258,7 +264,7 @@ mod tests {
         assert_eq!((of("fast").level, of("fast").slowdown), (Level::High, Some(1.0)));
         assert_eq!((of("slow").level, of("slow").slowdown), (Level::Low, Some(30.0)));
         let table = matrix.render(Format::Table);
-        assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE), "{table}");
+        assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE) && table.contains(ROUGH), "{table}");
         assert!(table.contains("f on wrong-cpu-f32: none: wrong-output: why | how"), "{table}");
         assert!(matrix.render(Format::Markdown).contains("- f on wrong-cpu-f32: none: wrong-output: why \\| how\n"));
     }

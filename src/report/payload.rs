@@ -14,7 +14,7 @@ use super::load::CurvePoint;
 use super::machine_facts::facts;
 use super::metrics;
 use super::ranking::{Entry, best_on, titles};
-use super::records::equality;
+use super::records::{equality, not_reached};
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
@@ -194,6 +194,8 @@ fn fleet(fleet: &Fleet, shown: &Shown<'_>) -> Value {
 fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {
     let first = run.records.first()?;
     let machine = shown.machines.get(first.host_id.as_str());
+    // Runs that only the trend shows may lack cases.
+    let is_shown = shown.cases.iter().any(|case| case.record.run_id == first.run_id);
     Some(json!({
         "run_id": first.run_id,
         "started": first.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string(),
@@ -201,7 +203,8 @@ fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {
         "is_dirty": first.git_dirty,
         "suite": first.suite,
         "machine": machine.map_or(&first.host_id, |machine| &machine.name),
-        "cases": run.records.len(),
+        "cases": run.records.len() + run.not_reached.len(),
+        "not_reached": not_reached(&run.not_reached).filter(|_| is_shown),
         "measured": run.records.iter().filter(|record| record.status == Status::Ok).count(),
     }))
 }

@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use indexmap::IndexMap;
 
+use super::numbers::plural;
 use crate::definition::Status;
 use crate::run_data::{Record, Work, Works};
 use crate::statistics::calls_for_bound;
@@ -116,7 +117,7 @@ pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
             record.iterations.filter(|_| record.status == Status::Ok && record.latency_p99_upper_ms.is_none())?;
         Some(match calls_for_bound(0.99).saturating_sub(calls) {
             0 => "needs more calls, since these are autocorrelated".to_owned(),
-            missing => format!("needs {missing} more calls"),
+            missing => format!("needs {}", plural(missing, "more call", "more calls")),
         })
     });
     let disturbed = line("disturbed samples", |record| {

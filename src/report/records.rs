@@ -7,14 +7,16 @@ use serde::Serialize;
 
 use super::checks::{Check, CheckSuite, Checks, Outcome};
 use super::columns::{HOST, P50, RecordColumn, chosen};
-use super::numbers::{commit, short_percent};
+use super::numbers::{commit, plural, short_percent};
 use super::ranking::{Entry, first_line, notes_on_calls, rank};
 use super::table::{BEST, Cell, Table, wrapped};
 use super::{Format, ReportedRun, escape, json, schema_of};
-use crate::definition::Status;
+use crate::definition::{Case, Status};
 use crate::run_data::{Metric, Record};
 
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
+/// Why a planned case has no record.
+const NOT_REACHED: &str = "not reached: the run was stopped, or is still measuring";
 
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the
 /// smallest change that the machine of the run can show. JSON, which has only the records and their metrics, is without
@@ -24,22 +26,35 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
     let groups = rank(records, run.equal_machines.is_some());
     let has_hosts = records.iter().any(|record| record.host_id != records[0].host_id);
     let table = |rows: &[Entry<'_>]| table(rows, columns, has_hosts);
-    let equality = run.equal_machines.map(|it| format!("\n{}\n", equality(it))).unwrap_or_default();
+    let notes: Vec<String> =
+        run.equal_machines.map(equality).into_iter().chain(not_reached(&run.not_reached)).collect();
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows).markdown()),
         _ => format!("\n{}\n{}", escape::terminal(title), table(rows).terminal()),
     });
     match format {
         Format::Table => {
-            let lines = [LEGEND, equality.trim(), resolution].into_iter().filter(|line| !line.is_empty());
+            let lines = [LEGEND].into_iter().chain(notes.iter().map(String::as_str)).chain([resolution]);
+            let lines = lines.filter(|line| !line.is_empty());
             format!("{}\n{}", tables.collect::<String>(), lines.map(|line| wrapped(line, 0)).collect::<String>())
         }
         Format::Markdown => {
+            let notes: String = notes.iter().map(|note| format!("\n{}\n", escape::markdown(note))).collect();
             let source = source(records);
-            format!("{}{LEGEND}\n{equality}\n{source}\n{resolution}\n", tables.collect::<String>())
+            format!("{}{LEGEND}\n{notes}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => render_json(std::slice::from_ref(run)),
     }
+}
+
+/// A line about the cases that a run did not reach, with the ids of the first ones. Returns `None` if there are none.
+pub fn not_reached(cases: &[Case]) -> Option<String> {
+    const MOST_NAMED: usize = 10;
+    let count = plural(cases.len(), "case was", "cases were");
+    let named = cases.iter().take(MOST_NAMED).map(Case::to_string).collect::<Vec<_>>().join(", ");
+    let more = cases.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!cases.is_empty()).then(|| format!("{count} {NOT_REACHED} ({named}{more})"))
 }
 
 /// One array of the records of all runs, each with the metrics of its run.
@@ -53,16 +68,23 @@ pub fn render_json(runs: &[ReportedRun]) -> String {
 }
 
 /// Runs for continuous integration: a suite for each run, in which a case that failed or has wrong outputs is a failed
-/// test. The tables of a comment have these columns.
+/// test, and a case that was not reached is open. The tables of a comment have these columns.
 pub fn checks(runs: &[ReportedRun], columns: &[String]) -> Checks {
-    let suite = |records: &[Record]| {
+    let open = |case: &Case| Check {
+        case_id: case.to_string(),
+        latency_ms: None,
+        outcome: Outcome::Undecided,
+        message: NOT_REACHED.to_owned(),
+    };
+    let suite = |ReportedRun { records, not_reached, .. }: &ReportedRun| {
         let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+        let reached = records.iter().map(|record| check(record, hosts.len() > 1));
         CheckSuite {
             name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
-            checks: records.iter().map(|record| check(record, hosts.len() > 1)).collect(),
+            checks: reached.chain(not_reached.iter().map(open)).collect(),
         }
     };
-    let suites: Vec<CheckSuite> = runs.iter().map(|run| suite(&run.records)).collect();
+    let suites: Vec<CheckSuite> = runs.iter().map(suite).collect();
     let details = runs.iter().map(|run| render(run, columns, "", Format::Markdown)).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
     let outcomes = [Outcome::Failed, Outcome::Undecided, Outcome::Passed, Outcome::Skipped].into_iter();
@@ -189,11 +211,15 @@ mod tests {
         let records =
             Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
         let run = |records: &[Record]| ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
-        let checks = checks(&[run(&records), run(&records[..1])], &[]);
-        assert_eq!(checks.verdict, "2 failed, 1 undecided, 2 passed, 1 skipped");
+        let stopped = ReportedRun { not_reached: vec![record("m", "ort", 9, None).case()], ..run(&records[..1]) };
+        let checks = checks(&[run(&records), stopped], &[]);
+        assert_eq!(checks.verdict, "2 failed, 2 undecided, 2 passed, 1 skipped");
         let found = tests_of(&checks.render(CheckFormat::Junit));
         let kinds: Vec<&str> = found.iter().map(|(_, kind, _)| kind.as_str()).collect();
-        assert_eq!(kinds, ["passed", "failure", "failure", "skipped", "skipped", "passed"]);
+        assert_eq!(kinds, ["passed", "failure", "failure", "skipped", "skipped", "passed", "skipped"]);
+        let not_reached = "not reached: the run was stopped, or is still measuring";
+        assert_eq!((found[6].0.as_str(), found[6].2.clone()), ("m/ort-cpu-f32/9", format!("undecided: {not_reached}")));
+        assert!(checks.details.contains(&format!("\n1 case was {not_reached} (m/ort-cpu-f32/9)\n")), "{checks:?}");
         assert_eq!(found[1].0, "m/ort-cpu-f32/2");
         assert_eq!(found[1].2, "failed: wrong-output: why in detail");
         let github = checks.render(CheckFormat::Github);

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use anyhow::Result;
 use indexmap::IndexMap;
 
+use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
 use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, Works};
@@ -13,6 +14,8 @@ use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, W
 #[derive(Clone, Debug, Default)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
+    /// The cases that the run was to measure and has no record of. Empty if only the CSV file was kept.
+    pub not_reached: Vec<Case>,
     /// Figures of the cases that are not columns of their records.
     pub metrics: Vec<Metric>,
     /// The machines that took part. Empty if only the CSV file was kept.
@@ -30,9 +33,10 @@ impl ReportedRun {
 
     /// Reads the same except the distributions, which take most of the time.
     pub fn read_figures(run: &Run) -> Result<Self> {
-        let manifest = run.manifest().ok().flatten();
+        let (manifest, records) = (run.manifest().ok().flatten(), run.records()?);
         Ok(ReportedRun {
-            records: run.records()?,
+            not_reached: manifest.as_ref().map(|manifest| manifest.not_reached(&records)).unwrap_or_default(),
+            records,
             metrics: run.metrics()?,
             nodes: manifest.as_ref().map(|manifest| manifest.nodes()).unwrap_or_default(),
             distributions: None,

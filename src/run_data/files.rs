@@ -46,6 +46,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         }
         let target = target.as_deref().unwrap_or(path);
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        ensure!(folder.is_dir(), "there is no folder {}", folder.display());
         let mut file = hidden(0o666).tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
@@ -144,6 +145,13 @@ mod tests {
         write_whole(Path::new(&format!("/dev/fd/{}", writer.as_raw_fd())), b"new").unwrap();
         drop(writer);
         assert_eq!(std::io::read_to_string(reader).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_file_is_not_written_into_a_folder_that_does_not_exist() {
+        let folder = tempfile::tempdir().unwrap().path().join("none");
+        let error = format!("{:#}", write_whole(&folder.join("file"), b"").unwrap_err());
+        assert_eq!(error, format!("{0}/file: there is no folder {0}", folder.display()));
     }
 
     #[test]

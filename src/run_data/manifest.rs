@@ -1,6 +1,7 @@
 //! The manifest of a run, `manifest.json`: what was asked for, where, and by which build. It is written before the
 //! first case.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -79,6 +80,12 @@ impl Manifest {
     /// Whether the run came to its end by itself.
     pub fn is_complete(&self) -> bool {
         self.finished.is_some() && !self.is_interrupted
+    }
+
+    /// The planned cases that have no record, because the run was stopped or is still measuring.
+    pub fn not_reached(&self, records: &[Record]) -> Vec<Case> {
+        let reached: HashSet<Case> = records.iter().map(Record::case).collect();
+        self.cases.iter().map(|planned| &planned.case).filter(|case| !reached.contains(*case)).cloned().collect()
     }
 
     /// The columns that all records of the run have in common. A column of timestamps keeps microseconds.

@@ -214,13 +214,15 @@ pub struct Record {
     pub matrix_products: Option<u64>,
     /// The operators of these graphs, by name.
     pub operators: Option<String>,
-    /// `flops` per byte that has to be moved: weights, inputs and outputs, each once. Only for f32.
+    /// `flops` per byte that has to be moved: weights, inputs and outputs, each once. Only for f32, and not for
+    /// weights in blocks.
     pub arithmetic_intensity: Option<f64>,
     /// `flops` over the mean time of a call, in 10^9 per second.
     pub gflops_per_second: Option<f64>,
     /// `gflops_per_second` in percent of the smaller of two peaks that were measured on the machine: its f32 matrix
     /// product, and `arithmetic_intensity` times its copying of memory (Williams, Waterman and Patterson, CACM 52(4),
-    /// 2009). Only for f32 on the CPU; above 100 if a runtime is faster than the measured product.
+    /// 2009). Only for f32 on the CPU, and not for weights in blocks; above 100 if a runtime is faster than the measured
+    /// product.
     pub roofline_percent: Option<f64>,
     // quality
     /// The samples by which the answers were evaluated: `synthetic` has no labels.

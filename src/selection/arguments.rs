@@ -7,7 +7,7 @@ use clap::Args;
 use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
-use super::values::per_cent;
+use super::values::{per_cent, seconds};
 use crate::catalogue::{files_of, is_model_file, is_module, models_of_files, models_of_paths, path_of};
 use crate::definition::{
     Boundary, DataSource, Dtype, MODULES, Phase, Suite, SuiteModel, Sweep, TimedOn, TokenTests, backend_and_settings,
@@ -113,15 +113,15 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case, at least 10, even if they take longer than the suite's budget; `--budget` limits
-    /// them, and so does half of the timeout [default: the suite's]
+    /// Calls to measure per case, at least 10 (Criterion's minimum), even if they take longer than the suite's budget; `--budget`
+    /// limits them, and so does half of the timeout [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The minimum number of calls before the first measured one
     #[arg(long, env = "INFERBENCH_WARMUP", value_name = "N")]
     pub warmup: Option<usize>,
-    /// Seconds to spend on the measured calls of a case
-    #[arg(long, env = "INFERBENCH_BUDGET", value_name = "SECONDS")]
+    /// The time to spend on the measured calls of a case, in seconds or with a unit, such as 300ms
+    #[arg(long, env = "INFERBENCH_BUDGET", value_name = "SECONDS", value_parser = seconds)]
     pub budget: Option<f64>,
     /// As many calls as a 99 % bound of this percentile needs, or as the budget allows, instead of a number of calls
     #[arg(long, env = "INFERBENCH_UNTIL_PERCENTILE", value_name = "PERCENTILE", conflicts_with = "iterations")]
@@ -132,8 +132,8 @@ pub struct EffortArguments {
     /// Shuffle the order of the cases in each process; the same number gives the same order, and no number takes a new one
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
-    /// Seconds after which a case is stopped
-    #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS")]
+    /// The time after which a case is stopped, in seconds or with a unit, such as 5min
+    #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<f64>,
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
@@ -263,7 +263,10 @@ impl Selection {
 
     /// Takes the files and folders of models, and returns an expression that matches if one of the other words does.
     pub fn take_filter(&mut self, words: &[String]) -> String {
-        self.take_files(words).iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|")
+        match self.take_files(words).as_slice() {
+            [filter] => (*filter).clone(),
+            filters => filters.iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|"),
+        }
     }
 
     /// Takes the words that stand alone on the command line: files and folders of models, and at most one other, which is a
@@ -368,6 +371,11 @@ impl Suite {
             self.tokens = TokenTests::default();
         }
         if let Some(iterations) = effort.iterations {
+            if (1..10).contains(&iterations) {
+                eprintln!(
+                    "inferbench: `--iterations {iterations}` makes 10 calls of each case, which is Criterion's minimum"
+                );
+            }
             self.effort.iterations = iterations;
             self.effort.are_iterations_explicit = effort.budget.is_none();
             self.effort.least_seconds = 0.0;

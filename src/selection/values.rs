@@ -8,7 +8,7 @@ fn number(text: &str, example: &str) -> Result<f64> {
 }
 
 /// Reads a fraction from 0 on: `5%` or `0.05`. A larger number needs its `%`, since it may be meant in per cent.
-pub fn fraction(text: &str) -> Result<f64> {
+fn fraction(text: &str) -> Result<f64> {
     let fraction = fraction_of_one(text)?;
     ensure!(text.ends_with('%') || fraction < 0.2, "a number from 0.2 on needs a %; write 5% or 0.05");
     Ok(fraction)
@@ -76,6 +76,11 @@ pub fn duration(text: &str) -> Result<f64> {
     Ok(seconds)
 }
 
+/// Reads a number of seconds, or a time with its unit.
+pub fn seconds(text: &str) -> Result<f64> {
+    text.parse::<f64>().or_else(|_| duration(text)).context("write seconds, as 2.5, or a time with its unit, as 300ms")
+}
+
 /// Reads a number per second above 0: `300/s` or `300`.
 pub fn rate(text: &str) -> Result<f64> {
     let number = number(text.strip_suffix("/s").unwrap_or(text).trim_end(), "300/s")?;
@@ -118,6 +123,7 @@ mod tests {
         for bad in ["5", "ms", "-1s", "0s", "nans", "infs", "25h", ""] {
             assert!(duration(bad).is_err(), "{bad:?}");
         }
+        assert_eq!(["2.5", "250ms", "soon"].map(|text| seconds(text).ok()), [Some(2.5), Some(0.25), None]);
         assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));
         let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
         assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);

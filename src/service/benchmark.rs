@@ -19,7 +19,7 @@ use super::job::{self, Job};
 use super::models::Chosen;
 use super::past;
 use crate::backend;
-use crate::definition::{Dtype, Phase, Status, parse_device, usual_backend};
+use crate::definition::{Dtype, Phase, Status};
 use crate::history::History;
 use crate::run_data::Record;
 
@@ -90,8 +90,6 @@ pub fn place_headers(job: &Job) -> HeaderMap {
 
 /// The one case that a request asks for.
 fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Found) -> Result<Asked, Failure> {
-    let device = query.device.clone().unwrap_or_else(|| "cpu".into());
-    parse_device(&device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
     let model = chosen.entry.model.as_ref().map_err(|failure| Failure::parameter(failure.message.clone()))?;
     let phase = query.phase.as_deref().map(|text| value::<Phase>("phase", text)).transpose()?;
     if let Some(phase) = phase.filter(|phase| !model.phases.iter().any(|plan| plan.phase == *phase)) {
@@ -103,33 +101,12 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
         return Err(Failure::parameter(format!("batch_size: {} takes {own} only", chosen.entry.name)));
     }
     let dtype = query.dtype.as_deref().map(|text| value::<Dtype>("dtype", text)).transpose()?;
-    let named = query.backend.as_deref().map(usual_backend).transpose();
-    let named = named.map_err(|error| Failure::parameter(format!("{error:#}")))?;
-    let candidates: Vec<String> = match (&named, chosen.backend) {
-        (Some(named), _) => vec![named.clone()],
-        (None, Some(of_file)) => vec![of_file.into()],
-        (None, None) => backend::registry::built().into_iter().map(String::from).collect(),
-    };
-    if let Some(named) = &named {
-        backend::registry::entry(named).map_err(|failure| Failure::parameter(failure.message))?;
-    }
-    let there: Vec<&String> = candidates.iter().filter(|backend| found.has(backend, &device)).collect();
-    if there.is_empty() {
-        let why: Vec<String> = candidates.iter().map(|backend| found.why_not(backend, &device)).collect();
-        return Err(Failure {
-            available_devices: Some(found.available(&candidates)),
-            ..Failure::new(StatusCode::CONFLICT, format!("{device} is not available: {}", why.join("; ")))
-        });
-    }
-    let runs = |name: &&&String| backend::registry::check_model(name, model, dtype.unwrap_or(model.dtype)).is_ok();
-    // If no backend runs the model, the run says why.
-    let backend = there.iter().find(runs).or(there.first()).map(|name| (*name).clone()).unwrap_or_default();
     let asked = Asked {
         suite: None,
         models: vec![chosen.entry.name.clone()],
         variants: vec![chosen.entry.variant.clone()],
-        backends: vec![backend],
-        devices: vec![device],
+        backends: query.backend.iter().cloned().collect(),
+        devices: vec![query.device.clone().unwrap_or_else(|| "cpu".into())],
         dtypes: query.dtype.iter().cloned().collect(),
         batch_sizes: vec![query.batch_size.unwrap_or(1)],
         phases: query.phase.clone().or(model.phases.first().map(|plan| plan.phase.to_string())).into_iter().collect(),
@@ -138,7 +115,18 @@ fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Fou
         warmup: Some(query.warmup.unwrap_or(WARMUP)),
         threads: query.threads,
     };
-    asked.checked(&context.paths, &context.settings)
+    let mut asked = asked.checked(&context.paths, &context.settings)?;
+    let candidates = match (asked.backends.first(), chosen.backend) {
+        (Some(named), _) => vec![named.as_str()],
+        (None, Some(of_file)) => vec![of_file],
+        (None, None) => backend::registry::built(),
+    };
+    let there = found.having(&asked.devices, &candidates)?;
+    let runs = |name: &&&str| backend::registry::check_model(name, model, dtype.unwrap_or(model.dtype)).is_ok();
+    // If no backend runs the model, the run says why.
+    let backend = there.iter().find(runs).or(there.first()).map(|name| (*name).to_owned());
+    asked.backends = backend.into_iter().collect();
+    Ok(asked)
 }
 
 /// The record that a job has left in the history.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::command::read;
+use super::failure::Failure;
 use crate::definition::{AUTO, device_kind};
 
 /// A device of a backend.
@@ -92,6 +95,23 @@ impl Found {
     pub fn device(&self, backend: &str, device: &str) -> Option<&Device> {
         let named = |name: &str| self.devices.iter().find(|it| it.backend == backend && it.device == name);
         named(device).or_else(|| named(device_kind(device)))
+    }
+
+    /// The backends among these that have one of the devices here, each once.
+    ///
+    /// # Errors
+    /// None has one; the message says why.
+    pub fn having<'a>(&self, devices: &[String], backends: &[&'a str]) -> Result<IndexSet<&'a str>, Failure> {
+        let is_there = |backend: &&&str| devices.iter().any(|device| self.has(backend, device));
+        let there: IndexSet<&str> = backends.iter().filter(is_there).copied().collect();
+        if there.is_empty() {
+            let why_not = |backend| devices.iter().map(move |device| self.why_not(backend, device));
+            let why: IndexSet<String> = backends.iter().copied().flat_map(why_not).collect();
+            let message = format!("{} is not available: {}", devices.join(", "), Vec::from_iter(why).join("; "));
+            let available_devices = Some(self.available(backends));
+            return Err(Failure { available_devices, ..Failure::new(StatusCode::CONFLICT, message) });
+        }
+        Ok(there)
     }
 
     /// The devices that at least one of these backends has here.

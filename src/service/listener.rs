@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::context::Context;
+use super::job::State;
 use super::routes::router;
 
 /// Connections at a time. Further ones wait in the system's queue.
@@ -54,7 +55,9 @@ pub async fn listen(listener: TcpListener, context: Arc<Context>, measuring: Joi
         })
     };
     told_to_stop().await;
-    eprintln!("ending after the case that is being measured; ask again to end at once");
+    let is_measuring = context.queue.running().is_some_and(|job| job.state() == State::Running);
+    let how = if is_measuring { " after the case that is being measured; ask again to end at once" } else { "" };
+    eprintln!("ending{how}");
     context.queue.close();
     tokio::select! {
         _ = measuring => {}

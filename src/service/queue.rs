@@ -1,11 +1,13 @@
 //! The queue: one job runs at a time, and a few may wait.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::fs::TryLockError;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -14,6 +16,7 @@ use super::asked::{Asked, write_own_suite};
 use super::failure::Failure;
 use super::job::{Job, JobStatus, State};
 use crate::paths::Paths;
+use crate::report::numbers::plural;
 use crate::run_data::files::{read_json, unused_name, write_json};
 
 /// The number of jobs that are remembered after their end.
@@ -56,8 +59,7 @@ impl Queue {
         let folder = runs.with_file_name("service");
         write_own_suite(&folder)?;
         // A second server would treat the jobs of this one as those of a killed server, and remove their runs.
-        let lock = fs_err::File::create(folder.join("lock"))?.into_parts().0;
-        lock.try_lock().with_context(|| format!("{}: another server has its jobs here", folder.display()))?;
+        let lock = locked(&folder)?;
         let files = fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path());
         let of_jobs = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
         // Nothing is known of a job whose file is damaged.
@@ -116,7 +118,8 @@ impl Queue {
         }
         if inner.waiting.len() >= self.places {
             let first_free = inner.running.iter().map(|job| inner.seconds_left(job)).sum::<f64>();
-            let message = format!("{} jobs wait already; try again later", self.places);
+            let waiting = plural(self.places, "job waits", "jobs wait");
+            let message = format!("{waiting} already; try again later");
             return Err(Failure::unavailable(message, first_free.ceil().max(1.0) as u64));
         }
         let submitted = Timestamp::now();
@@ -274,6 +277,28 @@ impl Inner {
     }
 }
 
+/// Locks the folder until the file is dropped. The file has the id of the process.
+///
+/// # Errors
+/// Another process holds the lock, or the file cannot be written.
+fn locked(folder: &Path) -> Result<std::fs::File> {
+    let path = folder.join("lock");
+    let mut file = fs_err::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?.into_parts().0;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = fs_err::read_to_string(&path).ok().filter(|id| !id.is_empty());
+            let process = holder.map(|id| format!(" (process {id})")).unwrap_or_default();
+            let folder = folder.display();
+            bail!("{folder}: another server{process} has its jobs here; stop it, or use another target folder");
+        }
+        Err(TryLockError::Error(error)) => return Err(error).with_context(|| path.display().to_string()),
+    }
+    file.set_len(0)?;
+    file.write_all(std::process::id().to_string().as_bytes())?;
+    Ok(file)
+}
+
 /// The moment that lies `age` before now.
 pub fn since(age: std::time::Duration) -> Timestamp {
     Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
@@ -294,7 +319,8 @@ mod tests {
         let first = Queue::open(&paths, 1).unwrap();
         let job = first.submit(asked("digits"), true).unwrap();
         let error = Queue::open(&paths, 1).err().unwrap();
-        assert!(format!("{error:#}").contains("another server has its jobs here"), "{error:#}");
+        let said = format!("another server (process {}) has its jobs here; stop it", std::process::id());
+        assert!(error.to_string().contains(&said), "{error:#}");
         assert_eq!(job.state(), State::Queued);
         drop(first);
         assert_eq!(Queue::open(&paths, 1).unwrap().left_over, [job.id()]);

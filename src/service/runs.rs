@@ -11,7 +11,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -140,19 +139,10 @@ async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
         asked.variants = variants.into_iter().cloned().collect();
     }
     if asked.backends.is_empty() {
+        let of_files: Option<Vec<&str>> = chosen.iter().map(|chosen| chosen.backend).collect();
+        let candidates = of_files.unwrap_or_else(registry::built);
         let found = context.devices.ready().await;
-        let of_files: Vec<&str> = chosen.iter().filter_map(|chosen| chosen.backend).collect();
-        let all = registry::built();
-        let candidates = if of_files.len() == chosen.len() { &of_files } else { &all };
-        let is_there = |backend: &&&str| asked.devices.iter().any(|device| found.has(backend, device));
-        // Several files may be of one backend.
-        let backends: IndexSet<&str> = candidates.iter().filter(is_there).copied().collect();
-        if backends.is_empty() {
-            let message = format!("{} is not available here", asked.devices.join(", "));
-            let available_devices = Some(found.available(candidates));
-            return Err(Failure { available_devices, ..Failure::new(StatusCode::CONFLICT, message) });
-        }
-        asked.backends = backends.into_iter().map(str::to_owned).collect();
+        asked.backends = found.having(&asked.devices, &candidates)?.into_iter().map(str::to_owned).collect();
     }
     Ok(asked)
 }

@@ -12,6 +12,8 @@ fn assert_right(record: &Record, by: &str, dtype: Dtype) {
     let id = record.case().to_string();
     assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
     assert_eq!((record.verified_by.as_deref(), record.effective_dtype), (Some(by), Some(dtype)), "{id}");
+    // It would be that of the f32 weights.
+    assert_eq!(record.arithmetic_intensity, None, "{id}");
 }
 
 fn assert_refused(record: &Record, why: &str) {
@@ -38,14 +40,14 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
     workplace.inferbench(&["run", "--noplot", "--variant", asked]).finish().with_code(0);
     let mut records = workplace.records();
     // And in the other one.
-    let mut run_in = |dtype: &str, backend: &str, code: u8| {
-        let asked = ["run", "--noplot", "--variant", "int4,int4-asym,int8-block", "--dtype", dtype];
+    let mut run_in = |variants: &str, dtype: &str, backend: &str, code: u8| {
+        let asked = ["run", "--noplot", "--variant", variants, "--dtype", dtype];
         workplace.inferbench(&[&asked[..], &["--backend", backend]].concat()).finish().with_code(code);
         records.extend(workplace.records());
     };
-    run_in("f32", "ort", 0);
+    run_in("original,int4,int4-asym,int8-block", "f32", "ort", 0);
     if has_openvino() {
-        run_in("i8", "openvino", 3);
+        run_in("int4,int4-asym,int8-block", "i8", "openvino", 3);
     }
     let of = |variant: &str, backend: &str, dtype: &str| {
         let ids =
@@ -79,6 +81,12 @@ fn weights_in_blocks_are_right_on_onnx_runtime_and_openvino() {
             assert_refused(record, "it has no MatMulNBits");
         }
     }
+    assert!(of("", "ort", "f32").iter().all(|record| record.arithmetic_intensity.is_some()));
+    let list = ["models", "--variant", "original,int4", "--format", "json"];
+    let listed = workplace.inferbench(&list).finish().with_code(0);
+    let models: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let of_model = |place: usize| (models[place]["variant"].as_str(), models[place]["costs"][0]["bytes"].is_u64());
+    assert_eq!([of_model(0), of_model(1)], [(Some("original"), true), (Some("int4"), false)]);
     let [long, _] = of("-int4-128", "ort", "i8");
     let message = long.message.as_deref().unwrap_or_default();
     assert_eq!(long.status, Status::Unsupported, "{message}");

@@ -56,6 +56,9 @@ fn integers_are_counted_as_the_numbers_that_they_stand_for() {
     assert_eq!([flops(of("int8-dynamic")), flops(of("int8-static"))], [original; 2]);
     assert_eq!(flops(of("pruned-unstructured")), original, "zeros are multiplied too");
     assert!(flops(of("pruned-structured")) < original / 3);
+    // What is counted is the f32 graph, whose weights are not in blocks.
+    let blocks = counted(of("int4")).unwrap();
+    assert_eq!((blocks.flops, blocks.intensity()), (original, None));
     assert!(counted(of("int8-torch")).unwrap_err().to_string().contains("no ONNX graph"));
 }
 

@@ -123,6 +123,19 @@ fn qnn_does_not_guess_the_chip() {
 }
 
 #[test]
+fn a_reason_that_several_devices_share_is_said_once() {
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let printed =
+        |arguments: &[&str]| workplace.inferbench(&[&["devices"], arguments].concat()).finish().with_code(0).stdout;
+    let listed: Value = serde_json::from_str(&printed(&["--format", "json"])).unwrap();
+    let table = printed(&["--wide"]);
+    for device in listed["devices"].as_array().unwrap().iter().filter(|it| it["available"] == false) {
+        let reason = device["detail"].as_str().unwrap();
+        assert!(table.matches(reason).count() <= 1, "{reason}\n{table}");
+    }
+}
+
+#[test]
 fn an_empty_variable_of_a_library_is_no_path() {
     let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
     let list = |variables: &[(&str, &str)]| {

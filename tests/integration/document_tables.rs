@@ -79,13 +79,13 @@ fn versions_of_libraries_are_those_that_are_pinned() {
 #[test]
 fn sizes_of_downloads_are_those_of_scripts_setup() {
     let listed = Command::new("python3").arg(checkout().join("scripts/setup")).arg("--list").finish().with_code(0);
-    let line = Regex::new(r"(?m)^(\S.*?) +(\d+) MB to download +(\d+) MB on disk").unwrap();
+    let line = Regex::new(r"(?m)^(\S.*?) +(\d+) MB +(\d+) MB").unwrap();
     let parts = line.captures_iter(&listed.stdout).map(|found| found.extract());
     let sizes: BTreeMap<String, [u32; 2]> = parts
         .map(|(_, [part, download, disk])| (part.to_owned(), [download, disk].map(|size| size.parse().unwrap())))
         .collect();
     let of = |part: &str| sizes[part];
-    says("README.md", &[format!("({} MB)", of("onnxruntime")[0] + of("libtorch")[0])]);
+    says("README.md", &[format!("({} MB)", of("ort")[0] + of("tch")[0])]);
     let to_get = |[download, disk]: [u32; 2]| format!("{download} MB to download, {disk} MB on disk");
     says("src/guide/workers.md", &[to_get(of("jax")), to_get(of("browser"))]);
     says("src/guide/history.md", &[format!("`scripts/setup duckdb` ({} MB)", of("duckdb")[0])]);

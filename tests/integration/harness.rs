@@ -65,10 +65,13 @@ fn exact_selects_the_one_case_of_that_id() {
 
 #[test]
 fn a_filter_that_no_case_passes_is_no_success_of_the_program() {
-    // `cargo bench` passes a filter to each bench, of which not all have such a case.
-    for command in ["run", "verify"] {
-        let run = digits().inferbench(&[command, "no-such-case"]).finish();
-        run.with_code(3).saying(&["no case matches; `inferbench run --dry-run`"]);
+    let workplace = digits();
+    for command in [&["run"][..], &["run", "--dry-run"], &["verify"], &["profile"], &["load", "--rate", "3"]] {
+        let run = workplace.inferbench(&[command, &["digits/no.onxx"]].concat()).finish().with_code(3);
+        run.saying(&[
+            "no case matches \"digits/no.onxx\", and there is no such file",
+            "has 1 case; most like the filter: digits/",
+        ]);
     }
 }
 
@@ -119,11 +122,11 @@ fn a_baseline_that_is_missing_is_named_before_anything_is_measured() {
     workplace.bench(&["--noplot", "--save-baseline", "main", "--exact", DIGITS]).finish().with_code(0);
     let runs = fs::read_dir(workplace.runs()).unwrap().count();
     let refused = workplace.bench(&["--noplot", "--baseline", "main"]).finish().with_code(2);
-    refused.saying(&["1 of 2 cases have no baseline \"main\"", DIGITS_8, "--save-baseline main"]);
+    refused.saying(&["no baseline \"main\"", "for 1 of 2 cases (the first is ", DIGITS_8, "--save-baseline main"]);
     let refused = workplace.bench(&["--noplot", "--baseline", "release"]).finish().with_code(2);
-    refused.saying(&["2 of 2 cases have no baseline \"release\""]);
+    refused.saying(&["no baseline \"release\"", "for 2 of 2 cases"]);
     let refused = workplace.bench(&["--noplot", "--load-baseline", "release", "--baseline", "main", "/1$"]).finish();
-    refused.with_code(2).saying(&["1 of 1 cases have no baseline \"release\""]);
+    refused.with_code(2).saying(&["no baseline \"release\"", "for 1 of 1 case ("]);
     assert_eq!((workplace.measured().len(), fs::read_dir(workplace.runs()).unwrap().count()), (1, runs));
 
     let lenient = workplace.bench(&["--noplot", "--baseline-lenient", "main"]).finish().with_code(0);

@@ -2,23 +2,31 @@
 //! found, verified and measured.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
 use inferbench::definition::Status;
 
 use crate::support::{Finished, Run, Workplace, checkout, data_folder, has_llama_cpp, left_out};
 
-/// Runs the command with a cache in which there is no environment, and a disk on which there is no room for one.
+/// Runs the command with a cache in which there is no environment, a disk on which there is no room for one, and a hub
+/// that cannot be reached.
 fn import(workplace: &Workplace, arguments: &[&str]) -> Finished {
+    import_from("http://127.0.0.1:1", workplace, arguments)
+}
+
+fn import_from(hub: &str, workplace: &Workplace, arguments: &[&str]) -> Finished {
     // The importer is the checkout's: there is no room for the program's own either.
     let scripts = workplace.path("scripts");
     if !scripts.exists() {
         std::os::unix::fs::symlink(checkout().join("scripts"), scripts).unwrap();
     }
     let mut command = workplace.inferbench(&[&["import"], arguments].concat());
-    command.env("XDG_CACHE_HOME", "/proc/nowhere");
-    command.finish()
+    command.env("XDG_CACHE_HOME", "/proc/nowhere").env("HF_ENDPOINT", hub).env("no_proxy", "*");
+    command.env_remove("HF_HUB_OFFLINE").finish()
 }
 
 /// The only line of the message, which must contain `parts`.
@@ -97,6 +105,24 @@ fn other_sources_are_refused_by_what_they_are() {
     refused(&workplace, &["net.onnx", "--name", "digits"], &["digits is a packaged model", "--name"]);
     refused(&workplace, &["net.onnx", "--output", "models"], &["models already exists"]);
     import(&workplace, &["net.onnx", "--input", "x:f33[1]"]).with_code(2).saying(&["as in `x:f32[batch,3,224,224]`"]);
+}
+
+#[test]
+fn an_id_that_the_hub_does_not_have_is_refused_before_packages_are_downloaded() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    refused(&workplace, &["some/id"], &["no file or folder some/id", "127.0.0.1:1 cannot be reached"]);
+    let hub = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", hub.local_addr().unwrap());
+    let answer = thread::spawn(move || {
+        let mut request = hub.accept().unwrap().0;
+        let mut line = String::new();
+        BufReader::new(&request).read_line(&mut line).unwrap();
+        request.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
+        line
+    });
+    let said = import_from(&address, &workplace, &["some/id"]).with_code(2);
+    said.saying(&["has no public model with that id"]);
+    assert_eq!(answer.join().unwrap(), "GET /api/models/some/id HTTP/1.1\r\n");
 }
 
 /// Archives as PyTorch writes none: one that would fill the memory, and others with a name that leads out of them.
@@ -231,7 +257,7 @@ launch.has_cpu_index = lambda: True
 launch.shutil.disk_usage = lambda place: SimpleNamespace(free=1e12)
 launch.sys.executable = "false"
 try:
-    launch.prepare_environment()
+    launch.prepare_environment(None)
 except SystemExit:
     assert not stamp.exists() and not launch.PYTHON.is_symlink()
 else:

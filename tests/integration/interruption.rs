@@ -14,6 +14,7 @@ use crate::support::{Run, Running, Workplace, data_folder, is_alive, signal, wai
 const CASES: &str = "^digits/.*/1$|^tenn_eeg/.*/64$";
 const DIGITS: &str = "digits/candle-cpu-f32/1";
 const TENN: &str = "tenn_eeg/candle-cpu-f32/64";
+const NOT_REACHED: &str = "not reached: the run was stopped, or is still measuring";
 /// Up to a minute for tenn_eeg.
 const LONG: [(&str, &str); 2] = [("INFERBENCH_ITERATIONS", "5000"), ("INFERBENCH_BUDGET", "60")];
 /// A few seconds for tenn_eeg.
@@ -56,7 +57,7 @@ fn a_case_whose_process_is_killed_fails_the_others_run_and_resuming_measures_it_
 
     let before = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
     let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
-    resumed.saying(&[&format!("measuring again what failed: {TENN}"), "1 of 2 cases are finished"]);
+    resumed.saying(&[&format!("measuring again what failed: {TENN}"), "1 of 2 cases finished"]);
     assert_eq!(workplace.record(TENN).status, Status::Ok);
     assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), before);
     let again = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
@@ -134,8 +135,20 @@ fn control_c_keeps_what_is_finished_and_resuming_does_not_measure_it_again() {
         assert_eq!(records.len(), 1);
         assert_eq!((records[0].case().to_string().as_str(), records[0].status), (DIGITS, Status::Ok));
         let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
-        converted.saying(&["1 case was not reached: the run was stopped, or is still measuring"]);
+        converted.saying(&[&format!("1 case was {NOT_REACHED} ({TENN})")]);
     }
+    let report =
+        |format: &str| workplace.inferbench(&["report", "--output", "-", "--format", format]).finish().with_code(0);
+    for (format, said) in [
+        ("table", format!("1 case was {NOT_REACHED}")),
+        ("html", format!("\"not_reached\":\"1 case was {NOT_REACHED} ({TENN})\"")),
+        ("junit", format!("<skipped message=\"undecided: {NOT_REACHED}\"/>")),
+        ("github", "::1 undecided, 1 passed\n".to_owned()),
+    ] {
+        let text = report(format).stdout;
+        assert!(text.contains(&said), "no {said:?} in\n{text}");
+    }
+    report("json").saying(&[&format!(": 1 case was {NOT_REACHED} ({TENN})")]);
     let finished = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
     let stopped = workplace.latest_run().read_manifest().unwrap();
 
@@ -145,7 +158,7 @@ fn control_c_keeps_what_is_finished_and_resuming_does_not_measure_it_again() {
     other.saying(&["had other cases"]);
 
     let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
-    resumed.saying(&[&format!("resuming run {}: 1 of 2 cases are finished", stopped.run_id)]);
+    resumed.saying(&[&format!("resuming run {}: 1 of 2 cases finished", stopped.run_id)]);
     let records = workplace.records();
     assert_eq!(records.len(), 2);
     for record in &records {
@@ -168,7 +181,7 @@ fn weights_that_change_during_a_run_do_not_change_it() {
     assert_eq!((workplace.record(DIGITS).status, workplace.record(DIGITS).verified), (Status::Ok, Some(true)));
 
     let after = workplace.inferbench(&["run", "--noplot", "^digits/.*/1$"]).finish().with_code(1);
-    after.saying(&["preparing digits in f32"]);
+    after.saying(&["preparing digits in f32", "1 of 1 case ran; 1 has wrong outputs"]);
     assert_eq!(workplace.record(DIGITS).status, Status::WrongOutput);
 }
 
@@ -222,7 +235,7 @@ fn a_run_of_another_file_is_not_resumed() {
 
     workplace.write("a/net.onnx", &whole);
     let same = run("a/net.onnx").arg("--resume").finish().with_code(0);
-    same.saying(&["resuming run", "1 of 1 cases are finished"]);
+    same.saying(&["resuming run", "1 of 1 case finished"]);
 }
 
 #[test]

@@ -132,6 +132,4 @@ fn what_has_no_operators_says_so_and_leaves_the_others() {
     assert!(run.stderr.contains("does not say which operators"), "{}", run.stderr);
     let both = profile(&workplace, &["--backend", "null,candle"]);
     assert_eq!((both.cases.len(), both.failures.len()), (1, 1));
-    let wrong = workplace.inferbench(&["profile", "no-such-case"]).finish().with_code(2);
-    assert!(wrong.stderr.contains("no case matches"), "{}", wrong.stderr);
 }

@@ -42,7 +42,8 @@ fn the_second_backend_is_verified_by_the_first() {
     }
     let workplace = only_found(&["ort", "candle"], &[1, 3]);
     workplace.add_model("two_inputs.onnx", "models/exported/two_inputs.onnx");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    run.saying(&[", outputs not compared, ", ", outputs agree with those of ort (error "]);
     for batch_size in [1, 3] {
         let first = workplace.record(&format!("two_inputs/ort-cpu-f32/{batch_size}"));
         let second = workplace.record(&format!("two_inputs/candle-cpu-f32/{batch_size}"));

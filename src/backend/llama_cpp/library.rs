@@ -102,7 +102,8 @@ fn load(folder: &Path) -> Result<Llama> {
         (functions.ggml_backend_load_all_from_path)(path.as_ptr());
         (functions.llama_backend_init)();
     }
-    let kernels = last_kernels().unwrap_or_default();
+    // The log does not name kernels that are a part of another library.
+    let kernels = last_kernels().unwrap_or_else(|| "libggml-cpu".to_owned());
     let cpu = devices_of(&functions, "cpu").into_iter().next();
     let cpu = cpu.context("no libggml-cpu-* has kernels for this processor")?.registration;
     // SAFETY: these functions have these types in the release.

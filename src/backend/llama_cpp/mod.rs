@@ -127,13 +127,16 @@ fn file_of(request: &LoadRequest<'_>) -> Result<PathBuf, CaseFailure> {
     request.artifacts.gguf.clone().ok_or_else(missing)
 }
 
-/// Whether a folder has a library of ggml for a device.
+/// Whether a folder has a library of ggml for a device, or none for any device: then `libggml` itself has the backends,
+/// and only a probe tells which.
 fn has_backend(folder: &Path, device: &str) -> bool {
     let Some(name) = ggml_name(device) else { return false };
     let name = if device == "mps" { "metal".to_owned() } else { name.to_lowercase() };
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names = files.filter_map(|file| file.file_name().into_string().ok());
-    names.any(|file| file.trim_start_matches("lib").starts_with(&format!("ggml-{name}")))
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let of_backend = |file: String| Some(file.trim_start_matches("lib").strip_prefix("ggml-")?.to_owned());
+    let backends: Vec<String> = names.filter_map(of_backend).filter(|file| !file.starts_with("base")).collect();
+    backends.is_empty() || backends.iter().any(|file| file.starts_with(&name))
 }
 
 /// llama.cpp's number for a form.
@@ -171,4 +174,21 @@ pub fn quantise(from: &Path, to: &Path, form: GgufForm) -> Result<(), CaseFailur
         (code == 0).then_some(())
     };
     told(quantise, "it cannot quantise the file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_a_library_for_any_device_may_have_all() {
+        let has = |files: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            files.iter().for_each(|file| fs_err::write(folder.path().join(file), "").unwrap());
+            ["cpu", "cuda", "mps"].map(|device| has_backend(folder.path(), device))
+        };
+        assert_eq!(has(&["libggml-base.so", "libggml-cpu-zen4.so", "libggml-cuda.so"]), [true, true, false]);
+        assert_eq!(has(&["libggml-base.dylib", "libggml-metal.dylib"]), [false, false, true]);
+        assert_eq!(has(&["libggml-base.so.0", "libggml.so", "libllama.so"]), [true; 3]);
+    }
 }

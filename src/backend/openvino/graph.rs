@@ -360,7 +360,11 @@ impl OpenVinoRuntime {
         let shapes =
             if graph.has_open_sizes { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
         let place = self.compiled(graph, shapes?)?;
-        graph.compiled[place].run(inputs)
+        let compiled = &mut graph.compiled[place];
+        if let Some(profiled) = &self.profiled {
+            profiled.runs(&compiled.requests);
+        }
+        compiled.run(inputs)
     }
 
     fn largest(&self, logits: &Value) -> Result<Value, CaseFailure> {

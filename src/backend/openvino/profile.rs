@@ -27,6 +27,14 @@ use crate::run_data::{OperatorCall, RecordedCall};
 #[derive(Clone, Default)]
 pub(super) struct Profiled(Rc<RefCell<State>>);
 
+/// A call as the tracer notes it.
+#[derive(Default)]
+struct Call {
+    executions: Vec<Execution>,
+    /// The graphs that ran, each with its begin in nanoseconds.
+    ran: Vec<(u64, usize)>,
+}
+
 #[derive(Default)]
 struct State {
     graphs: Vec<Rc<RefCell<Requests>>>,
@@ -35,10 +43,10 @@ struct State {
     /// The times of each graph until the recording began.
     before: Vec<Times>,
     tasks: Option<&'static Tasks>,
-    /// The nodes of each call since the recording began, if there is a tracer.
-    executions: Vec<Vec<Execution>>,
-    /// This program's work around OpenVINO's inferences in the running call.
-    own_work: Vec<Execution>,
+    /// Each call since the recording began, if there is a tracer.
+    traced: Vec<Call>,
+    /// This program's work around OpenVINO's inferences in the running call, and the graphs that ran in it.
+    running: Call,
     /// When the running call began.
     call_begin: Option<Instant>,
 }
@@ -69,6 +77,15 @@ impl Profiled {
         self.0.borrow_mut().graphs.push(Rc::clone(requests));
     }
 
+    /// Notes that a graph runs now.
+    pub fn runs(&self, requests: &Rc<RefCell<Requests>>) {
+        let mut state = self.0.borrow_mut();
+        let graph = state.graphs.iter().position(|own| Rc::ptr_eq(own, requests));
+        if let Some((call, graph)) = state.call_begin.zip(graph) {
+            state.running.ran.push((call.elapsed().as_nanos() as u64, graph));
+        }
+    }
+
     /// Runs and notes work of this program within a call. The nodes that OpenVINO executes meanwhile are subtracted
     /// later.
     pub fn time<O>(&self, operator: &'static str, run: impl FnOnce() -> O) -> O {
@@ -79,7 +96,7 @@ impl Profiled {
         if let Some(call) = state.call_begin {
             let start_ns = begin.saturating_duration_since(call).as_nanos() as u64;
             let (operator, node) = (operator.to_owned(), String::new());
-            state.own_work.push(Execution { operator, node, start_ns, duration_ns, thread: 0 });
+            state.running.executions.push(Execution { operator, node, start_ns, duration_ns, thread: 0 });
         }
         output
     }
@@ -119,7 +136,7 @@ impl Tape for Profiled {
         if let Some(tasks) = state.tasks {
             tasks.call_begins();
         }
-        state.own_work.clear();
+        state.running = Call::default();
         state.call_begin = Some(Instant::now());
         Ok(())
     }
@@ -129,12 +146,13 @@ impl Tape for Profiled {
         state.call_begin = None;
         if let Some(tasks) = state.tasks {
             let mut executions = tasks.call_ends()?;
+            let Call { executions: own, ran } = std::mem::take(&mut state.running);
             if !executions.is_empty() {
-                let own = std::mem::take(&mut state.own_work).into_iter();
-                executions.extend(own.map(|work| without(work, &executions)).collect::<Vec<_>>());
+                let own: Vec<_> = own.into_iter().map(|work| without(work, &executions)).collect();
+                executions.extend(own);
                 executions.sort_by_key(|execution| execution.start_ns);
             }
-            state.executions.push(executions);
+            state.traced.push(Call { executions, ran });
         }
         Ok(())
     }
@@ -143,15 +161,15 @@ impl Tape for Profiled {
         let before = self.times()?;
         let mut state = self.0.borrow_mut();
         (state.calls, state.before) = (0, before);
-        state.executions.clear();
+        state.traced.clear();
         Ok(())
     }
 
     fn end(&mut self, _: Box<dyn Session>) -> Result<Vec<RecordedCall>, CaseFailure> {
         let after = self.times()?;
-        let State { calls, before, executions, .. } = &*self.0.borrow();
-        if executions.iter().any(|call| !call.is_empty()) {
-            return Ok(traced(executions, &after));
+        let State { calls, before, traced, .. } = &*self.0.borrow();
+        if traced.iter().any(|call| !call.executions.is_empty()) {
+            return Ok(named(traced, &after));
         }
         let nothing = Times::default();
         let before = before.iter().chain(std::iter::repeat(&nothing));
@@ -160,12 +178,15 @@ impl Tape for Profiled {
     }
 }
 
-/// The nodes of calls as the tracer noted them, with the profiler's names of operators and kernels.
-fn traced(calls: &[Vec<Execution>], graphs: &[Times]) -> Vec<RecordedCall> {
-    let nodes = graphs.iter().flat_map(|graph| &graph.nodes).filter(|node| node.is_executed);
-    let by_name: HashMap<&str, &Node> = nodes.map(|node| (node.name.as_str(), node)).collect();
-    let operator = |execution: &Execution| {
-        let node = by_name.get(execution.node.as_str());
+/// The nodes of calls as the tracer noted them, with the profiler's names of operators and kernels. Nodes of two graphs
+/// may have the same name.
+fn named(calls: &[Call], graphs: &[Times]) -> Vec<RecordedCall> {
+    let nodes = graphs.iter().map(|graph| graph.nodes.iter().filter(|node| node.is_executed));
+    let by_name: Vec<HashMap<&str, &Node>> =
+        nodes.map(|nodes| nodes.map(|node| (node.name.as_str(), node)).collect()).collect();
+    let operator = |ran: &[(u64, usize)], execution: &Execution| {
+        let graph = ran.iter().rev().find(|(begin_ns, _)| *begin_ns <= execution.start_ns);
+        let node = graph.and_then(|(_, graph)| by_name[*graph].get(execution.node.as_str()));
         OperatorCall {
             node: execution.node.clone(),
             operator: node.map_or_else(|| execution.operator.clone(), |node| node.operator.clone()),
@@ -176,8 +197,10 @@ fn traced(calls: &[Vec<Execution>], graphs: &[Times]) -> Vec<RecordedCall> {
             ..OperatorCall::default()
         }
     };
-    let call =
-        |executions: &Vec<Execution>| RecordedCall { calls: 1, operators: executions.iter().map(operator).collect() };
+    let call = |Call { executions, ran }: &Call| {
+        let operators = executions.iter().map(|execution| operator(ran, execution)).collect();
+        RecordedCall { calls: 1, operators }
+    };
     calls.iter().map(call).collect()
 }
 
@@ -270,6 +293,26 @@ mod tests {
         };
         let own = without(node(10, 100), &[node(5, 3), node(30, 20), node(60, 40), node(120, 9)]);
         assert_eq!((own.start_ns, own.duration_ns), (10, 40));
+    }
+
+    #[test]
+    fn a_node_has_the_operator_of_the_graph_that_ran() {
+        let graph = |operator: &str| {
+            let node = Node { name: "MatMul_1".into(), operator: operator.into(), ..times(1, &[5]).nodes.remove(0) };
+            Times { runs: 1, nodes: vec![node] }
+        };
+        let execution = |start_ns| Execution {
+            operator: "Node".into(),
+            node: "MatMul_1".into(),
+            start_ns,
+            duration_ns: 3,
+            thread: 0,
+        };
+        let executions = [10, 110, 210].map(execution).into();
+        let calls = [Call { executions, ran: vec![(10, 1), (100, 0), (200, 1)] }];
+        let found = named(&calls, &[graph("MatMul"), graph("FullyConnected")]);
+        let operators: Vec<&str> = found[0].operators.iter().map(|own| own.operator.as_str()).collect();
+        assert_eq!(operators, ["FullyConnected", "MatMul", "FullyConnected"]);
     }
 
     #[test]

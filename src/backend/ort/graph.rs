@@ -62,12 +62,14 @@ impl OrtGraph {
         let (part, path) = parts[number];
         let builder = OrtRuntimeSession::builder(provider.environment()?)?;
         let mut builder = builder.with_intra_threads(request.threads)?.with_inter_threads(1)?;
-        // In decoding, no other session follows the last part: each step calls it again.
+        // In decoding, each step calls the last part, so the threads of this part may spin. If a step has several
+        // parts, these threads compete with those of the other parts.
         let is_followed = number + 1 < parts.len() || (parts.len() > 1 && request.phase == Phase::Prefill);
         if is_followed {
             builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
         }
-        let mut builder = provider.register(builder, request.device, request.threads, request.dtype)?;
+        let shares = (request.threads, request.instances);
+        let mut builder = provider.register(builder, request.device, shares, request.dtype)?;
         let is_accelerator = provider.device != "cpu";
         if let Some(folder) = profile {
             builder = builder.with_profiling(folder.join("profile"))?;

@@ -56,7 +56,7 @@ impl Backend for Ort {
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let provider = provider_of(device, self.place)?;
         let builder = ort::session::Session::builder(provider.environment()?)?;
-        let mut builder = provider.register(builder, device, 1, Dtype::F32)?;
+        let mut builder = provider.register(builder, device, (1, 1), Dtype::F32)?;
         if provider.device != "cpu" {
             builder = builder.with_disable_cpu_fallback()?;
         }
@@ -132,6 +132,10 @@ impl Backend for Ort {
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        if has_own_memory(request.device) {
+            let why = "ONNX Runtime's nodes return before a GPU has computed them, so their times cannot be measured";
+            return Err(CaseFailure::unsupported(why));
+        }
         let (folder, graphs) = profile_folder(request)?;
         let log = RunLog::default();
         let session = open(self.place, request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
@@ -197,10 +201,14 @@ fn memory(device: &str) -> Option<DeviceMemory> {
     Some(DeviceMemory(kind, i32::try_from(device_index(device)).ok()?))
 }
 
+/// Whether a device has memory of its own, and computes after its nodes have returned.
+fn has_own_memory(device: &str) -> bool {
+    matches!(device_kind(device), "cuda" | "tensorrt" | "rocm" | "webgpu")
+}
+
 /// A provider's name and what a reader has to know about its figures; `None` if that is nothing.
 fn executor(provider: Located, is_bound: bool) -> Option<String> {
-    let has_own_memory = matches!(provider.device.as_str(), "cuda" | "tensorrt" | "rocm" | "webgpu");
-    let tensors = match (has_own_memory, is_bound) {
+    let tensors = match (has_own_memory(&provider.device), is_bound) {
         // `scripts/check-gpu` has yet to show on a GPU that nothing is copied.
         (true, true) => Some("inputs and outputs on the device (not verified)".to_owned()),
         (true, false) => Some("inputs and outputs copied in each call".to_owned()),
@@ -218,4 +226,31 @@ fn webgpu_environment() -> Vec<(&'static str, OsString)> {
         variables.push(("VK_DRIVER_FILES", software.into()));
     }
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Sizes, Status};
+    use crate::fixture::Artifacts;
+
+    #[test]
+    fn a_gpu_has_no_profile_because_its_nodes_return_early() {
+        for device in ["cuda:1", "tensorrt", "rocm", "webgpu"] {
+            let request = LoadRequest {
+                model: &Model::of_tensors("m", Vec::new(), Vec::new()),
+                artifacts: &Artifacts::default(),
+                phase: Phase::Forward,
+                sizes: Sizes { batch: 1, sequence: None },
+                device,
+                dtype: Dtype::F32,
+                threads: 1,
+                instances: 1,
+                callers: 1,
+            };
+            let failure = Ort { place: None }.load_profiled(&request).err().unwrap();
+            assert!(failure.message.contains("before a GPU has computed them"), "{device}: {failure}");
+            assert_eq!(failure.status, Status::Unsupported);
+        }
+    }
 }

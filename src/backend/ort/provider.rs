@@ -203,18 +203,19 @@ impl Located {
         version_of(&self.check().ok()?.path).ok()
     }
 
-    /// Makes the provider the only one of a session on `device`.
+    /// Makes the provider the only one of a session on `device`. `shares` are the threads of the session and the number
+    /// of sessions that compute at the same time.
     pub fn register(
         &self,
         builder: SessionBuilder,
         device: &str,
-        threads: usize,
+        shares: (usize, usize),
         dtype: Dtype,
     ) -> Result<SessionBuilder, CaseFailure> {
         let unavailable = |error: ort::Error<SessionBuilder>| CaseFailure::unavailable(error.to_string());
         if self.plugin.is_none() {
             let index = i32::try_from(device_index(device)).unwrap_or(i32::MAX);
-            let made = self.built_in(index, threads, dtype)?.ok_or_else(|| {
+            let made = self.built_in(index, shares, dtype)?.ok_or_else(|| {
                 let (library, name, hint) = (self.library(), &self.name, self.how_to_add());
                 let library = library.map(|library| library.path.display().to_string()).unwrap_or_default();
                 CaseFailure::unavailable(format!("{library} has no {name}; {hint}"))
@@ -231,7 +232,12 @@ impl Located {
     }
 
     /// A provider that is a part of the library; `None` if this library lacks it.
-    fn built_in(&self, index: i32, threads: usize, dtype: Dtype) -> ort::Result<Option<ExecutionProviderDispatch>> {
+    fn built_in(
+        &self,
+        index: i32,
+        (threads, instances): (usize, usize),
+        dtype: Dtype,
+    ) -> ort::Result<Option<ExecutionProviderDispatch>> {
         fn there<P: ExecutionProvider + Into<ExecutionProviderDispatch>>(
             provider: P,
         ) -> ort::Result<Option<ExecutionProviderDispatch>> {
@@ -258,13 +264,8 @@ impl Located {
                 there(provider.with_compute_units(ep::coreml::ComputeUnits::CPUAndGPU))
             }
             "openvino" => {
-                let properties = serde_json::json!({ "CPU": {
-                    "INFERENCE_PRECISION_HINT": "f32",
-                    "INFERENCE_NUM_THREADS": threads.to_string(),
-                    "NUM_STREAMS": "1",
-                }});
                 let provider = ep::OpenVINO::default().with_device_type("CPU");
-                there(provider.with_arbitrary_config("load_config", properties.to_string()))
+                there(provider.with_arbitrary_config("load_config", openvino_properties(threads, instances)))
             }
             "xnnpack" => {
                 let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
@@ -325,6 +326,22 @@ pub(super) fn has_gpu() -> bool {
     std::fs::read_dir("/dev/dri").into_iter().flatten().any(renders)
 }
 
+/// The properties with which OpenVINO compiles a session's graph.
+fn openvino_properties(threads: usize, instances: usize) -> serde_json::Value {
+    let mut properties = serde_json::json!({
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads.to_string(),
+        "NUM_STREAMS": "1",
+        // Otherwise OpenVINO uses at most as many threads as there are physical cores.
+        "ENABLE_HYPER_THREADING": "YES",
+    });
+    // Each session would pin its threads to the same processors.
+    if instances > 1 {
+        properties["ENABLE_CPU_PINNING"] = "NO".into();
+    }
+    serde_json::json!({ "CPU": properties })
+}
+
 /// The variable with the path of QNN's options.
 const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
 
@@ -357,5 +374,15 @@ mod tests {
         };
         assert!(advice("cpu").ends_with("; install the package onnxruntime there"), "{}", advice("cpu"));
         assert!(advice("cuda").ends_with("; install the package onnxruntime-gpu there"), "{}", advice("cuda"));
+    }
+
+    #[test]
+    fn openvino_uses_the_threads_of_its_session_and_pins_none_beside_another_session() {
+        let of_cpu = |instances| openvino_properties(8, instances)["CPU"].take();
+        let mut properties = serde_json::json!({ "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "8",
+            "NUM_STREAMS": "1", "ENABLE_HYPER_THREADING": "YES" });
+        assert_eq!(of_cpu(1), properties);
+        properties["ENABLE_CPU_PINNING"] = "NO".into();
+        assert_eq!(of_cpu(2), properties);
     }
 }

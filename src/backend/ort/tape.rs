@@ -75,7 +75,10 @@ fn calls_of(log: &[Logged], runs: Vec<Vec<GraphRun>>) -> anyhow::Result<Vec<Reco
             Logged::CallEnds => call_began = None,
             Logged::Run(graph, at) => {
                 let run = runs.get_mut(*graph).and_then(Iterator::next);
-                let run = run.context("the profile has fewer runs than there were")?;
+                let run = run.context(
+                    "the profile has fewer runs than there were: ONNX Runtime keeps at most 1,000,000 events; if the \
+                     case is a decode step, set a smaller `new_tokens`",
+                )?;
                 let Some((begin, call)) = call_began.zip(calls.last_mut()) else { continue };
                 let before = at.saturating_duration_since(begin).as_nanos() as u64;
                 call.operators.extend(run.into_iter().map(|operator| OperatorCall {
@@ -120,6 +123,7 @@ mod tests {
         assert_eq!(calls.iter().map(names).collect::<Vec<_>>(), [vec!["a", "b"], vec!["c"]]);
         assert_eq!(calls[0].operators[1].start_ns, Some(105));
         assert!(calls_of(&log()[1..], runs()).is_err(), "one run too many");
-        assert!(calls_of(&log(), vec![Vec::new(), Vec::new()]).is_err());
+        let lost = calls_of(&log(), vec![Vec::new(), Vec::new()]).unwrap_err();
+        assert!(lost.to_string().contains("set a smaller `new_tokens`"), "{lost}");
     }
 }

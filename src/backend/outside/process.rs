@@ -199,7 +199,8 @@ impl OutsideProcess {
                 (None, code) => format!("the process of {name} ended with exit code {}", code.unwrap_or_default()),
             },
         };
-        let is_killed = status.and_then(ending_signal).is_some_and(|(_, word)| word == "SIGKILL");
+        // If it still runs, the kernel may have killed a process of its own, such as that of a browser's page.
+        let is_killed = status.is_none_or(|status| ending_signal(status).is_some_and(|(_, word)| word == "SIGKILL"));
         if is_killed && memory::kills() > self.kills_before {
             return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
         }
@@ -265,7 +266,8 @@ pub(super) fn within<T>(
         let answer = ask();
         drop(is_answered);
         if watchdog.join().unwrap_or(false) {
-            return Err(CaseFailure::failed(format!("{name} did not answer within {} s", limit.as_secs())));
+            let end = answer.err().map_or_else(String::new, |failure| format!("; then {}", failure.message));
+            return Err(CaseFailure::failed(format!("{name} did not answer within {} s{end}", limit.as_secs())));
         }
         answer
     })

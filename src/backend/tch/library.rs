@@ -4,7 +4,23 @@
 //! names are jumps through a table, which [`load`] fills. Where `build.rs` cannot make the library, the executable is
 //! linked with libtorch.
 
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+
 use crate::definition::CaseFailure;
+
+unsafe extern "C" {
+    fn inferbench_libtorch_file() -> *const c_char;
+}
+
+/// The file of libtorch; `None` if it cannot be loaded, or the system does not say.
+pub fn file() -> Option<PathBuf> {
+    load().ok()?;
+    // SAFETY: libtorch is loaded, which the function needs.
+    let file = unsafe { inferbench_libtorch_file() };
+    // SAFETY: the text stays as long as libtorch is loaded, and libtorch is never closed.
+    (!file.is_null()).then(|| unsafe { CStr::from_ptr(file) }.to_string_lossy().into_owned().into())
+}
 
 /// Loads libtorch, once per process.
 pub fn load() -> Result<(), CaseFailure> {

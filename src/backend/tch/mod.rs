@@ -10,7 +10,7 @@ mod tensor;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,8 +35,11 @@ use crate::onnx::map_file;
 
 pub struct Tch;
 
-/// The libtorch for which `torch-sys` was built.
-const LIBTORCH_VERSION: &str = "2.11.0";
+/// The version of libtorch: the one that is beside its folder of libraries, or else the one of torch-sys.
+fn version() -> String {
+    let read = |library: PathBuf| std::fs::read_to_string(library.parent()?.parent()?.join("build-version")).ok();
+    library::file().and_then(read).map_or_else(|| "2.11.0".into(), |version| version.trim().to_owned())
+}
 
 fn parse_device(name: &str) -> Result<Device, CaseFailure> {
     let why = match device_kind(name) {
@@ -90,8 +93,8 @@ impl Backend for Tch {
         let describe = |name: &str| {
             library::load()?;
             Ok(match parse_device(name)? {
-                Device::Cuda(_) => format!("libtorch {LIBTORCH_VERSION}, {} GPUs", tch::Cuda::device_count()),
-                _ => format!("libtorch {LIBTORCH_VERSION}"),
+                Device::Cuda(_) => format!("libtorch {}, {} GPUs", version(), tch::Cuda::device_count()),
+                _ => format!("libtorch {}", version()),
             })
         };
         ["cpu", "cuda", "rocm", "mps"].map(|name| DeviceReport::certain(name, describe(name))).into()
@@ -99,8 +102,11 @@ impl Backend for Tch {
 
     fn library_version(&self, _device: &str) -> Option<String> {
         // Loads libtorch here, so that this is not timed as a part of loading a model. `load` returns the error.
-        let _ = library::load();
-        Some(LIBTORCH_VERSION.into())
+        Some(version())
+    }
+
+    fn library_path(&self, _device: &str) -> Option<PathBuf> {
+        library::file()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -289,6 +295,13 @@ mod tests {
         let variables = Tch.process_environment("mps");
         assert_eq!(variables, [("PYTORCH_ENABLE_MPS_FALLBACK", OsString::from("0"))]);
         assert!(Tch.process_environment("cpu").is_empty());
+    }
+
+    #[test]
+    fn the_file_and_the_version_are_those_of_the_loaded_library() {
+        let file = Tch.library_path("cpu").unwrap();
+        assert!(file.is_file() && file.file_stem().is_some_and(|name| name == "libtorch_cpu"), "{}", file.display());
+        assert!(Tch.library_version("cpu").unwrap().starts_with("2.11."));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-// Notes the operators that libtorch executes in this thread, for `operators.rs`, and converts modules.
+// Notes the operators that libtorch executes in this thread, for `operators.rs`, converts modules, and finds libtorch's
+// file.
 
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
@@ -14,6 +15,10 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#ifndef _WIN32
+#include <dlfcn.h>
+#endif
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -162,6 +167,15 @@ const char* inferbench_convert(torch::jit::Module* module, int8_t kind) noexcept
     why = "libtorch does not convert the module";
   }
   return why.c_str();
+}
+
+// The file of libtorch in this process; null if the system does not say.
+const char* inferbench_libtorch_file() noexcept {
+#ifndef _WIN32
+  Dl_info library;
+  if (dladdr(reinterpret_cast<void*>(&at::removeCallback), &library)) return library.dli_fname;
+#endif
+  return nullptr;
 }
 
 } // extern "C"

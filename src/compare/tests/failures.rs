@@ -4,7 +4,9 @@ use clap::{Args as _, FromArgMatches as _};
 
 use super::simulation::empty_record;
 use crate::compare::rates::tests::search;
-use crate::compare::{Comparison, Conclusion, EarlierRuns, Noise, Options, Side, Source, Verdict, compare};
+use crate::compare::{
+    Comparison, Conclusion, EarlierRuns, Noise, Options, Side, Source, Verdict, compare, lost_in_words,
+};
 use crate::definition::Status;
 use crate::run_data::{LoadResult, Record, Verdict as LoadVerdict};
 
@@ -142,8 +144,10 @@ fn rates_are_something_to_compare_and_broken_searches_leave_a_comparison_open() 
         |is_allowed: bool| [&none, &well].map(|it| it.clone().with_rates(&searches(LoadVerdict::Invalid), is_allowed));
     assert_eq!(lost(false).map(|it| it.conclusion), [Conclusion::CannotSay; 2]);
     assert_eq!(lost(true).map(|it| it.conclusion), [Conclusion::NothingToCompare, Conclusion::Well]);
-    let said = "m/ort-cpu-f32/1 on 0 × 0 threads is open: only the base's search found a rate";
+    let said = "m/ort-cpu-f32/1 is open: only the base's search found a rate";
     assert!(lost(true)[1].notes.iter().any(|note| note == said), "{:?}", lost(true)[1].notes);
+    let own = LoadResult { instances: 2, threads: 1, ..searches(LoadVerdict::Passed)[0][0].clone() };
+    assert!(lost_in_words(&own).contains("/1 on 2 × 1 threads is open"), "{}", lost_in_words(&own));
 }
 
 #[test]

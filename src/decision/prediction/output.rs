@@ -67,7 +67,9 @@ pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> Str
         let basis = match found.basis {
             Basis::Measured => "measured".to_owned(),
             basis => {
-                format!("{}, {} rows of {} families", basis.to_string().replace('-', " "), found.rows, found.families)
+                let (rows, families) =
+                    (plural(found.rows, "row", "rows"), plural(found.families, "family", "families"));
+                format!("{}, {rows} of {families}", basis.to_string().replace('-', " "))
             }
         };
         table.row([

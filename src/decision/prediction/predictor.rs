@@ -11,6 +11,7 @@ use super::fitted::{Fitted, LEAST_UNITS, LeftOut, Miss, Quantity, Rows, Widths, 
 use crate::catalogue::shell_word;
 use crate::definition::{ORIGINAL, Phase};
 use crate::profile::Kind;
+use crate::report::numbers::plural;
 use crate::run_data::Work;
 use crate::statistics::median;
 
@@ -200,10 +201,12 @@ impl<'a> Predictor<'a> {
             return Ok((elsewhere, Basis::OtherMachines));
         }
         let networks = networks(&here);
-        let (rows, families) = (networks.len(), families(&networks));
+        let rows = plural(networks.len(), "row", "rows");
+        let families = plural(families(&networks), "family", "families");
+        let are = if networks.len() == 1 { "is" } else { "are" };
         Err(Refusal {
             reason: format!(
-                "{rows} rows of {families} families are measured on {} here, and at least {LEAST_ROWS} rows of {LEAST_FAMILIES} \
+                "{rows} of {families} {are} measured on {} here, and at least {LEAST_ROWS} rows of {LEAST_FAMILIES} \
                  families are needed",
                 runtime_text(&subject.runtime)
             ),

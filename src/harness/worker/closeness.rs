@@ -10,6 +10,7 @@ use anyhow::ensure;
 use crate::backend::Session;
 use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, Worst, with_rounding_errors};
+use crate::report::numbers::three_digits_of_any;
 
 /// Errors up to this multiple of what rounding explains are accepted.
 const TIMES_ROUNDING: f64 = 10.0;
@@ -103,10 +104,11 @@ impl Closeness {
 
 fn in_words(worst: &Worst, allowed: Allowed) -> String {
     let Worst { place, of_spread, of_rounding, .. } = worst;
-    let differs = format!("{place} differs by {of_spread:.1e} of what samples differ by");
+    let times = three_digits_of_any(*of_spread);
+    let differs = format!("{place} differs by {times} times as much as the outputs of different samples differ");
     match of_rounding {
-        Some(times) => format!("{differs}, {times:.1} times what rounding explains"),
-        None => format!("{differs}, where {:.0e} is allowed", allowed.without_rounding),
+        Some(times) => format!("{differs}, which is {times:.1} times what rounding explains"),
+        None => format!("{differs}, and {} times is allowed", allowed.without_rounding),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::backend::Session;
 use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, Status, TensorSpec, is_scores};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
+use crate::report::numbers::plural;
 use crate::run_data::{Evaluation, Event, Judged, RunFolder, places_of_largest};
 
 /// Outputs are kept whole for as many samples as have this many numbers together, and for at least this many samples.
@@ -42,7 +43,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
     let WorkItem { case, model, .. } = item;
     let samples = Samples::open(model, case.sequence_length)?;
     let count = following::count(model, &samples);
-    eprintln!("  evaluating {count} samples of {}", model.data_source.name());
+    eprintln!("  evaluating {} of {}", plural(count, "sample", "samples"), model.data_source.name());
     let judging = Judging {
         model,
         judge: model.judged_by(),

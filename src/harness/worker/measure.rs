@@ -19,7 +19,8 @@ use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, TimedSession, WarmUp, memory, unwinding};
-use crate::run_data::{CriterionArguments, Mode, Outcome, write_whole};
+use crate::report::numbers::plural;
+use crate::run_data::{BY_REFERENCE, CriterionArguments, Mode, Outcome, Record, write_whole};
 
 /// The length of Criterion's own warm-up, which follows ours and decides the number of calls per sample. A single call
 /// would decide wrongly if it were interrupted.
@@ -223,9 +224,12 @@ impl CriterionWorker<'_> {
         if self.arguments.mode() != Mode::Measure {
             return;
         }
-        let verified = match (outcome.row.verified, outcome.row.max_rel_error) {
-            (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
-            _ => "no reference".into(),
+        let Record { verified_by, max_rel_error, .. } = &outcome.row;
+        let compared = verified_by.as_deref().zip(*max_rel_error).filter(|_| outcome.row.verified == Some(true));
+        let verified = match compared {
+            Some((BY_REFERENCE, error)) => format!("outputs right (error {error:.0e})"),
+            Some((other, error)) => format!("outputs agree with those of {other} (error {error:.0e})"),
+            None => "outputs not compared".into(),
         };
         let load_time = Duration::from_secs_f64(outcome.row.load_time_ms.unwrap_or_default() / 1e3);
         let loaded = format!("loaded in {load_time:.0?}");
@@ -233,8 +237,8 @@ impl CriterionWorker<'_> {
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());
         eprintln!(
-            "  {loaded}, {verified}, {} warm-up calls of {call:.1?}: {calls} calls in {} samples, about {:.1} s",
-            warm_up.calls.len(),
+            "  {loaded}, {verified}, {} of {call:.1?}: {calls} calls in {} samples, about {:.1} s",
+            plural(warm_up.calls.len(), "warm-up call", "warm-up calls"),
             sampling.samples,
             calls as f64 * warm_up.planned_call_ns() as f64 / 1e9,
         );

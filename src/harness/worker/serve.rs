@@ -45,11 +45,12 @@ impl Worker<'_> {
         let Record { input_shape, library_version, artifact_sha256, new_tokens, .. } = outcome.row;
         let usual_tokens = new_tokens.unwrap_or(1).max(1);
         let row = LoadResult { energy_kind: Some(energy_kind), input_shape, library_version, artifact_sha256, ..row };
-        let mut answer = with_instances(terms.served_at_once(), batching, open, |instances| {
-            Trials { instances, terms, row, meter: meter.ok(), observer: None, usual_tokens }.all()
-        })?;
-        let memory_mb = memory::peak_bytes().map(memory::megabytes);
-        answer.results.iter_mut().for_each(|result| result.memory_mb = memory_mb);
-        Ok(answer)
+        with_instances(terms.served_at_once(), batching, open, |instances| {
+            let mut answer = Trials { instances, terms, row, meter: meter.ok(), observer: None, usual_tokens }.all()?;
+            // Read before the sessions end, because external workers end with them.
+            let memory_mb = memory::peak_bytes().map(memory::megabytes);
+            answer.results.iter_mut().for_each(|result| result.memory_mb = memory_mb);
+            Ok(answer)
+        })
     }
 }

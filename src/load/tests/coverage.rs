@@ -7,7 +7,7 @@ use super::simulation::queue_of;
 use crate::definition::Case;
 use crate::load::{Draws, figures, poisson};
 use crate::run_data::{LoadResult, LoadTerms, ServiceTime, Verdict};
-use crate::statistics::SortedCalls;
+use crate::statistics::{SortedCalls, dependence, most_over, uniform};
 
 /// A queue: its name, the service time of one request, the number of sessions, and the most requests per call.
 type Queue = (&'static str, ServiceTime, usize, usize);
@@ -94,6 +94,23 @@ fn the_known_percentiles_are_those_of_long_trials() {
     println!("{found:?}");
     for (found, known) in found.iter().flatten().zip(TRUTHS.iter().flatten()) {
         assert!((found / known - 1.0).abs() < 1e-6, "{found} instead of {known}");
+    }
+}
+
+/// No query is over the bound. LoadGen's rule accepts each of these trials.
+#[test]
+#[ignore = "it takes seconds; `scripts/test --all` runs it"]
+fn independent_queries_pass_from_a_thousand_on() {
+    const TRIALS: usize = 10_000;
+    let mut state = 7;
+    for (queries, said) in [(459, 0.0), (800, 0.60), (1000, 0.96)] {
+        let mut passes = || {
+            let latencies: Vec<f64> = (0..queries).map(|_| uniform(&mut state)).collect();
+            most_over(0.99, queries, dependence(&latencies, 0.99).unwrap()).is_some()
+        };
+        let found = (0..TRIALS).filter(|_| passes()).count() as f64 / TRIALS as f64;
+        println!("{queries} queries: {:.1} % of {TRIALS} trials pass", 100.0 * found);
+        assert!((found - said).abs() < 0.015, "{found} with {queries} queries");
     }
 }
 

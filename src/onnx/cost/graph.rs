@@ -138,13 +138,22 @@ pub(super) fn walk_body<'a>(
         };
         body.cost = body.cost.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
         body.nodes.push(own);
-        for (place, input) in node.inputs.iter().enumerate() {
+        for (place, input) in node.inputs.iter().enumerate().filter(|_| node.op_type != "Identity") {
             // A `Gather` reads only the rows that it looks up.
             let looked_up = made.first().filter(|_| node.op_type == "Gather" && place == 0);
             body.add_read(input, looked_up.and_then(|made| elements(&sizes(made).ok()?)));
         }
         body.operators.insert(node.op_type.clone());
         scope.values.extend(node.outputs.iter().map(String::as_str).zip(made));
+    }
+    // An `Identity` gives its input another name, so what is read of its output is read of its input.
+    graph.outputs.iter().for_each(|output| body.add_read(&output.name, None));
+    for node in graph.nodes.iter().rev().filter(|node| node.op_type == "Identity") {
+        if let ([input], [output]) = (&*node.inputs, &*node.outputs)
+            && let Some(read) = body.read.remove(output)
+        {
+            body.add_read(input, read);
+        }
     }
     // Some exporters write weights as nodes.
     let of_node = |node: &'a NodeProto| {
@@ -401,6 +410,14 @@ mod tests {
         assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
         assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
         assert_eq!(rows.nodes[0].bytes, rows.cost.node_bytes);
+        // The same if the table has other names.
+        let named = |from: &str, to: &str| NodeProto::new("Identity", &[from], to);
+        let nodes = vec![named("w", "v"), named("v", "u"), NodeProto::new("Gather", &["u", "x"], "y")];
+        let of_names = walk_of(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        assert_eq!(of_names.cost.bytes, rows.cost.bytes);
+        // What is given out is read.
+        let given = graph(vec![named("w", "y")], table(), &[]);
+        assert_eq!(walk_of(&given, &Shapes::new()).unwrap().cost.bytes, 2 * 4 * (1000 * 8));
         // If a product reads the table too, the whole table is read.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];

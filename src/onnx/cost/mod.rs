@@ -5,7 +5,8 @@
 //! multiply-add (published counts of multiply-adds are half of these). Nothing else counts, as in published counters
 //! (fvcore's `FlopCountAnalysis` and torchvision's table of models). Bytes are the compulsory traffic: each graph's
 //! weights, inputs and outputs once, and only those rows of a table that are looked up. What a runtime writes and reads
-//! again in between does not count. Both are those of the f32 graph, even if a case runs it in another dtype.
+//! again in between does not count. Both are those of the graph in the model's file, with the element types that it has
+//! there, even if a case runs it in another dtype. For a variant with weights in blocks, no bytes are counted.
 //!
 //! The body of a `Loop` or `Scan` counts as often as it runs, if sizes and constants say how often. Of an `If`, the
 //! branch that runs counts. If the values of inputs decide which, the cost is known only if both branches cost the
@@ -63,6 +64,10 @@ pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSe
         let too_many = || format!("{}: more than can be counted", model.name);
         sum = sum.plus(walked.cost).with_context(too_many)?;
         operators.extend(walked.operators);
+    }
+    // The graph that was walked has f32 weights, and no blocks.
+    if model.blocks().is_some() {
+        sum.bytes = 0;
     }
     Ok((sum, operators))
 }

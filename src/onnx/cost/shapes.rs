@@ -185,6 +185,13 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) 
             let direction = if is_both { Direction::Bidirectional } else { Direction::Unidirectional };
             if node.op_type == "GRU" { infer(&ops::GRU { direction }) } else { infer(&ops::LSTM { direction }) }
         }
+        "Resize"
+            if ["axes", "keep_aspect_ratio_policy"]
+                .iter()
+                .any(|name| node.attribute(name).is_some_and(|it| it.s.as_deref() != Some(b"stretch"))) =>
+        {
+            Err(unknown())
+        }
         "Resize" | "Upsample" => match scales.filter(|scales| !scales.is_empty()) {
             Some(scales) => {
                 let from = sizes(input(inputs, 0)?)?;
@@ -433,6 +440,17 @@ mod tests {
         assert_eq!(shorter.unwrap(), [1, 3, 7, 7]);
         assert_eq!(resize(&[picture(), None, None, Some(vector(&[1, 3, 9, 9]))], None).unwrap(), [1, 3, 9, 9]);
         assert!(resize(&[picture(), None, Some(shape(&[4]))], Some(&[2.0, 2.0])).is_err());
+        let policy = |policy: &'static str| AttributeProto {
+            name: "keep_aspect_ratio_policy".into(),
+            s: Some(policy.into()),
+            ..AttributeProto::default()
+        };
+        let axes = AttributeProto::ints("axes", &[0, 1, 2, 3]);
+        for (attribute, is_known) in [(policy("stretch"), true), (policy("not_larger"), false), (axes, false)] {
+            let node = NodeProto { attributes: vec![attribute], ..NodeProto::new("Resize", &[], "y") };
+            let given = vec![picture(), None, None, Some(vector(&[1, 3, 9, 9]))];
+            assert_eq!(outputs(&node, &given, None).is_ok(), is_known, "{:?}", node.attributes);
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The protocols of servers: which requests they take, and which answers are right.
 
 mod grpc;
-mod measurement;
 mod openai;
 mod template;
 mod tensors;
@@ -43,8 +42,6 @@ pub enum ProtocolName {
     Completions,
     /// OpenAI's embeddings
     Embeddings,
-    /// A measurement by `inferbench serve`
-    Inferbench,
     /// Any other: `--template` says how
     Template,
 }
@@ -184,10 +181,7 @@ pub fn describe(
     let protocol = match wishes.protocol.or(of_scheme).or(of_template).or_else(|| by_path(&target.path)) {
         Some(protocol) => protocol,
         None => by_asking(connection, target)?.with_context(|| {
-            format!(
-                "{} answers neither /v2 nor /v1/models nor /api/v1/openapi.json: name its protocol with `--protocol`",
-                target.shown()
-            )
+            format!("{} answers neither /v2 nor /v1/models: name its protocol with `--protocol`", target.shown())
         })?,
     };
     ensure!(
@@ -202,7 +196,6 @@ pub fn describe(
         ProtocolName::Chat | ProtocolName::Completions | ProtocolName::Embeddings => {
             openai::describe(connection, target, wishes, protocol)
         }
-        ProtocolName::Inferbench => measurement::describe(connection, target, wishes),
         ProtocolName::Template => template::describe(target, wishes),
     }
 }
@@ -235,12 +228,11 @@ fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
 
 /// The protocol of a whole request's path, by its end or by the part before a model's name.
 fn by_path(path: &str) -> Option<ProtocolName> {
-    const PARTS: [(&str, ProtocolName); 5] = [
+    const PARTS: [(&str, ProtocolName); 4] = [
         ("/chat/completions", ProtocolName::Chat),
         ("/completions", ProtocolName::Completions),
         ("/embeddings", ProtocolName::Embeddings),
         ("/v2/models/", ProtocolName::V2),
-        ("/api/v1/benchmark/", ProtocolName::Inferbench),
     ];
     let has = |part: &str| if part.ends_with('/') { path.contains(part) } else { path.ends_with(part) };
     PARTS.into_iter().find(|(part, _)| has(part)).map(|(_, protocol)| protocol)
@@ -248,11 +240,7 @@ fn by_path(path: &str) -> Option<ProtocolName> {
 
 fn by_asking(connection: &mut Connection, target: &Target) -> Result<Option<ProtocolName>, Fault> {
     let base = base_of(&target.path, &["/v1", "/v2"]);
-    for (path, protocol) in [
-        ("/v2", ProtocolName::V2),
-        ("/v1/models", ProtocolName::Chat),
-        ("/api/v1/openapi.json", ProtocolName::Inferbench),
-    ] {
+    for (path, protocol) in [("/v2", ProtocolName::V2), ("/v1/models", ProtocolName::Chat)] {
         if get_json(connection, &format!("{base}{path}"))?.is_some() {
             return Ok(Some(protocol));
         }
@@ -375,7 +363,6 @@ mod tests {
         assert_eq!(by_path("/v1/chat/completions"), Some(ProtocolName::Chat));
         assert_eq!(by_path("/v1/completions"), Some(ProtocolName::Completions));
         assert_eq!(by_path("/x/v2/models/digits/infer"), Some(ProtocolName::V2));
-        assert_eq!(by_path("/api/v1/benchmark/digits"), Some(ProtocolName::Inferbench));
         assert_eq!(by_path("/v1"), None);
         let bases = ["", "/v1", "/x/v1/models", "/x", "/v2/models/a"].map(|path| base_of(path, &["/v1", "/v2"]));
         assert_eq!(bases, ["", "", "/x", "/x", ""]);

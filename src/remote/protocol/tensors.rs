@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::definition::{BATCH, Dimension, ElementType, Sizes, TensorSpec};
 use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, TensorData, seeded_input, with_values};
 use crate::remote::fault::{Fault, Kind};
+use crate::report::numbers::three_digits_of_any;
 
 /// The names of element types in the protocol.
 const TYPES: [(&str, ElementType); 13] = [
@@ -291,8 +292,10 @@ impl Right {
         errors.add(spread, &outputs, expected, &ALLOWED).map_err(|error| wrong(format!("{error:#}")))?;
         match errors.worst(spread, None, ALLOWED) {
             Some(worst) if worst.of_allowed > 1.0 => Err(wrong(format!(
-                "{} is off by {:.3} of what samples differ by; the largest error is {:.3e}",
-                worst.place, worst.of_spread, errors.max_abs
+                "{} differs by {} times as much as the outputs of different samples differ; the largest error is {:.3e}",
+                worst.place,
+                three_digits_of_any(worst.of_spread),
+                errors.max_abs
             ))),
             _ => Ok(()),
         }

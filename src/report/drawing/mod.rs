@@ -278,15 +278,15 @@ mod tests {
     fn the_front_is_what_no_other_point_beats() {
         let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
         let mut runner = proptest::test_runner::TestRunner::default();
-        let points = proptest::collection::vec((0u8..9, 0u8..9), 0..30);
+        let points = proptest::collection::vec((0u8..9, 0u8..9, 0u8..3), 0..30);
         let found = runner.run(&points, |points| {
-            let beats = |a: &(u8, u8), b: &(u8, u8)| a.0 <= b.0 && a.1 <= b.1 && a != b;
-            let is_on_front = |point: &&(u8, u8)| !points.iter().any(|other| beats(other, point));
-            let mut expected: Vec<(u8, u8)> = points.iter().filter(is_on_front).copied().collect();
-            let objects: String = points.iter().map(|(x, y)| format!("{{x: {x}, y: {y}}},")).collect();
-            let script = format!("JSON.stringify(frontOf([{objects}], \"lower\").map(({{x, y}}) => [x, y]))");
+            let beats = |a: &(u8, u8, u8), b: &(u8, u8, u8)| a.0 <= b.0 && a.1 <= b.1 && a.2 <= b.2 && a != b;
+            let is_on_front = |point: &&(u8, u8, u8)| !points.iter().any(|other| beats(other, point));
+            let mut expected: Vec<(u8, u8, u8)> = points.iter().filter(is_on_front).copied().collect();
+            let lists: String = points.iter().map(|(x, y, z)| format!("[{x}, {y}, {z}],")).collect();
+            let script = format!("JSON.stringify(frontOf([{lists}], [0, 1, 2].map((axis) => (point) => point[axis])))");
             let front: String = drawing.context.with(|ctx| evaluate(&ctx, &script)).unwrap();
-            let mut front: Vec<(u8, u8)> = serde_json::from_str(&front).unwrap();
+            let mut front: Vec<(u8, u8, u8)> = serde_json::from_str(&front).unwrap();
             expected.sort_unstable();
             front.sort_unstable();
             proptest::prop_assert_eq!(front, expected);

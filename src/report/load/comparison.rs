@@ -1,22 +1,21 @@
 //! The highest rates of two searches, side by side.
 
-use super::{Form, per_second, split};
+use super::{per_second, split};
 use crate::compare::RateChange;
 use crate::load::bounds_in_words;
 use crate::report::checks::{Check, CheckSuite, Checks, Outcome};
 use crate::report::numbers::{latency, plural};
 use crate::report::table::{Column, Table};
-use crate::report::{json, separated};
+use crate::report::{Format, json};
 use crate::run_data::LoadResult;
 
 /// The comparison in this form, ending with a line break.
-pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<String> {
-    Ok(match form {
-        Form::Json => json(&changes),
-        Form::Csv => separated(changes.iter())?,
-        Form::Table => rates(changes).terminal(),
-        Form::Markdown => rates(changes).markdown(),
-    })
+pub fn render_comparison(changes: &[RateChange], format: Format) -> String {
+    match format {
+        Format::Json => json(&changes),
+        Format::Table => rates(changes).terminal(),
+        Format::Markdown => rates(changes).markdown(),
+    }
 }
 
 /// A rate for continuous integration: a lower one is a regression.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::definition::Status;
 use crate::load::{DEFINITIONS, bounds_in_words, front};
-use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits, three_digits_of_any};
+use crate::report::numbers::{joules, latency, megabytes, percent, plural, rounded, three_digits, three_digits_of_any};
 use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
@@ -76,6 +76,10 @@ const COLUMNS: [TableColumn; 36] = [
     ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
     ("answered", true, |row| of_measured(row, |row| per_second(row.completed_per_s))),
     ("samples", true, |row| if row.samples == row.queries { String::new() } else { per_second(row.samples_per_s) }),
+    ("tokens/s", true, |row| {
+        let per_user = row.user_tokens_per_s.map(|rate| format!(", {} per user", three_digits(rate)));
+        row.output_tokens_per_s.map(|rate| three_digits(rate) + &per_user.unwrap_or_default()).unwrap_or_default()
+    }),
     ("queries", true, |row| of_measured(row, |row| row.queries.to_string())),
     ("p50", true, |row| of_measured(row, |row| latency(row.latency_p50_ms))),
     ("p90", true, |row| of_calls(row, |row| latency(row.latency_p90_ms))),
@@ -85,10 +89,6 @@ const COLUMNS: [TableColumn; 36] = [
     ("TPOT p50", true, |row| row.tpot_p50_ms.map(latency).unwrap_or_default()),
     ("TPOT p99", true, |row| row.tpot_p99_ms.map(latency).unwrap_or_default()),
     ("ITL p99", true, |row| row.itl_p99_ms.map(latency).unwrap_or_default()),
-    ("tokens/s", true, |row| {
-        let per_user = row.user_tokens_per_s.map(|rate| format!(", {} per user", three_digits(rate)));
-        row.output_tokens_per_s.map(|rate| three_digits(rate) + &per_user.unwrap_or_default()).unwrap_or_default()
-    }),
     ("goodput", true, |row| row.goodput_per_s.map(per_second).unwrap_or_default()),
     ("first byte p99", true, |row| row.first_byte_p99_ms.map(latency).unwrap_or_default()),
     ("HTTP", false, |row| row.statuses.clone().filter(|_| row.errors.is_some()).unwrap_or_default()),
@@ -175,8 +175,11 @@ fn verdict(row: &LoadResult) -> String {
     }
 }
 
-/// `2 × 1`, or `1 × 2, 4 callers`.
+/// `2 × 1`, or `1 × 2, 4 callers`. The sessions of a server are not known.
 fn split(instances: usize, threads: usize, callers: Option<usize>) -> String {
+    if instances == 0 {
+        return "the server".to_owned();
+    }
     format!("{instances} × {threads}{}", callers.map(|callers| format!(", {callers} callers")).unwrap_or_default())
 }
 
@@ -192,9 +195,10 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_meant).filter(is_known).collect();
     let heads = columns.iter().map(|(header, is_number, _)| Column::of(*header, *is_number));
     let mut table = Table::new(std::iter::once(Column::code("case")).chain(heads))
-        .essential(&["p99", "verdict"])
+        .essential(&["p99", "TTFT p99", "TPOT p99", "verdict"])
         .or_below(&["why"])
-        .minor(&["connections", "samples", "first byte p99", "HTTP", "mean queue", "mean service", "per call"])
+        .minor(&["connections", "samples", "TTFT p50", "TPOT p50", "ITL p99", "first byte p99", "HTTP"])
+        .minor(&["mean queue", "mean service", "per call"])
         .minor(&["lag p99", "generator", "client", "backlog", "energy"]);
     for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
@@ -218,7 +222,7 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
         table.footnote(format!("{} of {} trials are shown; `--all` shows the others", rows.len(), run.results.len()));
     }
     if has(|row| row.output_tokens.is_some()) {
-        DEFINITIONS.iter().for_each(|(term, meaning)| table.footnote(format!("{term}: {meaning}")));
+        DEFINITIONS.into_iter().for_each(|(term, meaning)| table.definition(term, meaning));
     }
     table
 }
@@ -298,29 +302,22 @@ fn sentences(run: &LoadRun) -> Vec<String> {
 
 /// Returns a sentence for each case whose search has found no rate.
 fn without_rate(run: &LoadRun) -> Vec<String> {
-    let mut lowest: IndexMap<&str, (f64, &LoadResult)> = IndexMap::new();
-    for row in run.results.iter().filter(|row| row.is_of_search && row.verdict == Some(Verdict::Failed)) {
-        let Some(rate) = row.rate else { continue };
-        let known = lowest.entry(&row.case_id).or_insert((rate, row));
-        if rate < known.0 {
-            *known = (rate, row);
-        }
+    let has_rate = |case: &str| run.results.iter().any(|row| row.is_highest && row.case_id == case);
+    let mut cases: IndexMap<&str, Vec<&LoadResult>> = IndexMap::new();
+    for row in run.results.iter().filter(|row| row.is_of_search && !has_rate(&row.case_id)) {
+        cases.entry(&row.case_id).or_default().push(row);
     }
-    lowest.retain(|case, _| !run.results.iter().any(|row| row.is_highest && row.case_id == *case));
-    let line = |(case, (rate, row)): (&str, (f64, &LoadResult))| {
-        let bounds = bounds_in_words(row, latency).unwrap_or_default();
-        format!("{case}: no rate down to {} keeps {bounds}", per_second(rate))
+    let line = |(case, rows): (&str, Vec<&LoadResult>)| {
+        let failed = rows.iter().filter(|row| row.verdict == Some(Verdict::Failed));
+        let lowest = failed.filter_map(|row| Some((row.rate?, *row))).min_by(|one, other| one.0.total_cmp(&other.0));
+        if let Some((rate, row)) = lowest {
+            let bounds = bounds_in_words(row, latency).unwrap_or_default();
+            return Some(format!("{case}: no rate down to {} keeps {bounds}", per_second(rate)));
+        }
+        // Other trials do not show that no rate keeps the bound; the last one says why the search ended.
+        Some(format!("{case}: no rate was found: {}", rows.last()?.message.as_ref()?))
     };
-    let refused: Vec<String> = lowest.iter().map(|(case, found)| line((*case, *found))).collect();
-    // Other trials do not show that no rate keeps the bound; the last one says why the search ended.
-    let mut open: IndexMap<&str, &LoadResult> = IndexMap::new();
-    for row in run.results.iter().filter(|row| row.is_of_search && !lowest.contains_key(&*row.case_id)) {
-        if !run.results.iter().any(|other| other.is_highest && other.case_id == row.case_id) {
-            open.insert(&row.case_id, row);
-        }
-    }
-    let why = |(case, row): (&str, &LoadResult)| Some(format!("{case}: no rate was found: {}", row.message.as_ref()?));
-    refused.into_iter().chain(open.into_iter().filter_map(why)).collect()
+    cases.into_iter().filter_map(line).collect()
 }
 
 /// One sentence about a case's splits. A split that another beats in rate, latency, memory, energy and cost, as far as
@@ -358,8 +355,8 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
 fn interval(row: &LoadResult) -> String {
     let counts = row.searches.zip(row.searches_with_rate);
     let searches = match counts {
-        Some((made, with_rate)) if with_rate < made => format!("{with_rate} of {made} searches"),
-        Some((made, _)) => format!("{made} searches"),
+        Some((made, with_rate)) if with_rate < made => format!("{with_rate} of {}", plural(made, "search", "searches")),
+        Some((made, _)) => plural(made, "search", "searches"),
         None => return String::new(),
     };
     match row.found_rate_lower.zip(row.found_rate_upper) {
@@ -373,157 +370,4 @@ fn interval(row: &LoadResult) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_case_without_a_rate_has_a_sentence_of_the_lowest_one_that_failed() {
-        let row = |case: &str, rate: f64, is_highest: bool| LoadResult {
-            case_id: case.into(),
-            rate: Some(rate),
-            bound_ms: Some(5.0),
-            percentile: 0.99,
-            is_of_search: true,
-            is_highest,
-            verdict: Some(if is_highest { Verdict::Passed } else { Verdict::Failed }),
-            ..LoadResult::default()
-        };
-        let results = vec![row("a", 48.0, false), row("a", 14.2, false), row("b", 30.0, false), row("b", 20.0, true)];
-        let limit = Some("the limit of 15 s is reached".to_owned());
-        let open = LoadResult { verdict: Some(Verdict::Undecided), message: limit, ..row("c", 9.0, false) };
-        let run = LoadRun { results: [results, vec![open]].concat(), ..LoadRun::default() };
-        let lines =
-            ["a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms", "c: no rate was found: the limit of 15 s is reached"];
-        assert_eq!(without_rate(&run), lines);
-    }
-
-    fn highest(instances: usize, threads: usize, rate: f64, memory_mb: f64) -> LoadResult {
-        LoadResult {
-            case_id: "m/ort-cpu-f32/1".into(),
-            status: Status::Ok,
-            verdict: Some(Verdict::Passed),
-            instances,
-            threads,
-            rate: Some(rate),
-            percentile: 0.99,
-            bound_ms: Some(20.0),
-            latency_ms: 15.0,
-            memory_mb: Some(memory_mb),
-            queries: 1000,
-            samples: 1000,
-            is_highest: true,
-            ..LoadResult::default()
-        }
-    }
-
-    #[test]
-    fn a_search_is_one_sentence_per_case() {
-        let run = LoadRun {
-            results: vec![highest(1, 2, 428.0, 190.0), highest(2, 1, 482.2, 310.0), highest(1, 1, 240.0, 200.0)],
-            ..LoadRun::default()
-        };
-        assert_eq!([1.0 / 60.0, 482.2].map(per_second), ["0.0167/s", "482/s"]);
-        let text = terminal(&run, true);
-        let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
-            1 × 1 serve 240/s with 200 MB, beaten in all\n";
-        assert!(text.ends_with(sentence), "{text}");
-        let with_price = |row: LoadResult| LoadResult {
-            cost_per_million: Some(0.1963),
-            currency: Some("USD".into()),
-            energy_j_per_request: Some(0.0421),
-            ..row
-        };
-        let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
-        let priced = terminal(&run, true);
-        assert!(priced.contains("with 310 MB and 42.1 mJ a request for 0.20 USD per million\n"), "{priced}");
-        let frugal = LoadResult { energy_j_per_request: Some(0.01), ..highest(1, 1, 240.0, 400.0) };
-        let wasteful = LoadResult { energy_j_per_request: Some(0.02), ..highest(2, 1, 482.2, 310.0) };
-        let run = LoadRun { results: vec![frugal, wasteful], ..LoadRun::default() };
-        let text_with_energy = terminal(&run, true);
-        assert!(!text_with_energy.contains("beaten"), "{text_with_energy}");
-        assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
-    }
-
-    #[test]
-    fn a_search_shows_its_answer_and_how_certain_it_is() {
-        let trial = |rate: f64, accepts: bool, search: usize| LoadResult {
-            is_of_search: true,
-            is_highest: false,
-            loadgen_accepts: Some(accepts),
-            completed_per_s: rate,
-            search,
-            ..highest(2, 1, rate, 310.0)
-        };
-        let best = |rate: f64, search: usize| LoadResult {
-            is_highest: true,
-            lowest_failing_rate: Some(rate + 5.0),
-            found_rate: Some(482.0),
-            found_rate_lower: Some(471.3),
-            found_rate_upper: Some(492.9),
-            searches: Some(2),
-            searches_with_rate: Some(2),
-            ..trial(rate, true, search)
-        };
-        let results = vec![
-            trial(111.0, true, 0),
-            best(480.0, 0),
-            trial(485.0, false, 0),
-            trial(700.0, false, 0),
-            best(484.0, 1),
-            trial(489.0, false, 1),
-            LoadResult { is_knee: true, ..trial(333.0, true, 0) },
-        ];
-        let run = LoadRun { results, ..LoadRun::default() };
-        let text = terminal(&run, false);
-        for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "does not"] {
-            assert!(text.contains(shown), "{shown}: {text}");
-        }
-        assert!(!text.contains("111/s") && !text.contains("700/s"), "{text}");
-        let sentence =
-            "2 × 1 threads serve 482/s (471 … 493, 95 % interval of 2 searches) at p99 ≤ 20.0 ms with 310 MB\n";
-        assert!(text.ends_with(sentence), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        assert!(terminal(&run, true).contains("700/s"));
-    }
-
-    #[test]
-    fn a_search_in_which_no_rate_failed_shows_its_highest_rate_only() {
-        let trial = |rate: f64| LoadResult {
-            is_of_search: true,
-            is_highest: false,
-            loadgen_accepts: Some(true),
-            ..highest(2, 1, rate, 310.0)
-        };
-        let shown = |results| terminal(&LoadRun { results, ..LoadRun::default() }, false);
-        let text = shown(vec![trial(111.0), LoadResult { is_highest: true, ..trial(480.0) }]);
-        assert!(text.contains("1 of 2 trials are shown") && !text.contains("111/s"), "{text}");
-        let without_answer = shown(vec![trial(111.0), trial(480.0)]);
-        assert!(without_answer.contains("480/s") && without_answer.contains("111/s"), "{without_answer}");
-    }
-
-    #[test]
-    fn the_newest_curve_of_a_case_has_the_trials_that_say_something() {
-        let run = |rates: &[f64]| LoadRun {
-            results: rates
-                .iter()
-                .map(|&rate| LoadResult { completed_per_s: rate, ..highest(2, 1, rate, 1.0) })
-                .collect(),
-            ..LoadRun::default()
-        };
-        let mut newer = run(&[100.0, 200.0, 300.0, 400.0]);
-        newer.results[2].verdict = Some(Verdict::Invalid);
-        newer.results[3].ended_early = true;
-        let found = curves([run(&[50.0, 60.0, 70.0]), newer, run(&[1.0])].into_iter());
-        let place = (String::new(), "m/ort-cpu-f32/1".to_owned());
-        let rates: Vec<f64> = found[&place].iter().map(|point| point.per_s).collect();
-        assert_eq!(rates, [100.0, 200.0]);
-        assert_eq!(found[&place][0].split, "2 × 1");
-    }
-
-    #[test]
-    fn a_case_without_figures_says_why() {
-        let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
-        let text = markdown(&LoadRun { results: vec![row], ..LoadRun::default() }, false);
-        assert!(text.contains("| unsupported | no |") && !text.contains("p50"), "{text}");
-    }
-}
+mod tests;

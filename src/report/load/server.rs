@@ -25,7 +25,8 @@ pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> 
     let least_ms = (PART_OF_WAIT * shortest_ms).max(LEAST_WAIT_MS);
     let all_used = row.connections.filter(|all| row.connections_used >= Some(*all) && row.rate.is_some());
     let waits = row.queue_p99_ms.filter(|wait| *wait > least_ms).map(latency).zip(all_used).map(|(wait, all)| {
-        format!("requests waited for one of the {all} connections, {wait} at p99; `--connections` raises their number")
+        let awaited = if all == 1 { "the only connection".to_owned() } else { format!("one of the {all} connections") };
+        format!("requests waited for {awaited}, {wait} at p99; `--connections` raises the number")
     });
     // The next rate may have failed because of the client.
     let is_refused = |it: &&LoadResult| {
@@ -38,8 +39,9 @@ pub fn sentences_of_server(row: &LoadResult, all: &[LoadResult]) -> Vec<String> 
     let refused = all.iter().find(|it| row.is_highest && row.rate.is_some() && is_refused(it));
     let client = refused.zip(row.connections).map(|(refused, all)| {
         let rate = refused.rate.unwrap_or_default();
+        let used = if all == 1 { "the only connection was".to_owned() } else { format!("all {all} connections were") };
         format!(
-            "at {rate:.1}/s, which failed, all {all} connections were in use: the limit may be the client's; `--connections` raises their number"
+            "at {rate:.1}/s, which failed, {used} in use: the limit may be the client's; `--connections` raises the number"
         )
     });
     let busy = row.client_processors.filter(|client| *client > BUSY_CLIENT).map(percent).map(|client| {
@@ -92,6 +94,8 @@ mod tests {
         assert!(!text.contains("waited") && !text.contains("the client used"), "{text}");
         let text = of(&LoadResult { queue_p99_ms: Some(5.0), client_processors: Some(0.9), ..row.clone() });
         assert!(text.contains("one of the 64 connections") && text.contains("the client used 90.0 %"), "{text}");
+        let only = LoadResult { connections: Some(1), queue_p99_ms: Some(5.0), ..row.clone() };
+        assert!(of(&only).contains("requests waited for the only connection, 5.00 ms at p99"));
         let free = LoadResult { connections_used: Some(63), queue_p99_ms: Some(5.0), ..row.clone() };
         assert!(!of(&free).contains("waited"));
         let limited = LoadResult { is_highest: true, ..free.clone() };

@@ -2,7 +2,7 @@
 
 use super::groups::grouped;
 use crate::profile::Difference;
-use crate::report::numbers::{megabytes, microseconds, percent, rounded, three_digits, three_digits_of_any};
+use crate::report::numbers::{megabytes, microseconds, percent, plural, rounded, three_digits, three_digits_of_any};
 use crate::report::table::{Column, Table};
 use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 
@@ -53,7 +53,8 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.corrected_us).sum::<f64>();
-        table.footnote(format!("{} more rows take {} µs together", rest.len(), microseconds(us)));
+        let more = plural(rest.len(), "more row takes", "more rows take");
+        table.footnote(format!("{more} {} µs together", microseconds(us)));
     }
     if shown.iter().any(|row| row.share.is_none()) {
         table.footnote("<: an upper bound; the profiler's own cost hides the rest");
@@ -129,7 +130,8 @@ pub fn difference_table(difference: &Difference, options: &Options) -> Table {
     }
     if !rest.is_empty() {
         let us = rest.iter().map(|row| row.difference_us).sum::<f64>();
-        table.footnote(format!("{} more rows differ by {} µs together", rest.len(), signed(us)));
+        let more = plural(rest.len(), "more row differs", "more rows differ");
+        table.footnote(format!("{more} by {} µs together", signed(us)));
     }
     table
 }

@@ -12,7 +12,8 @@ pub use width::{fit_to_terminal, left_out, wrapped};
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
-    footnotes: Vec<String>,
+    /// Each with the term that it defines, or with an empty text.
+    footnotes: Vec<(String, &'static str)>,
     is_whole: bool,
 }
 
@@ -115,7 +116,14 @@ impl Table {
 
     /// Adds a line below the table.
     pub fn footnote(&mut self, text: impl Into<String>) {
-        self.footnotes.push(text.into());
+        self.footnotes.push((text.into(), ""));
+    }
+
+    /// Adds a line below the table about a term. It is printed only if the header of a shown column begins with the term.
+    pub fn definition(&mut self, term: &'static str, meaning: &str) {
+        if self.columns.iter().any(|column| column.header.starts_with(term)) {
+            self.footnotes.push((format!("{term}: {meaning}"), term));
+        }
     }
 
     /// Whether there is no row.

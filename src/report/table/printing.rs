@@ -10,18 +10,19 @@ impl Table {
     /// The table for a terminal, ending with a line break: with a line below the header, and no others. Where the terminal is too narrow,
     /// columns are left out or printed below.
     pub fn terminal(&self) -> String {
-        self.terminal_within(if self.is_whole { usize::MAX } else { width::limit() })
+        self.terminal_within(width::limit())
     }
 
     fn terminal_within(&self, limit: usize) -> String {
         let (columns, rows) = self.with_marks();
         let texts: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(terminal_cell).collect()).collect();
-        let Fitted { shown, below, left_out } = fitted(&columns, &texts, limit);
+        let of_rows = if self.is_whole { usize::MAX } else { limit };
+        let Fitted { shown, below, left_out } = fitted(&columns, &texts, of_rows);
         width::note_left_out(left_out.into_iter().map(|index| columns[index].header.clone()));
         let mut printed = grid(&columns, &texts, &shown);
-        if limit < usize::from(u16::MAX) {
+        if of_rows < usize::from(u16::MAX) {
             // Texts of essential columns are broken into lines.
-            printed.set_content_arrangement(ContentArrangement::Dynamic).set_width(limit as u16);
+            printed.set_content_arrangement(ContentArrangement::Dynamic).set_width(of_rows as u16);
         }
         let mut text = format!("{printed}\n");
         for row in &texts {
@@ -36,7 +37,9 @@ impl Table {
             }
         }
         let sentences = self.rows.iter().filter_map(|row| row.sentence.as_ref());
-        for line in sentences.chain(&self.footnotes) {
+        let is_shown = |term: &str| shown.iter().any(|index| columns[*index].header.starts_with(term));
+        let footnotes = self.footnotes.iter().filter(|(_, term)| is_shown(term)).map(|(line, _)| line);
+        for line in sentences.chain(footnotes) {
             text += &wrapped_within(&escape::terminal(line), 2, limit);
         }
         text
@@ -53,7 +56,7 @@ impl Table {
             text += &line(columns.iter().zip(&row).map(|(column, cell)| markdown_cell(column, cell)).collect());
         }
         let sentences = self.rows.iter().filter_map(|row| row.sentence.as_ref());
-        let lines: Vec<&String> = sentences.chain(&self.footnotes).collect();
+        let lines: Vec<&String> = sentences.chain(self.footnotes.iter().map(|(line, _)| line)).collect();
         if !lines.is_empty() {
             text.push('\n');
         }
@@ -72,7 +75,8 @@ impl Table {
             let title = row.sentence.as_ref().map(|it| format!(" title=\"{}\"", escape::html(it))).unwrap_or_default();
             body += &format!("<tr{class}{title}>{cells}</tr>\n");
         }
-        let notes: String = self.footnotes.iter().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();
+        let notes: String =
+            self.footnotes.iter().map(|(line, _)| format!("<li>{}</li>\n", escape::html(line))).collect();
         let list = if notes.is_empty() { notes } else { format!("<ul class=\"quiet\">\n{notes}</ul>\n") };
         format!(
             "<div class=\"scroll\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n{list}",
@@ -206,6 +210,8 @@ mod tests {
         let mut table = Table::new(columns);
         table.row(["m/ort", "1.25 ms", "2.50 ms", "123 MB", "no operator of this name in the library"]).mark(BEST);
         table.footnote("● fastest of its batch size");
+        table.definition("memory", "its peak");
+        table.definition("energy", "of all");
         let width = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
         let headers = |limit| {
             let text = table.terminal_within(limit);
@@ -219,11 +225,18 @@ mod tests {
         let (header, text) = headers(natural - 1);
         assert_eq!(header, ["case", "p50", "p99", "memory"]);
         assert!(text.contains("\n  m/ort: no operator of this name in the"), "{text}");
-        assert_eq!(headers(35).0, ["case", "p50", "p99"]);
+        assert!(text.contains("\n  memory: its peak\n") && !text.contains("energy"), "{text}");
+        let (header, text) = headers(35);
+        assert_eq!(header, ["case", "p50", "p99"]);
+        assert!(text.contains("● fastest") && !text.contains("memory"), "{text}");
         let (header, text) = headers(24);
         assert_eq!(header, ["case", "p50"]);
         assert!(width(&text) <= 24 && text.contains("●") && text.contains("    library"), "{text}");
         assert!(left_out().is_some_and(|line| line.contains("p99") && line.contains("memory")));
+        // The lines below a table with all columns are not longer than the others.
+        let whole = table.clone().whole(true).terminal_within(24);
+        assert!(whole.starts_with(headers(usize::MAX).1.split_once("\n  ●").unwrap().0), "{whole}");
+        assert!(whole.ends_with("\n  ● fastest of its batch\n    size\n  memory: its peak\n"), "{whole}");
     }
 
     #[test]

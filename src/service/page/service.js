@@ -108,7 +108,7 @@ function showCase(one) {
 function showState(job) {
   const waits = job.state === "queued" && job.place !== null ? `, ${job.place} before it, about ${threeDigits(job.expected_wait_s ?? 0)} s` : "";
   const left = job.state === "running" && job.time_left ? `, about ${job.time_left} left` : "";
-  const count = job.cases ? `, ${job.finished_cases} of ${job.cases} cases` : "";
+  const count = job.cases ? `, ${job.finished_cases} of ${job.cases} ${job.cases === 1 ? "case" : "cases"}` : "";
   byId("state").textContent = `${job.state}${waits}${count}${left}${job.message ? `: ${job.message}` : ""}`;
   byId("cancel").hidden = IS_OVER.includes(job.state);
   const progress = byId("progress");

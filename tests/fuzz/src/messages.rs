@@ -171,8 +171,7 @@ pub fn answers(bytes: &[u8]) {
         0 | 1 => ProtocolName::V2,
         2 => ProtocolName::Chat,
         3 => ProtocolName::Completions,
-        4 => ProtocolName::Embeddings,
-        _ => ProtocolName::Inferbench,
+        _ => ProtocolName::Embeddings,
     };
     let mut all = Vec::new();
     while let Some(place) = rest.windows(BETWEEN.len()).position(|window| window == BETWEEN) {
@@ -233,6 +232,5 @@ pub fn seeds_of_answers() -> Vec<Vec<u8>> {
         of(10, &with(of_llm(), ok("", chat))),
         of(4, &with(of_llm(), embeddings)),
         of(2, &with(of_llm(), busy)),
-        of(5, &[ok("", br#"{"info":{"version":"1"}}"#)]),
     ]
 }

@@ -109,6 +109,7 @@ fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
         command.env("SLURM_CONF", slurm.configuration()).finish().with_code(0)
     };
     let shown = submit(&["--dry-run"]).stdout;
+    assert!(shown.starts_with("# INFERBENCH_PLAN and its files do not exist until the jobs are submitted"), "{shown}");
     assert!(shown.contains("--array=1,2,3,4") && shown.contains("--dependency=afterany:JOB"), "{shown}");
     submit(&[]);
     let logs = parts(&workplace).join("plan");
@@ -223,8 +224,7 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
     let resumed = start(&["--resume"]).finish().with_code(0);
     assert!(!resumed.stderr.contains("copying"), "everything is there already: {}", resumed.stderr);
     // The second case may end before its process does.
-    let is_kept =
-        ["1", "2", "3"].iter().any(|kept| resumed.stderr.contains(&format!("{kept} of 4 cases are finished")));
+    let is_kept = ["1", "2", "3"].iter().any(|kept| resumed.stderr.contains(&format!("{kept} of 4 cases finished")));
     assert!(is_kept, "{}", resumed.stderr);
     let records = only_run(&workplace).records().unwrap();
     assert_eq!(records.len(), 4);

@@ -134,9 +134,7 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
     let name = folder.file_name().into_string().unwrap();
     let shown = load(&workplace, &[&name]);
     assert_eq!(shown.iter().map(|row| row.backend.as_str()).collect::<Vec<_>>(), ["null"]);
-    for (command, reason) in [("load", "no search of a case in common"), ("compare", "is on both sides")] {
-        workplace.inferbench(&[command, &name, &name]).finish().with_code(3).saying(&[reason]);
-    }
+    workplace.inferbench(&["compare", &name, &name]).finish().with_code(3).saying(&["is on both sides"]);
     for flag in [["--columns", "p95"], ["--allow-different", "host"]] {
         let arguments = [&["compare", name.as_str(), name.as_str()], &flag[..]].concat();
         let refused = workplace.inferbench(&arguments).finish().with_code(2);
@@ -317,13 +315,14 @@ fn a_comparison_fails_if_the_highest_rate_is_lower() {
     for (number, rate) in [402.0, 398.0, 301.0, 300.0, 299.0].into_iter().enumerate() {
         write_search(&workplace, &format!("other-{number}"), "2020-01-01T00:00:00Z", &host, rate);
     }
-    for command in ["load", "compare"] {
-        workplace.inferbench(&[command, "load-1", "other-3"]).finish().with_code(0);
-        let sides = ["load-1,other-0,other-1", "other-2,other-3,other-4"];
-        let several = workplace.inferbench(&[command, sides[0], sides[1]]).finish().with_code(1);
-        assert!(several.stdout.contains("0.75") && several.stdout.contains("3, 3"), "{}", several.stdout);
-    }
+    workplace.inferbench(&["compare", "load-1", "other-3"]).finish().with_code(0);
+    let sides = ["load-1,other-0,other-1", "other-2,other-3,other-4"];
+    let several = workplace.inferbench(&["compare", sides[0], sides[1]]).finish().with_code(1);
+    assert!(several.stdout.contains("0.75") && several.stdout.contains("3, 3"), "{}", several.stdout);
     workplace.inferbench(&["compare", "load-1, other-0", "other-3"]).finish().with_code(0);
+    write_search(&workplace, "elsewhere", "2020-01-01T00:00:00Z", "another-host", 300.0);
+    let apart = workplace.inferbench(&["compare", "load-1", "elsewhere"]).finish().with_code(3);
+    apart.saying(&["no search of a case in common"]);
     for sides in [["load-1", base.as_str()], [base.as_str(), "load-1"]] {
         let mixed = workplace.inferbench(&["compare", sides[0], sides[1]]).finish().with_code(2);
         mixed.saying(&["load-1 is a load test, and the other side is not"]);
@@ -395,7 +394,6 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--rate", "3", "--service-time", "2ms"], "`--service-time` is for `--backend null`"),
         (&["--rate", "3", "--p99", "20"], "no unit; write 20ms"),
         (&["--rate", "1e9"], "a trial of 10000000000 queries is more than 10000000 queries"),
-        (&["--rate", "3", "no-such-case"], "no case matches"),
         (&["--rate", "3", "--max-growth", "50MB/h"], "`--max-growth` is for a soak test: say `--soak`"),
         (&["--soak", "--max-growth", "50MB"], "write it as 50MB/h"),
         (&["search", "--soak", "--p99", "1s"], "a soak test is one trial over a time"),

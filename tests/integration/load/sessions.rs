@@ -140,13 +140,20 @@ fn language_models_are_served_with_their_own_figures() {
         assert_eq!(row.goodput_per_s, Some(row.completed_per_s), "{id}");
         assert_eq!((row.over_bound, row.unanswered), (Some(0), 0), "{id}");
     }
-    // The definitions are with the figures, in the terminal and on the page.
+    // The definitions are with the figures that are shown, in the terminal and on the page.
     let users = ["load", "--concurrency", "2", "--queries", "10", "--model", "llama-small", "--backend", backends[0]];
     let lengths = ["--prompt-tokens", "lognormal:12,0.3", "--output-tokens", "lognormal:4,0.5"];
-    let shown = workplace.inferbench(&[&users[..], &lengths[..]].concat()).finish().with_code(0).stdout;
-    for text in ["concurrent", "TTFT p99", "TPOT: time per output token of a request", "\"DistServe\"", "per user"] {
+    let finished = workplace.inferbench(&[&users[..], &lengths[..]].concat()).finish().with_code(0);
+    let shown = finished.stdout;
+    for text in ["concurrent", "TTFT p99", "TPOT: time per output token of a request", "per user"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
+    // Without a bound there is no goodput.
+    assert!(!shown.contains("\"DistServe\""), "{shown}");
+    let kept = finished.stderr.lines().find_map(|line| line.strip_prefix("load test   ")).unwrap();
+    let narrow = workplace.inferbench(&["load", kept]).env("COLUMNS", "100").finish().with_code(0).stdout;
+    let headers = narrow.lines().next().unwrap();
+    assert!(headers.contains("TTFT p99") && headers.contains("TPOT p99") && !narrow.contains("ITL"), "{narrow}");
     let run = ["run", "--model", "llama-small", "--backend", "candle", "--phase", "decode", "--noplot"];
     workplace.inferbench(&run).finish().with_code(0);
     workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);

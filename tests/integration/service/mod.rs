@@ -318,6 +318,8 @@ fn what_cannot_be_measured_says_why_and_starts_nothing() {
     let cuda = server.get("/api/v1/benchmark/digits?device=cuda&backend=candle");
     assert!(cuda.error(409).contains("cuda is not available"), "{cuda:?}");
     assert_eq!(cuda.json()["available_devices"], json!(["cpu"]));
+    let tpu = server.post("/api/v1/runs", r#"{"models": ["digits"], "devices": ["tpu"]}"#);
+    assert!(tpu.error(409).starts_with("tpu is not available: "), "{tpu:?}");
     assert!(runs_in(&workplace.runs()).is_empty());
 }
 
@@ -334,7 +336,7 @@ fn one_measurement_runs_at_a_time_and_a_client_that_leaves_cancels_its_own() {
         (jobs.code == 200 && jobs.json()["items"].as_array().unwrap().len() == 1).then_some(())
     });
     let full = server.get("/api/v1/benchmark/digits?backend=candle&batch_size=2");
-    assert!(full.error(503).contains("1 jobs wait already"), "{full:?}");
+    assert!(full.error(503).contains("1 job waits already"), "{full:?}");
     assert!(full.headers["retry-after"].parse::<u64>().unwrap() > 0);
     assert!(is_alive(run) && is_alive(worker));
     drop(first);

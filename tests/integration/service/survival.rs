@@ -48,6 +48,8 @@ fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interru
     });
     assert_eq!(server.get(SHORT).code, 200);
     assert_eq!(server.terminate(), Some(0));
+    let log = fs::read_to_string(workplace.path("server.log")).unwrap();
+    assert!(log.lines().any(|line| line == "ending"), "{log}");
 }
 
 #[test]
@@ -67,6 +69,7 @@ fn sigterm_finishes_the_case_and_ends() {
     let answer = Reply::read(&mut first).json();
     assert_eq!(answer["status"], "success", "{answer}");
     assert_eq!(workplace.records().len(), 1);
+    assert!(fs::read_to_string(workplace.path("server.log")).unwrap().contains("ending after the case"));
 }
 
 #[test]

@@ -368,6 +368,7 @@ fn prune_removes_what_it_is_told_to() {
     prune(&["--keep", "3", "--only-calls"], 0);
     let calls: Vec<u64> = runs(&workplace, "other").iter().map(|run| run["calls"].as_u64().unwrap()).collect();
     assert_eq!(calls, [0, 0, 20, 20, 20]);
+    prune(&["--before", "soon"], 2).saying(&["not a time; write 30d, 12h, 6mo or 2026-01-31"]);
     prune(&["--before", "2026-01-03"], 0);
     assert_eq!(ids(&workplace, "other"), ["20260103T000000Z", "20260104T000000Z", "20260105T000000Z"]);
     prune(&["--run", "20260104T000000Z"], 0);

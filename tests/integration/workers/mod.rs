@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use inferbench::definition::Status;
+use inferbench::run_data::LoadRun;
 use serde_json::Value;
 
 use crate::support::{Finished, Run, Workplace, checkout, left_out, wait_for};
@@ -122,6 +123,8 @@ fn the_variable_is_checked() {
     }
     let absent = run(&workplace, "/no/such/program", &["--backend", "plain"]).with_code(3);
     absent.saying(&["left out: plain on cpu (1 case): unavailable: ", "the process of plain ended with exit code 12"]);
+    let on_cuda = run(&workplace, "/no/such/program", &["--backend", "plain", "--device", "cuda"]).with_code(3);
+    on_cuda.saying(&["plain has no device \"cuda\", and no cpu: the process of plain ended with exit code 12"]);
 }
 
 #[test]
@@ -189,6 +192,35 @@ fn the_stacks_of_the_process_that_waits_for_a_program_are_not_sampled() {
     let mut profile = workplace.inferbench(&["profile", "--backend", "plain", "--batch-sizes", "1", "--cpu"]);
     let profiled = profile.env("INFERBENCH_WORKER", format!("plain:{command}")).finish().with_code(0);
     profiled.saying(&["no stacks of threads: ", "plain computes in another process"]);
+}
+
+#[test]
+fn the_memory_of_a_load_test_is_also_that_of_the_program() {
+    let (workplace, command) = faulty("def fault():\n    pass\nheld = b'x' * (300 << 20)");
+    let mut load = workplace.inferbench(&["load", "--rate", "20", "--queries", "5", "--format", "json"]);
+    let loaded = load.env("INFERBENCH_WORKER", format!("plain:{command}")).finish().with_code(0);
+    let row = serde_json::from_str::<LoadRun>(&loaded.stdout).unwrap().results.remove(0);
+    assert!(row.memory_mb.unwrap() > 300.0, "{row:?}");
+}
+
+#[test]
+fn a_coarse_clock_does_not_lead_to_endless_calls() {
+    // Calls of 10 µs, by a clock with steps of 100 µs.
+    let (workplace, command) = faulty(
+        "def fault():\n    pass\nwhole, exact = worker.answer, time.perf_counter_ns\n\
+         def clock():\n    return exact() // 100_000 * 100_000\n\
+         def timed(count):\n    begin, ends = clock(), exact()\n    for _ in range(count):\n        \
+         ends += 10_000\n        while exact() < ends:\n            pass\n    return clock() - begin\n\
+         def answer(verb, request, tensors, session):\n    if verb == 'clock':\n        return session, {'ns': clock()}, ()\n    \
+         if verb != 'run':\n        return whole(verb, request, tensors, session)\n    \
+         calls = len(tensors['turns'][1])\n    if calls > 100_000:\n        sys.exit(f'{calls} calls in one request')\n    \
+         times = [timed(min(32, calls - place)) for place in range(0, calls, 32)]\n    \
+         return session, {'together': 32}, [('times', 'i64', [len(times)], times)]\nworker.answer = answer",
+    );
+    run(&workplace, &command, &["--iterations", "6400", "--batch-sizes", "1"]).with_code(0);
+    let record = workplace.record(DIGITS);
+    assert_eq!((record.status, record.calls_together), (Status::Ok, Some(32)), "{:?}", record.message);
+    assert!(record.latency_p50_ms.unwrap() > 0.005, "{:?}", record.latency_p50_ms);
 }
 
 #[test]
@@ -275,7 +307,11 @@ fn a_program_is_put_through_the_protocol() {
         ),
         ("worker.sys.exit = lambda code: time.sleep(100)", "ends when its input ends", "it goes on after 5 s"),
         // It does not answer what it does not know, and it does not know `end`.
-        (deaf("no-such-verb").as_str(), "answers an unknown verb with an error", "did not answer within 10 s"),
+        (
+            format!("print('I wait', file=sys.stderr)\n{}", deaf("no-such-verb")).as_str(),
+            "answers an unknown verb with an error",
+            "did not answer within 10 s; then the process of the program was ended by signal 9 (SIGKILL); its last words: I wait",
+        ),
         (deaf("end").as_str(), "ends when it is told to", "it goes on after 5 s"),
         ("worker.Digits.scores = lambda self, values: [0.0] * 10", "gives the same outputs each time", "are the same"),
         (

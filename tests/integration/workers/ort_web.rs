@@ -106,6 +106,42 @@ fn a_profile_on_webassembly_has_the_times_of_nodes() {
     nothing_is_left(&workplace);
 }
 
+/// Profiles one call. The `If` named `outer` contains `b` and the `If` named `inner`, which contains `c`. Each begins at the
+/// same time as its first node.
+const PROFILED: &str = r#"
+import { Profiler } from "./profiles.js";
+const node = (name, op_name, ts, dur) => ({ cat: "Node", name: `${name}_kernel_time`, ts, dur, args: { op_name } });
+const events = [
+  { cat: "Session", name: "model_run", ts: 5, dur: 100 },
+  node("a", "Conv", 5, 10), node("b", "MatMul", 15, 20), node("c", "Add", 35, 10), node("inner", "If", 35, 15),
+  node("outer", "If", 15, 50), node("d", "Relu", 65, 5),
+];
+const graph = { endProfile: () => ({ endProfiling: () => console.log(JSON.stringify(events)) }) };
+const profiler = new Profiler({ graphs: new Map([["main", graph]]) });
+profiler.beginCall();
+profiler.ran(graph);
+const [{ operators }] = await profiler.end();
+console.log(operators.map((own) => `${own.node} ${own.start_ns} ${own.duration_ns}`).join("\n"));
+"#;
+
+#[test]
+fn the_time_of_an_operator_around_a_graph_excludes_that_of_the_nodes_within() {
+    if Command::new("node").arg("--version").output().is_err() {
+        left_out("node is not here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["profiles.js", "frames.js"] {
+        fs::copy(checkout().join("src/backend/outside/ort_web").join(file), folder.path().join(file)).unwrap();
+    }
+    fs::write(folder.path().join("package.json"), r#"{"type": "module"}"#).unwrap();
+    fs::write(folder.path().join("profiled.js"), PROFILED).unwrap();
+    let profiled = Command::new("node").arg(folder.path().join("profiled.js")).finish().with_code(0);
+    let expected =
+        ["a 0 10000", "outer 10000 15000", "b 10000 20000", "inner 30000 5000", "c 30000 10000", "d 60000 5000"];
+    assert_eq!(profiled.stdout.lines().collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn a_graph_that_the_browser_refuses_is_unsupported_with_its_reason() {
     if !has_browser() {

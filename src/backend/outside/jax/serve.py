@@ -20,8 +20,6 @@ class Jax(Worker):
             "name": "jax",
             "version": jax.__version__,
             "devices": [{"device": kind, **described(kind)}],
-            "dtypes": ["f32", "bf16"],
-            "one_shape": True,
         }
 
     def load(self, request):

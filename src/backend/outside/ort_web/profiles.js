@@ -4,6 +4,8 @@
 import { Refused } from "./frames.js";
 
 const KERNEL_TIME = "_kernel_time";
+/// Operators that contain graphs, whose nodes have events too.
+const AROUND_GRAPHS = ["BeamSearch", "GreedySearch", "If", "Loop", "Sampling", "Scan", "WhisperBeamSearch"];
 /// Calls of the profiled sessions before the profile begins.
 const WARM_UP_CALLS = 3;
 
@@ -84,22 +86,31 @@ async function eventsOf(session) {
   }
 }
 
-/// The runs of a graph, each with its nodes. The clock is coarse, so a node may have the same start time as its run.
+/// The runs of a graph, each with its nodes. The clock is coarse, so a node may have the same start time as its run, or
+/// as the operator around it, which then comes first. The time of such an operator excludes that of the nodes within it.
 function runsOf(events) {
-  const sorted = events.sort((one, other) => one.ts - other.ts);
+  const around = ({ args, dur }) => (AROUND_GRAPHS.includes(args?.op_name) ? dur : 0);
+  const sorted = events.sort((one, other) => one.ts - other.ts || around(other) - around(one));
   const runs = sorted.filter(({ cat, name }) => cat === "Session" && name === "model_run").map(({ ts, dur }) => ({ begin: ts, duration: dur * 1000, nodes: [] }));
   let place = -1;
+  // The operators around graphs that are still running.
+  let open = [];
   for (const { cat, name, ts, dur, args } of sorted) {
     while (place + 1 < runs.length && runs[place + 1].begin <= ts) place += 1;
     if (cat !== "Node" || !name.endsWith(KERNEL_TIME) || place < 0) continue;
     const { begin, nodes } = runs[place];
-    nodes.push({
+    const node = {
       node: name.slice(0, -KERNEL_TIME.length),
       operator: args.op_name,
       kernel: args.provider?.replace(/ExecutionProvider$/, ""),
       start_ns: (ts - begin) * 1000,
       duration_ns: dur * 1000,
-    });
+    };
+    nodes.push(node);
+    open = open.filter(({ end }) => ts < end);
+    const outer = open.at(-1)?.node;
+    if (outer) outer.duration_ns = Math.max(outer.duration_ns - node.duration_ns, 0);
+    if (around({ args, dur })) open.push({ node, end: ts + dur });
   }
   return runs;
 }

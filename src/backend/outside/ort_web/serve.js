@@ -32,7 +32,7 @@ async function describe() {
   } catch (why) {
     devices = [{ device: name, missing: messageOf(why), status: why instanceof Refused ? why.status : undefined }];
   }
-  return { protocol: PROTOCOL, name: "ort-web", version: version ?? "", devices, one_shape: true };
+  return { protocol: PROTOCOL, name: "ort-web", version: version ?? "", devices };
 }
 
 async function load(request) {
@@ -102,7 +102,7 @@ function messageOf(why) {
 function failureOf(why) {
   const message = messageOf(why);
   if (why instanceof Refused) return { status: why.status, message };
-  if (why instanceof RangeError || /out of memory|bad_alloc|allocation failed/i.test(message)) return { status: "out-of-memory", message };
+  if (why instanceof RangeError || /out of memory|bad_alloc|allocation failed|failed to allocate/i.test(message)) return { status: "out-of-memory", message };
   if (/not supported|unsupported|only supports|not implemented|NOT_IMPLEMENTED|fallback to CPU EP/i.test(message)) return { status: "unsupported", message };
   console.error(why);
   return { status: "failed", message };

@@ -31,8 +31,6 @@ class Torch(Worker):
             "name": "torch",
             "version": torch.__version__,
             "devices": [{"device": KIND, **described()}],
-            "dtypes": ["f32", "f16", "bf16"],
-            "one_shape": MODE != "eager",
         }
 
     def load(self, request):

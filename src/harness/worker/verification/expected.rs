@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Verification, wrong};
-use crate::backend::{self, LoadRequest, Session};
+use crate::backend::{self, Continuation, LoadRequest, Session};
 use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
 use crate::harness::worker::closeness::Closeness;
@@ -137,23 +137,28 @@ impl Verification<'_> {
             let binding = exact.bind(inputs)?;
             bindings.push(self.named(&exact.outputs(binding)?));
         }
-        let first_tokens = self.first_tokens(&mut *exact, ring.len())?;
+        let first_tokens = self.first_tokens(&mut *exact, ring)?;
         let closeness = Closeness::to_reference(rounded_to, model.tolerance.of(rounded_to));
         let source = Source { whose: by.clone(), by };
         Ok(Some((Expectation { first_tokens, ..self.expected(bindings, closeness)? }, source)))
     }
 
-    /// The first tokens after the prompts of a session's bound batches. Returns nothing for other phases, and for
-    /// sessions that do not know them.
+    /// The first tokens after the prompts of a session to which `ring` is bound. Returns nothing for other phases, and
+    /// for sessions that do not know them.
     pub(super) fn first_tokens(
         &self,
         session: &mut dyn Session,
-        bindings: usize,
+        ring: &[Vec<HostTensor>],
     ) -> Result<Vec<Vec<i64>>, CaseFailure> {
         if self.case.phase != Phase::Decode {
             return Ok(Vec::new());
         }
-        let tokens = (0..bindings).map(|binding| session.first_tokens(binding));
+        let one = Continuation::Likeliest { most: 1, ends: &[] };
+        let tokens = ring.iter().enumerate().map(|(binding, inputs)| match session.first_tokens(binding)? {
+            // An external worker tells only the logits after inputs, if it knows the verb `follow`.
+            None => Ok(session.follow(inputs, one).ok().and_then(|next| Some(next.into_iter().next()?.likeliest))),
+            known => Ok::<_, CaseFailure>(known),
+        });
         Ok(tokens.collect::<Result<Option<Vec<_>>, _>>()?.unwrap_or_default())
     }
 

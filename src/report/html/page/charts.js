@@ -206,7 +206,7 @@ const charts = [
       : "No two variants with the same kind of input have a cosine: it is the column `output_cosine` of results.csv, which is filled for variants.",
   },
   ...(!quantised.length ? [] : [{
-    id: "forms", title: "Forms of language models: speed, size and loss", kind: "losses", x: "model size (MB)", y: "decode (tokens/s)", points: quantised, absent: null,
+    id: "forms", title: "Forms of language models: speed, size and loss", kind: "losses", x: "model size (MB)", y: "decode (tokens/s)", isLog: true, points: quantised, absent: null,
     caption: "Tokens per second of decoding against the model's files. The colour is the Kullback-Leibler divergence of the next token from the original's, in nats: " +
       "what the form loses. A ring marks the Pareto front: no other form is at least as small, as fast and as near to the original.",
   }]),

@@ -8,7 +8,7 @@ function filterBar(onChange) {
     putAnew(
       bar,
       ...shownFields.map((field) => (field.name === "backend" ? chips(field) : choice(field, open === field.name))),
-      make("span", { class: "count", role: "status" }, `${count} of ${cases.length} cases`),
+      make("span", { class: "count", role: "status" }, `${count} of ${cases.length} ${cases.length === 1 ? "case" : "cases"}`),
       make("button", { type: "button", onclick: () => { chosen.clear(); select(); history.replaceState(null, "", "#"); changed(); } }, "Reset"),
       make("button", { type: "button", onclick: (event) => copy(location.href, event.currentTarget) }, "Copy link"),
     );

@@ -1,57 +1,61 @@
-// A cloud with its Pareto front, found among the selected points.
+// Clouds with their Pareto fronts, found among the selected points.
 
-kinds.front = {
-  isWide: () => true,
-  panels: (chart) => byPanel(chart).map(([title, points]) => ({
-    title, height: 340, draw: (width) => cloud(chart, points, width),
-  })),
-  legend: seriesLegend,
-  rows: (chart) => {
-    const front = new Set(byPanel(chart).flatMap(([, members]) => frontOf(members, chart.better)));
-    return {
-      columns: [...CASE_COLUMNS, "label", chart.x, chart.y, "on_front"],
-      rows: selectedPoints(chart).map((point) => [...caseCells(point), point.label, point.x, point.y, front.has(point)]),
-    };
-  },
-};
-
-// The points that no other point beats in both values; a smaller x is better.
-function frontOf(points, yIsBetter) {
-  const sign = yIsBetter === "lower" ? 1 : -1;
-  const order = [...points].sort((a, b) => a.x - b.x || sign * (a.y - b.y));
-  const front = [];
-  let last = null;
-  for (const point of order) {
-    if (last === null || sign * point.y < sign * last.y || (point.x === last.x && point.y === last.y)) {
-      front.push(point);
-      last = point;
-    }
-  }
-  return front;
+// A kind of cloud. `front` chooses the points on the front of a panel, which get rings of the radius `ring`. `columns`
+// and `cells` are the kind's own part of the CSV, `look` gives scales and marks, and `told` the text of a point's tip.
+function cloudKind({ front, ring, columns, cells, look, told, ...others }) {
+  const cloud = (chart, points, width) => {
+    const best = front(points, chart);
+    const { marks, ...scales } = look(points, best, chart);
+    const y = chart.isLog ? logAxis(points.map((point) => point.y), chart.y) : { nice: true, inset: 12, ticks: 5, label: chart.y };
+    return Plot.plot({
+      ...AXES, width, height: 340, marginLeft: 56, marginRight: width > 600 ? 110 : 40, ...scales,
+      x: { ...logAxis(points.map((point) => point.x), chart.x), grid: true }, y: { ...y, grid: true },
+      marks: [
+        ...marks,
+        Plot.dot(best, { x: "x", y: "y", stroke: "currentColor", r: ring, strokeOpacity: 0.7 }),
+        ...labelMarks(points, best, chart.isLog, width),
+        Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (point) => told(point, chart) })),
+      ],
+    });
+  };
+  return {
+    isWide: () => true,
+    panels: (chart) => byPanel(chart).map(([title, points]) => ({ title, height: 340, draw: (width) => cloud(chart, points, width) })),
+    rows: (chart) => {
+      const best = new Set(byPanel(chart).flatMap(([, points]) => front(points, chart)));
+      return {
+        columns: [...CASE_COLUMNS, ...columns(chart), "on_front"],
+        rows: selectedPoints(chart).map((point) => [...caseCells(point), ...cells(point), best.has(point)]),
+      };
+    },
+    ...others,
+  };
 }
 
-function cloud(chart, points, width) {
-  const front = frontOf(points, chart.better);
-  const x = logAxis(points.map((point) => point.x), chart.x);
-  const isLog = chart.isLog;
-  const y = isLog ? logAxis(points.map((point) => point.y), chart.y) : { nice: true, inset: 12, ticks: 5, label: chart.y };
-  const marginRight = width > 600 ? 110 : 40;
-  return Plot.plot({
-    ...AXES, width, height: 340, marginLeft: 56, marginRight,
-    x: { ...x, grid: true }, y: { ...y, grid: true },
+kinds.front = cloudKind({
+  front: (points, chart) => frontOf(points, [({ x }) => x, ({ y }) => (chart.better === "lower" ? y : -y)]),
+  ring: 8,
+  columns: ({ x, y }) => ["label", x, y],
+  cells: ({ label, x, y }) => [label, x, y],
+  look: (points, front) => ({
     color: colourScale, symbol: symbolScale,
     marks: [
       Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "5 4" }),
       Plot.dot(points.filter((point) => !point.server), { x: "x", y: "y", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 5, fillOpacity: 0.85 }),
       Plot.dot(points.filter((point) => point.server), { x: "x", y: "y", fill: "var(--card)", stroke: "currentColor", r: 4 }),
-      Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 8, strokeOpacity: 0.7 }),
-      ...labelMarks(points, front, isLog, width),
-      Plot.tip(points, Plot.pointer({
-        x: "x", y: "y",
-        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${point.server ? "server" : seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
-      })),
     ],
-  });
+  }),
+  told: (point, chart) => `${point.label}, batch ${cases[point.case].batch_size}\n${point.server ? "server" : seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
+  legend: seriesLegend,
+});
+
+// The points that no other point beats: one that is at least as good on each axis, and better on one. Less is better.
+// The points are sorted by the axes, so each comes after those that beat it.
+function frontOf(points, axes) {
+  const beats = (a, b) => axes.every((axis) => axis(a) <= axis(b)) && axes.some((axis) => axis(a) < axis(b));
+  const front = [];
+  for (const point of d3.sort(points, ...axes)) if (!front.some((other) => beats(other, point))) front.push(point);
+  return front;
 }
 
 // Where a label can be: the distance of its left end from the point, in widths of the label, its offset in pixels, and

@@ -18,9 +18,21 @@ const runtimeOf = (value) => {
   return areSeveral("device") ? `${one.backend} · ${one.device}` : one.backend;
 };
 
-kinds.losses = {
-  isWide: () => true,
-  panels: (chart) => byPanel(chart).map(([title, points]) => ({ title, height: 340, draw: (width) => forms(chart, points, width) })),
+kinds.losses = cloudKind({
+  front: bestForms,
+  ring: 10,
+  columns: ({ x, y }) => ["variant", x, y, "kl_divergence"],
+  cells: (point) => [cases[point.case].variant, point.x, point.y, point.kl],
+  look(points, _, chart) {
+    const names = runtimesOf(chart);
+    return {
+      symbol: { domain: names, range: names.map((name) => symbolOfRuntime(chart, name)) },
+      marks: [Plot.dot(points, {
+        x: "x", y: "y", fill: ({ kl }) => colourOfLoss(kl), stroke: ({ kl }) => (kl === undefined ? "var(--quiet)" : "var(--card)"), symbol: runtimeOf, r: 6,
+      })],
+    };
+  },
+  told: (point) => `${point.label}, ${seriesOf(point)}\n${threeDigits(point.x)} MB\n${threeDigits(point.y)} tokens/s\nKL ${point.kl === undefined ? "unknown" : threeDigits(point.kl)}`,
   legend(chart) {
     const points = selectedPoints(chart);
     const classes = d3.sort(new Set(points.filter(({ kl }) => kl !== undefined).map(({ kl }) => classOfLoss(kl))));
@@ -41,45 +53,12 @@ kinds.losses = {
     const rest = compared - front.length;
     return `${title}: the front is ${told.join("; ")}.${rest ? ` ${rest} of ${compared} compared forms are not on it.` : ""}`;
   }),
-  rows: (chart) => {
-    const front = new Set(byPanel(chart).flatMap(([, points]) => bestForms(points)));
-    return {
-      columns: [...CASE_COLUMNS, "variant", chart.x, chart.y, "kl_divergence", "on_front"],
-      rows: selectedPoints(chart).map((point) => [...caseCells(point), cases[point.case].variant, point.x, point.y, point.kl, front.has(point)]),
-    };
-  },
-};
+});
 
-// The points that no other point beats: one that is at least as good in size, speed and divergence, and better in one
-// of them. The smallest come first.
+// The front in size, speed and divergence, of the forms whose divergence is known. The smallest come first.
 function bestForms(points) {
-  const known = points.filter(({ kl }) => kl !== undefined);
-  const beats = (a, b) => a.x <= b.x && a.y >= b.y && a.kl <= b.kl && (a.x < b.x || a.y > b.y || a.kl < b.kl);
-  return d3.sort(known.filter((point) => !known.some((other) => beats(other, point))), (point) => point.x);
+  return frontOf(points.filter(({ kl }) => kl !== undefined), [({ x }) => x, ({ y }) => -y, ({ kl }) => kl]);
 }
 
 const runtimesOf = (chart) => [...new Set(chart.points.map(runtimeOf))];
 const symbolOfRuntime = (chart, name) => SYMBOLS[runtimesOf(chart).indexOf(name) % SYMBOLS.length];
-
-function forms(chart, points, width) {
-  const front = bestForms(points);
-  const names = runtimesOf(chart);
-  const marginRight = width > 600 ? 110 : 40;
-  return Plot.plot({
-    ...AXES, width, height: 340, marginLeft: 56, marginRight,
-    x: { ...logAxis(points.map(({ x }) => x), chart.x), grid: true },
-    y: { ...logAxis(points.map(({ y }) => y), chart.y), grid: true },
-    symbol: { domain: names, range: names.map((name) => symbolOfRuntime(chart, name)) },
-    marks: [
-      Plot.dot(points, {
-        x: "x", y: "y", fill: ({ kl }) => colourOfLoss(kl), stroke: ({ kl }) => (kl === undefined ? "var(--quiet)" : "var(--card)"), symbol: runtimeOf, r: 6,
-      }),
-      Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 10, strokeOpacity: 0.7 }),
-      ...labelMarks(points, front, true, width),
-      Plot.tip(points, Plot.pointer({
-        x: "x", y: "y",
-        title: (point) => `${point.label}, ${seriesOf(point)}\n${threeDigits(point.x)} MB\n${threeDigits(point.y)} tokens/s\nKL ${point.kl === undefined ? "unknown" : threeDigits(point.kl)}`,
-      })),
-    ],
-  });
-}
