@@ -71,6 +71,7 @@ def tried_lengths(reference: list[int]) -> list[int | None]:
 
 
 def tolerance(error: float) -> str:
+    assert error < 1e-3, f"its outputs differ by {error:.1e} of the largest"
     return "1e-4" if error < 1e-5 else "1e-3"
 
 

@@ -27,7 +27,7 @@ def entry_of(architecture: str, name: str, config, note: str, embedding: str | N
             return clip.entry_of(name, config, note, text_lengths(config.text_config.max_position_embeddings))
         case "LlamaForCausalLM" | "Qwen2ForCausalLM" if causal_lm.is_same_at_all_lengths(config):
             return causal_lm.entry_of(name, getattr(transformers, architecture), config, note, lengths)
-        case "T5ForConditionalGeneration" if not config.is_gated_act:
+        case "T5ForConditionalGeneration" if not config.is_gated_act and getattr(config, "scale_decoder_outputs", True):
             return t5.entry_of(name, config, note, text_lengths(512))
         case "WhisperForConditionalGeneration":
             return whisper.entry_of(name, config, note)

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def convert(arguments, folder: Path) -> None:
-    kind = source.kind_of(arguments.source, arguments.architecture)
+    kind = source.kind_of(arguments.source, arguments.architecture, arguments.input)
     say(f"{arguments.source}: {kind}")
     # These imports take seconds, so the arguments are checked first.
     import torch

@@ -28,7 +28,7 @@ NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64,
 
 
 def value(port: Port, sizes: dict[str, int]) -> np.ndarray:
-    """A seeded value of an input, made as inferbench makes its own."""
+    """A seeded value of an input, from the generator that inferbench has."""
     shape = [sizes.get(size, size) for size in port.shape]
     count, name = math.prod(shape), f"input.{port.name}"
     if port.constant is not None or port.dtype == "bool":
@@ -73,7 +73,7 @@ def write(
     module = Flat(module).eval()
     tried = tried_sizes(ports, length)
     feeds = [{port.name: value(port, sizes) for port in ports} for sizes in tried]
-    expected = [check.eager(module, feed) for feed in feeds]
+    expected = outputs(lambda feed: check.eager(module, feed), feeds, ports)
     names = names or [f"output_{place}" for place in range(len(expected[0]))]
 
     def onnx() -> str:
@@ -87,6 +87,21 @@ def write(
     state = {n: tensor.detach().clone().contiguous() for n, tensor in module.module.state_dict().items()}
     if state:
         save_file(state, folder / "weights.safetensors")
+
+
+def outputs(run: check.Runner, feeds: list[dict[str, np.ndarray]], ports: list[Port]) -> list[list[np.ndarray]]:
+    """The outputs of the original. A file may take other sizes than those that are tried, such as shorter texts."""
+    try:
+        return [run(feed) for feed in feeds]
+    except MemoryError:
+        raise
+    except Exception as error:
+        tried = ", ".join(f"{name}:{list(array.shape)}" for name, array in feeds[0].items())
+        flags = " ".join(f"--input '{port.name}:{port.dtype}[{','.join(map(str, port.shape))}]'" for port in ports)
+        raise Refused(
+            f"the model does not run with inputs such as {tried} ({source.first_line(error)}): for a file that takes other "
+            f"sizes, pass them in place of those in {flags}"
+        ) from error
 
 
 def torchscript(module: nn.Module, feeds, expected, path: Path, archive: Path | None = None) -> bool:

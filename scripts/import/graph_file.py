@@ -1,5 +1,6 @@
 """Imports a file that contains a graph: of torch.export, TorchScript or ONNX."""
 
+import dataclasses
 from pathlib import Path
 
 import check
@@ -19,6 +20,8 @@ ONNX_ELEMENTS = {1: "f32", 11: "f64", 6: "i32", 7: "i64", 2: "u8", 9: "bool"}
 USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 16000]), "i64": (["batch", "sequence"],)}
 # Weights of more bytes than this go into a file of their own.
 LARGEST_MESSAGE = 1 << 30
+# Operators of ONNX that keep the values of their first input.
+UNCHANGING = ("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose")
 
 
 def convert(path: Path, kind: str, given: list[source.Given], output: Path) -> None:
@@ -31,7 +34,17 @@ def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
     names = [port.name for port in ports]
     if unknown := [name for name in given if name not in names]:
         raise Refused(f"the file has no input {unknown[0]!r}: there are {', '.join(names)}")
-    return [given.get(port.name, port) for port in ports]
+    return [_filled(given[port.name], port) if port.name in given else port for port in ports]
+
+
+def _filled(given: Port, own: Port) -> Port:
+    """An input as given. Its integers are those of the file's own input if the flag does not name any."""
+    is_whole = given.dtype[0] == "f" or given.below is not None or given.constant is not None
+    return given if is_whole else dataclasses.replace(given, below=own.below, constant=own.constant)
+
+
+def _is_mask(name: str, dtype: str) -> bool:
+    return dtype != "bool" and "mask" in name
 
 
 def _load_program(path: Path):
@@ -57,7 +70,7 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
             raise Refused(f"{path}: the input {node.name} is not a tensor of {', '.join(ELEMENTS.values())}")
         shape = [size if isinstance(size, int) else _symbol(str(size), axis, symbols) for axis, size in enumerate(tensor.shape)]
         dtype = ELEMENTS[tensor.dtype]
-        is_mask = dtype == "i64" and "mask" in node.name
+        is_mask = _is_mask(node.name, dtype)
         below = None if is_mask or dtype[0] == "f" else _rows_looked_up(program, node)
         ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
     module = _with_traced_sizes(program.module())
@@ -150,7 +163,8 @@ def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
     """Keeps the graph as it is; ONNX Runtime computes the reference."""
     proto = onnx.load(path)
     weights = {tensor.name for tensor in proto.graph.initializer}
-    ports = [_port(value) for value in proto.graph.input if value.name not in weights]
+    rows = _rows_looked_up_in(proto.graph)
+    ports = [_port(value, rows.get(value.name)) for value in proto.graph.input if value.name not in weights]
     ports = _with_given(ports, given)
     for port in ports:
         if any(isinstance(size, str) and size not in ("batch", "sequence") for size in port.shape):
@@ -164,7 +178,7 @@ def _onnx(path: Path, given: dict[str, Port], output: Path) -> None:
     names = [value.name for value in proto.graph.output]
     feeds = [{port.name: files.value(port, sizes) for port in ports} for sizes in files.tried_sizes(ports)]
     run = check.onnx_runner(target)
-    expected = [run(feed) for feed in feeds]
+    expected = files.outputs(run, feeds, ports)
     say("ONNX: the file is kept as it is, and ONNX Runtime has computed the reference")
     try:
         files.torchscript(_module(onnx.load(target)), feeds, expected, output / "model.pt")
@@ -181,7 +195,23 @@ def _module(proto: onnx.ModelProto) -> torch.nn.Module:
         return files.Flat(onnx2torch.convert(older)).eval()
 
 
-def _port(value) -> Port:
+def _rows_looked_up_in(graph) -> dict[str, int]:
+    """The number of rows, along the axis that is looked up, of the smallest table that each value indexes, directly or
+    after a change of its type or shape."""
+    tables = {tensor.name: tensor.dims for tensor in graph.initializer}
+    sources = {node.output[0]: node.input[0] for node in graph.node if node.op_type in UNCHANGING}
+    smallest: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type == "Gather" and tables.get(node.input[0]):
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            rows, index = tables[node.input[0]][axis], node.input[1]
+            while index in sources:
+                index = sources[index]
+            smallest[index] = min(rows, smallest.get(index, rows))
+    return smallest
+
+
+def _port(value, rows: int | None) -> Port:
     tensor = value.type.tensor_type
     if tensor.elem_type not in ONNX_ELEMENTS:
         raise Refused(f"the input {value.name} is not a tensor of {', '.join(ONNX_ELEMENTS.values())}")
@@ -192,5 +222,5 @@ def _port(value) -> Port:
         else:
             shape.append("batch" if axis == 0 else "sequence" if size.dim_param.startswith("seq") else size.dim_param or f"size {axis}")
     dtype = ONNX_ELEMENTS[tensor.elem_type]
-    is_mask = dtype == "i64" and "mask" in value.name
-    return Port(value.name, dtype, shape, None, 1 if is_mask else None)
+    is_mask = _is_mask(value.name, dtype)
+    return Port(value.name, dtype, shape, None if is_mask or dtype[0] == "f" else rows, 1 if is_mask else None)

@@ -47,7 +47,9 @@ def download(hub_id: str) -> Path:
 def convert(folder: Path, name: str, output: Path) -> None:
     model_class, config = pretrained.class_of(folder)
     architecture = model_class.__name__
-    model, lacks_pooler = pretrained.load(model_class, config, folder, "eager")
+    model, lacks_pooler, remark = pretrained.load(model_class, config, folder, "eager")
+    if remark:
+        say(remark)
     embedding = sentence_embedding(folder)
     if lacks_pooler and not embedding and architecture == "BertModel":
         say("the weights have no pooler: the output is the mean of the states")
@@ -61,7 +63,6 @@ def convert(folder: Path, name: str, output: Path) -> None:
         wanted = {n for n, _ in made.original().named_parameters()}
         packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output)
     else:
-        say(f"candle has no module of its own for {architecture}, and runs the graph")
         generic(model, architecture, config, lacks_pooler, embedding, output)
 
 
@@ -155,5 +156,6 @@ def generic(model, architecture: str, config, lacks_pooler: bool, embedding: str
     # Some models have positions for shorter texts only.
     longest = getattr(config, "max_position_embeddings", None) or files.LENGTH
     length = min(files.LENGTH, longest) if longest > 0 else files.LENGTH
+    say(f"candle runs the graph of {architecture}")
     call = exportable(model, ports, chosen)
     files.write(call, ports, chosen, output, family=config.model_type, modality=modality, length=length)

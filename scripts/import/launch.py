@@ -157,7 +157,7 @@ def install(stamp: Path, wanted: str, is_small: bool, gigabytes: float) -> None:
 def main() -> None:
     arguments = source.arguments(sys.argv[1:])
     try:
-        kind = source.kind_of(arguments.source, arguments.architecture)
+        kind = source.kind_of(arguments.source, arguments.architecture, arguments.input)
         # A folder that cannot be written is an error before anything is downloaded.
         folder = Path(arguments.output).parent
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,8 +30,9 @@ def class_of(folder: Path):
     return model_class, config
 
 
-def load(model_class, config, folder: Path, attention: str | None) -> tuple[torch.nn.Module, bool]:
-    """The model with the folder's weights in f32, and whether its pooler lacks weights. No other part may lack them.
+def load(model_class, config, folder: Path, attention: str | None) -> tuple[torch.nn.Module, bool, str | None]:
+    """The model with the folder's weights in f32, whether its pooler lacks weights, and a remark if it does not take
+    all of the folder's tensors. No part but the pooler may lack weights.
 
     `attention` is the implementation in transformers; `None` for its default.
     """
@@ -46,11 +47,17 @@ def load(model_class, config, folder: Path, attention: str | None) -> tuple[torc
         name, own, wanted = mismatched[0]
         shapes = f"{name} is {list(own)}, and config.json makes it {list(wanted)}"
         raise Refused(f"{folder}: {len(mismatched)} of the weights have other sizes than config.json says, such as {shapes}")
-    missing = sorted(said["missing_keys"])
-    lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
+    # Only training uses this tensor, and published wav2vec2 folders lack it.
+    missing = sorted(name for name in said["missing_keys"] if not name.endswith("masked_spec_embed"))
+    lacks_pooler = bool(missing) and all(name.startswith("pooler.") for name in missing)
     if missing and not lacks_pooler:
-        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of the architecture, such as {missing[0]}")
-    return model.eval(), lacks_pooler
+        raise Refused(f"{folder}: the weights lack tensors of the architecture ({len(missing)}), such as {missing[0]}")
+    unused = sorted(said["unexpected_keys"])
+    remark = None
+    if unused:
+        why = f"{model_class.__name__} has no such part with this config.json"
+        remark = f"the folder has tensors that are not used ({len(unused)}), such as {unused[0]}: {why}"
+    return model.eval(), lacks_pooler, remark
 
 
 def ports_of(model_class, config) -> tuple[list[Port], str]:

@@ -61,7 +61,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def kind_of(source: str, architecture: str | None) -> str:
+def kind_of(source: str, architecture: str | None, inputs: list) -> str:
     """`folder`, `hub`, `state dict`, `exported program`, `TorchScript` or `ONNX`.
 
     Refuses a source that does not exist, is of another kind, or is cut short.
@@ -83,6 +83,8 @@ def kind_of(source: str, architecture: str | None) -> str:
         )
     if kind != "state dict" and architecture:
         raise Refused(f"`--architecture` is for a state dict, and {source} is of another kind: {kind}")
+    if inputs and kind in ("folder", "hub", "state dict"):
+        raise Refused(f"`--input` is for a file with a graph, and {source} is of another kind: {kind}")
     return kind
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from pathlib import Path
 
 import files
@@ -16,6 +17,8 @@ from zoo import ENTRIES
 
 # Keys under which training programs store the state dict in a checkpoint.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
+# Parts of names in the files that torchvision publishes for DenseNet and ViT, and what its modules call them now.
+OLD_NAMES = ((r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2."), (r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3."))
 
 
 def convert(path: Path, architecture: str, name: str, output: Path) -> None:
@@ -48,7 +51,10 @@ def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path
     note = f"{entry.source.split(';')[0]}; imported from {path.name}"
     # PyTorch's worker reads the entry's name from `architecture`.
     own = dataclasses.replace(entry, name=name, source=note, extra={"architecture": entry.name})
-    packaged.check_weights(network.layout_of(entry.original()).shapes, weights)
+    shapes = network.layout_of(entry.original()).shapes
+    # Swin's files have these integers; the packaged module computes them.
+    weights = {n: value for n, value in weights.items() if n in shapes or not n.endswith("relative_position_index")}
+    packaged.check_weights(shapes, weights)
     packaged.write(own, weights, output)
 
 
@@ -56,6 +62,9 @@ def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
     # By default, torchvision would download the weights of a backbone.
     takes_backbone = "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(architecture)).parameters
     options = {"weights_backbone": None} if takes_backbone else {}
+    if architecture in ("googlenet", "inception_v3"):
+        # As for torchvision's published weights, which take inputs of another scale than its preprocessing gives.
+        options |= {"transform_input": True}
     if architecture in ("googlenet", "inception_v3") and not any(n.startswith(("aux", "Aux")) for n in weights):
         # The state dict of torchvision's published model has no auxiliary heads.
         options |= {"aux_logits": False}
@@ -93,5 +102,7 @@ def read(path: Path) -> dict:
         raise Refused(f"{path} has no tensors by name")
     # Wrappers such as DataParallel add this prefix to every name.
     tensors = {n.removeprefix("module."): value for n, value in tensors.items()}
+    for old, new in OLD_NAMES:
+        tensors = {re.sub(old, new, n): value for n, value in tensors.items()}
     kept = {n: value for n, value in tensors.items() if not n.endswith("num_batches_tracked")}
     return {n: value.detach().to(torch.float32).contiguous().numpy() for n, value in kept.items()}

@@ -380,7 +380,7 @@ impl Trace {
     }
 
     /// The operators that ran elsewhere: `Gather on CPUExecutionProvider`.
-    pub fn elsewhere(&self) -> Vec<String> {
+    pub(crate) fn elsewhere(&self) -> Vec<String> {
         let others = self.nodes.iter().filter(|(name, _)| **name != self.asked_for);
         others
             .flat_map(|(name, operators)| operators.keys().map(move |operator| format!("{operator} on {name}")))
@@ -391,7 +391,7 @@ impl Trace {
     ///
     /// For i8, a single product in i8 is enough: products with weights are quantised, products of two activations are
     /// not.
-    pub fn products_not_in(&self, dtype: Dtype) -> Option<(Dtype, Vec<&str>)> {
+    pub(crate) fn products_not_in(&self, dtype: Dtype) -> Option<(Dtype, Vec<&str>)> {
         if dtype == Dtype::I8 && self.products.contains_key(&Some(dtype)) {
             return None;
         }

@@ -25,7 +25,9 @@ pub fn inherit_inputs(model: &mut Model, first: &Model) {
         let by_name: Option<Vec<&TensorSpec>> = model.inputs.iter().map(named).collect();
         let firsts = by_name.unwrap_or_else(|| first.inputs.iter().collect());
         let inputs = model.inputs.iter().zip(firsts).map(input).collect();
+        let has_own = model.inputs.iter().any(|own| !own.has_any_shape());
         *model = model.clone().with_inputs(inputs);
+        model.batch_of_sizes = if has_own { model.batch_of_sizes } else { first.batch_of_sizes };
     }
     // Variants are compared on the same values, even if a file hides the table that an input indexes.
     let mut inputs = model.inputs.clone();
@@ -83,6 +85,10 @@ mod tests {
         assert_eq!(narrower, ["x:f16[batch,3,48,w]", "tokens:i32[1,n]<30522"]);
         let unknown = inherited(&["x:f32[...]", "y:f32[...]"]);
         assert_eq!(unknown, ["x:f32[batch,3,48,w]", "y:i64[batch,n]<30522"]);
+        let sized = model(&["x:f32[frames,80]"]).with_inputs(model(&["x:f32[128,80]"]).inputs);
+        let mut archive = model(&["x:f32[...]"]);
+        inherit_inputs(&mut archive, &sized);
+        assert_eq!(archive.fixed_batch(), Some(1));
         assert_eq!(
             inherited(&["ids:i64[batch,n]", "x:f16[batch,3,h,w]"]),
             ["ids:i64[batch,n]<30522", "x:f16[batch,3,48,w]"]

@@ -97,7 +97,18 @@ fn of_each_size(entry: Entry, suite: &Suite) -> Result<Vec<Entry>> {
         dims.0.remove(BATCH);
         Entry { dims, model: Ok(sized.with_inputs(inputs)), ..entry.clone() }
     };
-    Ok(sweep.steps(is_known)?.into_iter().map(of_step).collect())
+    let steps = sweep.steps(is_known)?;
+    let without_batch = |step: &Dims| {
+        let mut others = step.clone();
+        others.0.remove(BATCH);
+        others
+    };
+    let is_lost = |step: &Dims| steps.iter().any(|other| other != step && without_batch(other) == without_batch(step));
+    ensure!(
+        !steps.iter().any(is_lost),
+        "the sizes of `--dim` differ only in the batch: `--batch-sizes` measures several"
+    );
+    Ok(steps.into_iter().map(of_step).collect())
 }
 
 /// The inputs, with every size open that may differ from the definition: for a packaged model, the sizes that its graph

@@ -340,6 +340,9 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
             None => unknown.push(format!("input {:?}", given.name)),
         }
     }
+    if !table.inputs.is_empty() {
+        model.batch_of_sizes = None;
+    }
     *model = model.clone().with_inputs(inputs);
     Ok(unknown)
 }
@@ -435,5 +438,11 @@ mod tests {
         apply_table(&mut model, &SuiteModel { inputs, ..SuiteModel::default() }).unwrap();
         let texts: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["state:f32[batch,8]", "mask:i64[batch,16]=1"]);
+        // Its batch is another one than that of the model's TOML file.
+        let [state, mask] = ["state:f32[4,8]", "mask:i64[4,16]"].map(|text| text.parse().unwrap());
+        let mut model = model.with_inputs(vec![state, mask]);
+        let inputs = ["state:f32[2,8]", "mask:i64[2,16]"].map(str::to_owned).to_vec();
+        apply_table(&mut model, &SuiteModel { inputs, ..SuiteModel::default() }).unwrap();
+        assert_eq!(model.fixed_batch(), Some(2));
     }
 }

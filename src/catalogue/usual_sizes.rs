@@ -199,7 +199,8 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     for number in 0..2 * HEIGHTS.len() {
         let rows = if number < HEIGHTS.len() { Dimension::Symbol(BATCH.into()) } else { Dimension::Fixed(1) };
         let mut sizes = BTreeMap::new();
-        let mut inputs: Vec<TensorSpec> = model.inputs.iter().map(|input| with_shape(input, number)).collect();
+        let with_shape = |input| with_shape(input, number % HEIGHTS.len(), &rows);
+        let mut inputs: Vec<TensorSpec> = model.inputs.iter().map(with_shape).collect();
         let mut batches: BTreeMap<String, Dimension> = BTreeMap::new();
         for input in &model.inputs {
             for (place, dimension) in input.shape.iter().enumerate() {
@@ -245,14 +246,14 @@ fn is_known_sum(symbol: &str, model: &Model) -> bool {
     symbol.contains('+') && symbol.split('+').all(|term| is_known(term.trim()))
 }
 
-/// The input with typical sizes, if its file does not say how many dimensions it has.
-fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
+/// The input with typical sizes and this batch, if its file does not say how many dimensions it has.
+fn with_shape(input: &TensorSpec, number: usize, rows: &Dimension) -> TensorSpec {
     if !input.has_any_shape() {
         return input.clone();
     }
     let shapes: &[&[usize]] = if input.dtype.is_floating() { &FLOATING } else { &WHOLE_NUMBERS };
     let sizes = shapes[number % shapes.len()].iter().map(|&size| Dimension::Fixed(size));
-    let shape = std::iter::once(Dimension::Symbol(BATCH.into())).chain(sizes).collect();
+    let shape = std::iter::once(rows.clone()).chain(sizes).collect();
     TensorSpec { shape, ..input.clone() }
 }
 
@@ -362,6 +363,14 @@ mod tests {
         let attempts = attempts(&model(&["x:f32[batch,t]", "h:f32[1,h.1,64]"]), None);
         let states: Vec<String> = attempts.iter().map(|attempt| attempt.inputs[1].to_string()).collect();
         assert_eq!((states[0].as_str(), states[states.len() - 1].as_str()), ("h:f32[1,batch,64]=0", "h:f32[1,1,64]=0"));
+    }
+
+    #[test]
+    fn an_unknown_shape_has_an_open_batch_and_then_one_row() {
+        let attempts = attempts(&model(&["x:f32[...]"]), None);
+        let batches = attempts.iter().map(Model::fixed_batch).collect::<Vec<_>>();
+        assert_eq!(batches, [[None; FLOATING.len()], [Some(1); FLOATING.len()]].concat());
+        assert_eq!(texts(&attempts[FLOATING.len()]), ["x:f32[1,3,224,224]"]);
     }
 
     #[test]

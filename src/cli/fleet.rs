@@ -1,6 +1,6 @@
 //! `inferbench fleet`: a suite over many machines, by Slurm or ssh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::thread;
 
@@ -98,6 +98,11 @@ impl Slurm {
     fn run(&self) -> Result<u8> {
         let paths = Paths::find();
         let (suite, shard) = self.of.divide(&paths, self.nodes)?;
+        let kinds: BTreeSet<&str> = shard.parts.iter().filter_map(|part| part.device.as_deref()).collect();
+        if let Some((kind, _)) = self.constraint.iter().find(|(kind, _)| !kinds.contains(kind.as_str())) {
+            let known = Vec::from_iter(kinds).join(", ");
+            bail!("`--constraint {kind}=…`: no part is for the kind of device {kind:?}; there are parts for {known}");
+        }
         let plan = plan_of(&paths, &shard);
         let constraints: BTreeMap<String, String> = self.constraint.iter().cloned().collect();
         let (root, arguments, may_fail) = (paths.root(), self.sbatch.as_slice(), self.of.effort.allow_failed);

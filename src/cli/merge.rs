@@ -23,8 +23,8 @@ use crate::run_data::Record;
 #[derive(Args)]
 #[command(
     after_help = "Parts with different files, settings or builds are refused, and the difference is named. If all of a part was \
-        measured again, its earlier runs are left out. Exit code 3: parts or cases are missing, and `--partial` is not given; otherwise \
-        it is that of `inferbench run`.\n\n\
+        measured again, its earlier runs are left out, unless a case failed that had not failed before. Exit code 3: parts or cases \
+        are missing, and `--partial` is not given; otherwise it is that of `inferbench run`.\n\n\
         Examples:\n  inferbench merge target-reports/parts/small-1a2b3c4d-of-4\n  inferbench merge node1 node2 node3 --partial"
 )]
 pub struct Arguments {
@@ -34,9 +34,6 @@ pub struct Arguments {
     /// Merge what is there, even if parts or cases are missing
     #[arg(long)]
     partial: bool,
-    /// If two parts have measured the same case, take the later one
-    #[arg(long)]
-    newest: bool,
     /// Exit with 0 even if a case failed; wrong outputs still give 1
     #[arg(long)]
     allow_failed: bool,
@@ -45,7 +42,7 @@ pub struct Arguments {
 impl Arguments {
     /// The arguments that merge all that is in a folder, even if parts or cases are missing.
     pub fn of(folder: PathBuf) -> Self {
-        Arguments { folders: vec![folder], partial: true, newest: false, allow_failed: false }
+        Arguments { folders: vec![folder], partial: true, allow_failed: false }
     }
 }
 
@@ -57,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 
 /// Merges the parts and shows the run. Returns the exit code and the records.
 pub fn merge_parts(arguments: &Arguments) -> Result<(u8, Vec<Record>)> {
-    let mut merged = merge(find_parts(&arguments.folders)?, arguments.newest)?;
+    let mut merged = merge(find_parts(&arguments.folders)?)?;
     say_what_is_missing(&merged);
     if !merged.missing_cases.is_empty() && !arguments.partial {
         eprintln!("nothing was merged; `--partial` merges what is there");

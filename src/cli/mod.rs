@@ -6,6 +6,7 @@
 mod anchor;
 mod arm;
 mod compare;
+mod completions;
 mod convert;
 mod devices;
 mod duel;
@@ -100,6 +101,7 @@ enum Command {
     Selftest(selftest::Arguments),
     Store(store::Arguments),
     Serve(serve::Arguments),
+    Completions(completions::Arguments),
 }
 
 /// The subcommands in the groups of `--help`, which are also those of the guide's first page. Clap has only one list.
@@ -107,7 +109,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["run", "verify", "load", "profile", "duel"]),
     ("Models", &["models", "import", "prepare", "variants"]),
     ("Results", &["report", "compare", "recommend", "predict", "store", "convert"]),
-    ("Machines", &["setup", "devices", "selftest", "shard", "fleet", "merge", "serve"]),
+    ("Machines", &["setup", "devices", "selftest", "shard", "fleet", "merge", "serve", "completions"]),
 ];
 
 /// The template of `--help`, with the description of each subcommand.
@@ -118,7 +120,7 @@ fn help_page() -> String {
         page += &format!("\n{group}:\n");
         for name in names {
             let about = commands.find_subcommand(name).and_then(clap::Command::get_about);
-            page += &format!("  {name:<10} {}\n", about.map(ToString::to_string).unwrap_or_default());
+            page += &format!("  {name:<11} {}\n", about.map(ToString::to_string).unwrap_or_default());
         }
     }
     page + "\nOptions:\n{options}{after-help}"
@@ -137,7 +139,7 @@ pub fn main() -> ExitCode {
         put_output_dir(&folder);
     }
     if let Err(error) = registry::check_outside() {
-        return exit_code(Err(error));
+        return exit_code(Err(error)).into();
     }
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
@@ -163,8 +165,9 @@ pub fn main() -> ExitCode {
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
     };
-    exit_code(result)
+    exit_code(result).into()
 }
 
 /// `main` of the bench executable `serving`, whose command line is that of `inferbench load`.
@@ -173,22 +176,22 @@ pub fn serving_main() -> ExitCode {
         return ExitCode::from(code);
     }
     fit_to_terminal();
-    exit_code(load::run_bench(None))
+    exit_code(load::run_bench(None)).into()
 }
 
 /// Prints the error of a command, and returns its exit code.
-fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+fn exit_code(result: anyhow::Result<u8>) -> u8 {
     if let Some(line) = left_out() {
         eprintln!("{}", wrapped(&line, 0).trim_end());
     }
-    let ended = |code| ExitCode::from(if is_printed() { code } else { exit_codes::USAGE });
+    let ended = |code| if is_printed() { code } else { exit_codes::USAGE };
     result.map(ended).unwrap_or_else(|error| {
         eprintln!("inferbench: {error:#}");
-        ExitCode::from(match () {
+        match () {
             () if error.is::<harness::Interrupted>() => exit_codes::INTERRUPTED,
             () if error.is::<harness::NoCase>() => exit_codes::NOTHING_MEASURED,
             () => exit_codes::USAGE,
-        })
+        }
     })
 }
 

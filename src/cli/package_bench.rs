@@ -58,7 +58,8 @@ impl Harness {
         self
     }
 
-    /// Takes these backends, in this order, instead of the engines and then all backends of the build.
+    /// Takes these backends, in this order, instead of all backends of the build and then the engines. Without a
+    /// reference, outputs are compared with those of the first one that runs.
     #[must_use]
     pub fn backends<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.backends = Some(names.into_iter().map(backend_name).collect());
@@ -116,13 +117,14 @@ impl Harness {
     /// `main` of the bench executable: measures what the command line asks for, prints the results, and says how it went.
     pub fn main(self) -> ExitCode {
         fit_to_terminal();
-        exit_code(self.run_with_code().map(|(code, _)| code))
+        exit_code(self.run_with_code().map(|(code, _)| code)).into()
     }
 
     /// Does the same as [`main`](Harness::main), and returns the records instead of an exit code: one per case that was
     /// planned, with its status. There are none if nothing was measured, as with `--list`.
     ///
-    /// This does not return in the processes that the executable starts of itself.
+    /// This does not return in the processes that the executable starts of itself, nor in those of a paired benchmark
+    /// or a load test.
     ///
     /// # Errors
     /// A model, a flag or a variable is wrong, or files cannot be written.
@@ -138,7 +140,7 @@ impl Harness {
             let suite = self.register(&Paths::find())?;
             harness::run_as_worker().map_or_else(|| load::run_bench(Some(&suite)), Ok)
         };
-        exit_code(load())
+        exit_code(load()).into()
     }
 
     fn run_with_code(self) -> Result<(u8, Vec<Record>)> {
@@ -151,11 +153,12 @@ impl Harness {
         if words.first().is_some_and(|word| word == "arm" || word == "load") {
             // `cargo bench` adds a flag of its own at the end.
             let words = std::env::args_os().filter(|word| word != "--bench");
-            let code = match parse_with_variables::<Part>(words) {
-                Part::Arm(arguments) => arm::run(&arguments, Some(&suite))?,
-                Part::Load(arguments) => load::run(&arguments, Some(&suite))?,
+            let ended = match parse_with_variables::<Part>(words) {
+                Part::Arm(arguments) => arm::run(&arguments, Some(&suite)),
+                Part::Load(arguments) => load::run(&arguments, Some(&suite)),
             };
-            return Ok((code, Vec::new()));
+            // There are no records, and what the crate prints about some would follow the answer of an arm.
+            std::process::exit(exit_code(ended).into());
         }
         let request = Request { own_suite: Some(suite), ..harness::bench_request(&words) };
         let arguments = CriterionArguments::parse_from(&request.criterion_arguments);
@@ -178,8 +181,9 @@ impl Harness {
         let Harness { mut engines, closures, scorers, models, batch_sizes, backends } = self;
         ensure!(!models.is_empty(), "the harness has no model: add some with `.model(…)`");
         let own = engines.iter().map(|(name, _)| name.clone());
-        let backends =
-            backends.unwrap_or_else(|| own.chain(registry::built().into_iter().map(str::to_owned)).collect());
+        let built = registry::built().into_iter().map(str::to_owned);
+        // Without a reference, the outputs of an engine are compared with those of a known backend.
+        let backends = backends.unwrap_or_else(|| built.chain(own).collect());
         let closures: &'static Closures = Box::leak(Box::new(Closures(closures)));
         engines.push((CLOSURE.into(), Box::new(closures)));
         registry::register(engines)?;

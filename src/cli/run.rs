@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 
@@ -108,7 +109,9 @@ pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec
         return Ok((finished.exit_code, Vec::new()));
     }
     // The new results replace those that the history may have of this run.
-    let converted = convert_run(folder, "new", &reports, true)?;
+    let how = if request.can_resume { "; the same command with `--resume` does that" } else { "" };
+    let converted = convert_run(folder, "new", &reports, true)
+        .with_context(|| format!("the results of run {} are kept, but could not be converted{how}", folder.id()))?;
     let records = &converted.reported.records;
     let folder = converted.run.folder();
     let markdown = folder.join("report.md");

@@ -100,8 +100,9 @@ impl Case {
 
     /// The triple under which Criterion stores the case.
     ///
-    /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary), the function is
-    /// backend, device and dtype, and the value is the batch size. If a group is too long, a part of its hash replaces its end.
+    /// The group holds what is compared on one page (model, variant, sizes, sequence length, phase, inputs, boundary),
+    /// the function is backend, device and dtype, and the value is the batch size. If the group or the function is too
+    /// long, a part of its hash replaces its end.
     pub fn benchmark_id(&self) -> BenchmarkId {
         // A pipeline always takes samples.
         let says_samples = self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline;
@@ -115,7 +116,7 @@ impl Case {
         let device = self.device.replace(':', ".");
         BenchmarkId {
             group: shortened(group.join("-")),
-            function: format!("{}-{device}-{}", self.backend, self.dtype),
+            function: shortened(format!("{}-{device}-{}", self.backend, self.dtype)),
             value: self.batch_size.to_string(),
         }
     }
@@ -285,6 +286,10 @@ mod tests {
             assert_ne!(case(128).benchmark_id(), case(256).benchmark_id());
             assert!(check_component(&name).is_ok());
         }
+        let settings = "torch-compile.autocast.channels-last.max-autotune-no-cudagraphs";
+        let case = |dtype| Case { dtype, ..Case::new("digits", settings, 1) };
+        assert!(case(Dtype::F32).check_id().is_ok());
+        assert_ne!(case(Dtype::F32).benchmark_id(), case(Dtype::F16).benchmark_id());
         let longest = format!("{}-seq1", "x".repeat(59));
         assert_eq!(usable_name(&longest), longest);
         assert!(!is_shortened(&longest) && !is_shortened("deadbeef"));

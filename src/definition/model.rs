@@ -23,6 +23,9 @@ pub struct Model {
     pub parameters: Option<u64>,
     /// The inputs that a user gives.
     pub inputs: Vec<TensorSpec>,
+    /// The only batch size, if it is known from dimensions that were open: a length among them is no batch.
+    #[serde(default)]
+    pub batch_of_sizes: Option<usize>,
     /// The graphs; a model that is not generative has one.
     pub parts: Vec<Part>,
     pub phases: Vec<PhasePlan>,
@@ -204,6 +207,7 @@ impl Model {
             modality: String::new(),
             parameters: None,
             inputs,
+            batch_of_sizes: None,
             parts,
             phases,
             generation: None,
@@ -254,8 +258,15 @@ impl Model {
         if self.generation.is_some() {
             return Model { inputs, ..self };
         }
+        let batch = Dimension::Symbol(BATCH.into());
+        let given = self.inputs.iter().zip(&inputs).find_map(|(own, new)| {
+            let place = own.shape.iter().position(|size| *size == batch)?;
+            new.shape.get(place)?.fixed()
+        });
+        let is_length_first = self.rows().is_some_and(|size| size.fixed().is_none() && *size != batch);
+        let batch_of_sizes = given.or(self.batch_of_sizes).or(is_length_first.then_some(1));
         let parts = self.parts.into_iter().map(|part| Part { inputs: inputs.clone(), ..part }).collect();
-        Model { inputs, parts, ..self }
+        Model { inputs, parts, batch_of_sizes, ..self }
     }
 
     /// The original ONNX file of a part. If a user's model has several parts, they are beside the file that was named.
@@ -288,11 +299,13 @@ impl Model {
         open
     }
 
-    /// The only batch size that the model takes: the first dimension of its first input of floating-point numbers, or else of its first
-    /// one, or 1 if all are single numbers or lists. Returns `None` if its inputs leave the batch open.
+    /// The only batch size that the model takes: the size that its batch was given, or else its first dimension, or 1
+    /// if that is a length, or if all inputs are single numbers or lists. Returns `None` if its inputs leave the batch
+    /// open, or if nothing is known about their shapes.
     pub(crate) fn fixed_batch(&self) -> Option<usize> {
         let batch = Dimension::Symbol(BATCH.into());
-        if self.inputs.iter().any(|input| input.shape.contains(&batch)) {
+        let is_unknown = self.rows().is_none() && self.inputs.iter().any(TensorSpec::has_any_shape);
+        if is_unknown || self.inputs.iter().any(|input| input.shape.contains(&batch)) {
             return None;
         }
         // The input of a recurrent network may have its steps first.
@@ -303,10 +316,16 @@ impl Model {
         if self.inputs.len() > 1 && self.inputs.iter().any(is_state_of_one) {
             return Some(1);
         }
+        Some(self.batch_of_sizes.or_else(|| self.rows()?.fixed()).unwrap_or(1))
+    }
+
+    /// The first dimension of the first input of floating-point numbers, or else of the first input, that is neither a
+    /// single number nor a list.
+    fn rows(&self) -> Option<&Dimension> {
         // An integer input may hold pairs of a graph's nodes, `[2, edges]`, which are not a batch of two.
         let mut tables = self.inputs.iter().filter(|input| input.shape.len() > 1);
         let first = tables.clone().find(|input| input.dtype.is_floating()).or_else(|| tables.next());
-        Some(first.and_then(|input| input.shape[0].fixed()).unwrap_or(1))
+        first.map(|input| &input.shape[0])
     }
 
     /// Whether a case of the model has a sequence length.
@@ -460,4 +479,27 @@ pub const CALIBRATION: &str = "calibration.toml";
 pub fn whole(inputs: &[TensorSpec], outputs: Vec<TensorSpec>) -> (Vec<Part>, Vec<PhasePlan>) {
     let part = Part { name: WHOLE.into(), inputs: inputs.to_vec(), outputs: outputs.clone() };
     (vec![part], vec![PhasePlan { phase: Phase::Forward, parts: vec![WHOLE.into()], outputs }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tensor_spec::with_dimensions;
+    use super::*;
+
+    #[test]
+    fn a_length_that_gets_a_size_is_no_batch() {
+        let fixed = |input: &str, sizes: &[(&str, usize)]| {
+            let model = Model::of_tensors("m", vec![input.parse().unwrap()], Vec::new());
+            let sizes = sizes.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
+            let inputs = with_dimensions(model.inputs.clone(), &sizes);
+            model.with_inputs(inputs).fixed_batch()
+        };
+        assert_eq!(fixed("x:f32[frames,80]", &[("frames", 128)]), Some(1));
+        assert_eq!(fixed("x:f32[steps,batch,16]", &[("steps", 64), ("batch", 4)]), Some(4));
+        assert_eq!(fixed("x:f32[steps,batch,16]", &[("steps", 64)]), None);
+        assert_eq!(fixed("x:f32[batch,16]", &[("batch", 4)]), Some(4));
+        assert_eq!(fixed("x:f32[4,16]", &[]), Some(4));
+        // What has no shape yet will have a batch.
+        assert_eq!(fixed("x:f32[...]", &[]), None);
+    }
 }

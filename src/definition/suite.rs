@@ -152,10 +152,10 @@ pub struct SuiteModel {
     pub path: Option<PathBuf>,
     /// Whether the name comes from the file, so that inferbench may change it.
     #[serde(skip)]
-    pub is_named_by_file: bool,
+    pub(crate) is_named_by_file: bool,
     /// Whether the file stands alone on the command line, and runs beside models that are asked for by name.
     #[serde(skip)]
-    pub stands_alone: bool,
+    pub(crate) stands_alone: bool,
     /// Which variant of the model the file of `path` is. The default is the original.
     pub variant: Option<String>,
     /// Which variants of the model run, or `all`. The default is the original and the files of users.

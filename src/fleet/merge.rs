@@ -58,12 +58,12 @@ pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Merges runs of parts. If two parts have measured the same case, `takes_newest` takes the later row.
+/// Merges runs of parts. Each case is in one part. If a part was measured several times, the later row of a case
+/// counts, unless only that has failed.
 ///
 /// # Errors
-/// A run is not a part, parts are of different measurements (the message names the difference), or two parts have
-/// measured the same case.
-pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
+/// A run is not a part, or parts are of different measurements (the message names the difference).
+pub fn merge(runs: Vec<Run>) -> Result<Merged> {
     let mut sources = runs.into_iter().map(Source::read).collect::<Result<Vec<_>>>()?;
     // The runs of one part are in order of time.
     sources.sort_by_key(|source| (source.shard.index, source.manifest.started));
@@ -81,20 +81,9 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
             let host_id = if is_anchor { record.host_id.clone() } else { String::new() };
             let key = (record.case_id.clone(), host_id);
             if let Some((other, known)) = taken.get(&key) {
-                let is_of_one_part = sources[*other].shard.index == source.shard.index;
-                ensure!(
-                    is_anchor || is_of_one_part || takes_newest,
-                    "{} was measured by part {} ({}) and by part {} ({}); `--newest` takes the later one",
-                    record.case_id,
-                    sources[*other].shard.index,
-                    sources[*other].run.folder().display(),
-                    source.shard.index,
-                    source.run.folder().display()
-                );
-                let is_right = |record: &Record| record.status == Status::Ok;
                 // A part that continues on another machine has a failed row of the case at which it was stopped.
-                let stays = if (is_anchor || is_of_one_part) && is_right(known) != is_right(&record) {
-                    is_right(known)
+                let stays = if is_answer(known) != is_answer(&record) {
+                    is_answer(known)
                 } else {
                     sources[*other].manifest.started > source.manifest.started
                 };
@@ -108,19 +97,24 @@ pub fn merge(runs: Vec<Run>, takes_newest: bool) -> Result<Merged> {
     Ok(Merged { superseded, ..Merged::of(sources, taken.into_values().collect(), &shard)? })
 }
 
+/// Whether the case came to its end. Wrong outputs are an answer, too, which an earlier right row must not hide.
+fn is_answer(record: &Record) -> bool {
+    record.status.is_measured() || record.status == Status::WrongOutput
+}
+
 /// Removes the runs of a part that a later run replaces, because it has measured the whole part again, and returns
-/// their ids. A later run replaces nothing if a case failed in it that was right before. In `sources`, the runs of one
-/// part are in order of time.
+/// their ids. A later run replaces nothing if a case failed in it that did not fail before. In `sources`, the runs of
+/// one part are in order of time.
 fn take_superseded(sources: &mut Vec<Source>) -> Result<Parts> {
-    let right = |source: &Source| -> Result<BTreeSet<String>> {
-        let rows = source.run.records()?.into_iter().filter(|record| record.status == Status::Ok);
+    let answered = |source: &Source| -> Result<BTreeSet<String>> {
+        let rows = source.run.records()?.into_iter().filter(is_answer);
         Ok(rows.map(|record| record.case_id).collect())
     };
-    let right = sources.iter().map(right).collect::<Result<Vec<_>>>()?;
+    let answered = sources.iter().map(answered).collect::<Result<Vec<_>>>()?;
     let is_again = |place: usize| {
         let index = sources[place].shard.index;
         let replaces = |(later, source): (usize, &Source)| {
-            source.shard.index == index && source.is_of_whole_part() && right[place].is_subset(&right[later])
+            source.shard.index == index && source.is_of_whole_part() && answered[place].is_subset(&answered[later])
         };
         sources.iter().enumerate().skip(place + 1).any(replaces)
     };
@@ -340,14 +334,22 @@ mod tests {
     }
 
     #[test]
-    fn an_anchor_that_fails_in_one_part_of_a_machine_does_not_replace_the_right_one() {
-        use Status::{Ok, Timeout};
-        for (statuses, started) in [([Ok, Timeout], [1, 2]), ([Timeout, Ok], [2, 1]), ([Timeout, Ok], [1, 2])] {
+    fn of_two_rows_of_a_case_the_later_counts_unless_only_that_failed() {
+        use Status::{Ok, Suspicious, Timeout, WrongOutput};
+        for (statuses, started, expected) in [
+            ([Ok, Timeout], [1, 2], Ok),
+            ([Timeout, Ok], [2, 1], Ok),
+            ([Timeout, Ok], [1, 2], Ok),
+            ([Ok, WrongOutput], [1, 2], WrongOutput),
+            ([Ok, Suspicious], [1, 2], Suspicious),
+            ([WrongOutput, Timeout], [1, 2], WrongOutput),
+            ([WrongOutput, Ok], [1, 2], Ok),
+        ] {
             let root = tempfile::tempdir().unwrap();
             let parts = [1, 2].map(|index| part(root.path(), index, started[index - 1], statuses[index - 1]));
-            let merged = merge(parts.into(), false).unwrap();
+            let merged = merge(parts.into()).unwrap();
             let found: Vec<Status> = merged.records.iter().map(|record| record.status).collect();
-            assert_eq!(found, [Ok], "{statuses:?} at {started:?}");
+            assert_eq!(found, [expected], "{statuses:?} at {started:?}");
         }
     }
 }

@@ -13,9 +13,11 @@ use walkdir::WalkDir;
 
 use crate::catalogue::shell_word;
 use crate::definition::Shard;
+use crate::exit_codes;
 use crate::fixture::sha256_of_file;
 use crate::machine::files;
 use crate::paths::{Paths, variable};
+use crate::run_data::hidden;
 
 /// A machine that can be reached by ssh, and the folder for inferbench there, relative to the user's home.
 #[derive(Clone, Debug)]
@@ -70,10 +72,10 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     let target = paths.parts().join(shard.measurement());
     fs_err::create_dir_all(&target)?;
     let fetched = host.fetch(&format!("{folder}/target-reports/parts/{}", shard.measurement()), &shard.name(), &target);
-    ensure!(
-        has_ended,
-        "{name}: the part did not come to its end ({status}); the same command with `--resume` goes on with it"
-    );
+    // What was refused there, such as other files, would be refused again.
+    let is_refused = status.code() == Some(exit_codes::USAGE.into());
+    let advice = if is_refused { "" } else { "; the same command with `--resume` goes on with it" };
+    ensure!(has_ended, "{name}: the part did not come to its end ({status}){advice}");
     fetched.with_context(|| format!("{name}: fetching"))
 }
 
@@ -132,12 +134,25 @@ impl Host {
         sent
     }
 
-    /// Fetches the folder `name` in `parent` into `target`.
+    /// Fetches the folder `name` in `parent` into `target`: all of its runs, or none if the connection breaks.
     fn fetch(&self, parent: &str, name: &str, target: &Path) -> Result<()> {
+        // A merge does not look into it.
+        let partial = hidden(0o755).tempdir_in(target)?;
         let mut packing = self.ssh(&format!("tar -C {parent} -cf - {name}")).stdout(Stdio::piped()).spawn()?;
         let packed = packing.stdout.take().context("ssh has no output")?;
-        let unpacked = Command::new("tar").arg("-C").arg(target).args(["-xf", "-"]).stdin(packed).status()?;
+        let unpacked = Command::new("tar").arg("-C").arg(partial.path()).args(["-xf", "-"]).stdin(packed).status()?;
         ensure!(packing.wait()?.success() && unpacked.success(), "{parent}/{name} was not fetched completely");
+        // Another machine may have begun the part: its runs stay.
+        let part = target.join(name);
+        fs_err::create_dir_all(&part)?;
+        for entry in fs_err::read_dir(partial.path().join(name))? {
+            let entry = entry?;
+            let place = part.join(entry.file_name());
+            if place.is_dir() {
+                fs_err::remove_dir_all(&place)?;
+            }
+            fs_err::rename(entry.path(), place)?;
+        }
         Ok(())
     }
 }

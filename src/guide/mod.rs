@@ -40,7 +40,7 @@
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`devices`](devices#devices) | `setup`, `devices`, `selftest` | What this machine has, and how noisy it is |
+//! | [`devices`](devices#devices) | `setup`, `devices`, `selftest`, `completions` | What this machine has, and how noisy it is |
 //! | [`fleet`] | `shard`, `fleet`, `merge` | How to measure one suite on many machines: with Slurm, ssh or a matrix of CI jobs |
 //! | [`service`] | `serve` | How to measure over HTTP on a machine that a team shares |
 //!

@@ -9,7 +9,7 @@ use super::activation_ranges::measure_ranges;
 use super::protocol::{Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, of_case};
 use crate::catalogue::{Entry, Place, attempts, flags, inherit_inputs};
-use crate::definition::{Case, CaseFailure, Effort, Model, ORIGINAL, Origin, Status};
+use crate::definition::{Case, CaseFailure, DataSource, Effort, Model, ORIGINAL, Origin, Status, TensorSpec};
 use crate::fixture;
 use crate::onnx;
 use crate::paths::Paths;
@@ -20,10 +20,14 @@ const PATIENCE: f64 = 300.0;
 
 /// Sets the input sizes of users' models to those of their references, and the sizes of variants to those of their
 /// original. If a reference fits only some of the sizes at which a model is measured, the other sizes have no
-/// reference. A reference that fits none, or cannot be read, is the model's failure.
-pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
+/// reference. A reference that fits none, or cannot be read, is the model's failure. If all cases time samples
+/// (`is_of_samples`), texts keep lengths of their own.
+pub fn take_sizes_of_references(catalogue: &mut [Entry], is_of_samples: bool) {
     let sized = |entry: &Entry| {
         let model = entry.model.as_ref().ok().filter(|_| entry.place != Place::Zoo)?;
+        if is_of_samples && matches!(model.data_source, DataSource::Text(_)) {
+            return None;
+        }
         let Origin::Files { reference: Some(path), .. } = &model.origin else { return None };
         Some(fixture::with_sizes_of_reference(model.clone(), path))
     };
@@ -94,10 +98,17 @@ pub fn find_sizes_and_ranges(
         let mut found = None;
         let is_meant =
             |planned: &&PlannedCase| key(planned) == wanted && is_open(planned) && is_selected(&planned.case);
+        // A file that does not say its shapes may take a batch of one only, which a batch of two shows.
+        let has_unknown = wanted.2.iter().any(TensorSpec::has_any_shape);
+        let is_of_two = has_unknown && cases.iter().filter(is_meant).any(|planned| planned.case.batch_size > 1);
+        let try_item = |mut item: WorkItem| {
+            item.case.batch_size = if is_of_two { 2 } else { item.case.batch_size };
+            try_sizes(&item, effort)
+        };
         for planned in cases.iter().filter(is_meant) {
             if found.is_none() && !failures.iter().any(|(tried, _)| *tried == target(planned)) {
                 let item = preparations.work_item(planned, paths).map_err(Error::from);
-                match of_case(item.and_then(|item| try_sizes(&item, effort)))? {
+                match of_case(item.and_then(try_item))? {
                     Ok(model) => found = Some(model),
                     Err(failure) => failures.push((target(planned), failure)),
                 }
@@ -105,10 +116,16 @@ pub fn find_sizes_and_ranges(
         }
         for planned in cases.iter_mut().filter(|planned| key(planned) == wanted) {
             match &found {
-                Some(Model { inputs, .. }) => {
+                Some(sized) => {
                     let models = [planned.model.as_mut().ok(), planned.definition.as_mut().ok()];
                     for model in models.into_iter().flatten() {
-                        *model = model.clone().with_inputs(inputs.clone());
+                        *model = model.clone().with_inputs(sized.inputs.clone());
+                    }
+                    let other = sized.fixed_batch().filter(|batch| *batch != planned.case.batch_size);
+                    if let (Some(batch), true) = (other, planned.model.is_ok()) {
+                        planned.model = Err(CaseFailure::unsupported(format!(
+                            "typical shapes ran only at batch size {batch}: pass others by `--input`"
+                        )));
                     }
                 }
                 None if planned.model.is_ok() => {
@@ -145,7 +162,12 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
     let open = &item.model;
     let attempts = attempts(open, item.case.sequence_length);
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
-    let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
+    let of_attempt = |model: &Model| {
+        let batch_size = model.fixed_batch().unwrap_or(item.case.batch_size);
+        let case = Case { batch_size, ..item.case.clone() };
+        WorkItem { model: model.clone(), case, ..item.clone() }
+    };
+    let work = attempts.iter().map(of_attempt).collect();
     let name = item.case.benchmark_id().group;
     let answer: Result<usize, CaseFailure> = Supervisor::ask(Purpose::TrySizes, work, None, &effort)?;
     let backend = &item.case.backend;
@@ -167,5 +189,34 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
             );
             bail!(CaseFailure::new(status, message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    #[test]
+    fn texts_have_the_length_of_a_reference_only_if_it_is_timed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("net.safetensors");
+        let view = TensorView::new(safetensors::Dtype::I64, vec![1, 2], &[0; 16]).unwrap();
+        let tensors = [("input.ids", view.clone()), ("output.y", view)];
+        fs_err::write(&file, safetensors::serialize(tensors, None).unwrap()).unwrap();
+        let [ids, y] = ["ids:i64[batch,sequence]", "y:i64[batch,2]"].map(|text| text.parse().unwrap());
+        let model = Model {
+            data_source: DataSource::Text("texts.txt".into()),
+            origin: Origin::Files { onnx: None, torchscript: None, reference: Some(file), quantization: None },
+            ..Model::of_tensors("net", vec![ids], vec![y])
+        };
+        let sized = |is_of_samples: bool| {
+            let mut catalogue = [Entry::new("net".into(), ORIGINAL.into(), Place::Suite, Ok(model.clone()))];
+            take_sizes_of_references(&mut catalogue, is_of_samples);
+            catalogue[0].model.as_ref().unwrap().inputs[0].to_string()
+        };
+        assert_eq!(sized(true), "ids:i64[batch,sequence]");
+        assert_eq!(sized(false), "ids:i64[batch,2]");
     }
 }

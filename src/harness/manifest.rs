@@ -98,6 +98,12 @@ pub fn manifest_cases(
                 let hash = || fixture::sha256_of_network(model).ok();
                 networks.entry(model.artifact_folder_name()).or_insert_with(hash).clone()
             }),
+            definition_sha256: hashed.map(|WorkItem { model, .. }| {
+                // Without paths, which may be others where a scheduler starts a part again.
+                let said =
+                    (&model.inputs, &model.parts, &model.phases, &model.generation, &model.tolerance, &model.judge);
+                fixture::sha256_of_bytes(format!("{said:?}").as_bytes())
+            }),
             samples_sha256: hashed.and_then(|WorkItem { model, .. }| {
                 let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();
                 samples.entry(format!("{:?}", model.data_source)).or_insert_with(hash).clone()
@@ -130,7 +136,7 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
     let can_run_now =
         last.cases.iter().zip(&planned.cases).any(|(before, now)| before.failure.is_some() && now.failure.is_none());
     let outcomes = folder.read_outcomes()?;
-    let failed = outcomes.failed();
+    let failed = outcomes.failed(last.suite.effort.processes);
     if last.is_complete() && failed.is_empty() && !can_run_now {
         return Ok((folder, last));
     }
@@ -214,12 +220,16 @@ fn no_longer_runnable(stopped: &Manifest, planned: &Manifest) -> Option<String> 
     })
 }
 
-/// The first model whose files or samples have changed since the run was stopped.
+/// The first model whose files, samples or definition have changed since the run was stopped.
 fn other_files(stopped: &Manifest, planned: &Manifest) -> Option<String> {
     let is_other = |before: &Option<String>, now: &Option<String>| before.is_some() && before != now;
     stopped.cases.iter().zip(&planned.cases).find_map(|(before, now)| {
-        let files = is_other(&before.files_sha256, &now.files_sha256).then_some("files");
-        let changed = files.or(is_other(&before.samples_sha256, &now.samples_sha256).then_some("samples"))?;
+        let hashes = [
+            ("files", &before.files_sha256, &now.files_sha256),
+            ("samples", &before.samples_sha256, &now.samples_sha256),
+            ("inputs or settings", &before.definition_sha256, &now.definition_sha256),
+        ];
+        let (changed, ..) = hashes.into_iter().find(|(_, before, now)| is_other(before, now))?;
         Some(format!("{changed} of {} (they have changed since)", now.case.model))
     })
 }

@@ -1,7 +1,7 @@
 //! Makes runs: the only code that drives Criterion.
 //!
-//! It takes a plan of cases. It gives the folder of a run: Criterion's files, calls, outcomes. It reads no results of
-//! earlier runs (`history`), and shows none (`report`).
+//! It takes a plan of cases. It gives the folder of a run: Criterion's files, calls, outcomes. It does not read the
+//! history (`history`), and of all results it shows only profiles (`report`).
 //!
 //! `cargo bench` and `inferbench run` both end up in `run`. It plans the cases, prepares their artifacts, writes the run's
 //! manifest, and lets a supervisor start this executable once more for each backend and device; such a worker process does its

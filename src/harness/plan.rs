@@ -8,7 +8,7 @@ use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
 use crate::backend::{Registry, registry};
 use crate::catalogue::{add_models_of_suite, operators, read_catalogue, read_suite};
-use crate::definition::{PartNumber, Suite};
+use crate::definition::{PartNumber, Suite, TimedOn};
 use crate::paths::Paths;
 use crate::run_data::{ProcessSpread, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
@@ -89,7 +89,8 @@ pub fn make_plan(paths: &Paths, own: Option<&Suite>, selection: &Selection, effo
     let mut suite = asked_suite(paths, own, selection)?.with_arguments(selection, effort)?;
     let mut catalogue = read_catalogue(&paths.models()?)?;
     add_models_of_suite(&mut catalogue, &mut suite)?;
-    take_sizes_of_references(&mut catalogue);
+    let is_of_samples = suite.boundaries.iter().all(|boundary| suite.inputs_of(*boundary) == TimedOn::Samples);
+    take_sizes_of_references(&mut catalogue, is_of_samples);
     let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })
 }

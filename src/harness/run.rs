@@ -18,7 +18,7 @@ use super::protocol::{Job, Purpose, WorkItem};
 use super::shard;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Origin, Status, is_shortened};
+use crate::definition::{CLOSURE, Case, CaseFailure, DataSource, Dtype, Effort, Origin, Status, is_shortened};
 use crate::exit_codes;
 use crate::fixture;
 use crate::measurement::calibration::CalibrationWatch;
@@ -216,11 +216,11 @@ fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, Case
     }
 }
 
-/// A model that takes one batch size runs at that, whatever the suite says.
+/// A model that takes one batch size runs at that, whatever the suite says. Code without inputs has no batch.
 fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
     let mut said = BTreeSet::new();
     for PlannedCase { case, model, .. } in selected {
-        let is_fixed = model.as_ref().is_ok_and(|model| model.fixed_batch().is_some());
+        let is_fixed = model.as_ref().is_ok_and(|model| model.fixed_batch().is_some() && case.backend != CLOSURE);
         if is_fixed && asked != [case.batch_size] && said.insert((&case.model, &case.variant)) {
             let Case { model, variant, batch_size, .. } = case;
             eprintln!("{model} {variant}: its inputs have a fixed batch: it runs at batch size {batch_size}");

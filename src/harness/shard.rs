@@ -16,7 +16,7 @@ use regex::Regex;
 use super::expected_time::{ExpectedTimes, work_of_planned};
 use super::plan::{Plan, Request, make_plan};
 use super::supervisor::MOST_LOST;
-use crate::definition::{Effort, Fingerprint, PartNumber, Shard, ShardCases, Suite, device_kind};
+use crate::definition::{Effort, Fingerprint, PartNumber, Shard, ShardCases, Status, Suite, device_kind};
 use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
 use crate::machine::Machine;
 use crate::machine::processes::own_executable;
@@ -60,7 +60,7 @@ pub fn divide(
     division: &Division,
     predicted: impl FnOnce(&[&PlannedCase]) -> BTreeMap<String, f64>,
 ) -> Result<Suite> {
-    let Plan { suite, cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
+    let Plan { mut suite, cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     ensure!(suite.shard.is_none(), "{} is a part of a suite already", suite.name);
     let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
     let selected: Vec<&PlannedCase> =
@@ -74,12 +74,20 @@ pub fn divide(
             times.learn(work_of_planned(planned), *call_ms);
         }
     }
-    let expected = |planned: &PlannedCase| match planned.model.is_err() && planned.definition.is_err() {
+    // What is unavailable here may run on the machine of its part.
+    let never_runs = |planned: &PlannedCase| {
+        planned.definition.is_err() || planned.model.as_ref().is_err_and(|why| why.status == Status::Unsupported)
+    };
+    let expected = |planned: &PlannedCase| match never_runs(planned) {
         true => 0.0,
         false => suite.effort.processes as f64 * times.of_process(&work_of_planned(planned)),
     };
     let planned = Some(Timestamp::now());
     let shard = Shard { planned, ..shard(&suite, &selected, division, expected)? };
+    // Every machine makes the files of the operators itself.
+    let (count, operators) = (suite.models.len(), paths.operators());
+    suite.models.retain(|model| model.path.as_ref().is_none_or(|path| !path.starts_with(&operators)));
+    suite.include_operators = suite.models.len() < count;
     Ok(Suite { shard: Some(shard), ..suite })
 }
 
@@ -111,7 +119,11 @@ fn shard(
         let mut of_kind: Vec<Group<'_>> = (0..count).map(|_| Vec::new()).collect();
         groups.sort_by(|one, other| seconds(other).total_cmp(&seconds(one)));
         for group in groups {
-            if let Some(part) = of_kind.iter_mut().min_by(|one, other| seconds(one).total_cmp(&seconds(other))) {
+            // Models that take no time count, too, so that no part is empty.
+            let least = of_kind
+                .iter_mut()
+                .min_by(|one, other| seconds(one).total_cmp(&seconds(other)).then_with(|| one.len().cmp(&other.len())));
+            if let Some(part) = least {
                 part.extend(group);
             }
         }
@@ -209,7 +221,8 @@ fn fingerprint(effort: &Effort, selected: &[&PlannedCase]) -> Result<Fingerprint
         }
     }
     let build = sha256_of_file(&own_executable()?)?;
-    let ids: Vec<String> = selected.iter().map(|planned| planned.case.to_string()).collect();
+    // The models of a part's file may be in another order.
+    let ids: BTreeSet<String> = selected.iter().map(|planned| planned.case.to_string()).collect();
     // Each start may be shuffled differently, and still measures the same.
     let effort = Effort { shuffle: None, ..effort.clone() };
     Ok(Fingerprint {
@@ -296,7 +309,7 @@ fn has_all_stages(outcomes: &Outcomes, effort: &Effort, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Case, Status};
+    use crate::definition::Case;
     use crate::run_data::{Latencies, Outcome, Record};
 
     fn model<'a>(id: &str, backends: &[(&'a str, f64)]) -> Group<'a> {

@@ -86,7 +86,7 @@ impl Run {
     }
 
     /// The folder for pages about this run: its own, or the folder of the file that holds it.
-    pub fn pages(&self) -> &Path {
+    pub(crate) fn pages(&self) -> &Path {
         &self.pages
     }
 
@@ -233,7 +233,7 @@ impl Run {
     }
 
     /// What to do with a run that cannot be read.
-    pub fn how_to_mend(&self) -> String {
+    pub(crate) fn how_to_mend(&self) -> String {
         if self.is_newer() {
             return "update inferbench to read it".to_owned();
         }

@@ -53,7 +53,7 @@ impl History {
 
     /// The newest `most` runs of each machine, the newest first. A run whose machines cannot be read is kept, so that
     /// the caller reports it.
-    pub fn newest_of_each_machine(&self, most: usize) -> Vec<Run> {
+    pub(crate) fn newest_of_each_machine(&self, most: usize) -> Vec<Run> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let mut is_wanted = |run: &&Run| {
             let Ok(hosts) = run.host_ids() else { return true };

@@ -59,7 +59,9 @@ impl Sampling {
         });
         let for_interval =
             effort.until_interval.map(|percent| (calls_for_interval(percent, pilot), StopReason::Interval));
-        let asked_for = (effort.iterations.max(calls_in(effort.least_seconds)), StopReason::Iterations);
+        // Nobody asked for the calls of the least time, so the limits shorten it.
+        let least = calls_in(effort.least_seconds.min(effort.budget_seconds)).min(MOST_CALLS);
+        let asked_for = (effort.iterations.max(least), StopReason::Iterations);
         let (wanted, stop) =
             for_bound.into_iter().chain(for_interval).max_by_key(|(calls, _)| *calls).unwrap_or(asked_for);
         let is_lifted = effort.are_iterations_explicit && stop == StopReason::Iterations;
@@ -182,11 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn fast_calls_fill_the_least_time() {
-        let effort = Effort { iterations: 1000, budget_seconds: 5.0, least_seconds: 1.0, ..Effort::default() };
-        let choose = |call_ns| Sampling::choose(&effort, call_ns, &[]);
-        assert_eq!(choose(10_000), Sampling { samples: 100, calls_per_sample: 1000, stop: StopReason::Iterations });
-        assert_eq!(choose(100), Sampling { samples: 100, calls_per_sample: 10_000, stop: StopReason::MostCalls });
+    fn fast_calls_fill_the_least_time_up_to_its_limits() {
+        let choose = |iterations, budget_seconds, call_ns| {
+            let effort = Effort { iterations, budget_seconds, least_seconds: 1.0, ..Effort::default() };
+            let Sampling { samples, calls_per_sample, stop } = Sampling::choose(&effort, call_ns, &[]);
+            (samples as u64 * calls_per_sample, stop)
+        };
+        assert_eq!(choose(1000, 5.0, 10_000), (100_000, StopReason::Iterations));
+        assert_eq!(choose(1000, 5.0, 100), (1_000_000, StopReason::Iterations));
+        assert_eq!(choose(1000, 0.5, 10_000), (50_000, StopReason::Iterations));
+        assert_eq!(choose(60_000, 0.5, 10_000), (50_000, StopReason::Budget));
+        assert_eq!(choose(2_000_000, 5.0, 100), (1_000_000, StopReason::MostCalls));
     }
 
     #[test]

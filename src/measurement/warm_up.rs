@@ -37,14 +37,20 @@ impl WarmUp {
 
     /// The mean of the last calls that took this long together, which is what timing calls for so long would give. On a
     /// disturbed machine it is far above the median.
+    ///
+    /// A warm-up often ends with a call that was interrupted for long. So the mean is that of at least half of the calls,
+    /// and a call that took longer than all others together does not count.
     pub fn mean_call_ns(&self, together_ns: u64) -> u64 {
+        let all: u64 = self.calls.iter().sum();
+        let calls: Vec<u64> = self.calls.iter().copied().filter(|ns| *ns <= all - *ns).collect();
         let mut sum = 0;
         let within = |ns: &&u64| {
             let is_within = sum < together_ns;
             sum += **ns;
             is_within
         };
-        let last: Vec<u64> = self.calls.iter().rev().take_while(within).copied().collect();
+        let count = calls.iter().rev().take_while(within).count().max(calls.len() / 2);
+        let last = &calls[calls.len() - count..];
         last.iter().sum::<u64>() / last.len().max(1) as u64
     }
 }
@@ -91,7 +97,15 @@ mod tests {
         let warm_up = WarmUp { calls: vec![1_000_000, 10, 10, 40, 20], is_steady: true };
         assert_eq!(warm_up.mean_call_ns(60), 30);
         assert_eq!(warm_up.mean_call_ns(70), 23);
-        assert_eq!(warm_up.mean_call_ns(1), 20);
+        assert_eq!(warm_up.mean_call_ns(1), 30);
+    }
+
+    #[test]
+    fn an_interruption_at_the_end_hardly_counts_and_slow_calls_in_between_do() {
+        let mean = |calls: Vec<u64>| WarmUp { calls, is_steady: true }.mean_call_ns(1000);
+        assert_eq!(mean([vec![10; 99], vec![100_000]].concat()), 10);
+        assert_eq!(mean([vec![10; 999], vec![5000]].concat()), 19);
+        assert_eq!(mean([10, 10, 10, 1000, 1000].repeat(9)), 460);
     }
 
     #[test]

@@ -22,9 +22,10 @@ pub struct OnnxSummary {
 /// Reads the summary of an ONNX file.
 ///
 /// A symbolic first dimension is taken as the batch, whatever the exporter called it, unless its name says that it is a
-/// length. Other symbols keep their names, and a dimension without a name is called `<input>.<position>`. An input with
-/// an initializer does not count as an input. Integers that index a table are below its length, and a mask is 1
-/// throughout. Outputs that are not tensors of numbers are left out ([`outputs_left_out`]), if there are others.
+/// length; so is any other dimension of its name, or with one of the usual names of a batch. Other symbols keep their
+/// names, and a dimension without a name is called `<input>.<position>`. An input with an initializer does not count as
+/// an input. Integers that index a table are below its length, and a mask is 1 throughout. Outputs that are not tensors
+/// of numbers are left out ([`outputs_left_out`]), if there are others.
 ///
 /// # Errors
 /// The file cannot be read, is not a whole ONNX model or has no operator; or an input, or every output, is not a tensor
@@ -54,7 +55,7 @@ pub fn outputs_of_sigmoids(path: &Path) -> Result<Vec<String>> {
 
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
-    let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).collect();
+    let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).chain(BATCHES).collect();
     let flat = graph.flat();
     let inputs = graph.own_inputs().map(|input| flat.input_spec(input, &batches).context("an input"));
     let inputs: Result<Vec<_>> = inputs.collect();
@@ -171,6 +172,9 @@ const ROUNDED_TO_I8: i64 = 4;
 /// Parts of names of dimensions that are lengths, not the batch.
 const LENGTHS: [&str; 10] = ["seq", "len", "time", "frame", "sample", "token", "height", "width", "num_", "point"];
 
+/// Usual names of the batch, which may come after the time. An expression such as `batch_size * heads` is another size.
+const BATCHES: [&str; 4] = ["batch_size", "batchsize", "BatchSize", "Batch"];
+
 /// Whether a symbol identifies its dimension: some exporters call every dimension `?`.
 fn is_name(symbol: &str) -> bool {
     !matches!(symbol, "" | "?")
@@ -269,6 +273,9 @@ mod tests {
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x:f32[batch,3,x.2]");
+        let dims = ["seq_len", "batch_size", "batch_size * 2"].map(|name| dimension(None, Some(name)));
+        let time_first = GraphProto { inputs: vec![value("x", dims.to_vec())], ..graph() };
+        assert_eq!(summarise(&time_first).unwrap().inputs[0].to_string(), "x:f32[seq_len,batch,batch_size * 2]");
     }
 
     #[test]

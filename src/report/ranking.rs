@@ -110,7 +110,8 @@ pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
     };
     let fewer = line("fewer calls than asked for", |record| {
         let (calls, reason) = record.iterations.zip(record.stopped_by.as_deref())?;
-        (reason == "budget" || reason.ends_with("-missed")).then(|| format!("has {calls} ({reason})"))
+        let has_fewer = matches!(reason, "budget" | "most-calls") || reason.ends_with("-missed");
+        has_fewer.then(|| format!("has {calls} ({reason})"))
     });
     let unbounded = line("p99 has no bound", |record| {
         let calls =
@@ -215,7 +216,9 @@ mod tests {
         assert!(lines(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]).is_empty());
         let records = [stopped("ort", 1000, "iterations"), stopped("tch", 11, "budget")];
         assert_eq!(lines(&records), ["fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"]);
-        let missed = lines(&[stopped("ort", 98, "iterations-missed")]);
-        assert!(missed[0].ends_with("ort-cpu-f32 batch 1 has 98 (iterations-missed)"), "{missed:?}");
+        for reason in ["iterations-missed", "most-calls"] {
+            let said = lines(&[stopped("ort", 98, reason)]);
+            assert!(said[0].ends_with(&format!("ort-cpu-f32 batch 1 has 98 ({reason})")), "{said:?}");
+        }
     }
 }

@@ -141,6 +141,9 @@ pub struct ManifestCase {
     pub files_sha256: Option<String>,
     /// SHA-256 of the model's own files. Absent if no measurement is kept, and in older manifests.
     pub model_sha256: Option<String>,
+    /// SHA-256 of the inputs with their sizes, the phases, the tolerances and the judge of the model.
+    /// Absent if no measurement is kept, and in older manifests.
+    pub definition_sha256: Option<String>,
     /// SHA-256 of the samples by which its answers are evaluated, or that it times. Absent if they are generated.
     pub samples_sha256: Option<String>,
     /// The samples that are timed, if the case times samples.

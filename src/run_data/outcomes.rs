@@ -94,11 +94,12 @@ impl Outcomes {
         Some(self.observed.get(id).unwrap_or(&finished.row))
     }
 
-    /// The ids of the cases that have failed, have lost a further process, or could not be evaluated.
-    pub fn failed(&self) -> BTreeSet<&str> {
+    /// The ids of the cases that have failed, have lost one of so many processes for good, or could not be evaluated.
+    pub fn failed(&self, processes: usize) -> BTreeSet<&str> {
+        let lacking = self.lost.keys().filter(|id| 1 + self.further.get(*id).map_or(0, Vec::len) < processes);
         let cases = self.finished.iter().filter(|(_, outcome)| outcome.row.status.is_failure()).map(|(id, _)| id);
         let evaluations = self.evaluated.iter().filter(|(_, failure)| failure.is_some()).map(|(id, _)| id);
-        cases.chain(self.lost.keys()).chain(evaluations).map(String::as_str).collect()
+        cases.chain(lacking).chain(evaluations).map(String::as_str).collect()
     }
 
     /// Applies the next event of the file.

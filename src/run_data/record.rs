@@ -322,7 +322,7 @@ impl Record {
     }
 
     /// Adds the cost of a call. The intensity is known only for f32, whose bytes were counted.
-    pub fn put_cost(&mut self, cost: Option<Cost>) {
+    pub(crate) fn put_cost(&mut self, cost: Option<Cost>) {
         self.flops = cost.map(|cost| cost.flops);
         // Older manifests lack these counts.
         let counted = cost.filter(|cost| cost.nodes > 0);
@@ -334,7 +334,7 @@ impl Record {
     }
 
     /// Notes why the case has no figures.
-    pub fn fail(&mut self, failure: CaseFailure) {
+    pub(crate) fn fail(&mut self, failure: CaseFailure) {
         (self.status, self.message) = (failure.status, Some(failure.message));
     }
 

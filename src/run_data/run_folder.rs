@@ -160,13 +160,16 @@ mod tests {
         ] {
             folder.append(&event).unwrap();
         }
-        let failed: Vec<String> = folder.read_outcomes().unwrap().failed().into_iter().map(str::to_owned).collect();
+        let outcomes = folder.read_outcomes().unwrap();
+        let failed = |processes| outcomes.failed(processes).into_iter().map(str::to_owned).collect::<Vec<String>>();
+        assert_eq!(failed(1), ["killed", "unevaluated"], "a lost process was started once more");
+        let failed = failed(2);
         assert_eq!(failed, ["killed", "right", "unevaluated"]);
         failed.into_iter().for_each(|id| folder.append(&Event::Reopened { id }).unwrap());
         let left = folder.read_outcomes().unwrap();
         assert_eq!(left.finished.keys().collect::<Vec<_>>(), ["right", "unevaluated", "wrong"]);
         assert_eq!(left.evaluated.keys().collect::<Vec<_>>(), ["right"]);
-        assert!(left.lost.is_empty() && left.failed().is_empty());
+        assert!(left.lost.is_empty() && left.failed(2).is_empty());
     }
 
     #[test]

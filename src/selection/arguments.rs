@@ -44,7 +44,7 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
     /// A size that models leave open, by its name, or as `x.2` for the third dimension of input `x`; several are measured one after the
-    /// other: `height=224,384`. The lists of two dimensions are paired [default: typical sizes are tried]
+    /// other: `height=224,384` (several batches by `--batch-sizes`). The lists of two dimensions are paired [default: typical sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ';', value_name = "NAME=SIZE,…")]
     pub dim: Vec<String>,
     /// Inputs for the given files, with the right outputs: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
@@ -319,6 +319,11 @@ impl Suite {
         };
         for file in selection.model.iter().filter(is_file) {
             self.models.extend(models_of_files(std::slice::from_ref(file))?);
+        }
+        for name in &selection.model {
+            let path = Path::new(name);
+            let is_in_folder = path.parent().is_some_and(|folder| folder != Path::new(""));
+            ensure!(!is_in_folder || !is_model_file(path) || path.is_file(), "there is no file {name}");
         }
         let is_said = !selection.input.is_empty() || selection.reference.is_some();
         let has_files = self.models.iter().any(|model| model.path.is_some());

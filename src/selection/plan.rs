@@ -140,6 +140,12 @@ pub fn plan(
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
     let are_said = !selection.pp.is_empty() || selection.tg.is_some();
     ensure!(makes_tokens || !are_said, "`--pp`, `--tg` and `--depth` are for language models, and there is none");
+    let may_have_sequence = |it: &PlannedCase| it.case.sequence_length.is_some() || it.definition.is_err();
+    ensure!(
+        selection.seq_lens.is_empty() || cases.iter().any(may_have_sequence),
+        "`--seq-lens` is for models that leave a size called `sequence` open, and there is none: `--dim NAME=SIZE` sets sizes of \
+         other names, and a reference sets those of its inputs"
+    );
     check_sizes(suite, &cases)?;
     Ok(cases)
 }

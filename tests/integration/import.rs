@@ -96,6 +96,8 @@ fn other_sources_are_refused_by_what_they_are() {
     refused(&workplace, &["w.safetensors"], &["w.safetensors has weights without a graph"]);
     workplace.add_model("two_inputs.onnx", "net.onnx");
     refused(&workplace, &["net.onnx", "--architecture", "resnet50"], &["`--architecture` is for a state dict"]);
+    let with_input = ["w.safetensors", "--architecture", "resnet50", "--input", "x:f32[batch,8]"];
+    refused(&workplace, &with_input, &["`--input` is for a file with a graph", "w.safetensors", "state dict"]);
     workplace.write("net.txt", "net");
     refused(&workplace, &["net.txt"], &["net.txt cannot be imported", "config.json", ".pt2"]);
     workplace.write("net.pt", "net");
@@ -322,7 +324,7 @@ fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module()
 const NO_NUMBERS: &str = r#"
 import numpy, sys
 sys.path[:0] = sys.argv[1:]
-import check, files
+import check, files, package
 nan, inf = numpy.nan, numpy.inf
 def is_taken(actual, expected):
     try:
@@ -334,6 +336,13 @@ assert is_taken([1.0, 2.0], [1.0, 2.0]) and not is_taken([1.0, 2.1], [1.0, 2.0])
 assert not is_taken([nan, 2.0], [1.0, 2.0]) and not is_taken([-inf, 2.0], [1.0, 2.0])
 assert is_taken([-inf, nan, 2.0], [-inf, nan, 2.0]) and not is_taken([-inf, 2.1], [-inf, 2.0])
 assert check.relative_error(numpy.array([nan, 2.0]), numpy.array([1.0, 2.0])) == inf
+assert package.tolerance(1e-6) == "1e-4"
+for error in (1e-2, inf):
+    try:
+        package.tolerance(error)
+    except AssertionError:
+        continue
+    raise ValueError(f"{error} is tolerated")
 "#;
 
 #[test]
@@ -390,6 +399,76 @@ fn an_exported_program_is_imported_without_running_its_code() {
     guarded.saying(&["guarded.pt2: without 1 of the export's guards"]);
     assert!(!workplace.path("ran").exists() && !workplace.path("r").exists());
     workplace.inferbench(&["import", "net.pt2"]).finish().with_code(0);
+}
+
+/// Files whose names and values differ from what their networks have by default.
+const OTHERS: &str = r#"
+import sys, torch, torchvision
+from dataclasses import replace
+from pathlib import Path
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from transformers import BertConfig, BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM, T5Config
+sys.path[:0] = sys.argv[1:]
+import architectures, graph_file, packaged, pretrained, state_dict
+from source import Given, Refused
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except Refused as why:
+        return str(why)
+    raise AssertionError("it is not refused")
+
+# The table has 7 rows, and the text at most 5 tokens.
+i32 = lambda name: helper.make_tensor_value_info(name, TensorProto.INT32, ["batch", "sequence"])
+tables = {"table": torch.randn(7, 2), "places": torch.randn(5, 2)}
+nodes = [("Cast", ["ids"], "wide", {"to": TensorProto.INT64}), ("Gather", ["table", "wide"], "rows", {}), ("Add", ["rows", "places"], "sum", {}),
+    ("Cast", ["mask"], "whole", {"to": TensorProto.FLOAT}), ("Unsqueeze", ["whole", "axis"], "column", {}), ("Mul", ["sum", "column"], "y", {})]
+graph = helper.make_graph([helper.make_node(kind, ins, [out], **more) for kind, ins, out, more in nodes], "net", [i32("ids"), i32("mask")],
+    [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "sequence", 2])],
+    [*(numpy_helper.from_array(value.numpy(), name) for name, value in tables.items()), helper.make_tensor("axis", TensorProto.INT64, [1], [2])])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8), "net.onnx")
+Path("graph").mkdir()
+assert "--input 'ids:i32[batch,sequence]'" in refused(graph_file.convert, Path("net.onnx"), "ONNX", [], Path("graph"))
+five = [Given(name, "i32", ["batch", 5], None, None) for name in ("ids", "mask")]
+graph_file.convert(Path("net.onnx"), "ONNX", five, Path("graph"))
+said = Path("graph/model.toml").read_text()
+assert "below = 7" in said and "constant = 1" in said, said
+
+torch.save({"denselayer1.norm.1.weight": torch.ones(1), "mlp.linear_2.bias": torch.ones(1), "a.mlp.linear_1.bias": torch.ones(1)}, "old.pth")
+assert sorted(state_dict.read(Path("old.pth"))) == ["a.mlp.0.bias", "denselayer1.norm1.weight", "mlp.linear_2.bias"]
+assert state_dict._of_torchvision("googlenet", {}).transform_input
+taken = []
+state_dict.read = lambda path: {n: value.numpy() for n, value in torchvision.models.swin_t().state_dict().items()}
+packaged.write = lambda entry, weights, folder: taken.append(weights)
+state_dict.convert(Path("swin.pth"), "swin_t", "net", Path("."))
+assert taken and not any(name.endswith("relative_position_index") for name in taken[0])
+
+sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+bert = BertConfig(**sizes)
+classifier = BertForSequenceClassification(bert)
+classifier.save_pretrained("bert", state_dict={n: value for n, value in classifier.state_dict().items() if "pooler" not in n})
+assert "lack 2 tensors" in refused(pretrained.load, BertForSequenceClassification, bert, Path("bert"), "eager")
+_, lacks_pooler, remark = pretrained.load(BertModel, bert, Path("bert"), "eager")
+assert lacks_pooler and remark.startswith("the folder has tensors that are not used (2), such as classifier.bias"), remark
+
+of_t5 = lambda **more: architectures.entry_of("T5ForConditionalGeneration", "net", T5Config(num_layers=1, **more), "made here", None)
+assert of_t5() and not of_t5(tie_word_embeddings=False)
+torch.manual_seed(1)
+llama = LlamaConfig(**sizes, hidden_act="relu", initializer_range=0.3)
+made = replace(architectures.entry_of("LlamaForCausalLM", "net", llama, "made here", None), build=lambda: LlamaForCausalLM(llama))
+Path("llama").mkdir()
+packaged.write_generative(made, Path("llama"))
+"#;
+
+#[test]
+fn what_differs_from_the_usual_is_taken_as_it_is_or_refused() {
+    let Some(python) = environment() else { return };
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let folders = ["import", "export"].map(|of| checkout().join("scripts").join(of));
+    let mut made = Command::new(python);
+    made.args(["-c", OTHERS]).args(folders).current_dir(workplace.path("")).finish().with_code(0);
 }
 
 /// A checkpoint of a language model in small.

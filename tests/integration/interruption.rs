@@ -72,6 +72,13 @@ fn a_run_that_did_not_come_into_the_history_does_so_by_resuming() {
     let measured = workplace.record(DIGITS);
     // As if the disk had been full when it was converted.
     fs::remove_dir_all(workplace.path("target-reports")).unwrap();
+    let (id, in_the_way) = (&measured.run_id, format!("target-reports/{}", measured.run_id));
+    fs::create_dir(workplace.path("target-reports")).unwrap();
+    workplace.write(&in_the_way, "");
+    let kept =
+        format!("the results of run {id} are kept, but could not be converted; the same command with `--resume`");
+    run().arg("--resume").finish().with_code(2).saying(&[&kept]);
+    fs::remove_file(workplace.path(&in_the_way)).unwrap();
     let resumed = run().arg("--resume").finish().with_code(0);
     resumed.saying(&["the last one, is complete: nothing is left to do"]);
     assert_eq!(workplace.record(DIGITS), measured);
@@ -234,6 +241,11 @@ fn a_run_of_another_file_is_not_resumed() {
     other.saying(&["had other files of net (they have changed since): it cannot be resumed"]);
 
     workplace.write("a/net.onnx", &whole);
+    workplace.write("a/net.toml", "[tolerance]\nf32 = 0.5\n");
+    let other = run("a/net.onnx").arg("--resume").finish().with_code(2);
+    other.saying(&["had other inputs or settings of net (they have changed since): it cannot be resumed"]);
+
+    fs::remove_file(workplace.path("a/net.toml")).unwrap();
     let same = run("a/net.onnx").arg("--resume").finish().with_code(0);
     same.saying(&["resuming run", "1 of 1 case finished"]);
 }

@@ -87,6 +87,8 @@ fn a_list_of_sizes_is_a_case_for_each() {
     let expected =
         expected.map(|(id, dims, shape)| (format!("{id}/candle-cpu-f32/1"), dims.to_owned(), shape.to_owned()));
     assert_eq!(ids, expected);
+    let batches = run(&workplace, &["net.onnx", "--dim", "length=6,batch=4,8"]).with_code(2);
+    batches.saying(&["differ only in the batch: `--batch-sizes` measures several"]);
     let both = ["predict", "net.onnx", "--backend", "candle", "--dim", "length=7,9", "--format", "json"];
     let found: serde_json::Value = serde_json::from_str(&workplace.inferbench(&both).finish().stdout).unwrap();
     assert_eq!((&found[0]["prediction"]["basis"], &found[0]["dims"]), (&"measured".into(), &"length=7".into()));

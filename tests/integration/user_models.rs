@@ -199,6 +199,8 @@ fn models_are_named_by_hub_id_or_file_in_upper_or_lower_case() {
     assert_eq!(named("Elsewhere.onnx"), ["elsewhere"]);
     let unknown = workplace.inferbench(&["models", "--model", "resnet-18"]).finish();
     unknown.with_code(2).saying(&["no model \"resnet-18\"", "digits"]);
+    let elsewhere = workplace.inferbench(&["models", "--model", "nowhere/digits.onnx"]).finish();
+    elsewhere.with_code(2).saying(&["there is no file nowhere/digits.onnx"]);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.nn import functional
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -52,16 +51,18 @@ def decode(
     present = []
     for layer, past_key, past_value in zip(decoder.layers, past[::2], past[1::2]):
         attention, normed = layer.self_attn, root_mean_square_norm(layer.input_layernorm, states)
-        queries, key = split_heads(attention.q_proj(normed), heads), split_heads(attention.k_proj(normed), shared)
+        queries = split_heads(attention.q_proj(normed), heads)
         if hasattr(attention, "q_norm"):
             queries = root_mean_square_norm(attention.q_norm, queries)
-            key = root_mean_square_norm(attention.k_norm, key)
         queries = rotation(queries) * attention.scaling
+        key = split_heads(attention.k_proj(normed), shared)
+        if hasattr(attention, "k_norm"):
+            key = root_mean_square_norm(attention.k_norm, key)
         key = torch.cat([past_key, rotation(key)], 2)
         value = torch.cat([past_value, split_heads(attention.v_proj(normed), shared)], 2)
         states = states + attention.o_proj(merge_heads(attend(queries, key, value, bias)))
         mlp, normed = layer.mlp, root_mean_square_norm(layer.post_attention_layernorm, states)
-        states = states + mlp.down_proj(functional.silu(mlp.gate_proj(normed)) * mlp.up_proj(normed))
+        states = states + mlp.down_proj(mlp.act_fn(mlp.gate_proj(normed)) * mlp.up_proj(normed))
         present += [key, value]
     return last_position(root_mean_square_norm(decoder.norm, states)), present
 

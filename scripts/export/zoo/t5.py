@@ -63,7 +63,7 @@ def _attended(attention: nn.Module, states: torch.Tensor, key, value, bias=None)
 
 def _fed_forward(layer: nn.Module, states: torch.Tensor) -> torch.Tensor:
     dense = layer.DenseReluDense
-    return states + dense.wo(functional.relu(dense.wi(root_mean_square_norm(layer.layer_norm, states))))
+    return states + dense.wo(dense.act(dense.wi(root_mean_square_norm(layer.layer_norm, states))))
 
 
 def _encode(distance_bias: DistanceBias, model: T5ForConditionalGeneration, tokens: torch.Tensor):

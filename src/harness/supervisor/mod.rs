@@ -153,18 +153,17 @@ impl Supervisor {
         let outcomes = self.job.folder.read_outcomes()?;
         let open_parts = |item| {
             let id = WorkItem::id(item);
-            let row = outcomes.row(&id).filter(|row| row.status.is_measured())?;
+            outcomes.row(&id).filter(|row| row.status.is_measured())?;
             let is_watched = self.job.effort.watch && !outcomes.watched.contains(&id);
             let is_evaluated = self.is_evaluated(item) && !outcomes.evaluated.contains_key(&id);
-            (is_watched || is_evaluated).then_some((item, row, is_watched, is_evaluated))
+            (is_watched || is_evaluated).then_some((item, is_watched, is_evaluated))
         };
         let open: Vec<_> = self.groups.iter().flatten().filter_map(open_parts).collect();
-        for (number, &(item, row, is_watched, is_evaluated)) in open.iter().enumerate() {
+        for (number, &(item, is_watched, is_evaluated)) in open.iter().enumerate() {
             eprintln!("observing [{}/{}] {}", number + 1, open.len(), item.case);
             let mut job = Job { purpose: Purpose::Observe, ..self.with_work(&self.job, &[item], &outcomes) };
             job.effort.watch = is_watched;
             job.work[0].is_evaluated = is_evaluated;
-            job.work[0].row = row.clone();
             loop {
                 let ended = self.run_worker(&job, "observe")?;
                 if ended.status.success() {
@@ -202,14 +201,15 @@ impl Supervisor {
         is_kept && is_asked_for && takes_all && case.backend != CLOSURE && can_be_evaluated(case, model)
     }
 
-    /// The job of the worker that runs the open cases next.
+    /// The job of the worker that runs the open cases next. It has what is known of the finished ones.
     fn with_work(&self, job: &Job, open: &[&WorkItem], outcomes: &Outcomes) -> Job {
         let all_seconds: f64 = self.groups.iter().flatten().map(|item| item.expected_seconds).sum();
         let is_open = |item: &&WorkItem| !outcomes.finished.contains_key(&item.id());
         let rows = outcomes.finished.values().map(|outcome| &outcome.row);
         let open_seconds: f64 = self.groups.iter().flatten().filter(is_open).map(|item| item.expected_seconds).sum();
+        let known_row = |item: &WorkItem| outcomes.row(&item.id()).unwrap_or(&item.row).clone();
         Job {
-            work: open.iter().map(|&item| item.clone()).collect(),
+            work: open.iter().map(|&item| WorkItem { row: known_row(item), ..item.clone() }).collect(),
             out_of_memory: rows.filter(|row| row.status == Status::OutOfMemory).map(Record::case).collect(),
             cases_before: outcomes.finished.len(),
             cases_in_all: self.groups.iter().map(Vec::len).sum(),

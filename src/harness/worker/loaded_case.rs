@@ -192,7 +192,13 @@ impl<'a> Worker<'a> {
         };
         outcome.row.backend_version = Some(entry.version.into());
         // This loads the library, whose loading time must not count as the model's.
-        outcome.row.library_version = Some(entry.library_version(&case.device));
+        let version = entry.library_version(&case.device);
+        if let Some(before) = item.row.library_version.as_ref().filter(|before| **before != version) {
+            let backend = &case.backend;
+            let why = format!("it was measured with {backend} {before}, and now there is {backend} {version}");
+            return Err(CaseFailure::failed(why));
+        }
+        outcome.row.library_version = Some(version);
         outcome.row.library_path = backend.library_path(&case.device).map(|path| path.display().to_string());
         // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
         let _ = memory::reset_peak();

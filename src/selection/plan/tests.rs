@@ -40,6 +40,19 @@ fn a_case_that_cannot_run_stays_in_the_plan_with_its_reason() {
 }
 
 #[test]
+fn lengths_of_sequences_are_for_at_least_one_of_the_models() {
+    let catalogue = ["sequence", "steps"].map(|name| entry(name, Dimension::Symbol(name.into())));
+    let selection = Selection { seq_lens: vec![7], ..Selection::default() };
+    let asked = |models: &[&str]| {
+        let suite = Suite { seq_lens: Some(vec![7]), ..suite(models) };
+        plan(&suite, &selection, &catalogue, &OnlyOrt).map(|cases| cases[0].case.sequence_length)
+    };
+    assert_eq!(asked(&["sequence", "steps"]).unwrap(), Some(7));
+    let error = asked(&["steps"]).unwrap_err().to_string();
+    assert!(error.starts_with("`--seq-lens` is for models that leave a size called `sequence` open"), "{error}");
+}
+
+#[test]
 fn auto_is_the_first_device_that_is_there_and_a_dtype_that_nobody_names_is_the_devices_own() {
     struct OnlyMps;
     impl Capabilities for OnlyMps {

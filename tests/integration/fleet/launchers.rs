@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use inferbench::definition::Status;
+use inferbench::fleet::find_parts;
 use inferbench::run_data::Manifest;
 
 use super::{EFFORT, MODELS, only_run, parts};
@@ -232,10 +233,12 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
 }
 
 /// A command in place of `ssh` that runs commands on this machine, as the machine `alpha`. There, `sha256sum` prints
-/// German messages.
+/// German messages. If there is a file `breaks`, the connection breaks while results are fetched.
 fn german_alpha(workplace: &Workplace) -> String {
     let ssh = r#"unset LC_ALL; [ "$3" = alpha ] || exit 255
-        PATH="$(dirname "$0"):$PATH"; export PATH; exec sh -c "$4""#;
+        PATH="$(dirname "$0"):$PATH"; export PATH
+        case $4 in *" -cf "*) [ -e "$(dirname "$0")/breaks" ] && exec sh -c "$4 | head -c 30000; exit 255";; esac
+        exec sh -c "$4""#;
     let sums = r#"if [ "${LC_ALL-}" = C ]; then exec /usr/bin/sha256sum "$@"; fi
         /usr/bin/sha256sum "$@" | sed s/FAILED/FEHLSCHLAG/"#;
     fs::create_dir_all(workplace.path("alpha")).unwrap();
@@ -254,8 +257,26 @@ fn a_machine_that_is_not_reached_is_said_by_the_exit_code_and_the_others_are_mer
     fs::remove_file(workplace.path(".native")).unwrap();
     let there = workplace.path("there").display().to_string();
     let own = ["fleet", "ssh", "alpha", "beta", "--folder", &there];
-    let mut command = workplace.inferbench(&[&own[..], &EFFORT[..]].concat());
-    let finished = command.env("INFERBENCH_SSH", german_alpha(&workplace)).finish().with_code(3);
-    finished.saying(&["alpha: copying", "inferbench: beta: copying", "missing: part 2"]);
+    let ssh = german_alpha(&workplace);
+    let start = |more: &[&str]| {
+        let mut command = workplace.inferbench(&[&own[..], &EFFORT[..], more].concat());
+        command.env("INFERBENCH_SSH", &ssh).finish().with_code(3)
+    };
+    start(&[]).saying(&["alpha: copying", "inferbench: beta: copying", "missing: part 2"]);
     assert_eq!(only_run(&workplace).records().unwrap().len(), 1);
+
+    let folder = parts(&workplace);
+    fs::remove_dir_all(folder.join("1-of-2")).unwrap();
+    workplace.write("alpha/breaks", "");
+    start(&["--resume"]).saying(&["inferbench: alpha: fetching", "was not fetched completely"]);
+    assert!(find_parts(&[folder]).is_err(), "half of a part is left");
+}
+
+#[test]
+fn a_constraint_for_a_kind_of_device_that_no_part_has_is_refused() {
+    let workplace = Workplace::new(&MODELS[..1], &["candle"], &[1]);
+    let own = ["fleet", "slurm", "--nodes", "1", "--by", "machine-kind", "--dry-run", "--constraint"];
+    let submit = |constraint: &str| workplace.inferbench(&[&own[..], &[constraint]].concat()).finish();
+    submit("gpu=a100").with_code(2).saying(&["no part is for the kind of device \"gpu\"; there are parts for cpu"]);
+    assert!(submit("cpu=amd").with_code(0).stdout.contains("--constraint=amd"));
 }

@@ -166,6 +166,30 @@ fn parts_that_are_all_measured_again_are_another_run_with_none_of_the_first_rows
     assert!(runs[0].iter().all(|first| runs[1].iter().all(|again| first.timestamp != again.timestamp)));
 }
 
+#[test]
+fn cases_that_no_machine_can_run_take_no_time_and_no_part_is_empty() {
+    let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
+    let divided = |count: &str, dtypes: &str| -> Vec<Value> {
+        let own = ["shard", "--count", count, "--dtype", dtypes, "--format", "json"];
+        serde_json::from_str(&workplace.inferbench(&own).finish().with_code(0).stdout).unwrap()
+    };
+    let seconds = |dtypes: &str| divided("1", dtypes)[0]["expected_seconds"].as_u64().unwrap();
+    assert!(seconds("f32") > 0);
+    assert_eq!(seconds("f32,i8"), seconds("f32"));
+    assert_eq!(seconds("i8"), 0);
+    assert!(divided("3", "i8").iter().all(|part| part["cases"].as_array().unwrap().len() == 1));
+}
+
+#[test]
+fn a_part_of_the_suite_of_operators_needs_no_files_of_the_machine_that_divided_it() {
+    let workplace = Workplace::new(&MODELS[..1], &["candle"], &[1]);
+    workplace.write("models/suites/operators.toml", include_str!("../../../models/suites/operators.toml"));
+    divide(&workplace, "2", &["--suite", "operators", "--backend", "candle"]);
+    fs::remove_dir_all(workplace.path(".prepared")).unwrap();
+    let run = ["run", "--suite", "parts/2-of-2.toml", "--dry-run"];
+    assert!(workplace.inferbench(&run).finish().with_code(0).stdout.contains("op-"));
+}
+
 /// Makes the machine of a part's run as fast as these figures say.
 fn put_speed(run: &Path, anchor: &str, gflops: f64, anchor_ms: f64) {
     let path = run.join("manifest.json");

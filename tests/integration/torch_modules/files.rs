@@ -17,15 +17,17 @@ fn a_folder_of_a_model_hub_runs_by_the_class_of_its_configuration() {
     }
     let workplace = Workplace::new(&[], &["torch"], &[2]);
     let sizes = "hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=99";
-    make(
-        &workplace,
-        &format!("from transformers import *\nBertModel(BertConfig({sizes})).save_pretrained('tiny-bert')"),
-    );
+    let saved = "save_pretrained('tiny-bert', state_dict={**net.state_dict(), 'extra': net.pooler.dense.bias.clone()})";
+    make(&workplace, &format!("from transformers import *\nnet = BertModel(BertConfig({sizes}))\nnet.{saved}"));
     workplace.inferbench(&["run", "tiny-bert/", "--noplot", "--seq-lens", "16"]).finish().with_code(0);
     let record = workplace.record("tiny-bert-seq16/torch-cpu-f32/2");
     assert_eq!(record.status, Status::Ok, "{:?}", record.message);
     assert_eq!(record.input_shape.as_deref(), Some("2x16 2x16"));
-    assert!(record.message.unwrap().contains("BertModel in a forward pass; transformers with attention sdpa"));
+    let message = record.message.unwrap();
+    assert!(
+        message.contains("BertModel in a forward pass; the folder has tensors that are not used (1), such as extra: ")
+    );
+    assert!(message.contains("; transformers with attention sdpa"), "{message}");
     std::fs::write(workplace.path("tiny-bert/config.json"), "{}").unwrap();
     let refused = workplace.inferbench(&["run", "tiny-bert/"]).finish().with_code(2);
     refused.saying(&["config.json lacks model_type"]);
@@ -211,6 +213,23 @@ fn an_archive_in_training_mode_is_put_into_evaluation_mode_or_refused() {
     assert!(record.status == Status::Ok && says.contains("which was saved in training mode"), "{says}");
     let refused = workplace.inferbench(&["run", "drops.pt2"]).finish();
     refused.saying(&["drops.pt2 drops values by chance (aten::", "export it after `.eval()`"]);
+}
+
+#[test]
+fn an_archive_that_takes_one_row_only_is_measured_at_that() {
+    if !has_environment("torch") {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["torch"], &[1, 2]);
+    let program = "import torch\nfrom torch.nn import *\n\
+                   net = Sequential(Conv2d(3, 4, 8, 64), Flatten(0), Unflatten(0, (1, 64)), Linear(64, 5))\n\
+                   torch.jit.trace(net.eval(), torch.zeros(1, 3, 224, 224)).save('row.pt')";
+    make(&workplace, program);
+    workplace.inferbench(&["run", "row.pt", "--noplot"]).finish().with_code(0);
+    let row = |batch: usize| workplace.record(&format!("row/torch-cpu-f32/{batch}"));
+    assert_eq!((row(1).status, row(1).input_shape.as_deref()), (Status::Ok, Some("1x3x224x224")));
+    assert_eq!(row(2).status, Status::Unsupported);
+    assert!(row(2).message.unwrap().contains("typical shapes ran only at batch size 1"));
 }
 
 #[test]

@@ -237,6 +237,31 @@ fn the_size_of_a_python_file_is_not_that_of_its_model() {
 }
 
 #[test]
+fn a_row_is_of_one_version_of_its_runtime() {
+    // Batch size 3 fails once. From then on, the program has another version.
+    let (workplace, command) = faulty(
+        "NEWER = os.path.abspath(__file__) + '.newer'\n\
+         def fault():\n    if not os.path.exists(NEWER):\n        open(NEWER, 'w').close()\n        sys.exit(7)\n\
+         whole = worker.answer\n\
+         def answer(verb, *others):\n    session, fields, results = whole(verb, *others)\n    \
+         if verb == 'describe':\n        fields['version'] = '2' if os.path.exists(NEWER) else '1'\n    \
+         return session, fields, results\nworker.answer = answer",
+    );
+    let arguments = ["--processes", "2", "--iterations", "10"];
+    let row_of = |batch: usize| {
+        let row = workplace.record(&format!("digits/plain-cpu-f32/{batch}"));
+        (row.status, row.library_version, row.processes)
+    };
+    let version = |number: u8| Some(format!("digits in plain Python {number}"));
+    let said = run(&workplace, &command, &arguments).with_code(5);
+    let lost = "it was measured with plain digits in plain Python 1, and now there is plain digits in plain Python 2";
+    said.saying(&["process 2 is lost: ", lost]);
+    assert_eq!((row_of(1), row_of(3).0), ((Status::Ok, version(1), Some(1)), Status::Failed));
+    run(&workplace, &command, &[&arguments[..], &["--resume"]].concat()).with_code(0).saying(&[lost]);
+    assert_eq!([1, 3].map(row_of), [(Status::Ok, version(1), Some(1)), (Status::Ok, version(2), Some(2))]);
+}
+
+#[test]
 fn what_a_program_prints_is_in_nobodys_way() {
     let flood = "for line in range(40000): print('x' * 100, line, file=sys.stderr)\nprint('to standard output')";
     let (workplace, command) = faulty(&format!("def fault():\n    pass\n{flood}"));

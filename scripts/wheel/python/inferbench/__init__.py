@@ -55,11 +55,18 @@ def executable() -> str:
     return found
 
 
+def _plain(value: Any) -> Any:
+    """A range or an array of NumPy as a list; other values as they are."""
+    if isinstance(value, (tuple, range)):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _flags(settings: dict[str, Any]) -> list[str]:
     """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1 --batch-sizes=8 --noplot`: values may contain commas."""
     flags = []
     for name, value in settings.items():
-        flag = "--" + name.replace("_", "-")
+        flag, value = "--" + name.replace("_", "-"), _plain(value)
         if value is False and name == "trust":
             # `--trust` takes a value; `false` overrides the variable INFERBENCH_TRUST.
             flags.append(f"{flag}=false")
@@ -69,9 +76,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         if value is True:
             flags.append(flag)
         elif isinstance(value, dict):
-            sizes = {key: ",".join(map(str, one)) if isinstance(one, (list, tuple)) else one for key, one in value.items()}
+            plain = {key: _plain(one) for key, one in value.items()}
+            sizes = {key: ",".join(map(str, one)) if isinstance(one, list) else one for key, one in plain.items()}
             flags += [f"{flag}={key}={one}" for key, one in sizes.items()]
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, list):
             flags += [f"{flag}={one}" for one in value]
         else:
             flags.append(f"{flag}={value}")

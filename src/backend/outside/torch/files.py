@@ -277,7 +277,7 @@ def pretrained(path):
         # Parts without weights in the folder get random ones, the same in each process.
         torch.manual_seed(0)
         with torch.inference_mode(False):
-            model, lacks_pooler = hub_folder.load(model_class, config, folder, None)
+            model, lacks_pooler, remark = hub_folder.load(model_class, config, folder, None)
         weights = [str(file) for file in source.weight_files(folder)]
     if hasattr(model.config, "use_cache"):
         # This is a forward pass, not a decode step.
@@ -285,6 +285,8 @@ def pretrained(path):
     notes = [f"{model_class.__name__} in a forward pass"]
     if lacks_pooler:
         notes.append("the weights have no pooler, whose output is random")
+    if remark:
+        notes.append(remark)
     loaded = Loaded(model, path, [(port.name, None, port.shape) for port in ports_of(model_class, config)], True, notes)
     loaded.files += weights
     return loaded

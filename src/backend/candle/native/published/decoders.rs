@@ -60,7 +60,15 @@ pub fn load_llama(mut config: Config, weights: VarBuilder) -> Result<Decoder<lla
             candle_core::bail!("{biases} is not supported by candle's llama");
         }
     }
+    let head_dim = config.others.get("head_dim").and_then(Value::as_u64);
     let config = config.into_candle::<llama::LlamaConfig>()?.into_config(false);
+    // The module divides the width by the number of heads.
+    let (width, heads) = (config.hidden_size as u64, config.num_attention_heads as u64);
+    if let Some(size) = head_dim.filter(|size| size.checked_mul(heads) != Some(width)) {
+        candle_core::bail!(
+            "a head_dim of {size} is not supported by candle's llama: {heads} heads have a width of {width}"
+        );
+    }
     let empty = llama::Cache::new(true, weights.dtype(), &config, weights.device())?;
     let model = llama::Llama::load(weights, &config)?;
     Ok(Decoder { empty, forward: Box::new(move |tokens, position, cache| model.forward(tokens, position, cache)) })
@@ -110,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn another_activation_is_refused_and_biases_of_projections_are_not_left_out() {
+    fn another_activation_or_size_of_heads_is_refused_and_biases_of_projections_are_not_left_out() {
         let load = |name: &str, value: Value| {
             let mut config = config(r#"{"rope_type": "default", "rope_theta": 10000.0}"#).unwrap();
             config.others.insert(name.into(), value);
@@ -122,5 +130,8 @@ mod tests {
             assert!(load(name, true.into()).is_some_and(|why| why.contains("not supported")), "{name}");
             assert_eq!(load(name, false.into()), None);
         }
+        let wide = load("head_dim", 8.into()).unwrap();
+        assert!(wide.starts_with("a head_dim of 8 is not supported by candle's llama"), "{wide}");
+        assert_eq!(load("head_dim", 4.into()), None);
     }
 }
