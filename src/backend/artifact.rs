@@ -24,7 +24,10 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
             Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. },
             Format::TorchScript,
         ) => Some("this variant is made from ONNX graphs, and there is no TorchScript of it"),
-        (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
+        (Origin::Files { onnx: None, .. }, Format::Onnx) => Some(
+            "needs a .onnx file of the same name: `inferbench import` makes one of a checkpoint or archive, and \
+             `--backend torch` runs PyTorch's files",
+        ),
         (Origin::Files { .. }, Format::TorchScript) if model.generation.is_some() => {
             Some("language models of files are run from their ONNX graphs")
         }

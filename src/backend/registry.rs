@@ -276,7 +276,10 @@ pub fn features() -> Vec<&'static str> {
 pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
     entries().find(|entry| entry.name == name).or_else(|| with_own_settings(name)).ok_or_else(|| {
         let names: Vec<&str> = real().map(|entry| entry.name).collect();
-        CaseFailure::unavailable(format!("no backend {name:?}; there are {}", names.join(", ")))
+        let alike = names.iter().map(|other| (strsim::jaro_winkler(name, other), other));
+        let nearest = alike.filter(|(likeness, _)| *likeness > 0.85).max_by(|one, other| one.0.total_cmp(&other.0));
+        let meant = nearest.map(|(_, other)| format!(" (did you mean {other}?)")).unwrap_or_default();
+        CaseFailure::unavailable(format!("no backend {name:?}{meant}; there are {}", names.join(", ")))
     })
 }
 

@@ -246,7 +246,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         judge: sidecar.judge,
-        origin: Origin::Files { onnx: onnx.clone(), torchscript, reference, quantization: None },
+        origin: Origin::Files { onnx: onnx.clone(), torchscript: torchscript.clone(), reference, quantization: None },
         ..Model::of_tensors(name, inputs, with_dimensions(outputs, &sidecar.dimensions))
     };
     let model = match (&onnx, &summary) {
@@ -261,9 +261,14 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     for (symbol, size) in &sidecar.dimensions {
         let mut others = sidecar.dimensions.clone();
         others.remove(symbol);
+        let said = || format!("{}: [dimensions] {symbol} = {size}", graph.with_extension(TOML).display());
+        ensure!(*size > 0, "{}: a size is a number from 1 on", said());
+        let inputs = || model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         ensure!(
-            *size > 0 && with_dimensions(open.clone(), &others) != all,
-            "[dimensions] {symbol} = {size}: it says a number from 1 for a size that the file leaves open"
+            with_dimensions(open.clone(), &others) != all,
+            "{}: the file leaves no size of this name open; its inputs are {}",
+            said(),
+            inputs()
         );
     }
     let inputs = with_dimensions(model.inputs.clone(), &sidecar.dimensions);

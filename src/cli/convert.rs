@@ -91,7 +91,8 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     }
     let (nodes, not_reached) = (manifest.nodes(), manifest.not_reached(&records));
     let distributions = Some(distributions);
-    let reported = ReportedRun { records, not_reached, metrics, nodes, distributions, equal_machines: None };
+    let name = manifest.run_id;
+    let reported = ReportedRun { name, records, not_reached, metrics, nodes, distributions, equal_machines: None };
     Ok(Converted { run, reported })
 }
 

@@ -1,5 +1,6 @@
 //! `inferbench load`: requests that arrive by a schedule, their latency, and the highest rate within a bound.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -76,6 +77,7 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 
 /// `own_suite` replaces the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
+    arguments.server.check()?;
     let paths = Paths::find();
     let reports = paths.reports();
     // The load tests of names that commas separate, or `None` if one of the names is not a load test.
@@ -117,9 +119,14 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let splits = asked.splits(arguments.effort.threads)?;
     paths.check_writable()?;
     let _lock = harness::keep_others_out(&paths)?;
+    let kept = Cell::new(None);
     // If it cannot be kept, as on a full disk, `finish` says so at the end.
-    let keep = |run: &LoadRun| drop(write_load(&reports, run));
-    let run = harness::load(&paths, &request, &terms, &splits, keep)?;
+    let keep = |run: &LoadRun| kept.set(write_load(&reports, run).ok());
+    let run = harness::load(&paths, &request, &terms, &splits, keep).inspect_err(|error| match kept.take() {
+        Some(folder) => eprintln!("load test   {}", folder.display()),
+        None if error.is::<harness::Interrupted>() => eprintln!("no case was finished, so nothing is kept"),
+        None => {}
+    })?;
     finish(arguments, run, is_search, prices.as_ref(), &reports)
 }
 
@@ -341,6 +348,9 @@ mod tests {
         let refused = Arguments::parse_from(["serving", one.as_str(), "--p99", "5ms"]);
         let error = run(&refused, None).unwrap_err().to_string();
         assert!(error.starts_with("an earlier load test is shown as it was measured"), "{error}");
+        let without_url = Arguments::parse_from(["serving", "net", "--max-time", "5s"]);
+        let error = run(&without_url, None).unwrap_err().to_string();
+        assert!(error.starts_with("`--max-time` is for a server"), "{error}");
         let two = Arguments::parse_from(["serving", "net", one.as_str()]);
         let error = run(&two, None).unwrap_err().to_string();
         assert!(error.starts_with("earlier load tests are shown alone"), "{error}");

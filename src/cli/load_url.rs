@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::selection::values::{duration, rate};
 
-/// The flags about a server. They need `--url`.
+/// The flags about a server. They need `--url` ([`UrlArguments::check`]).
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load on a server that already runs (--url)")]
 #[cfg_attr(not(feature = "http-load"), allow(dead_code, reason = "only the client of servers reads the flags"))]
@@ -17,57 +17,86 @@ pub struct UrlArguments {
     pub url: Option<String>,
     /// What the server speaks: v2 (Open Inference Protocol), grpc (the same over gRPC), chat, completions or embeddings (OpenAI),
     /// template [default: what the address or the server says]
-    #[arg(long, value_name = "NAME", requires = "url")]
+    #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
     /// Send and ask for tensors as bytes after a JSON head, as protocol v2 allows
-    #[arg(long, requires = "url")]
+    #[arg(long)]
     binary: bool,
     /// Ask a language model for whole answers and not for streams
-    #[arg(long, requires = "url")]
+    #[arg(long)]
     no_stream: bool,
     /// A `tokenizer.json` that counts the tokens of answers where the server does not (`usage`)
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// A further field of each request: `ignore_eos=true`. May be repeated
-    #[arg(long, value_name = "NAME=VALUE", requires = "url")]
+    #[arg(long, value_name = "NAME=VALUE")]
     field: Vec<String>,
     /// A TOML file that describes the requests of another protocol
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
     /// Compare the outputs with the reference of this packaged model, and the latency with load tests of it here; a case's id chooses the
     /// case [default for the latency: the model of the same name]
-    #[arg(long, value_name = "MODEL|CASE", requires = "url")]
+    #[arg(long, value_name = "MODEL|CASE")]
     compare_with: Option<String>,
     /// Speak HTTP/2; by prior knowledge if there is no TLS
-    #[arg(long, requires = "url")]
+    #[arg(long)]
     http2: bool,
     /// A PEM file of certificates that are trusted in place of the system's
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE")]
     certificates: Option<PathBuf>,
     /// A file with the bearer token in its only line. Without it, the value of INFERBENCH_LOAD_TOKEN is the token
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     /// A file with further secret headers, one `name: value` per line
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE")]
     headers: Option<PathBuf>,
     /// Another machine that may be put under load. May be repeated
-    #[arg(long = "allow-host", value_name = "NAME", requires = "url")]
+    #[arg(long = "allow-host", value_name = "NAME")]
     allow_host: Vec<String>,
     /// Connections at the same time, at most; requests at random times wait for a free one [default: 64, or as many as there are users]
-    #[arg(long, value_name = "N", requires = "url", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: Option<u32>,
     /// How long an answer may take [default: 60s]
-    #[arg(long, value_name = "TIME", requires = "url", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     patience: Option<f64>,
     /// How long the whole load test may take [default: 10min]
-    #[arg(long, value_name = "TIME", requires = "url", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     max_time: Option<f64>,
     /// How many requests the whole load test may send [default: 1000000]
-    #[arg(long, value_name = "N", requires = "url")]
+    #[arg(long, value_name = "N")]
     max_requests: Option<usize>,
     /// The highest rate that may be asked for [default: 50000/s]
-    #[arg(long, value_name = "RATE", requires = "url", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     max_rate: Option<f64>,
+}
+
+impl UrlArguments {
+    /// Refuses flags about a server if none is named.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let of_servers = [
+            ("--protocol", self.protocol.is_some()),
+            ("--binary", self.binary),
+            ("--no-stream", self.no_stream),
+            ("--tokenizer", self.tokenizer.is_some()),
+            ("--field", !self.field.is_empty()),
+            ("--template", self.template.is_some()),
+            ("--compare-with", self.compare_with.is_some()),
+            ("--http2", self.http2),
+            ("--certificates", self.certificates.is_some()),
+            ("--token", self.token.is_some()),
+            ("--headers", self.headers.is_some()),
+            ("--allow-host", !self.allow_host.is_empty()),
+            ("--connections", self.connections.is_some()),
+            ("--patience", self.patience.is_some()),
+            ("--max-time", self.max_time.is_some()),
+            ("--max-requests", self.max_requests.is_some()),
+            ("--max-rate", self.max_rate.is_some()),
+        ];
+        match of_servers.iter().find(|(_, is_given)| *is_given && self.url.is_none()) {
+            Some((flag, _)) => anyhow::bail!("`{flag}` is for a server that already runs: name one by `--url`"),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(not(feature = "http-load"))]
@@ -196,7 +225,7 @@ mod with_client {
         // An answer without a stream would keep these bounds in any case.
         ensure!(
             makes_tokens && !arguments.no_stream || terms.ttft_bound_ms.or(terms.tpot_bound_ms).is_none(),
-            "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: say `--bound`"
+            "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: bound the latency with `--bound` instead"
         );
         let mut run = remote::load(paths, server, &terms)?;
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();

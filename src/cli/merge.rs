@@ -108,7 +108,8 @@ const MOST_NAMED: usize = 10;
 fn say_what_is_missing(merged: &Merged) {
     if !merged.missing_parts.is_empty() {
         let numbers: Vec<String> = merged.missing_parts.iter().map(usize::to_string).collect();
-        eprintln!("missing: part {}", numbers.join(", "));
+        let numbers = numbers.join(", ");
+        eprintln!("missing: part {numbers}; the command that measures a part begins or continues it with `--resume`");
     }
     for id in merged.missing_cases.iter().take(MOST_NAMED) {
         eprintln!("missing: {id}");

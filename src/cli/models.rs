@@ -1,7 +1,7 @@
 //! `inferbench models`: the models of a suite.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -119,7 +119,9 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
             if model.generation.is_none()
                 && (onnx.is_none() || quantization.is_none() && model.dtype != Dtype::F16) =>
         {
-            let file = onnx.as_deref().or(torchscript.as_deref())?;
+            // A Python file is code without weights.
+            let is_code = |file: &&Path| file.extension().is_some_and(|it| it == "py");
+            let file = onnx.as_deref().or(torchscript.as_deref()).filter(|file| !is_code(file))?;
             let is_weights = |path: &PathBuf| path.extension().is_some_and(|it| it == "safetensors" || it == "bin");
             // The weights in a folder of a model hub are beside its config.json.
             let weights: Vec<PathBuf> = match file.file_name().is_some_and(|name| name == "config.json") {

@@ -162,7 +162,9 @@ fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> M
     let sized = attempts.swap_remove(attempts.iter().position(is_counted).unwrap_or_default());
     let flags = flags(&model, &sized);
     let name = &case.model;
-    said.insert(format!("{name}: the file leaves sizes open; predicted for {flags} (pass these flags to change them)"));
+    said.insert(format!(
+        "{name}: the file leaves sizes open; predicted for {flags} (to choose other sizes, pass these flags)"
+    ));
     sized
 }
 

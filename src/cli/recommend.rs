@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indexmap::{IndexMap, IndexSet};
 
@@ -222,7 +222,8 @@ fn nodes(run: &Run) -> Vec<Node> {
 
 /// Reads a file of prices.
 pub fn read_prices(path: &Path) -> Result<Prices> {
-    let prices: Prices = read_toml(path)?;
+    ensure!(path.exists(), "there is no file {}", path.display());
+    let prices: Prices = read_toml(path).context("prices are written as `per_hour = { default = 0.34 }`")?;
     let is_price = |price: &f64| price.is_finite() && *price >= 0.0;
     ensure!(prices.per_hour.values().all(is_price), "{}: a price is not a number from 0 on", path.display());
     Ok(prices)
@@ -440,6 +441,12 @@ mod tests {
             Arguments::from_arg_matches(&found).unwrap().prices()
         };
         assert_eq!(prices("cost").unwrap().per_hour_of("h", "cpu"), Some(0.34));
+        let number = folder.path().join("number.toml");
+        fs_err::write(&number, "per_hour = 0.34").unwrap();
+        let written = read_prices(&number).unwrap_err().to_string();
+        assert!(written.contains("per_hour = { default = 0.34 }"), "{written}");
+        let nowhere = read_prices(&folder.path().join("nowhere.toml")).unwrap_err().to_string();
+        assert!(nowhere.starts_with("there is no file"), "{nowhere}");
         let of_gpus =
             Prices { per_hour: [("default".to_owned(), 0.34), ("cuda".to_owned(), 1.2)].into(), ..Prices::default() };
         assert_eq!(

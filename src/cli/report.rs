@@ -22,7 +22,7 @@ use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, llama_bench, records};
-use crate::run_data::{Metric, Record};
+use crate::run_data::{Metric, Record, RunFolder};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
 
@@ -273,7 +273,10 @@ impl Arguments {
         let history = self.history.open(paths.reports())?;
         let prices = self.machines.prices()?;
         let asked: Vec<Run> = if self.runs.is_empty() {
-            history.latest()?;
+            let latest = history.latest()?;
+            if history.roots() == [paths.reports()] {
+                unconverted(latest, paths).iter().for_each(|line| eprintln!("{line}"));
+            }
             let most = if self.all { usize::MAX } else { self.last.unwrap_or(1) as usize };
             let mut newest = match self.machines.machines && !self.all {
                 true => history.newest_of_each_machine(most),
@@ -290,7 +293,8 @@ impl Arguments {
             return Ok(Asked { runs, folders, fleet: Some(fleet), history });
         }
         let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
-        let empty = asked.iter().zip(&runs).filter(|(_, read)| read.records.is_empty());
+        let has_rows = |run: &ReportedRun| !run.records.is_empty() || !run.not_reached.is_empty();
+        let empty = asked.iter().zip(&runs).filter(|(_, read)| !has_rows(read));
         let empty: Vec<String> = empty.map(|(run, _)| run.folder().join(RESULTS).display().to_string()).collect();
         ensure!(empty.len() < runs.len(), "{} has no row", empty[0]);
         empty.iter().for_each(|file| eprintln!("left out: {file} has no row"));
@@ -299,12 +303,13 @@ impl Arguments {
             run.records.retain(|record| self.filter.matches(&record.case()));
             run.not_reached.retain(|case| self.filter.matches(case));
         }
-        if runs.iter().all(|run| run.records.is_empty()) {
+        runs.retain(has_rows);
+        if runs.is_empty() {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        runs.retain(|run| !run.records.is_empty());
-        // The other forms have this line themselves.
-        if self.variants.is_some() || self.charts.is_some() || matches!(self.format, Form::Json | Form::LlamaBench) {
+        // The other forms have this line themselves; a page has it for runs with records.
+        let is_without = matches!(self.format, Form::Json | Form::LlamaBench | Form::Html);
+        if self.variants.is_some() || self.charts.is_some() || is_without {
             for run in &runs {
                 let line = records::not_reached(&run.not_reached);
                 line.iter().for_each(|line| eprintln!("run {}: {line}", run.run_id()));
@@ -313,6 +318,18 @@ impl Arguments {
         let fleet = fleet_of(&runs, &prices, paths);
         Ok(Asked { runs, folders, fleet, history })
     }
+}
+
+/// A line about a newer run without results here. Returns `None` if there is none.
+fn unconverted(latest: &Run, paths: &Paths) -> Option<String> {
+    let newest = RunFolder::find(&paths.runs(), None).ok().filter(|folder| folder.id().as_str() > latest.name())?;
+    // A part of a suite has its results elsewhere.
+    newest.read_manifest().ok().filter(|manifest| !manifest.is_complete() && manifest.suite.shard.is_none())?;
+    let (newest, latest) = (newest.id(), latest.name());
+    Some(format!(
+        "run {newest} was stopped, or is still measuring: `inferbench convert` adds its finished cases; the newest run \
+         with results is {latest}"
+    ))
 }
 
 fn metrics_of(runs: &[ReportedRun]) -> Vec<Metric> {

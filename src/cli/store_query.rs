@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
@@ -33,12 +33,10 @@ const QUESTION: [&str; 7] = ["conditions", "groups", "shown", "since", "order", 
         inferbench store query 'FROM benchmark_runs'\n  \
         inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
 )]
+#[command(group = ArgGroup::new("asked").arg("sql").args(QUESTION).required(true).multiple(true))]
 pub struct Query {
     /// A query in DuckDB's SQL
-    #[arg(
-        required_unless_present_any = ["conditions", "groups", "shown", "since", "order", "is_descending", "limit"],
-        conflicts_with_all = QUESTION
-    )]
+    #[arg(conflicts_with_all = QUESTION)]
     sql: Option<String>,
     #[command(flatten)]
     question: Question,

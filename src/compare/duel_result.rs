@@ -23,6 +23,7 @@ pub struct Program {
     pub commit: Option<String>,
     /// Takes the place of the suite that the command line names.
     pub suite: Option<PathBuf>,
+    /// Of the suite's file; of the model's file if the user named one.
     pub suite_sha256: Option<String>,
     pub executable: PathBuf,
     pub sha256: String,

@@ -38,17 +38,20 @@ pub struct CaseFilter {
 }
 
 impl CaseFilter {
-    /// Checks that each named model and variant is among these cases: a name that no case has would leave out nothing,
-    /// or everything.
+    /// Checks that each named model and variant, and one of the named backends, is among these cases: a name that no case
+    /// has would leave out nothing, or everything. Other backends may be predicted.
     ///
     /// # Errors
-    /// No case has one of the names.
+    /// No case has such a name.
     pub fn check_names<'a>(&self, cases: impl Iterator<Item = &'a Record> + Clone) -> Result<()> {
         let unknown = |names: &[String], of: fn(&Record) -> &String| {
             names.iter().find(|name| cases.clone().all(|case| of(case) != *name)).cloned()
         };
         let model = unknown(&self.model, |it| &it.model).map(|name| ("--model", name));
-        match model.or_else(|| unknown(&self.variant, |it| &it.variant).map(|name| ("--variant", name))) {
+        let variant = || unknown(&self.variant, |it| &it.variant).map(|name| ("--variant", name));
+        let has_no_backend = cases.clone().all(|case| !self.backend.contains(&case.backend));
+        let backend = || self.backend.first().filter(|_| has_no_backend).map(|name| ("--backend", name.clone()));
+        match model.or_else(variant).or_else(backend) {
             Some((flag, name)) => bail!("`{flag} {name}`: no measured case has this name"),
             None => Ok(()),
         }
@@ -98,5 +101,9 @@ mod tests {
         assert!(with("m", &[]).check_names(measured.iter()).is_ok());
         let failure = with("mm", &[]).check_names(measured.iter()).unwrap_err();
         assert_eq!(failure.to_string(), "`--model mm`: no measured case has this name");
+        let of = |backend: &[String]| CaseFilter { backend: backend.to_vec(), ..CaseFilter::default() };
+        let failure = of(&["orrt".into()]).check_names(measured.iter()).unwrap_err();
+        assert_eq!(failure.to_string(), "`--backend orrt`: no measured case has this name");
+        assert!(of(&["orrt".into(), measured[0].backend.clone()]).check_names(measured.iter()).is_ok());
     }
 }

@@ -81,7 +81,7 @@ pub struct Options {
     #[arg(long = "allow-undecided")]
     pub undecided_is_allowed: bool,
     /// Smaller changes in time are not regressions; those that are certain are shown as notices
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", allow_hyphen_values = true, value_parser = fraction_below_one)]
     pub tolerance: f64,
     #[command(flatten)]
     pub allowance: Allowance,

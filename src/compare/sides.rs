@@ -81,7 +81,7 @@ impl Side {
 
     /// Whether a run of this side was stopped and left cases unmeasured.
     pub fn is_interrupted(&self) -> bool {
-        self.manifests.iter().any(|manifest| manifest.is_interrupted)
+        self.manifests.iter().any(|manifest| !manifest.is_complete())
     }
 
     /// Whether a run of this side was to measure the case, as far as that can be known. Runs without a manifest were asked
@@ -119,13 +119,13 @@ pub(super) fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
     SETTINGS.into_iter().filter_map(note).collect()
 }
 
-/// A case was asked for if it passes the filter, and each of its parts is also in a case of the run. An interrupted run
-/// does not say which cases it was still to measure.
+/// A case was asked for if it passes the filter, and each of its parts is also in a case of the run. A run that was
+/// interrupted or killed does not say which cases it was still to measure.
 fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
     let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
     let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
     let filter = arguments.and_then(|arguments| arguments.id_filter().ok());
-    !manifest.is_interrupted
+    manifest.is_complete()
         && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
         && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
         && has(&|other| other.backend == case.backend)
@@ -196,19 +196,26 @@ fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String 
     // Criterion itself saves `base` to compare with. It belongs to no run.
     let is_saved = |baseline: &str| RunFolder::all(&paths.runs()).iter().any(|folder| has_saved(folder, baseline));
     baselines.retain(|baseline| baseline != "base" || is_saved(baseline));
+    // A folder or the id of a run was meant to be one.
+    let is_date = name.bytes().take_while(u8::is_ascii_digit).count() >= 8;
+    let may_be_baseline = !is_date && CriterionArguments::try_parse_from(["--save-baseline", name]).is_ok();
+    let keep = format!("\n  keep a baseline with `--save-baseline {name}` of `inferbench run` or `cargo bench --`");
     format!(
         "no run, file or baseline {name:?}\n  baselines in {}: {} (of runs whose manifests are in {})\n  \
-         newest runs in {}: {}\n  keep a baseline with `--save-baseline {name}` of `inferbench run` or `cargo bench --`",
+         newest runs in {}: {}{}",
         paths.criterion().display(),
         list(baselines),
         paths.runs().display(),
         history.places(),
         list(history.runs().iter().take(5).map(|run| run.name().to_owned()).collect()),
+        if may_be_baseline { keep.as_str() } else { "" },
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::compare::tests::simulation::empty_record;
     use crate::compare::{Conclusion, EarlierRuns, Noise, Options, Value, compare};
@@ -227,6 +234,8 @@ mod tests {
         let history = History::open(&[paths.reports()]).unwrap();
         let said = nothing_of_that_name("base", &history, &paths);
         assert!(said.contains(": main (of runs"), "{said}");
+        let is_advised = |name| nothing_of_that_name(name, &history, &paths).contains("keep a baseline");
+        assert_eq!(["v1.0", "20260101T000000Z", "runs/1"].map(is_advised), [true, false, false]);
     }
 
     #[test]
@@ -234,8 +243,8 @@ mod tests {
         let compute = Case::new("m", "ort", 1);
         let end_to_end = Case { boundary: Boundary::EndToEnd, ..compute.clone() };
         let on_samples = Case { timed_on: TimedOn::Samples, ..compute.clone() };
-        let cases = vec![ManifestCase::new(compute.clone(), "onnx")];
-        let side = Side { manifests: vec![Manifest { cases, ..Manifest::default() }], ..Side::default() };
+        let (cases, finished) = (vec![ManifestCase::new(compute.clone(), "onnx")], Some(Timestamp::UNIX_EPOCH));
+        let side = Side { manifests: vec![Manifest { cases, finished, ..Manifest::default() }], ..Side::default() };
         let asked = [compute, end_to_end, on_samples].map(|case| side.was_asked_for(&case, "quick"));
         assert_eq!(asked, [true, false, false]);
     }
@@ -250,9 +259,9 @@ mod tests {
             ..empty_record()
         };
         let base = Side::of_records("a", vec![record("1", "ort", Status::Timeout), record("1", "other", Status::Ok)]);
-        let found = |is_interrupted, missing_is_allowed| {
+        let found = |is_interrupted, finished, missing_is_allowed| {
             let cases = vec![ManifestCase::new(Case::new("m", "ort", 1), "onnx")];
-            let manifests = vec![Manifest { is_interrupted, cases, ..Manifest::default() }];
+            let manifests = vec![Manifest { is_interrupted, finished, cases, ..Manifest::default() }];
             let candidate = Side { manifests, ..Side::of_records("b", vec![record("2", "ort", Status::Ok)]) };
             let options = Options { missing_is_allowed, ..Options::default() };
             let earlier = EarlierRuns::of(std::iter::empty());
@@ -261,9 +270,12 @@ mod tests {
         };
         let text = |text: &str| Value::Text(text.into());
         let interrupted = text("not measured before the run was interrupted");
-        assert_eq!(found(true, false), (Conclusion::CannotSay, true, interrupted));
-        assert_eq!(found(true, true).0, Conclusion::Well);
-        assert_eq!(found(false, false), (Conclusion::Well, false, text("not asked for")));
+        let end = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!(found(true, end, false), (Conclusion::CannotSay, true, interrupted.clone()));
+        assert_eq!(found(true, end, true).0, Conclusion::Well);
+        // A run that was killed has no end.
+        assert_eq!(found(false, None, false), (Conclusion::CannotSay, true, interrupted));
+        assert_eq!(found(false, end, false), (Conclusion::Well, false, text("not asked for")));
     }
 
     #[test]

@@ -191,8 +191,8 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
     let of_model = of_model(records, model)?;
     if of_model.iter().all(|record| record.variant == ORIGINAL) {
         bail!(
-            "the chosen records have only the original of {model}; `inferbench run --model {model} --variant all` runs its \
-             variants, too"
+            "the chosen records have only the original of {model}: `inferbench run --model {model} --variant all`, or for a \
+             file `inferbench run FILE --variant all`, measures its variants; `--last 5` includes earlier runs"
         );
     }
     let current = repeated::of_newest_files(&of_model);

@@ -83,8 +83,16 @@ pub fn best_table(found: &[BestCase], goal: Goal, per: Per) -> Table {
     let columns = COLUMNS.split(',').filter_map(RecordColumn::find).filter(|column| column.is_known(&entries));
     let columns: Vec<&RecordColumn> = columns.collect();
     let own = [per.to_string(), "work".into(), "family".into()].map(Column::text);
+    let of_goal: &[&str] = match goal {
+        Goal::Throughput => &["samples/s", "tokens/s"],
+        Goal::Energy => &["energy per sample"],
+        Goal::Memory => &["memory"],
+        // The latency is always shown, and the others have no column.
+        Goal::Latency | Goal::Cost | Goal::Size => &[],
+    };
     let mut table = Table::new(own.into_iter().chain(columns.iter().map(|column| column.head())))
         .essential(&["work"])
+        .essential(of_goal)
         .minor(&["family"]);
     let mut works = BTreeSet::new();
     for (place, (best, entry)) in found.iter().zip(&entries).enumerate() {

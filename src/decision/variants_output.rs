@@ -123,7 +123,7 @@ pub fn table(shown: &VariantTable) -> Table {
     let change = if shown.goal == Goal::Energy { "energy ÷ original" } else { "time ÷ original" };
     let own = [Column::number(change), Column::text("verdict"), Column::text("quality")];
     let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own))
-        .essential(&[change, "verdict", "dtype"]);
+        .essential(&[change, "verdict", "quality", "dtype"]);
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));

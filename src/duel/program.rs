@@ -21,6 +21,8 @@ enum Meaning {
     WorkingTree,
     /// The running executable, with the suite of this file if there is one.
     Running(Option<PathBuf>),
+    /// The running executable, with a suite of the model in a file, and the file's SHA-256.
+    Model(PathBuf, String),
     Executable(PathBuf),
     /// The running executable, with the runtimes of a Python environment.
     Environment(PathBuf),
@@ -50,6 +52,9 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
         programs.push(match meaning {
             Meaning::WorkingTree => here(build_bench(paths, name, paths.root(), flags)?, None)?,
             Meaning::Running(suite) => here(kept_copy(paths, &own_executable()?)?, suite)?,
+            Meaning::Model(suite, sha256) => {
+                Program { suite_sha256: Some(sha256), ..here(kept_copy(paths, &own_executable()?)?, Some(suite))? }
+            }
             Meaning::Executable(path) => here(path, None)?,
             Meaning::Environment(path) => Program { name: name.clone(), environment: Some(path), ..running(paths)? },
             Meaning::Commit(commit) => match programs.iter().find(|other| other.commit.as_ref() == Some(&commit)) {
@@ -94,8 +99,8 @@ pub fn running(paths: &Paths) -> Result<Program> {
     program(".", kept_copy(paths, &own_executable()?)?, fs_err::canonicalize(paths.root())?, None)
 }
 
-/// Writes a suite with the model in a file, and returns its path.
-fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
+/// Writes a suite with the model in a file. Returns the path of the suite, and the SHA-256 of the model's file.
+fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<(PathBuf, String)> {
     // A duel is resumed with the same files only, so a file that has changed makes another suite.
     let hash = sha256_of_file(&file)?;
     // Only PyTorch runs a module.
@@ -107,7 +112,7 @@ fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
     let path = paths.duels().join("files").join(format!("{}.toml", short_sha256(&text)));
     fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
     fs_err::write(&path, text)?;
-    Ok(path)
+    Ok((path, hash))
 }
 
 /// The file in a name such as `HEAD~1:net.py`, which is git's for a file of a revision; otherwise the whole name.
@@ -151,7 +156,8 @@ fn meaning(paths: &Paths, name: &str, model: &str, worktrees: &mut Vec<Worktree>
     if path.is_file() {
         let path = fs_err::canonicalize(path)?;
         if is_model(&path) {
-            return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
+            let (suite, sha256) = suite_of_file(paths, model, path)?;
+            return Ok(Meaning::Model(suite, sha256));
         }
         if path.extension().is_some_and(|extension| extension == "toml" || extension == "json") {
             return Ok(Meaning::Running(Some(path)));
@@ -203,7 +209,13 @@ mod tests {
             suite_of_file(&paths, "net", file.clone()).unwrap()
         };
         let before = suite_of("one");
-        assert_ne!(suite_of("another"), before);
+        let another = suite_of("another");
+        assert!(another.0 != before.0 && another.1 != before.1);
         assert_eq!(suite_of("one"), before);
+        // A copy of the file elsewhere has the same hash.
+        let copy = folder.path().join("copy.onnx");
+        std::fs::copy(&file, &copy).unwrap();
+        let of_copy = suite_of_file(&paths, "net", copy).unwrap();
+        assert!(of_copy.0 != before.0 && of_copy.1 == before.1);
     }
 }

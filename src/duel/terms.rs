@@ -50,7 +50,7 @@ pub struct Rules {
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(FEWEST_GENERATIONS as i64..=1000))]
     pub generations: Option<u16>,
     /// Changes up to this fraction do not matter
-    #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
+    #[arg(long, value_name = "FRACTION", default_value = "1%", allow_hyphen_values = true, value_parser = fraction_below_one)]
     pub tolerance: f64,
     /// State that different executables have the same machine code, such as a program and a script that starts it. Otherwise, changes up to 1 % may come from different code addresses
     #[arg(long)]

@@ -9,8 +9,8 @@ use anyhow::Result;
 use super::protocol::{Purpose, WorkItem};
 use super::supervisor::{Supervisor, of_case};
 use crate::definition::{
-    CALIBRATION, Case, CaseFailure, Dtype, Effort, ElementType, Model, ORIGINAL, Origin, Quantization, TensorSpec,
-    whole,
+    CALIBRATION, Case, CaseFailure, DataSource, Dtype, Effort, ElementType, Model, ORIGINAL, Origin, Quantization,
+    TensorSpec, whole,
 };
 use crate::fixture::{Artifacts, PartFiles, sha256_of_samples};
 use crate::graph_dtype::{Calibration, write_with_ranged_values};
@@ -108,8 +108,12 @@ fn ranges_of(sizes: &[OfSize], folder: &Path, effort: &Effort) -> Result<()> {
     let outputs: Vec<TensorSpec> =
         names.into_iter().map(|name| TensorSpec::new(name, ElementType::F32, Vec::new())).collect();
     let over = if sizes.len() > 1 { format!(" at {} sizes of its inputs", sizes.len()) } else { String::new() };
-    let (name, variant, samples) = (&model.name, &model.variant, model.data_source.name());
-    eprintln!("{name} {variant}: measuring the ranges of its activations by {samples}{over}");
+    let (name, variant) = (&model.name, &model.variant);
+    let samples = match &model.data_source {
+        DataSource::Synthetic => "seeded samples".to_owned(),
+        other => format!("the samples of {}", other.name()),
+    };
+    eprintln!("{name} {variant}: measuring the ranges of its activations on {samples}{over}");
     let mut all: BTreeMap<String, [f32; 2]> = BTreeMap::new();
     for (model, cases) in sizes {
         let (parts, phases) = whole(&model.inputs, outputs.clone());

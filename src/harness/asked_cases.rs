@@ -13,7 +13,7 @@ use crate::definition::{Case, CaseFailure, Effort};
 use crate::paths::Paths;
 use crate::report::numbers::plural;
 use crate::run_data::CriterionArguments;
-use crate::selection::PlannedCase;
+use crate::selection::{PlannedCase, Selection};
 
 /// No case passes the filter.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ impl NoCase {
     const MOST_IDS: usize = 3;
 
     /// The message names the filter, and the nearest of all cases that the suite and the flags leave.
-    pub(super) fn new(filter: Option<&str>, suite: &str, cases: &[PlannedCase]) -> Self {
+    pub(super) fn new(filter: Option<&str>, suite: &str, selection: &Selection, cases: &[PlannedCase]) -> Self {
         let filter = filter.unwrap_or_default();
         let likeness = |id: &String| strsim::jaro_winkler(filter, id);
         let mut ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
@@ -33,14 +33,19 @@ impl NoCase {
         ids.truncate(Self::MOST_IDS);
         let path = Path::new(filter);
         let looks_like_path = filter.contains('/') || path.extension().is_some();
-        let no_file = if looks_like_path && !path.exists() { ", and there is no such file or folder" } else { "" };
-        let matched = if filter.is_empty() {
-            "no case matches".to_owned()
-        } else {
-            format!("no case matches {filter:?}{no_file}")
+        let onnx = format!("{filter}.onnx");
+        let file = match () {
+            () if Path::new(&onnx).is_file() => format!(", but there is a file {onnx}"),
+            () if looks_like_path && !path.exists() => ", and there is no such file or folder".to_owned(),
+            () => String::new(),
         };
+        // Named files replace the suite's models.
+        let has_files = !selection.files.is_empty() || !selection.path.is_empty();
+        let files = if has_files { "the named files and " } else { "" };
+        let matched =
+            if filter.is_empty() { "no case matches".to_owned() } else { format!("no case matches {filter:?}{file}") };
         NoCase(format!(
-            "{matched}. The suite {suite} with the given flags has {}; most like the filter: {}. \
+            "{matched}. The suite {suite} with {files}the given flags has {}; most like the filter: {}. \
              `inferbench run --dry-run` or `cargo bench -- --list` lists the cases; `--suite` and `--model` choose others",
             plural(cases.len(), "case", "cases"),
             ids.join(", ")
@@ -64,7 +69,7 @@ impl AskedCases {
         let own = request.own_suite.as_ref();
         let Plan { suite, mut cases } = make_plan(paths, own, &request.selection, &request.effort)?;
         if !cases.iter().any(|planned| filter.is_match(&planned.case.to_string())) {
-            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &cases));
+            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &request.selection, &cases));
         }
         cases.retain(|planned| filter.is_match(&planned.case.to_string()));
         let preparations = find_sizes_and_ranges(&mut cases, |_| true, &suite.effort, paths)?;

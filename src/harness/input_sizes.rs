@@ -124,7 +124,8 @@ pub fn find_sizes_and_ranges(
                     let other = sized.fixed_batch().filter(|batch| *batch != planned.case.batch_size);
                     if let (Some(batch), true) = (other, planned.model.is_ok()) {
                         planned.model = Err(CaseFailure::unsupported(format!(
-                            "typical shapes ran only at batch size {batch}: pass others by `--input`"
+                            "typical shapes ran only at batch size {batch}: give others with `--input 'x:f32[batch,…]'`, or trace it \
+                             with an open batch"
                         )));
                     }
                 }
@@ -175,7 +176,7 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);
             eprintln!(
-                "{name}: the file leaves sizes open; the first typical ones that {backend} accepts: {flags} (pass these flags to change them)"
+                "{name}: the file leaves sizes open; the first typical ones that {backend} accepts: {flags} (to choose other sizes, pass these flags)"
             );
             Ok(attempts[number].clone())
         }
@@ -183,8 +184,12 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Model> {
         Err(CaseFailure { status, message }) => {
             let example = attempts.first().map(|first| flags(open, first)).unwrap_or_default();
             let path = open.origin.files().next().map(|file| file.display().to_string()).unwrap_or_default();
+            let open = match open.inputs.iter().any(TensorSpec::has_any_shape) {
+                true => "does not say the shapes of its inputs",
+                false => "leaves sizes open",
+            };
             let message = format!(
-                "the file leaves sizes open, and none of the typical ones ran on {backend}: pass them, as in `inferbench run {path} \
+                "the file {open}, and none of the typical ones ran on {backend}: pass them, as in `inferbench run {path} \
                  {example}`; the last error was: {message}"
             );
             bail!(CaseFailure::new(status, message))

@@ -73,7 +73,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     }
     if selected.is_empty() {
         if part.is_none() {
-            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &cases));
+            bail!(NoCase::new(parsed.filter.as_deref(), &suite.name, &request.selection, &cases));
         }
         let why = match finished.is_empty() {
             true => "no case of this part matches",
@@ -222,8 +222,12 @@ fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
     for PlannedCase { case, model, .. } in selected {
         let is_fixed = model.as_ref().is_ok_and(|model| model.fixed_batch().is_some() && case.backend != CLOSURE);
         if is_fixed && asked != [case.batch_size] && said.insert((&case.model, &case.variant)) {
+            let is_length_first = model.as_ref().is_ok_and(|model| model.batch_of_sizes == Some(1));
+            let hint = if is_length_first { "; `--input` can name one, as in `x:f32[128,batch,20]`" } else { "" };
             let Case { model, variant, batch_size, .. } = case;
-            eprintln!("{model} {variant}: its inputs have a fixed batch: it runs at batch size {batch_size}");
+            eprintln!(
+                "{model} {variant}: its inputs have no open dimension called batch: it runs at batch size {batch_size}{hint}"
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ pub use arrivals::poisson;
 pub use curve::{front, knee};
 pub use figures::{bounds_in_words, figures, percentile_name};
 pub use lengths::{lengths_of, parse_lengths, parse_token_length};
-pub use search::{Begin, Limits, SEEDS, found_rate, search};
+pub use search::{Begin, ENDED_HERE, Limits, SEEDS, found_rate, search};
 pub use served::{Bounds, Generator, Served, Trial};
 pub use service::{Draws, parse_service};
 pub use soak::{LOOKS, Moment, growth, windows, with_changes};

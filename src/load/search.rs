@@ -21,6 +21,9 @@ const MOST_DOUBLINGS: u32 = 4;
 /// requests hardly wait, so a lower one would not make them faster.
 const LEAST_PART: f64 = 0.1;
 
+/// The words before the reason in the message of the last trial, if a limit has ended its search.
+pub const ENDED_HERE: &str = "the search ended here: ";
+
 /// Where the limit lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {

@@ -361,7 +361,14 @@ async fn opened(target: &Target) -> Result<Open, Fault> {
     if let Some(stream) = super::fuzzed::next_connection() {
         return speaking(stream, target.is_http2).await;
     }
-    let stream = TcpStream::connect(target.addresses.as_slice()).await.map_err(|error| Fault::of_connecting(&error))?;
+    let fault = |error: std::io::Error| match Fault::of_connecting(&error) {
+        Fault { kind: Kind::Refused, .. } => {
+            let addresses: Vec<String> = target.addresses.iter().map(ToString::to_string).collect();
+            Fault::new(Kind::Refused, format!("nothing listens at {}", addresses.join(" or ")))
+        }
+        fault => fault,
+    };
+    let stream = TcpStream::connect(target.addresses.as_slice()).await.map_err(fault)?;
     let _ = stream.set_nodelay(true);
     match &target.tls {
         None => speaking(stream, target.is_http2).await,

@@ -142,9 +142,6 @@ pub static COLUMNS: &[RecordColumn] = &[
     number("processes", "processes", "", |it| count(it.record.processes)),
     number("calls", "calls", "", |it| count(it.record.iterations)),
     number("disturbed", "disturbed samples", "fraction", |it| with(it.record.disturbed_share, percent)),
-    number("accuracy", "accuracy", "fraction", |Entry { record, .. }| {
-        fraction_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
-    }),
     number("accuracy-change", "accuracy change", "fraction", |it| {
         (it.record.accuracy_change, change_in_points(it.record).map(|it| it + " points").unwrap_or_default())
     }),
@@ -161,6 +158,10 @@ pub static COLUMNS: &[RecordColumn] = &[
     text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
     number("ratio", "p50 ÷ best", "", |it| with(it.ratio_to_best, |ratio| fixed(ratio, 2))).by_default(),
     text("level", |it| words(&Standing::of(&[*it]).level.to_string())).by_default(),
+    number("accuracy", "accuracy", "fraction", |Entry { record, .. }| {
+        fraction_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
+    })
+    .by_default(),
     text(STATUS, |it| match it.record.status {
         Status::Ok => words("ok"),
         status => words(&format!("{status}: {}", short_message(it.record))),
@@ -314,6 +315,10 @@ mod tests {
         let entries = [Entry { record: &record, ratio_to_best: Some(1.0) }];
         let all: Vec<&str> = chosen(&[ALL.into()], &entries).iter().map(|column| column.name).collect();
         assert!(all.contains(&"power") && !all.contains(&"energy"), "{all:?}");
+        let judged = Record { accuracy: Some(0.5), ..record.clone() };
+        let of_judged = [Entry { record: &judged, ratio_to_best: None }];
+        let is_usual = |entries: &[Entry<'_>]| chosen(&[], entries).iter().any(|column| column.name == "accuracy");
+        assert!(is_usual(&of_judged) && !is_usual(&entries));
         let two: Vec<&str> = chosen(&["p95".into(), "load".into()], &entries).iter().map(|it| it.name).collect();
         assert_eq!(two, ["p95", "load"]);
     }

@@ -52,12 +52,16 @@ fn cells(run: &Run, facts: &RunFacts) -> [Cell; 11] {
         true => Cell::from(text).link(format!("{}/{file}", encoded(run.name()))),
         false => Cell::from(text),
     };
+    // A whole manifest is long, so that it is read only if the run may lack cases.
+    let is_stopped = facts.finished.is_none() || facts.is_interrupted == Some(true);
+    let planned = is_stopped.then(|| run.manifest().ok().flatten()).flatten().map(|manifest| manifest.cases.len());
+    let more = planned.filter(|planned| *planned > facts.cases).map(|planned| format!(" of {planned}"));
     [
         linked(run.name(), REPORT),
         some_of(&facts.models).into(),
         facts.backends.as_str().into(),
         fastest(facts).into(),
-        linked(&facts.cases.to_string(), RESULTS),
+        linked(&format!("{}{}", facts.cases, more.unwrap_or_default()), RESULTS),
         facts.cases_ok.to_string().into(),
         facts.calls.to_string().into(),
         facts.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string().into(),

@@ -26,6 +26,7 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
     let groups = rank(records, run.equal_machines.is_some());
     let has_hosts = records.iter().any(|record| record.host_id != records[0].host_id);
     let table = |rows: &[Entry<'_>]| table(rows, columns, has_hosts);
+    let legend = if records.is_empty() { "" } else { LEGEND };
     let notes: Vec<String> =
         run.equal_machines.map(equality).into_iter().chain(not_reached(&run.not_reached)).collect();
     let tables = groups.iter().map(|(title, rows)| match format {
@@ -34,14 +35,14 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
     });
     match format {
         Format::Table => {
-            let lines = [LEGEND].into_iter().chain(notes.iter().map(String::as_str)).chain([resolution]);
+            let lines = [legend].into_iter().chain(notes.iter().map(String::as_str)).chain([resolution]);
             let lines = lines.filter(|line| !line.is_empty());
             format!("{}\n{}", tables.collect::<String>(), lines.map(|line| wrapped(line, 0)).collect::<String>())
         }
         Format::Markdown => {
             let notes: String = notes.iter().map(|note| format!("\n{}\n", escape::markdown(note))).collect();
             let source = source(records);
-            format!("{}{LEGEND}\n{notes}\n{source}\n{resolution}\n", tables.collect::<String>())
+            format!("{}{legend}\n{notes}\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => render_json(std::slice::from_ref(run)),
     }
@@ -76,11 +77,12 @@ pub fn checks(runs: &[ReportedRun], columns: &[String]) -> Checks {
         outcome: Outcome::Undecided,
         message: NOT_REACHED.to_owned(),
     };
-    let suite = |ReportedRun { records, not_reached, .. }: &ReportedRun| {
+    let suite = |run: &ReportedRun| {
+        let ReportedRun { records, not_reached, .. } = run;
         let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
         let reached = records.iter().map(|record| check(record, hosts.len() > 1));
         CheckSuite {
-            name: records.first().map(|record| format!("run {}", record.run_id)).unwrap_or_default(),
+            name: format!("run {}", run.run_id()),
             checks: reached.chain(not_reached.iter().map(open)).collect(),
         }
     };
@@ -145,7 +147,8 @@ fn table(rows: &[Entry<'_>], columns: &[String], has_hosts: bool) -> Table {
     if has_hosts && !is_asked {
         columns.splice(0..0, RecordColumn::find(HOST));
     }
-    let mut table = Table::new(columns.iter().map(|column| column.head())).whole(is_asked);
+    let heads = columns.iter().map(|column| column.head());
+    let mut table = Table::new(heads).minor(&["accuracy"]).whole(is_asked);
     for entry in rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -212,6 +215,11 @@ mod tests {
             Vec::from_iter(statuses.into_iter().enumerate().map(|(place, status)| of_status(place + 1, status)));
         let run = |records: &[Record]| ReportedRun { records: records.to_vec(), ..ReportedRun::default() };
         let stopped = ReportedRun { not_reached: vec![record("m", "ort", 9, None).case()], ..run(&records[..1]) };
+        // This one was stopped in its first case.
+        let not_begun = ReportedRun { name: "later".into(), records: Vec::new(), ..stopped.clone() };
+        let text = render(&not_begun, &[], "", Format::Table);
+        assert!(text.contains("1 case was not reached") && !text.contains(BEST), "{text}");
+        assert_eq!(super::checks(&[not_begun], &[]).title, "report of run later");
         let checks = checks(&[run(&records), stopped], &[]);
         assert_eq!(checks.verdict, "2 failed, 2 undecided, 2 passed, 1 skipped");
         let found = tests_of(&checks.render(CheckFormat::Junit));

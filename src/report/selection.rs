@@ -13,6 +13,8 @@ use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, W
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug, Default)]
 pub struct ReportedRun {
+    /// The name of a run without records.
+    pub name: String,
     pub records: Vec<Record>,
     /// The cases that the run was to measure and has no record of. Empty if only the CSV file was kept.
     pub not_reached: Vec<Case>,
@@ -35,6 +37,7 @@ impl ReportedRun {
     pub fn read_figures(run: &Run) -> Result<Self> {
         let (manifest, records) = (run.manifest().ok().flatten(), run.records()?);
         Ok(ReportedRun {
+            name: run.name().to_owned(),
             not_reached: manifest.as_ref().map(|manifest| manifest.not_reached(&records)).unwrap_or_default(),
             records,
             metrics: run.metrics()?,
@@ -50,7 +53,7 @@ impl ReportedRun {
     }
 
     pub fn run_id(&self) -> &str {
-        self.records.first().map_or("", |record| &record.run_id)
+        self.records.first().map_or(self.name.as_str(), |record| &record.run_id)
     }
 }
 

@@ -62,7 +62,7 @@ pub fn megabytes(text: &str) -> Result<f64> {
 
 /// Reads minutes above 0 and up to a day.
 pub fn minutes(text: &str) -> Result<f64> {
-    let minutes = number(text, "20")?;
+    let minutes = number(text, "a number of minutes, such as 20 or 0.5")?;
     ensure!(minutes > 0.0 && minutes <= 24.0 * 60.0, "must be above 0 and at most a day");
     Ok(minutes)
 }
@@ -83,7 +83,7 @@ pub fn seconds(text: &str) -> Result<f64> {
 
 /// Reads a number per second above 0: `300/s` or `300`.
 pub fn rate(text: &str) -> Result<f64> {
-    let number = number(text.strip_suffix("/s").unwrap_or(text).trim_end(), "300/s")?;
+    let number = number(text.strip_suffix("/s").unwrap_or(text).trim_end(), "requests per second, such as 300/s")?;
     ensure!(number.is_finite() && number > 0.0, "must be above 0");
     Ok(number)
 }
@@ -125,6 +125,8 @@ mod tests {
         }
         assert_eq!(["2.5", "250ms", "soon"].map(|text| seconds(text).ok()), [Some(2.5), Some(0.25), None]);
         assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));
+        let said = [minutes("5s"), rate("100/min")].map(|read| read.unwrap_err().to_string());
+        assert!(said[0].contains("write a number of minutes") && said[1].contains("per second"), "{said:?}");
         let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
         assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);
         assert_eq!(

@@ -334,6 +334,8 @@ fn sides_are_found_by_id_folder_and_file_and_what_is_missing_is_said() {
         "keep a baseline with `--save-baseline main` of",
     ]);
     workplace.inferbench(&["compare", base, "new"]).finish().with_code(2).saying(&["no run in "]);
+    let negative = workplace.inferbench(&["compare", base, candidate, "--tolerance", "-5%"]).finish().with_code(2);
+    negative.saying(&["must be 0 or more; write 5% or 0.05"]);
     workplace.write("broken.csv", "name,mean\nsort,1.5\n");
     let broken = workplace.inferbench(&["compare", base, "broken.csv"]).finish().with_code(2);
     broken.saying(&["broken.csv: not a results.csv of inferbench"]);

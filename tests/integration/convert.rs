@@ -252,6 +252,15 @@ fn results_that_cannot_be_understood_are_refused_with_the_reason() {
     let report = |runs: &[&str]| workplace.inferbench(&[&["report"][..], runs].concat()).finish();
     report(&[run_id.as_str(), "empty"]).with_code(0).saying(&["left out: empty/results.csv has no row"]);
     report(&["empty"]).with_code(2).saying(&["empty/results.csv has no row"]);
+    // With the manifest, it is a run that was stopped in its first case.
+    let kept = workplace.path("target-reports").join(&run_id).join("manifest.json");
+    fs::copy(kept, workplace.path("empty/manifest.json")).unwrap();
+    for (format, said) in
+        [("table", "2 cases were not reached"), ("junit", "<skipped message=\"undecided: not reached")]
+    {
+        let text = report(&["empty", "--format", format]).with_code(0).stdout;
+        assert!(text.contains(said), "no {said:?} in\n{text}");
+    }
 
     let manifest = workplace.latest_run().path().join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();

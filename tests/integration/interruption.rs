@@ -5,7 +5,7 @@ use std::process::Command;
 
 use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::definition::Status;
-use inferbench::run_data::Manifest;
+use inferbench::run_data::{Manifest, RunFolder};
 
 use crate::outcomes::flip_signs;
 use crate::support::{Run, Running, Workplace, data_folder, is_alive, signal, wait_for};
@@ -156,6 +156,8 @@ fn control_c_keeps_what_is_finished_and_resuming_does_not_measure_it_again() {
         assert!(text.contains(&said), "no {said:?} in\n{text}");
     }
     report("json").saying(&[&format!(": 1 case was {NOT_REACHED} ({TENN})")]);
+    let listed = workplace.inferbench(&["store", "runs"]).finish().with_code(0).stdout;
+    assert!(listed.contains(" 1 of 2 "), "{listed}");
     let finished = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
     let stopped = workplace.latest_run().read_manifest().unwrap();
 
@@ -174,6 +176,12 @@ fn control_c_keeps_what_is_finished_and_resuming_does_not_measure_it_again() {
     assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), finished);
     let again = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
     again.saying(&["the last one, is complete: nothing is left to do"]);
+
+    // A later run was killed and has no results.
+    let killed = workplace.latest_run().path().with_file_name("99990101T000000Z");
+    fs::create_dir(&killed).unwrap();
+    RunFolder::new(killed).write_manifest(&Manifest { finished: None, ..stopped }).unwrap();
+    report("table").saying(&["run 99990101T000000Z was stopped, or is still measuring: `inferbench convert`"]);
 }
 
 #[test]

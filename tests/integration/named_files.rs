@@ -129,6 +129,8 @@ fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
     fs::create_dir_all(workplace.path("empty")).unwrap();
     run(&workplace, &["empty"]).with_code(2).saying(&["empty has no model"]);
     run(&workplace, &["nowhere.onnx"]).with_code(2).saying(&["there is no file nowhere.onnx"]);
+    let of_files = ["but there is a file digits.onnx", "with the named files and the given flags has"];
+    run(&workplace, &["nets/two.onnx", "digits"]).with_code(3).saying(&of_files);
     run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["only one filter of cases is allowed"]);
 }
 

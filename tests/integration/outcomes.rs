@@ -148,10 +148,22 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
     fs::copy(workplace.path(WEIGHTS), workplace.path("models/trained/stray.safetensors")).unwrap();
     workplace.write("models/trained/stray.toml", "architecture = \"lenet\"\n");
     workplace.write("models/exported/open.toml", "dimension = { length = 5 }\n");
+    for (name, dimension) in [("sizes", "lenght = 5"), ("none", "length = 0")] {
+        workplace.add_model("open_length.onnx", &format!("models/exported/{name}.onnx"));
+        workplace.write(&format!("models/exported/{name}.toml"), format!("[dimensions]\n{dimension}\n"));
+    }
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(5);
     let message = |name: &str| workplace.record(&format!("{name}/candle-cpu-f32/1")).message.unwrap();
     assert!(message("open").contains("models/exported/open.toml: ") && message("open").contains("unknown field"));
-    assert_eq!(message("scaled"), "needs a .onnx file of the same name");
+    let scaled = message("scaled");
+    assert!(
+        scaled.starts_with("needs a .onnx file of the same name: ") && scaled.contains("`--backend torch`"),
+        "{scaled}"
+    );
+    let sizes = "models/exported/sizes.toml: [dimensions] lenght = 5: the file leaves no size of this name open; its \
+                 inputs are x:f32[batch,length,3]";
+    assert!(message("sizes").contains(sizes), "{}", message("sizes"));
+    assert!(message("none").contains("[dimensions] length = 0: a size is a number from 1 on"), "{}", message("none"));
     assert!(
         message("bare").contains("models/trained/bare.toml with `architecture = \"<name>\"`, one of digits, tenn_eeg")
     );
@@ -173,6 +185,8 @@ fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
         .finish()
         .with_code(2)
         .saying(&["no backend \"glow\"; there are"]);
+    let run = workplace.inferbench(&["run", "--backend", "candl"]).finish().with_code(2);
+    run.saying(&["no backend \"candl\" (did you mean candle?); there are"]);
     workplace.inferbench(&["run", "--dtype", "bf16"]).finish().with_code(3);
     assert_eq!(workplace.record("digits/candle-cpu-bf16/1").status, Status::Unsupported);
 }

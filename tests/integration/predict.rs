@@ -214,7 +214,9 @@ fn a_file_that_leaves_sizes_open_is_predicted_for_usual_ones() {
     workplace.add_model("open_length.onnx", "net.onnx");
     let run =
         |more: &[&str]| workplace.inferbench(&[&["predict", "net.onnx", "--backend", "ort"], more].concat()).finish();
-    run(&[]).saying(&["the file leaves sizes open; predicted for --dim length=128 (pass these flags to change them)"]);
+    run(&[]).saying(&[
+        "the file leaves sizes open; predicted for --dim length=128 (to choose other sizes, pass these flags)",
+    ]);
     assert!(!run(&["--dim", "length=64"]).stderr.contains("leaves sizes open"));
     // What cannot be counted leaves the others' predictions as they are.
     workplace.add_model("falls_back.onnx", "other.onnx");

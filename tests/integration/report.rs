@@ -85,6 +85,10 @@ fn tables_fit_into_the_terminal_and_say_what_they_leave_out() {
         }
         assert!(!whole.stderr.contains("left out for lack of width"), "{arguments:?}: {}", whole.stderr);
     }
+    // What the rows are ordered by is shown at any width.
+    let by_rate = ["recommend", "--per", "model", "--goal", "throughput"];
+    let left_out = workplace.inferbench(&by_rate).env("COLUMNS", "50").finish().with_code(0).stderr;
+    assert!(left_out.contains("left out for lack of width") && !left_out.contains("samples/s"), "{left_out}");
     let asked = ["report", "--columns", "backend,p50,p90,p99,mean,samples,memory,size,level"];
     let narrow = workplace.inferbench(&asked).env("COLUMNS", "80").finish().with_code(0);
     let is_header = |line: &&str| line.contains("backend") && line.contains("model size") && line.contains("level");
@@ -336,7 +340,9 @@ fn filters_that_leave_nothing_say_so() {
     let workplace = with_runs(1, 8);
     let nothing = workplace.inferbench(&["report", "--model", "nosuch"]).finish().with_code(2);
     nothing.saying(&["`--model nosuch`: no measured case has this name"]);
-    let none = workplace.inferbench(&["report", "--backend", "nosuch"]).finish().with_code(2);
+    let nothing = workplace.inferbench(&["report", "--backend", "nosuch"]).finish().with_code(2);
+    nothing.saying(&["`--backend nosuch`: no measured case has this name"]);
+    let none = workplace.inferbench(&["report", "--device", "cuda:7"]).finish().with_code(2);
     none.saying(&["no case passes the filters"]);
     let table = workplace.inferbench(&["report", "--backend", "tch"]).finish().with_code(0).stdout;
     assert!(table.contains("tch") && !table.contains(" ort "), "{table}");

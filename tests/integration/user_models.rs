@@ -79,7 +79,7 @@ fn a_fixed_batch_is_measured_at_its_size_and_is_no_failure() {
     let workplace = only_found(&["candle"], &[1, 3, 8]);
     workplace.add_model("fixed_batch.onnx", "models/exported/fixed.onnx");
     let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-    run.saying(&["fixed original: its inputs have a fixed batch: it runs at batch size 2"]);
+    run.saying(&["fixed original: its inputs have no open dimension called batch: it runs at batch size 2"]);
     let records = workplace.records();
     assert_eq!(records.iter().map(|record| (record.batch_size, record.status)).collect::<Vec<_>>(), [(2, Status::Ok)]);
     let listed = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
@@ -314,10 +314,8 @@ fn a_torchscript_file_runs_with_the_inputs_of_its_toml() {
     workplace.write("models/exported/scaled.toml", SCALED_INPUTS);
     let run = workplace.inferbench(&["run", "--noplot"]).finish();
     let other = workplace.record("scaled/candle-cpu-f32/4");
-    assert_eq!(
-        (other.status, other.message.as_deref()),
-        (Status::Unsupported, Some("needs a .onnx file of the same name"),)
-    );
+    assert_eq!(other.status, Status::Unsupported);
+    assert!(other.message.unwrap().starts_with("needs a .onnx file of the same name: "));
     let record = workplace.record("scaled/tch-cpu-f32/4");
     if !cfg!(feature = "tch") {
         assert_eq!((run.code, record.status), (Some(3), Status::Unavailable));
@@ -363,8 +361,8 @@ fn forms_are_made_of_a_file_and_calibrated_by_its_users_samples() {
         workplace.inferbench(&[&arguments, samples].concat()).finish().with_code(0)
     };
     let held_out = ["--samples", "models/trained/digits-held-out.safetensors"];
-    const CALIBRATES: &str = "my-digits int8-static: measuring the ranges of its activations by ";
-    variants(&held_out).saying(&[CALIBRATES]);
+    const CALIBRATES: &str = "my-digits int8-static: measuring the ranges of its activations on ";
+    variants(&held_out).saying(&[CALIBRATES, "on the samples of digits-held-out"]);
     let accuracy = |variant: &str, dtype: &str| {
         let record = workplace.record(&format!("my-digits{variant}/ort-cpu-{dtype}/1"));
         assert_eq!((record.status, record.accuracy_samples), (Status::Ok, Some(450)), "{record:?}");
@@ -380,7 +378,7 @@ fn forms_are_made_of_a_file_and_calibrated_by_its_users_samples() {
     assert!([Status::Ok, Status::Unsupported].contains(&half), "{half:?}");
     let again = variants(&held_out);
     assert!(!again.stderr.contains(CALIBRATES) && again.stdout.contains("int8-static"), "{}", again.stderr);
-    variants(&[]).saying(&[CALIBRATES, "by synthetic"]);
+    variants(&[]).saying(&[CALIBRATES, "on seeded samples"]);
 
     let refused = workplace.inferbench(&["variants", ".prepared/digits/model.onnx", "--variant", "int3"]).finish();
     refused.with_code(2).saying(&[
@@ -406,7 +404,7 @@ fn one_calibration_of_a_file_holds_for_all_sizes_that_are_asked_for() {
         .inferbench(&[&arguments[..], &["--iterations", "20", "--noplot"]].concat())
         .finish()
         .with_code(0)
-        .saying(&["measuring the ranges of its activations by synthetic at 2 sizes of its inputs"]);
+        .saying(&["measuring the ranges of its activations on seeded samples at 2 sizes of its inputs"]);
     // Sums of 512 numbers are sixteen times as large as those of 2, and would be cut off by the ranges of those.
     let long = workplace.record("sums-int8-static-length512/ort-cpu-i8/1");
     assert!(long.output_cosine.is_some_and(|cosine| cosine > 0.99), "{long:?}");

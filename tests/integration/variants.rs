@@ -109,7 +109,10 @@ fn printed(workplace: &Workplace, arguments: &[&str]) -> String {
 
 #[test]
 fn the_table_ends_with_what_to_ship() {
-    let text = printed(&with_run(), &["digits"]);
+    let workplace = with_run();
+    let narrow = workplace.inferbench(&["report", "--variants", "digits"]).env("COLUMNS", "100").finish().stdout;
+    assert!(narrow.lines().any(|line| line.contains(" verdict ") && line.contains(" quality")), "{narrow}");
+    let text = printed(&workplace, &["digits"]);
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
     let int8 = line(" int8-static ");
     for part in [
@@ -225,7 +228,10 @@ fn what_cannot_be_compared_says_why() {
         &["--variants", "nosuch"],
         &["none of the chosen records is of the model \"nosuch\"; there are alone, digits, seeded"],
     );
-    refused(&["--variants", "alone"], &["only the original of alone", "`inferbench run --model alone --variant all`"]);
+    refused(
+        &["--variants", "alone"],
+        &["only the original of alone", "`inferbench run --model alone --variant all`", "run FILE"],
+    );
     refused(&["--goal", "size"], &["--variants"]);
     refused(&["--variants", "digits", "--charts", "figures"], &["cannot be used with"]);
     refused(&["--variants", "digits", "--max-accuracy-loss", "1"], &["write 5% or 0.05"]);

@@ -256,6 +256,9 @@ impl Question {
         let header = match &self.order {
             Some(header) if answer.columns.contains(header) => Some(header.clone()),
             Some(name) => {
+                if let Some(name) = name.strip_prefix('-') {
+                    bail!("`--sort {name} --descending` puts the largest value first");
+                }
                 let figure: Figure = name.parse()?;
                 let is_of_group = is_grouped && !self.groups.contains(&figure.column);
                 Some(if is_of_group { figure.of_group()? } else { figure }.header())
@@ -389,6 +392,8 @@ mod tests {
         let rows = descending(&["backend", "p50"]).unwrap().rows;
         assert_eq!(json!(rows), json!([["tch", 9.0], ["ort", 4.0], ["ort", 1.0]]));
         assert!(descending(&["backend"]).unwrap_err().to_string().contains("--sort"));
+        let minus = ask(&records, &Question { order: Some("-p50".into()), ..Question::default() }).unwrap_err();
+        assert!(minus.to_string().contains("--sort p50 --descending"), "{minus}");
     }
 
     #[test]

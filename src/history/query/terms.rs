@@ -160,7 +160,7 @@ impl FromStr for RecordColumn {
             let others = "`report --format json-schema` describes all columns";
             match like.as_slice() {
                 [] => format!("no column {text:?}; {others}"),
-                like => format!("no column {text:?}; there are {}; {others}", like.join(", ")),
+                like => format!("no column {text:?}: did you mean {}? {others}", like.join(", ")),
             }
         })
     }
@@ -302,6 +302,6 @@ mod tests {
         assert!(refused("p50<20ms").contains("latency_p50_ms is a number without a unit"));
         assert!(holds("verified=true", "true") && refused("verified=yes").contains("verified is true or false"));
         assert!(refused("latency=1").contains("latency_p50_ms"), "{}", refused("latency=1"));
-        assert!(refused("modle=m").contains("there are model"), "{}", refused("modle=m"));
+        assert!(refused("modle=m").contains("did you mean model"), "{}", refused("modle=m"));
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Expected, Hope, Instances, MOST_BY_TIME, Stream, Users, Watch};
 use crate::definition::{CaseFailure, Status};
-use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
+use crate::load::{self, Begin, Bounds, ENDED_HERE, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::EnergyMeter;
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, LoadWindow, Scenario, Verdict, with_note};
 use crate::statistics::most_over;
@@ -194,7 +194,7 @@ impl Trials<'_> {
         let limits = match limits {
             Err(failure) if self.is_over() && !results.is_empty() => {
                 if let Some(last) = results.last_mut().filter(|last| !last.ended_early) {
-                    let ended = format!("the search ended here: {}", failure.message);
+                    let ended = format!("{ENDED_HERE}{}", failure.message);
                     last.message = Some(last.message.take().map_or(ended.clone(), |own| format!("{own}; {ended}")));
                 }
                 None
@@ -241,7 +241,9 @@ impl Trials<'_> {
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
         let tokens = tokens.map(|(first, each)| format!(", p99 of TTFT {first:.3} ms and TPOT {each:.3} ms"));
         let (percentile, tokens) = (100.0 * terms.percentile, tokens.unwrap_or_default());
-        eprintln!("  {rate:.1}/s: p{percentile} {:.3} ms{tokens}, {verdict}", result.latency_ms);
+        let why = result.message.as_ref().filter(|_| verdict == "not accepted");
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        eprintln!("  {rate:.1}/s: p{percentile} {:.3} ms{tokens}, {verdict}{why}", result.latency_ms);
         Ok(result)
     }
 

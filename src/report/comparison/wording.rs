@@ -82,7 +82,10 @@ pub fn headline(comparison: &Comparison) -> String {
         let count = comparison.cases.iter().filter(|case| case.verdict() == Some(verdict)).count();
         (count > 0).then(|| format!("{count} {verdict}"))
     });
-    let counts: Vec<String> = verdicts.into_iter().flatten().collect();
+    let is_untimed = |case: &&ComparedCase| case.is_open && case.latency.is_none() && !case.is_regression();
+    let untimed = comparison.cases.iter().filter(is_untimed).count();
+    let untimed = (untimed > 0).then(|| format!("{untimed} not compared"));
+    let counts: Vec<String> = verdicts.into_iter().flatten().chain(untimed).collect();
     let others = changes(comparison).filter(|(_, change)| change.effect == Effect::Regression).count();
     let parts = [
         (!counts.is_empty()).then(|| counts.join(", ")),
@@ -239,7 +242,7 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     if comparison.conclusion == Conclusion::CannotSay {
         lines.push(
             "a regression is not excluded for every case: more runs of both sides or `inferbench duel` decide more, and \
-             `--allow-undecided` passes if one case is decided"
+             `--allow-undecided` accepts open cases only beside a decided one"
                 .into(),
         );
     }
@@ -277,6 +280,11 @@ mod tests {
             "regression: 1 slower, 1 faster, 1 same, 1 cannot-say; 1 lower rate under load; 2 other regressions; \
              1 case refused"
         );
+        let mut stopped = comparison();
+        let not_reached = stopped.cases.last_mut().unwrap();
+        (not_reached.is_open, not_reached.changes[0].effect) = (true, Effect::Notice);
+        let said = headline(&stopped);
+        assert!(said.contains("1 cannot-say, 1 not compared;") && said.contains("1 other regression;"), "{said}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use serde::Serialize;
 
 use crate::definition::Status;
-use crate::load::{DEFINITIONS, bounds_in_words, front};
+use crate::load::{DEFINITIONS, ENDED_HERE, bounds_in_words, front};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, rounded, three_digits, three_digits_of_any};
 use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
@@ -106,7 +106,7 @@ const COLUMNS: [TableColumn; 36] = [
     ("per million", true, |row| cost(row).unwrap_or_default()),
     ("LoadGen", false, |row| match row.loadgen_accepts {
         Some(true) => "accepts".to_owned(),
-        Some(false) => "does not".to_owned(),
+        Some(false) => "rejects".to_owned(),
         None => String::new(),
     }),
     ("verdict", false, verdict),
@@ -195,7 +195,7 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_meant).filter(is_known).collect();
     let heads = columns.iter().map(|(header, is_number, _)| Column::of(*header, *is_number));
     let mut table = Table::new(std::iter::once(Column::code("case")).chain(heads))
-        .essential(&["p99", "TTFT p99", "TPOT p99", "verdict"])
+        .essential(&["p99", "TTFT p99", "TPOT p99", "per million", "verdict"])
         .or_below(&["why"])
         .minor(&["connections", "samples", "TTFT p50", "TPOT p50", "ITL p99", "first byte p99", "HTTP"])
         .minor(&["mean queue", "mean service", "per call"])
@@ -312,7 +312,14 @@ fn without_rate(run: &LoadRun) -> Vec<String> {
         let lowest = failed.filter_map(|row| Some((row.rate?, *row))).min_by(|one, other| one.0.total_cmp(&other.0));
         if let Some((rate, row)) = lowest {
             let bounds = bounds_in_words(row, latency).unwrap_or_default();
-            return Some(format!("{case}: no rate down to {} keeps {bounds}", per_second(rate)));
+            // A limit may have ended the search before lower rates were tried.
+            let last = rows.last()?;
+            let end = last.message.as_deref().and_then(|message| match message.rsplit_once(ENDED_HERE) {
+                Some((_, why)) => Some(why),
+                None => Some(message).filter(|_| last.verdict != Some(Verdict::Failed)),
+            });
+            let end = end.map(|why| format!("; the search ended there: {why}")).unwrap_or_default();
+            return Some(format!("{case}: no rate down to {} keeps {bounds}{end}", per_second(rate)));
         }
         // Other trials do not show that no rate keeps the bound; the last one says why the search ended.
         Some(format!("{case}: no rate was found: {}", rows.last()?.message.as_ref()?))

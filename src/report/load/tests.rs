@@ -15,8 +15,18 @@ fn a_case_without_a_rate_has_a_sentence_of_the_lowest_one_that_failed() {
     let results = vec![row("a", 48.0, false), row("a", 14.2, false), row("b", 30.0, false), row("b", 20.0, true)];
     let limit = Some("the limit of 15 s is reached".to_owned());
     let open = LoadResult { verdict: Some(Verdict::Undecided), message: limit, ..row("c", 9.0, false) };
-    let run = LoadRun { results: [results, vec![open]].concat(), ..LoadRun::default() };
-    let lines = ["a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms", "c: no rate was found: the limit of 15 s is reached"];
+    let cut = vec![row("d", 6.5, false), LoadResult { case_id: "d".into(), ..open.clone() }];
+    let over = Some(format!("6 of 10 queries were over 5 ms; {ENDED_HERE}the limit of 15 s is reached"));
+    let ended = LoadResult { message: over, ..row("e", 6.5, false) };
+    let of_trial = LoadResult { message: Some("6 of 10 queries were over 5 ms".into()), ..row("f", 6.5, false) };
+    let run = LoadRun { results: [results, vec![open], cut, vec![ended, of_trial]].concat(), ..LoadRun::default() };
+    let lines = [
+        "a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms",
+        "c: no rate was found: the limit of 15 s is reached",
+        "d: no rate down to 6.50/s keeps p99 ≤ 5.00 ms; the search ended there: the limit of 15 s is reached",
+        "e: no rate down to 6.50/s keeps p99 ≤ 5.00 ms; the search ended there: the limit of 15 s is reached",
+        "f: no rate down to 6.50/s keeps p99 ≤ 5.00 ms",
+    ];
     assert_eq!(without_rate(&run), lines);
 }
 
@@ -98,7 +108,7 @@ fn a_search_shows_its_answer_and_how_certain_it_is() {
     ];
     let run = LoadRun { results, ..LoadRun::default() };
     let text = terminal(&run, false);
-    for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "does not"] {
+    for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "rejects"] {
         assert!(text.contains(shown), "{shown}: {text}");
     }
     assert!(!text.contains("111/s") && !text.contains("700/s"), "{text}");

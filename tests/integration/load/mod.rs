@@ -130,6 +130,7 @@ fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
     wait_for("the second case", || std::fs::read_to_string(&log).ok()?.contains("serving [2/2]").then_some(()));
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
+    assert!(std::fs::read_to_string(&log).unwrap().contains("load test   "));
     let folder = std::fs::read_dir(workplace.path("target-reports/loads")).unwrap().next().unwrap().unwrap();
     let name = folder.file_name().into_string().unwrap();
     let shown = load(&workplace, &[&name]);

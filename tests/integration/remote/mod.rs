@@ -153,6 +153,7 @@ fn no_server_is_a_row_that_says_why() {
         let row = rows(&finished).remove(0);
         assert_eq!(row.status.to_string(), "unavailable", "{row:?}");
         assert_eq!(row.errors, Some(format!("{kind} × 1")));
+        assert!(row.message.as_ref().unwrap().contains("refused: nothing listens at 127.0.0.1:9"), "{row:?}");
     }
 }
 

@@ -33,9 +33,9 @@ fn flags_find_and_group_records_in_every_build() {
     assert_eq!(old.stdout, "model\n");
     let refused =
         |arguments: &[&str]| workplace.inferbench(&[&["store", "query"], arguments].concat()).finish().with_code(2);
-    refused(&["--where", "modle=digits"]).saying(&["no column", "model"]);
+    refused(&["--where", "modle=digits"]).saying(&["no column", "did you mean model"]);
     refused(&["--by", "model", "FROM benchmark_runs"]).saying(&["cannot be used with"]);
-    refused(&[]).saying(&["SQL"]);
+    refused(&[]).saying(&["SQL", "--where <CONDITION>", "--show <COLUMNS>"]);
     cut(&workplace.path(&format!("target-reports/{RUN}/results.csv")));
     refused(&["--by", "model"]).saying(&["results.csv: cut short", "convert or import the run again"]);
 }

@@ -207,6 +207,10 @@ fn an_archive_in_training_mode_is_put_into_evaluation_mode_or_refused() {
                    torch.jit.script(net).save('net.pt')\n\
                    torch.export.save(torch.export.export(net, (torch.randn(2, 8),)), 'drops.pt2')";
     make(&workplace, program);
+    let others = ["run", "net.pt", "--input", "input:f32[batch,9]", "--noplot", "--allow-failed"];
+    workplace.inferbench(&others).finish();
+    let says = workplace.record("net/torch-cpu-f32/2").message.unwrap();
+    assert!(says.contains("mat1 and mat2 shapes cannot be multiplied"), "{says}");
     workplace.inferbench(&["run", "net.pt", "--input", "input:f32[batch,8]", "--noplot"]).finish().with_code(0);
     let record = workplace.record("net/torch-cpu-f32/2");
     let says = record.message.unwrap();
@@ -229,7 +233,7 @@ fn an_archive_that_takes_one_row_only_is_measured_at_that() {
     let row = |batch: usize| workplace.record(&format!("row/torch-cpu-f32/{batch}"));
     assert_eq!((row(1).status, row(1).input_shape.as_deref()), (Status::Ok, Some("1x3x224x224")));
     assert_eq!(row(2).status, Status::Unsupported);
-    assert!(row(2).message.unwrap().contains("typical shapes ran only at batch size 1"));
+    assert!(row(2).message.unwrap().contains("typical shapes ran only at batch size 1: give others with `--input "));
 }
 
 #[test]

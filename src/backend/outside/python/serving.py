@@ -3,6 +3,7 @@ library's errors mean."""
 
 import gc
 import os
+import re
 import sys
 import time
 import traceback
@@ -93,7 +94,7 @@ def answer(worker, session, request, tensors):
 def failure_of(worker, why):
     if isinstance(why, Refused):
         return why.status, str(why)
-    text = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
+    text = reason(why)
     if found := worker.failure(why, text):
         return found
     if isinstance(why, MemoryError):
@@ -103,6 +104,15 @@ def failure_of(worker, why):
     # Python before 3.10 needs all three arguments.
     traceback.print_exception(type(why), why, why.__traceback__)
     return "failed", f"{type(why).__name__}: {text}"
+
+
+def reason(why):
+    lines = [line for line in str(why).splitlines() if line.strip()] or [type(why).__name__]
+    if "failed in the TorchScript interpreter" not in lines[0]:
+        return lines[0]
+    # TorchScript's interpreter says the reason below its traceback.
+    reasons = [line for line in lines if re.match(r"[\w.]*Error: ", line)]
+    return reasons[-1].split(": ", 1)[1] if reasons else lines[-1]
 
 
 def serve(worker):

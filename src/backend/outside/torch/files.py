@@ -119,7 +119,8 @@ def made(path):
         with torch.inference_mode(False):
             specification.loader.exec_module(code)
             if not callable(getattr(code, "make", None)):
-                raise Refused("failed", f"{shown} has no function `make`, which returns a module and its inputs")
+                raise Refused("failed", f"{shown} has no function `make`, which returns a module and its inputs, as in "
+                    "`def make(): return Net().eval(), (torch.randn(1, 3, 224, 224),)`")
             result = code.make()
     except SystemExit as why:
         raise Refused("failed", f"{shown} has ended Python by sys.exit({why.code!r})") from why
