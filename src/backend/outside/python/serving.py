@@ -40,7 +40,7 @@ class Worker:
         raise Refused("unsupported", f"it does not know the verb {verb!r}")
 
     def failure(self, why, text):
-        """The status and message for an error of the library, whose first line is `text`; None for an unknown error."""
+        """The status and message for an error of the library, whose reason is `text`; None for an unknown error."""
         return None
 
 
@@ -111,7 +111,7 @@ def reason(why):
     if "failed in the TorchScript interpreter" not in lines[0]:
         return lines[0]
     # TorchScript's interpreter says the reason below its traceback.
-    reasons = [line for line in lines if re.match(r"[\w.]*Error: ", line)]
+    reasons = [line for line in lines if re.match(r"[\w.]*Error: +\S", line)]
     return reasons[-1].split(": ", 1)[1] if reasons else lines[-1]
 
 
