@@ -118,7 +118,7 @@ fn list_devices() -> Listing {
             Column::text("from").minor(),
         ]));
     let mut objects = Vec::new();
-    // Where each reason was first said.
+    // The backend and device that each reason was first printed for.
     let mut said: BTreeMap<String, String> = BTreeMap::new();
     for (entry, devices) in backend::tried_devices() {
         let devices = devices.unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure))]);

@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(fixed("x:f32[steps,batch,16]", &[("steps", 64)]), None);
         assert_eq!(fixed("x:f32[batch,16]", &[("batch", 4)]), Some(4));
         assert_eq!(fixed("x:f32[4,16]", &[]), Some(4));
-        // What has no shape yet will have a batch.
+        // An input without a known shape may have a batch.
         assert_eq!(fixed("x:f32[...]", &[]), None);
     }
 }

@@ -74,7 +74,7 @@ pub fn divide(
             times.learn(work_of_planned(planned), *call_ms);
         }
     }
-    // What is unavailable here may run on the machine of its part.
+    // A case that is unavailable here may run on the machine of its part.
     let never_runs = |planned: &PlannedCase| {
         planned.definition.is_err() || planned.model.as_ref().is_err_and(|why| why.status == Status::Unsupported)
     };

@@ -35,7 +35,7 @@ pub const RULE: &str = "High: all cases are right and take, in the median over t
                         or all are right and slower still; none: no case is right. A case is right if every node ran on \
                         the device and in the dtype that was asked for, and the outputs are within the tolerance.";
 
-/// What the times of a verification are.
+/// A note on the times that a verification shows.
 const ROUGH: &str = "The times are medians of at most 25 calls: they are rough, and `inferbench run` measures them";
 
 /// The level of some cases, and what it follows from.

@@ -415,7 +415,7 @@ mod tests {
         let nodes = vec![named("w", "v"), named("v", "u"), NodeProto::new("Gather", &["u", "x"], "y")];
         let of_names = walk_of(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
         assert_eq!(of_names.cost.bytes, rows.cost.bytes);
-        // What is given out is read.
+        // An output of the graph counts as read.
         let given = graph(vec![named("w", "y")], table(), &[]);
         assert_eq!(walk_of(&given, &Shapes::new()).unwrap().cost.bytes, 2 * 4 * (1000 * 8));
         // If a product reads the table too, the whole table is read.
