@@ -22,6 +22,10 @@ USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 
 LARGEST_MESSAGE = 1 << 30
 # Operators of ONNX that keep the values of their first input.
 UNCHANGING = ("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose")
+# The same in torch.export.
+UNCHANGING_OF_ATEN = ("_to_copy", "to", "clone", "reshape", "view", "squeeze", "unsqueeze", "transpose")
+# The positions of the tables that operators of ONNX look up, each with that of its indices.
+LOOKUPS = {"Gather": ((0, 1),), "EmbedLayerNormalization": ((2, 0), (4, 1), (3, 8))}
 
 
 def convert(path: Path, kind: str, given: list[source.Given], output: Path) -> None:
@@ -71,7 +75,7 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path) -> None:
         shape = [size if isinstance(size, int) else _symbol(str(size), axis, symbols) for axis, size in enumerate(tensor.shape)]
         dtype = ELEMENTS[tensor.dtype]
         is_mask = _is_mask(node.name, dtype)
-        below = None if is_mask or dtype[0] == "f" else _rows_looked_up(program, node)
+        below = None if is_mask or dtype[0] == "f" else _rows_looked_up(node)
         ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
     module = _with_traced_sizes(program.module())
     positional, named = exported_program.arguments_of(program)
@@ -126,12 +130,16 @@ def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
     return known[symbol]
 
 
-def _rows_looked_up(program, node) -> int | None:
-    """The number of rows of the embedding table that the input indexes."""
+def _rows_looked_up(node) -> int | None:
+    """The number of rows of the smallest embedding table that a value indexes, directly or after a change of its type or
+    shape."""
+    rows = []
     for user in node.users:
         if "embedding" in str(user.target) and user.args[1] is node:
-            return user.args[0].meta["val"].shape[0]
-    return None
+            rows.append(user.args[0].meta["val"].shape[0])
+        elif str(user.target).removeprefix("aten.").split(".")[0] in UNCHANGING_OF_ATEN:
+            rows.append(_rows_looked_up(user))
+    return min((count for count in rows if count is not None), default=None)
 
 
 def _torchscript(path: Path, given: dict[str, Port], output: Path) -> None:
@@ -202,12 +210,14 @@ def _rows_looked_up_in(graph) -> dict[str, int]:
     sources = {node.output[0]: node.input[0] for node in graph.node if node.op_type in UNCHANGING}
     smallest: dict[str, int] = {}
     for node in graph.node:
-        if node.op_type == "Gather" and tables.get(node.input[0]):
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            rows, index = tables[node.input[0]][axis], node.input[1]
-            while index in sources:
-                index = sources[index]
-            smallest[index] = min(rows, smallest.get(index, rows))
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        names = dict(enumerate(node.input))
+        for table, index in LOOKUPS.get(node.op_type, ()):
+            sizes, index = tables.get(names.get(table)), names.get(index)
+            if sizes and index:
+                while index in sources:
+                    index = sources[index]
+                smallest[index] = min(sizes[axis], smallest.get(index, sizes[axis]))
     return smallest
 
 

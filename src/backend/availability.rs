@@ -118,8 +118,8 @@ impl Capabilities for Registry {
         let tried = all_tried(entry, devices).into_iter();
         let available = tried.filter(|report| report.availability.is_ok()).map(|report| report.device);
         let available = available.collect::<Vec<_>>().join(", ");
-        let available = if available.is_empty() { "no device" } else { &available };
-        Err(CaseFailure::new(reason.status, format!("{}; {backend} has {available} here", reason.message)))
+        let has = if available.is_empty() { String::new() } else { format!("; {backend} has {available} here") };
+        Err(CaseFailure::new(reason.status, format!("{}{has}", reason.message)))
     }
 
     fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

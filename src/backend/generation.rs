@@ -144,7 +144,7 @@ impl Lengths {
         let left = positions.checked_sub(prompt).filter(|left| *left >= least);
         let left = left.ok_or_else(|| {
             CaseFailure::unsupported(format!(
-                "a prompt of {prompt} positions fills or exceeds the model's {positions}: set shorter `seq_lens`"
+                "the prompt's length ({prompt}) reaches the model's number of positions ({positions}): set shorter `--seq-lens`"
             ))
         })?;
         Ok(Lengths { prompt, steps: wanted.min(left), compared_steps: compared.min(left) })

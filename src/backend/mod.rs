@@ -76,13 +76,23 @@ pub use registry::{LLAMA_CPP, NULL, ORT, find};
 /// This build lacks llama.cpp, its library is missing, or it refuses the file; the message says which.
 pub(crate) fn quantise_gguf(from: &Path, to: &Path, form: GgufForm) -> anyhow::Result<()> {
     #[cfg(feature = "llama-cpp")]
-    return llama_cpp::quantise(from, to, form).map_err(|failure| anyhow::anyhow!(failure.message));
+    return llama_cpp::quantise(from, to, form).map_err(anyhow::Error::new);
     #[cfg(not(feature = "llama-cpp"))]
     anyhow::bail!(
         "only llama.cpp makes {} ({form:?}) of {}: use a build with `--features llama-cpp`",
         to.display(),
         from.display()
     );
+}
+
+/// Checks the settings of llama.cpp in `INFERBENCH_LLAMA_SETTINGS`.
+///
+/// # Errors
+/// One of them is invalid.
+pub(crate) fn check_llama_settings() -> anyhow::Result<()> {
+    #[cfg(feature = "llama-cpp")]
+    llama_cpp::check_settings().map_err(|failure| anyhow::anyhow!(failure.message))?;
+    Ok(())
 }
 
 /// The inputs of a `.py` or `.pt2` file, as PyTorch reports them.

@@ -21,6 +21,7 @@ pub use entries::{Entry, Place, find_name, packaged_names, read_catalogue};
 pub use inherited::inherit_inputs;
 pub use named_files::{models_of_files, models_of_paths, path_of};
 pub use operators::{OPERATORS, operators};
+pub use recorded_tensors::tensor_names;
 pub use suite_models::{ALL, add_models_of_suite, is_chosen, is_named, table_of};
 pub use suites::read_suite;
 pub use user_files::{ask_for_module_inputs, files_of, is_graph, is_model_file, is_module, read_toml};

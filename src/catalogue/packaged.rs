@@ -126,19 +126,21 @@ pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     packaged(read_toml(&path)?, folder).with_context(|| path.display().to_string())
 }
 
-/// The number of positions of a decoder of the library transformers, by the configuration in its folder. Returns `None`
-/// if the decoder has no table of positions.
+/// The number of positions of a decoder of the library transformers, by the configuration in its folder: the length of
+/// its table of embeddings or rotations. Returns `None` for other architectures.
 fn table_of_positions(folder: &Path) -> Option<usize> {
     #[derive(Deserialize)]
     struct Config {
         model_type: Option<String>,
         n_positions: Option<usize>,
         max_target_positions: Option<usize>,
+        max_position_embeddings: Option<usize>,
     }
     let config: Config = serde_json::from_slice(&fs_err::read(folder.join("config.json")).ok()?).ok()?;
     match config.model_type.as_deref() {
         Some("gpt2") => config.n_positions,
         Some("whisper") => config.max_target_positions,
+        Some("llama" | "qwen2" | "qwen3") => config.max_position_embeddings,
         _ => None,
     }
 }
@@ -177,15 +179,20 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::definition::Phase;
 
     #[test]
-    fn each_phase_of_a_packaged_model_has_its_parts() {
+    fn each_phase_of_a_packaged_model_has_its_parts_and_decoders_have_their_positions() {
         let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo");
+        let mut of_models = BTreeMap::new();
         for folder in fs_err::read_dir(zoo).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
-            for Model { name, parts, phases, .. } in read_packaged(&folder).unwrap().models {
+            for Model { name, parts, phases, generation, .. } in read_packaged(&folder).unwrap().models {
                 assert!(!phases.is_empty(), "{name}");
+                let positions = generation.and_then(|generation| generation.positions);
+                of_models.extend(positions.map(|positions| (name.clone(), positions)));
                 for PhasePlan { phase, parts: names, .. } in phases {
                     let has_one = matches!(phase, Phase::Forward | Phase::Encoder);
                     assert!(!names.is_empty() && (names.len() == 1 || !has_one), "{name} {phase}: {names:?}");
@@ -194,5 +201,7 @@ mod tests {
                 }
             }
         }
+        let known = ["gpt2-tiny", "llama-small", "qwen3-0.6b"].map(|name| of_models.get(name).copied());
+        assert_eq!(known, [Some(256), Some(2048), Some(40_960)]);
     }
 }

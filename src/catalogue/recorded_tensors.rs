@@ -55,7 +55,7 @@ pub(super) fn reference_of(graph: &Path, inputs: &[TensorSpec], outputs: &[Tenso
 }
 
 /// The names of the tensors of a safetensors file, or of the arrays of an `.npz`.
-fn tensor_names(path: &Path) -> Option<Vec<String>> {
+pub fn tensor_names(path: &Path) -> Option<Vec<String>> {
     if has_extension(path, "npz") {
         let mut archive = ZipArchive::new(File::open(path).ok()?).ok()?;
         let places = 0..archive.len();

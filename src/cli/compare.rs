@@ -62,39 +62,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let loads = HistoryArguments::loads(&runs);
     let rows = |names: &str| rows_of_loads(names, &loads, &paths);
     if let (Some(base), Some(candidate)) = (rows(&arguments.base)?, rows(&arguments.candidate)?) {
-        ensure!(
-            arguments.columns.is_empty() && arguments.options.allowed.is_empty(),
-            "`--columns` and `--allow-different` are for runs, and not for load tests: leave them out"
-        );
-        if let Some(row) = base.iter().find(|row| candidate.iter().any(|other| other.run_id == row.run_id)) {
-            eprintln!("inferbench: load test {} is on both sides", row.run_id);
-            return Ok(exit_codes::NOTHING_MEASURED);
-        }
-        let sides = chosen([base, candidate], &arguments.options);
-        let changes = rate_changes(&sides[0], &sides[1], arguments.options.tolerance);
-        let lost = lost_searches(&sides[0], &sides[1]);
-        if changes.is_empty() && lost.is_empty() {
-            eprintln!(
-                "inferbench: the two load tests have no search of a case in common that found a rate on both sides; \
-                 only the rates of searches are compared"
-            );
-            return Ok(exit_codes::NOTHING_MEASURED);
-        }
-        let text = match arguments.format {
-            AnyFormat::Text(format) => render_comparison(&changes, format),
-            AnyFormat::Checks(format) => {
-                let title = format!("compare {} {}", arguments.base, arguments.candidate);
-                checks_of_rates(&title, &changes, &lost).render(format)
-            }
-        };
-        write_or_print(arguments.output.as_deref(), &text)?;
-        lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
-        let may_lose = arguments.options.undecided_is_allowed && !changes.is_empty();
-        return Ok(match () {
-            () if changes.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
-            () if !lost.is_empty() && !may_lose => exit_codes::UNSTABLE,
-            () => exit_codes::OK,
-        });
+        return compare_loads(arguments, base, candidate);
     }
     let side = |names: &str| {
         let found = Side::find(names, &runs, &paths);
@@ -133,6 +101,43 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     Ok(found.exit_code)
+}
+
+/// Compares the rates that the searches of two load tests found, and returns the exit code.
+fn compare_loads(arguments: &Arguments, base: Vec<LoadResult>, candidate: Vec<LoadResult>) -> anyhow::Result<u8> {
+    ensure!(
+        arguments.columns.is_empty() && arguments.options.allowed.is_empty(),
+        "`--columns` and `--allow-different` are for runs, and not for load tests: leave them out"
+    );
+    if let Some(row) = base.iter().find(|row| candidate.iter().any(|other| other.run_id == row.run_id)) {
+        eprintln!("inferbench: load test {} is on both sides", row.run_id);
+        return Ok(exit_codes::NOTHING_MEASURED);
+    }
+    let sides = chosen([base, candidate], &arguments.options);
+    let changes = rate_changes(&sides[0], &sides[1], arguments.options.tolerance);
+    let lost = lost_searches(&sides[0], &sides[1]);
+    if changes.is_empty() && lost.is_empty() {
+        eprintln!(
+            "inferbench: the two load tests have no search of a case in common that found a rate on both sides; \
+             only the rates of searches are compared"
+        );
+        return Ok(exit_codes::NOTHING_MEASURED);
+    }
+    let text = match arguments.format {
+        AnyFormat::Text(format) => render_comparison(&changes, format),
+        AnyFormat::Checks(format) => {
+            let title = format!("compare {} {}", arguments.base, arguments.candidate);
+            checks_of_rates(&title, &changes, &lost).render(format)
+        }
+    };
+    write_or_print(arguments.output.as_deref(), &text)?;
+    lost.iter().for_each(|row| eprintln!("inferbench: {}", lost_in_words(row)));
+    let may_lose = arguments.options.undecided_is_allowed && !changes.is_empty();
+    Ok(match () {
+        () if changes.iter().any(|row| row.is_lower) => exit_codes::REGRESSION_OR_WRONG,
+        () if !lost.is_empty() && !may_lose => exit_codes::UNSTABLE,
+        () => exit_codes::OK,
+    })
 }
 
 /// The rows of the load tests with these names, which commas separate. Returns `None` if one of them is not a load

@@ -25,8 +25,12 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 }
 
 fn script(shell: Shell) -> Result<String> {
+    // The scripts would offer hidden subcommands.
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let flags = clap::Command::new("inferbench").version(env!("CARGO_PKG_VERSION")).args(all.get_arguments());
     let mut script = Vec::new();
-    generate(shell, &mut Cli::command(), "inferbench", &mut script);
+    generate(shell, &mut flags.subcommands(shown), "inferbench", &mut script);
     Ok(String::from_utf8(script)?)
 }
 
@@ -51,6 +55,10 @@ mod tests {
             String::from_utf8(output.stdout).unwrap().trim().to_owned()
         };
         assert_eq!(completed("inferbench due", 1), "duel");
+        // A hidden subcommand.
+        assert_eq!(completed("inferbench arm", 1), "");
+        assert_eq!(completed("inferbench --output-d", 1), "--output-dir");
+        assert_eq!(completed("inferbench --vers", 1), "--version");
         assert_eq!(completed("inferbench run --batch-s", 2), "--batch-sizes");
     }
 }

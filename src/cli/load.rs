@@ -31,8 +31,8 @@ const LENGTH: &str =
     name = "serving",
     after_help = "Latency counts from the scheduled arrival of a request, so a request that waits behind a slow one is slow, too. \
         The word `search` before the filters finds the highest rate within the bound.\n\n\
-        Exit codes: 1 a bound is not kept, requests had no answer, or outputs are wrong, 3 nothing could be put under load, \
-        4 the load generator fell behind schedule, 5 a case failed.\n\n\
+        Exit codes: 1 a bound is not kept, or requests had no right answer, 3 nothing could be put under load, \
+        4 the load generator fell behind schedule, or a search ended before its answer was known, 5 a case failed.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
@@ -78,6 +78,10 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 /// `own_suite` replaces the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     arguments.server.check()?;
+    let is_address = |word: &&String| word.contains("://") && arguments.server.url.is_none();
+    if let Some(word) = arguments.words.iter().find(is_address) {
+        bail!("{word:?} is an address: `inferbench load --url ADDRESS` puts a server under load");
+    }
     let paths = Paths::find();
     let reports = paths.reports();
     // The load tests of names that commas separate, or `None` if one of the names is not a load test.
@@ -202,10 +206,11 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         results.iter().any(|other| is_lower(other) && other.verdict == Some(Verdict::Failed))
     };
     let decides = |row: &LoadResult| !is_search || is_without_rate(row) && !is_refused_below(row);
-    // Late requests, or a limit such as `--max-time`, leave the answer open.
+    // Late requests leave the answer open, and so does a limit such as `--max-time`, in a trial or after one that passed.
+    let is_unfinished = |row: &LoadResult| is_search && (row.ended_early || row.loadgen_accepts == Some(true));
     let is_late = |row: &LoadResult| match row.verdict {
         Some(Verdict::Failed) => false,
-        verdict => decides(row) && (verdict == Some(Verdict::Invalid) || is_search && row.ended_early),
+        verdict => decides(row) && (verdict == Some(Verdict::Invalid) || is_unfinished(row)),
     };
     match () {
         () if results.iter().any(|row| row.status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
@@ -237,6 +242,13 @@ mod tests {
         assert_eq!(of(&[Verdict::Failed], true), exit_codes::REGRESSION_OR_WRONG);
         let ended = LoadResult { ended_early: true, ..row(Verdict::Undecided) };
         assert_eq!(exit_code(&[ended], true, false), exit_codes::UNSTABLE);
+        let [passed, failed] =
+            [LoadResult { loadgen_accepts: Some(true), ..row(Verdict::Passed) }, row(Verdict::Failed)];
+        let trials = |[accepted, refused]: [f64; 2]| {
+            [(&passed, accepted), (&failed, refused)].map(|(row, rate)| LoadResult { rate: Some(rate), ..row.clone() })
+        };
+        assert_eq!(exit_code(&trials([1.0, 2.0]), true, false), exit_codes::UNSTABLE);
+        assert_eq!(exit_code(&trials([2.0, 1.0]), true, false), exit_codes::REGRESSION_OR_WRONG);
         let highest = LoadResult { is_highest: true, ..row(Verdict::Passed) };
         assert_eq!(exit_code(&[highest, row(Verdict::Failed), row(Verdict::Invalid)], true, false), exit_codes::OK);
         assert_eq!(exit_code(&[LoadResult::default()], false, false), exit_codes::NOTHING_MEASURED);

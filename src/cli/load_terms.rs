@@ -51,10 +51,10 @@ pub struct TermArguments {
     trace: Option<PathBuf>,
     /// Service-level objective: the longest time to the first token, `200ms`
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    ttft: Option<f64>,
+    pub ttft: Option<f64>,
     /// Service-level objective: the longest time per output token after the first, `50ms`
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    tpot: Option<f64>,
+    pub tpot: Option<f64>,
     /// The percentile of the latency that has to be within the bound [default: 90 of a single stream, otherwise 99]
     #[arg(long, value_name = "PERCENTILE", value_parser = percentile)]
     percentile: Option<f64>,
@@ -220,7 +220,10 @@ impl TermArguments {
         let bound = self.bound;
         let has_bound = bound.or(self.ttft).or(self.tpot).is_some();
         let percentile = self.percentile.unwrap_or(scenario.usual_percentile());
-        ensure!(is_server || self.rate.is_none() && !is_search, "only the server scenario has a rate");
+        ensure!(
+            is_server || self.rate.is_none() && !is_search,
+            "only the server scenario has a rate: leave `--rate` or `search` out, or else `--scenario` and `--concurrency`"
+        );
         ensure!(!is_search || has_bound, "a search needs a bound, such as `--p99 20ms`");
         ensure!(is_search || self.searches.is_none(), "`--searches` is for a search: `inferbench load search`");
         ensure!(

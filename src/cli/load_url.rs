@@ -221,12 +221,12 @@ mod with_client {
         };
         // For a server that does not answer, the terms have no lengths.
         let terms = if server.is_found() { terms } else { terms.without_tokens() };
-        let terms = terms.terms(selection, is_search)?;
         // An answer without a stream would keep these bounds in any case.
         ensure!(
-            makes_tokens && !arguments.no_stream || terms.ttft_bound_ms.or(terms.tpot_bound_ms).is_none(),
+            makes_tokens && !arguments.no_stream || terms.ttft.or(terms.tpot).is_none(),
             "`--ttft` and `--tpot` are for answers that are streamed token by token, which these are not: bound the latency with `--bound` instead"
         );
+        let terms = terms.terms(selection, is_search)?;
         let mut run = remote::load(paths, server, &terms)?;
         let loads: Vec<LoadRun> = read_loads(&paths.reports()).into_iter().filter_map(Result::ok).collect();
         add_local(&mut run.results, &loads, compared);

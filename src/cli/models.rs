@@ -69,6 +69,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
                     inputs.join(", "),
                     backends.join(" "),
                 ]);
+                if let Some(why) = costs.iter().find_map(|cost| cost["not_counted"].as_str()) {
+                    table.footnote(format!("{}: its operations are unknown: {why}", model.name));
+                }
                 objects.push(json!({
                     "model": model.name, "variant": model.variant, "family": model.family,
                     "modality": model.modality, "parameters": model.parameters, "size_mb": size,
@@ -99,7 +102,7 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
         let object = json!({
             "phase": phase, "sequence_length": sequence_length, "batch_size": batch,
             "flops": known.map(|cost| cost.flops), "bytes": known.map(|cost| cost.bytes).filter(|&bytes| bytes > 0),
-            "arithmetic_intensity": known.and_then(|cost| cost.intensity()),
+            "arithmetic_intensity": known.filter(|_| model.dtype == Dtype::F32).and_then(|cost| cost.intensity()),
             "not_counted": counted.as_ref().err().map(|error| format!("{error:#}")),
         });
         let phase = (phase != Phase::Forward).then(|| phase.to_string());
@@ -182,5 +185,17 @@ mod tests {
             assert!(message.contains("whatever they are to run on"), "{message}");
         }
         assert_eq!(refused("--model", "digits"), "");
+    }
+
+    #[test]
+    fn compilers_of_modules_have_no_artifact_in_an_archive() {
+        let is_compiled = |file: &str| {
+            let origin =
+                Origin::Files { onnx: None, torchscript: Some(file.into()), reference: None, quantization: None };
+            let model = Model { origin, ..Model::of_tensors("m", Vec::new(), Vec::new()) };
+            backends_with_artifact(&model).iter().any(|name| ["torch-compile", "torch-aot"].contains(name))
+        };
+        assert_eq!(is_compiled("net.py"), cfg!(any(feature = "torch-compile", feature = "torch-aot")));
+        assert!(!is_compiled("net.pt"));
     }
 }

@@ -30,7 +30,7 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "The command chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
-        whose outputs were verified. Rates and latencies of load tests count for the limits. Unmeasured cases that are predicted to be \
+        whose outputs were compared with something. Rates and latencies of load tests count for the limits. Unmeasured cases that are predicted to be \
         better are named beside the answer. A file of prices says what an hour costs, by host id, device or default:\n\n  \
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
@@ -53,7 +53,7 @@ pub struct Arguments {
     #[command(flatten)]
     limits: Limits,
     /// The largest loss of accuracy of a variant, in percentage points; labelled samples have to show that it loses no more
-    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
+    #[arg(long, value_name = "POINTS", default_value = "1%", allow_hyphen_values = true, value_parser = fraction_below_one)]
     max_accuracy_loss: f64,
     /// Prices of machines, for the goal `cost`
     #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         goal: arguments.goal,
         filter: arguments.filter.clone(),
         accuracy_loss: arguments.max_accuracy_loss,
-        limits: Limits { is_verified_only: true, ..arguments.limits },
+        limits: arguments.limits,
         prices: arguments.prices()?,
         loads: loads.filter(|trial| since.is_none_or(|since| trial.timestamp >= since)).collect(),
         drifted: drifts(&every),
@@ -241,9 +241,8 @@ pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
 pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Vec<Advice> {
     let models: IndexSet<&str> = records.iter().map(|record| record.model.as_str()).collect();
     let noise = noise_of(records, paths);
-    let limits = Limits { is_verified_only: true, ..Limits::default() };
     let drifted = drifts(records);
-    let options = |model: &str| Options { noise, limits, drifted: drifted.clone(), ..Options::new(model) };
+    let options = |model: &str| Options { noise, drifted: drifted.clone(), ..Options::new(model) };
     let advice = |model: &str| advise(records, metrics, &options(model));
     models.into_iter().filter_map(|model| advice(model).ok()).flatten().collect()
 }
@@ -267,7 +266,7 @@ fn command_that_decides(
             named([first, second], &suites),
             narrowed(first, second),
             both(&first.backend, &second.backend),
-            load.p99_ms.ceil(),
+            (1e3 * load.p99_ms).round() / 1e3,
         )));
     }
     // A duel measures no energy, and of a run's processes only one does.

@@ -79,7 +79,14 @@ pub struct Arguments {
     #[arg(long, value_parser = goals_without_prices(), default_value = "latency", requires = "variants")]
     goal: Goal,
     /// The largest loss of accuracy of a variant, in percentage points; labelled samples have to show that it loses no more
-    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
+    #[arg(
+        long,
+        value_name = "POINTS",
+        default_value = "1%",
+        allow_hyphen_values = true,
+        value_parser = fraction_below_one,
+        requires = "variants"
+    )]
     max_accuracy_loss: f64,
 }
 
@@ -298,7 +305,9 @@ impl Arguments {
         let empty: Vec<String> = empty.map(|(run, _)| run.folder().join(RESULTS).display().to_string()).collect();
         ensure!(empty.len() < runs.len(), "{} has no row", empty[0]);
         empty.iter().for_each(|file| eprintln!("left out: {file} has no row"));
-        self.filter.check_names(runs.iter().flat_map(|run| &run.records))?;
+        let not_reached = runs.iter().flat_map(|run| &run.not_reached);
+        let not_reached: Vec<Record> = not_reached.map(|case| Record::default().about(case)).collect();
+        self.filter.check_names(runs.iter().flat_map(|run| &run.records).chain(&not_reached))?;
         for run in &mut runs {
             run.records.retain(|record| self.filter.matches(&record.case()));
             run.not_reached.retain(|case| self.filter.matches(case));
@@ -307,7 +316,7 @@ impl Arguments {
         if runs.is_empty() {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        // The other forms have this line themselves; a page has it for runs with records.
+        // The other forms have this line themselves; a page lacks it for runs whose cases newer runs have measured.
         let is_without = matches!(self.format, Form::Json | Form::LlamaBench | Form::Html);
         if self.variants.is_some() || self.charts.is_some() || is_without {
             for run in &runs {

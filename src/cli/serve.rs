@@ -7,6 +7,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
+use crate::selection::values;
+
 /// The fewest characters of a token: shorter ones can be guessed.
 #[cfg(feature = "serve")]
 const SHORTEST_TOKEN: usize = 16;
@@ -37,7 +39,7 @@ pub struct Arguments {
     /// The most calls that a request may ask for
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     max_iterations: usize,
-    /// Seconds after which a case is stopped
+    /// The time after which a case is stopped, in seconds or with a unit, such as 5min
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     timeout: f64,
 }
@@ -57,9 +59,9 @@ fn host_name(text: &str) -> Result<String> {
 
 /// Reads a timeout. `inferbench run` would refuse any other, and every measurement of the server would fail.
 fn seconds(text: &str) -> Result<f64> {
-    let number: f64 = text.parse().context("not a number of seconds")?;
-    ensure!((0.001..=365.0 * 86_400.0).contains(&number), "not from 0.001 s to a year");
-    Ok(number)
+    let seconds = values::seconds(text)?;
+    ensure!((0.001..=365.0 * 86_400.0).contains(&seconds), "not from 0.001 s to a year");
+    Ok(seconds)
 }
 
 #[cfg(not(feature = "serve"))]
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn names_resolve_and_a_name_with_a_port_and_a_time_that_no_run_takes_are_refused() {
         let parsed = |flags: &[&str]| Command::try_parse_from([&["serve"][..], flags].concat());
-        let arguments = parsed(&["--allow-host", "bench.example.org", "--timeout", "0.5"]).ok().unwrap().arguments;
+        let arguments = parsed(&["--allow-host", "bench.example.org", "--timeout", "500ms"]).ok().unwrap().arguments;
         assert_eq!((arguments.hosts.as_slice(), arguments.timeout), (["bench.example.org".to_owned()].as_slice(), 0.5));
         let of_name = parsed(&["--listen", "localhost:7"]).ok().unwrap().arguments.listen;
         assert!(of_name.ip().is_loopback() && of_name.port() == 7, "{of_name}");

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 
 use super::Listing;
@@ -16,6 +15,7 @@ use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::table::{Column, Table};
+use crate::selection::values::count_from_one;
 use crate::selection::{EffortArguments, Selection};
 
 /// Divide a suite into parts of equal expected time
@@ -27,7 +27,7 @@ use crate::selection::{EffortArguments, Selection};
         inferbench shard --count 3 --model resnet50 --batch-sizes 1,8 --anchor resnet50/ort-cpu-f32/1 --equal-machines")]
 pub struct Arguments {
     /// The number of parts
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = count_from_one)]
     count: usize,
     /// The folder for the suite files of the parts
     #[arg(long, value_name = "FOLDER", default_value = "parts")]
@@ -115,7 +115,10 @@ mod tests {
 
     #[test]
     fn there_is_a_part_at_least() {
-        assert!(parsed(&["--count", "0"]).is_err());
+        for (count, message) in [("0", "must be 1 or more"), ("x", "not a whole number; write 4")] {
+            let error = parsed(&["--count", count]).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(message), "{error}");
+        }
         assert_eq!(parsed(&["--count", "2"]).unwrap().count, 2);
     }
 

@@ -14,12 +14,14 @@ use super::store_query::{Query, since};
 use crate::compare::measured_backend;
 use crate::exit_codes;
 use crate::history::{
-    History, Imported, LATENCIES, Run, RunFacts, import, remove, remove_calls, write_records, write_whole,
+    History, Imported, LATENCIES, Run, RunFacts, copy_beside, folder_of_load, import, remove, remove_calls,
+    write_records, write_whole,
 };
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::{self, RunList};
 use crate::report::numbers::plural;
+use crate::selection::values::count;
 
 /// Keep a history of runs, copy it, thin it out, query it
 #[derive(Args)]
@@ -41,6 +43,7 @@ enum Command {
     Import(Import),
     Export(Export),
     Query(Query),
+    #[command(alias = "list")]
     Runs(Runs),
     Prune(Prune),
 }
@@ -114,6 +117,10 @@ fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
     };
     for id in ids {
         let runs = fitting(id);
+        let load = || history.roots().iter().find_map(|root| folder_of_load(root, id));
+        if let Some(folder) = runs.is_empty().then(load).flatten() {
+            bail!("{id} is a load test, in {}; `--run` chooses runs only", folder.display());
+        }
         ensure!(!runs.is_empty(), "no run {id:?} in {}; `inferbench store runs` lists them", history.places());
         let names = || runs.iter().map(telling).collect::<Vec<_>>().join(", ");
         ensure!(runs.len() == 1, "{id:?} fits several runs; name one of {}", names());
@@ -137,7 +144,8 @@ fn names_of(run: &Run) -> Vec<String> {
 #[derive(Args)]
 #[command(
     after_help = "A run that the history already has, by host and id, is not copied again. If a run cannot be read, or the \
-        history has more of it, the run is named and left out, and the exit code is 2.\n\nExamples:\n  \
+        history has more of it, the run is named and left out, and the exit code is 2. Load tests and profiles come along with the runs of a \
+        whole folder.\n\nExamples:\n  \
         inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
         inferbench store import 20260101T120000Z --history /mnt/share/reports"
 )]
@@ -152,17 +160,19 @@ struct Import {
 impl Import {
     fn run(&self, root: &Path, paths: &Paths) -> Result<u8> {
         let own = History::open(&[paths.reports()])?;
-        let mut runs = Vec::new();
+        let (mut runs, mut folders) = (Vec::new(), Vec::new());
         if self.sources.is_empty() {
             own.latest()?;
             runs.extend(own.runs().to_vec());
+            folders.push(paths.reports());
         }
         for source in &self.sources {
             let path = PathBuf::from(source);
             if path.exists() {
-                let found = History::open(&[path])?.runs().to_vec();
+                let found = History::open(std::slice::from_ref(&path))?.runs().to_vec();
                 ensure!(!found.is_empty(), "{source} is neither a run nor a folder of runs");
                 runs.extend(found);
+                folders.push(path);
             } else {
                 runs.push(own.get(source)?);
             }
@@ -189,6 +199,7 @@ impl Import {
                 }
             }
         }
+        folders.iter().try_for_each(|folder| copy_others(folder, root))?;
         write_index(root, paths)?;
         println!("{}", root.display());
         Ok(code)
@@ -198,7 +209,7 @@ impl Import {
 /// Write runs as another history, a CSV file, or a DuckDB database
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  inferbench store export /mnt/share/reports\n  inferbench store export results.csv\n  \
+    after_help = "Load tests and profiles come along into a folder if all runs do.\n\nExamples:\n  inferbench store export /mnt/share/reports\n  inferbench store export results.csv\n  \
         inferbench store export history.duckdb\n  inferbench store export one.csv --run 20260101T120000Z"
 )]
 struct Export {
@@ -232,11 +243,26 @@ impl Export {
             Some(other @ ("json" | "parquet" | "tsv" | "xlsx" | "db")) if !target.is_dir() => {
                 bail!("{}: no .{other} is written: name a .csv file, a .duckdb file or a folder", target.display())
             }
-            _ => export_folders(&runs, target)?,
+            _ => {
+                export_folders(&runs, target)?;
+                if self.runs.is_empty() {
+                    history.roots().iter().try_for_each(|root| copy_others(root, target))?;
+                }
+            }
         }
         println!("{}", target.display());
         Ok(exit_codes::OK)
     }
+}
+
+/// Copies what a history has besides runs.
+fn copy_others(from: &Path, to: &Path) -> Result<()> {
+    let is_same = to.exists() && from.canonicalize()? == to.canonicalize()?;
+    let count = if is_same { 0 } else { copy_beside(from, to)? };
+    if count > 0 {
+        eprintln!("copied besides the runs: {}", plural(count, "load test or profile", "load tests and profiles"));
+    }
+    Ok(())
 }
 
 fn export_folders(runs: &[&Run], target: &Path) -> Result<()> {
@@ -261,7 +287,7 @@ struct Prune {
     #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
     runs: Vec<String>,
     /// Remove all runs but the latest COUNT of each machine
-    #[arg(long, value_name = "COUNT", group = "which")]
+    #[arg(long, value_name = "COUNT", group = "which", value_parser = count)]
     keep: Option<usize>,
     /// Remove the runs that began longer ago than this time, or before this day: 30d, 12h, 6mo, or a day such as 2026-01-31 (UTC)
     #[arg(long, value_name = "TIME", group = "which", value_parser = since)]

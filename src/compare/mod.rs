@@ -181,6 +181,8 @@ pub struct LatencyChange {
     pub open_because: Option<&'static str>,
 }
 
+/// What a case is on a side that lacks it, if it is a new one.
+const NOT_THERE: &str = "not there";
 const BY_LOAD: &str = "other load affected most samples of a side";
 const BY_MEAN: &str = "the mean call became longer by more than the tolerance, and the median did not";
 
@@ -318,8 +320,9 @@ pub fn compare(
             // A case that is gone is a regression even if no other case is on both sides.
             has_pair |= change.effect == Effect::Regression;
             // The interrupted run might have measured it.
-            let is_lost =
-                pair.candidate.is_empty() && candidate.is_interrupted() && worst_status(&pair.base).is_measured();
+            let is_lost = pair.candidate.is_empty()
+                && candidate.did_not_reach(&pair.case)
+                && worst_status(&pair.base).is_measured();
             let is_open = is_lost && !options.missing_is_allowed;
             has_unread |= is_open;
             cases.push(ComparedCase { is_open, ..case(vec![change]) });
@@ -391,6 +394,9 @@ pub fn compare(
     }
     let is_left_out = has_unread || !refused.is_empty();
     let conclusion = conclude(&cases, has_pair, is_left_out, options.undecided_is_allowed);
+    if conclusion == Conclusion::NothingToCompare {
+        notes.extend(other_dtype(&cases));
+    }
     Comparison {
         base: SideSummary::new(base),
         candidate: SideSummary::new(candidate),
@@ -408,6 +414,20 @@ pub fn compare(
         unread,
         is_left_out,
     }
+}
+
+/// A line about a case of the base and one of the candidate that differ only in their dtype, as those of a file and its
+/// quantised successor do.
+fn other_dtype(cases: &[ComparedCase]) -> Option<String> {
+    let is_new = |it: &&ComparedCase| it.changes.iter().any(|change| change.base == Value::Text(NOT_THERE.into()));
+    let (new, old): (Vec<_>, Vec<_>) = cases.iter().partition(is_new);
+    let is_like = |one: &Case, other: &Case| Case { dtype: one.dtype, ..other.clone() } == *one;
+    let mut pairs = old.iter().flat_map(|one| new.iter().map(move |other| (&one.case, &other.case)));
+    let (one, other) = pairs.find(|(one, other)| is_like(one, other))?;
+    Some(format!(
+        "{one} and {other} differ in their dtype; `inferbench run --path A,B` and `inferbench report --variants` compare \
+         forms of a model"
+    ))
 }
 
 /// `is_left_out` says whether there are cases of both sides that are not compared.
@@ -455,13 +475,13 @@ fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
     let shown = |side: &[&Record]| Value::Text(worst_status(side).to_string());
     let absent = |why: &str| Value::Text(why.to_owned());
     let (base, candidate, is_regression) = match pair.base.first() {
-        None => (absent("not there"), shown(&pair.candidate), false),
+        None => (absent(NOT_THERE), shown(&pair.candidate), false),
         Some(record) => {
             let was_asked_for = candidate.was_asked_for(&pair.case, &record.suite);
             let did_run = worst_status(&pair.base).is_measured();
             let why = match was_asked_for {
                 true => "gone",
-                false if candidate.is_interrupted() => "not measured before the run was interrupted",
+                false if candidate.did_not_reach(&pair.case) => "not measured before the run was interrupted",
                 false => "not asked for",
             };
             (shown(&pair.base), absent(why), was_asked_for && did_run && !options.missing_is_allowed)

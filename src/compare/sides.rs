@@ -79,17 +79,19 @@ impl Side {
         !self.unread.is_empty()
     }
 
-    /// Whether a run of this side was stopped and left cases unmeasured.
-    pub fn is_interrupted(&self) -> bool {
-        self.manifests.iter().any(|manifest| !manifest.is_complete())
+    /// Whether a run of this side was stopped before it had measured the case. A merge of some of the parts does not
+    /// say which cases the others have.
+    pub fn did_not_reach(&self, case: &Case) -> bool {
+        let was_to = |manifest: &Manifest| !manifest.parts.is_empty() || asks_for(manifest, case);
+        self.manifests.iter().any(|manifest| !manifest.is_complete() && was_to(manifest))
     }
 
-    /// Whether a run of this side was to measure the case, as far as that can be known. Runs without a manifest were asked
-    /// for what their suite says.
+    /// Whether a run of this side that came to its end was to measure the case, as far as that can be known. Runs
+    /// without a manifest were asked for what their suite says.
     pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
         match self.manifests.as_slice() {
             [] => self.records.iter().any(|record| record.suite == suite),
-            manifests => manifests.iter().any(|manifest| was_asked_for(manifest, case)),
+            manifests => manifests.iter().any(|manifest| manifest.is_complete() && asks_for(manifest, case)),
         }
     }
 }
@@ -119,14 +121,12 @@ pub(super) fn other_settings(base: &Side, candidate: &Side) -> Vec<String> {
     SETTINGS.into_iter().filter_map(note).collect()
 }
 
-/// A case was asked for if it passes the filter, and each of its parts is also in a case of the run. A run that was
-/// interrupted or killed does not say which cases it was still to measure.
-fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
+/// A case was asked for if it passes the filter, and each of its parts is also in a case of the run.
+fn asks_for(manifest: &Manifest, case: &Case) -> bool {
     let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
     let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
     let filter = arguments.and_then(|arguments| arguments.id_filter().ok());
-    manifest.is_complete()
-        && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
+    filter.is_none_or(|filter| filter.is_match(&case.to_string()))
         && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
         && has(&|other| other.backend == case.backend)
         && has(&|other| other.device == case.device)
@@ -220,7 +220,7 @@ mod tests {
     use crate::compare::tests::simulation::empty_record;
     use crate::compare::{Conclusion, EarlierRuns, Noise, Options, Value, compare};
     use crate::definition::{Boundary, Status, TimedOn};
-    use crate::run_data::ManifestCase;
+    use crate::run_data::{ManifestCase, RunPart};
 
     #[test]
     fn what_criterion_itself_compares_with_is_not_offered() {
@@ -259,14 +259,19 @@ mod tests {
             ..empty_record()
         };
         let base = Side::of_records("a", vec![record("1", "ort", Status::Timeout), record("1", "other", Status::Ok)]);
-        let found = |is_interrupted, finished, missing_is_allowed| {
-            let cases = vec![ManifestCase::new(Case::new("m", "ort", 1), "onnx")];
-            let manifests = vec![Manifest { is_interrupted, finished, cases, ..Manifest::default() }];
+        let found_in = |manifest: Manifest, planned: &[&str], missing_is_allowed| {
+            let planned = planned.iter().map(|backend| ManifestCase::new(Case::new("m", backend, 1), "onnx"));
+            let manifests = vec![Manifest { cases: planned.collect(), ..manifest }];
             let candidate = Side { manifests, ..Side::of_records("b", vec![record("2", "ort", Status::Ok)]) };
             let options = Options { missing_is_allowed, ..Options::default() };
             let earlier = EarlierRuns::of(std::iter::empty());
             let found = compare(&base, &candidate, &earlier, &|_| Noise::assumed(), &options);
             (found.conclusion, found.cases[1].is_open, found.cases[1].changes[0].candidate.clone())
+        };
+        let found = |is_interrupted, finished, missing_is_allowed| {
+            let manifest = Manifest { is_interrupted, finished, ..Manifest::default() };
+            let planned: &[&str] = if manifest.is_complete() { &["ort"] } else { &["ort", "other"] };
+            found_in(manifest, planned, missing_is_allowed)
         };
         let text = |text: &str| Value::Text(text.into());
         let interrupted = text("not measured before the run was interrupted");
@@ -274,8 +279,16 @@ mod tests {
         assert_eq!(found(true, end, false), (Conclusion::CannotSay, true, interrupted.clone()));
         assert_eq!(found(true, end, true).0, Conclusion::Well);
         // A run that was killed has no end.
-        assert_eq!(found(false, None, false), (Conclusion::CannotSay, true, interrupted));
-        assert_eq!(found(false, end, false), (Conclusion::Well, false, text("not asked for")));
+        assert_eq!(found(false, None, false), (Conclusion::CannotSay, true, interrupted.clone()));
+        let not_asked_for = (Conclusion::Well, false, text("not asked for"));
+        assert_eq!(found(false, end, false), not_asked_for);
+        assert_eq!(found_in(Manifest::default(), &["ort"], false), not_asked_for);
+        // A merge does not know the cases of the parts that it lacks.
+        let (started, machine) = (Timestamp::UNIX_EPOCH, Machine::default());
+        let (index, run_id, calibrations) = (1, "2".to_owned(), Vec::new());
+        let part = RunPart { index, run_id, started, finished: None, machine, peaks: None, calibrations };
+        let merged = Manifest { is_interrupted: true, parts: vec![part], ..Manifest::default() };
+        assert_eq!(found_in(merged, &["ort"], false), (Conclusion::CannotSay, true, interrupted));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! It takes the folder of a run that the harness has left. It gives the records. They are written by `history`, and
 //! Criterion's own layout is known to `criterion_dir` only.
 //!
-//! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is
-//! of another run, or its files do not belong together, it is refused with a reason; the rest is converted.
+//! Every case that has ended becomes a record, also one that could not run. If the entry of a case in Criterion's tree
+//! is of another run, or its files do not belong together, it is refused with a reason; the rest is converted.
 
 mod judges;
 mod quality;
@@ -123,15 +123,13 @@ fn agree_both_ways(records: &mut [Record]) {
     }
 }
 
-/// What is known of a case besides its measurement. Returns `None` if the run did not come to it.
+/// What is known of a case besides its measurement. Returns `None` if the run was stopped before the case ended: that
+/// says nothing about the case.
 fn known(manifest: &Manifest, outcomes: &Outcomes, planned: &ManifestCase) -> Option<Record> {
-    let id = planned.case.to_string();
     if planned.failure.is_some() {
         return Some(manifest.row(planned));
     }
-    let was_killed_at_it = || manifest.finished.is_none() && outcomes.unfinished.as_ref() == Some(&id);
-    let killed = || was_killed_at_it().then(|| failed(manifest, planned, "the run was killed at this case"));
-    outcomes.row(&id).cloned().or_else(killed)
+    outcomes.row(&planned.case.to_string()).cloned()
 }
 
 fn failed(manifest: &Manifest, planned: &ManifestCase, why: &str) -> Record {

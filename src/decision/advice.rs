@@ -140,7 +140,6 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
     let current = of_newest_files(&of_model);
     let may_choose = |records: &[&Record]| records.iter().filter(|record| options.may_choose(record)).count();
     ensure!(may_choose(&of_model) > 0, "no case of {} passes the filters", options.model);
-    let replaced = may_choose(&of_model) - may_choose(&current);
     let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
     let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
     let mut kinds = by_kind(repeated(&current, options));
@@ -156,6 +155,9 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
         let parts = [input_shape.clone(), new_tokens.map(|count| format!("{count} new tokens"))];
         advice.input_shape = has_shapes.then(|| listed(parts)).filter(|text| !text.is_empty());
         advice.excluded.extend(slow.iter().cloned());
+        let is_meant = |record: &&&Record| options.may_choose(record) && advice.is_about(record);
+        let [all, left] = [&of_model, &current].map(|records| records.iter().filter(is_meant).count());
+        let replaced = all - left;
         if replaced > 0 {
             let rows = plural(replaced, "row is", "rows are");
             advice.excluded.push(format!("{rows} from an older file of the same name"));
@@ -463,7 +465,7 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
         let how = if gain(&rows[index]) > 1.0 { "in a load test that was not a search" } else { "by sequential calls" };
         lines.push(format!("a load test (`inferbench load search`) of {name}, which has {own} {how}"));
     }
-    let is_unverified = |row: &Row| limit(row) == Some("verified") && row.quality.is_acceptable();
+    let is_unverified = |row: &Row| limit(row) == Some(Excluded::UNCOMPARED) && row.quality.is_acceptable();
     if let Some((own, row)) = better(&is_unverified) {
         lines.push(format!("outputs to compare with would allow {}: {}", names.name(row), shown(own, options)));
     }

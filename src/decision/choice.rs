@@ -1,5 +1,7 @@
 //! Chooses the best row for a goal: by the verdicts of [`compare`](crate::compare), then by size, then by the answers.
 
+use std::collections::BTreeSet;
+
 use super::repeated::{Repeated, logarithms};
 use super::{Excluded, Goal, Measure, Options, Row};
 use crate::compare::{
@@ -117,14 +119,17 @@ pub fn goal_of_times(options: &Options) -> Goal {
 pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> Result<usize, String> {
     let goal = options.goal;
     let index = rows.iter().position(|row| row.is_baseline);
-    let is_excluded = |is_by_filter: bool| {
-        let limits = rows.iter().filter_map(|row| row.excluded.as_ref()).map(|it| it.limit);
-        limits.into_iter().any(|limit| (limit == Excluded::FILTER) == is_by_filter)
-    };
-    let base = index.ok_or_else(|| match (is_excluded(false), is_excluded(true)) {
-        (true, _) => "no case of kept quality is within the limits",
-        (false, true) => "no case of kept quality passes the filters",
-        (false, false) => "no original was measured with right outputs",
+    let limits: BTreeSet<&str> = rows.iter().filter_map(|row| row.excluded.as_ref()).map(|it| it.limit).collect();
+    let [is_uncompared, is_by_filter] = [Excluded::UNCOMPARED, Excluded::FILTER].map(|limit| limits.contains(limit));
+    let of_limits = limits.len() - usize::from(is_uncompared) - usize::from(is_by_filter);
+    let base = index.ok_or(match (of_limits, is_uncompared, is_by_filter) {
+        (1.., ..) => "no case of kept quality is within the limits",
+        (0, true, _) => {
+            "no case that passes the filters has outputs that were compared with anything; `--reference FILE` or another \
+             backend in the run gives something to compare with"
+        }
+        (0, false, true) => "no case of kept quality passes the filters",
+        (0, false, false) => "no original was measured with right outputs",
     })?;
     let cost = |goal: Goal, index: usize| options.quantity(goal, &rows[index].record);
     if cost(goal, base).is_none() {

@@ -15,23 +15,20 @@ use crate::selection::values;
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
-    #[arg(long = "max-p99", value_name = "TIME", value_parser = milliseconds)]
+    #[arg(long = "max-p99", value_name = "TIME", allow_hyphen_values = true, value_parser = milliseconds)]
     pub max_p99_ms: Option<f64>,
     /// The largest peak memory, as 1GB or 200MB: of the device if it has its own, otherwise of the process
-    #[arg(long = "max-memory", value_name = "SIZE", value_parser = values::megabytes)]
+    #[arg(long = "max-memory", value_name = "SIZE", allow_hyphen_values = true, value_parser = values::megabytes)]
     pub max_memory_mb: Option<f64>,
     /// The fewest samples, or tokens, per second, as 100/s
-    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = values::rate)]
     pub min_rate: Option<f64>,
     /// The largest KL divergence of a language model's next token from the original's: the mean, in nats. The upper bound counts
-    #[arg(long, value_name = "NATS", value_parser = values::above_zero)]
+    #[arg(long, value_name = "NATS", allow_hyphen_values = true, value_parser = values::above_zero)]
     pub max_kl: Option<f64>,
     /// The largest perplexity relative to the original's, as 1.02x. The upper bound counts
-    #[arg(long, value_name = "TIMES", value_parser = values::factor)]
+    #[arg(long, value_name = "TIMES", allow_hyphen_values = true, value_parser = values::factor)]
     pub max_perplexity: Option<f64>,
-    /// If true, a case counts only if its outputs were compared with a reference or with another backend.
-    #[arg(skip)]
-    pub is_verified_only: bool,
 }
 
 fn milliseconds(text: &str) -> Result<f64> {
@@ -63,11 +60,19 @@ pub struct Losses {
 impl Excluded {
     /// The limit of [`Excluded::by_filter`].
     pub const FILTER: &str = "filter";
+    /// The limit of [`Excluded::uncompared`].
+    pub const UNCOMPARED: &str = "verified";
 
     /// For a case that the filters leave out.
     pub fn by_filter() -> Self {
         let why = "the filters leave it out".to_owned();
         Excluded { limit: Excluded::FILTER, why, would_take: None, is_only: false }
+    }
+
+    /// For a case whose outputs may be anything.
+    pub fn uncompared(is_only: bool) -> Self {
+        let why = "its outputs were compared with nothing".to_owned();
+        Excluded { limit: Excluded::UNCOMPARED, why, would_take: None, is_only }
     }
 }
 
@@ -91,7 +96,7 @@ fn nats(divergence: f64) -> String {
 }
 
 fn factor(ratio: f64) -> String {
-    format!("{ratio:.3} times the original's")
+    format!("{ratio:.3}x")
 }
 
 impl Limits {
@@ -132,10 +137,6 @@ impl Limits {
             };
             Some(excluded("min-rate", why, rate.and_then(|rate| flag("min-rate", rate, "/s"))))
         };
-        let unverified = || {
-            let is_unverified = self.is_verified_only && record.verified != Some(true);
-            is_unverified.then(|| excluded("verified", "its outputs were compared with nothing".to_owned(), None))
-        };
         // A wider limit has to include the upper bound, too.
         let lost = |limit, name: &str, loss: Option<Loss>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let excluded = above(limit, name, loss.map(|(value, _)| value), most, text, unit)?;
@@ -143,12 +144,11 @@ impl Limits {
             Some(Excluded { would_take, ..excluded })
         };
         let all = [
-            unverified(),
             above("max-p99", of_p99.unwrap_or("p99"), p99, self.max_p99_ms, latency, "ms"),
             above("max-memory", &format!("memory{of_memory}"), memory, self.max_memory_mb, megabytes, "MB"),
             too_few(),
             lost("max-kl", "the divergence of the next token", losses.kl, self.max_kl, nats, ""),
-            lost("max-perplexity", "the perplexity", losses.perplexity, self.max_perplexity, factor, "x"),
+            lost("max-perplexity", "the relative perplexity", losses.perplexity, self.max_perplexity, factor, "x"),
         ];
         let mut beyond = all.into_iter().flatten();
         let first = beyond.next()?;
@@ -202,12 +202,8 @@ mod tests {
 
     #[test]
     fn a_limit_says_by_what_it_excludes_and_what_would_do() {
-        let slow = Record {
-            latency_p99_ms: Some(31.2),
-            throughput_ips: Some(79.0),
-            verified: Some(true),
-            ..record("m", "ort", 1, Some(30.0))
-        };
+        let slow =
+            Record { latency_p99_ms: Some(31.2), throughput_ips: Some(79.0), ..record("m", "ort", 1, Some(30.0)) };
         let excluding = |limits: Limits| {
             limits.excluding(&slow, Losses::default(), None).map(|it| (it.limit, it.why, it.would_take))
         };
@@ -217,9 +213,6 @@ mod tests {
         assert_eq!(would_take.as_deref(), Some("--max-p99 32ms"));
         let (_, why, would_take) = excluding(Limits { max_memory_mb: Some(1.0), ..Limits::default() }).unwrap();
         assert_eq!((why.as_str(), would_take), ("memory is not known", None));
-        let unverified = Record { verified: None, ..slow.clone() };
-        let limits = Limits { is_verified_only: true, ..Limits::default() };
-        assert_eq!(limits.excluding(&unverified, Losses::default(), None).unwrap().limit, "verified");
         let is_only = |max_p99_ms, min_rate| {
             let limits = Limits { max_p99_ms: Some(max_p99_ms), min_rate: Some(min_rate), ..Limits::default() };
             limits.excluding(&slow, Losses::default(), None).unwrap().is_only
@@ -271,7 +264,7 @@ mod tests {
         let unknown = ("max-kl", "the divergence of the next token is not known".to_owned(), String::new());
         assert_eq!(excluding(kl(0.03), Losses::default()), Some(unknown));
         let perplexity = |most| Limits { max_perplexity: Some(most), ..Limits::default() };
-        let why = "the perplexity 1.010 times the original's is above 1.005 times the original's".to_owned();
+        let why = "the relative perplexity 1.010x is above 1.005x".to_owned();
         assert_eq!(excluding(perplexity(1.005), lossy), Some(("max-perplexity", why, "--max-perplexity 1.1x".into())));
         assert_eq!(excluding(Limits { max_kl: Some(0.03), ..perplexity(1.01) }, lossy), None);
         // Without an upper bound, no limit can be named.

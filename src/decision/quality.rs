@@ -72,6 +72,21 @@ impl Quality {
     }
 }
 
+/// Whether a row's outputs were compared with anything: a reference, another backend, labels or the original.
+pub fn is_compared(record: &Record, metrics: &[Metric]) -> bool {
+    let is_labelled = record.accuracy.is_some() || labelled_metric(metrics).is_some();
+    record.verified.is_some() || is_labelled || compared_with(record, metrics).next().is_some()
+}
+
+/// The ids of the cases that the answers of a row were compared with.
+pub fn compared_with<'a>(record: &'a Record, metrics: &'a [Metric]) -> impl Iterator<Item = &'a str> {
+    record
+        .compared_with
+        .iter()
+        .chain(metrics.iter().filter_map(|metric| metric.compared_with.as_ref()))
+        .map(String::as_str)
+}
+
 /// The change of the metric by which labelled samples judge a row: the first one that does not depend on the original's
 /// answers, and whose loss is known.
 pub fn labelled_change(metrics: &[Metric]) -> Option<&Metric> {

@@ -1,11 +1,12 @@
 //! Which cases are compared with which: a table for the same work on the same machine, at one batch size.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::advice::by_kind;
 use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
 use super::limits::Losses;
+use super::quality::{LEAST_COSINE, compared_with, is_compared};
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{
@@ -50,22 +51,35 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
     let measure = Measure::of(records.iter().zip(&metrics));
     let originals = originals(&records);
     let fastest = originals.first().copied();
-    let row = |((case, record), metrics): ((&Repeated<'_>, &Record), &Vec<Metric>)| {
+    let of_answers = cases.iter().zip(&records).zip(&metrics);
+    let of_answers: Vec<Cow<'_, [Metric]>> =
+        of_answers.map(|((case, record), own)| of_decoding(case, record, own, all_metrics)).collect();
+    // A variant that agrees with an original says as much about the original.
+    let agrees = |record: &Record| record.output_cosine.is_none_or(|cosine| cosine >= LEAST_COSINE);
+    let agreeing = records.iter().zip(&of_answers).filter(|(it, _)| it.status == Status::Ok && agrees(it));
+    let compared_with: BTreeSet<&str> = agreeing.flat_map(|(it, answers)| compared_with(it, answers)).collect();
+    let row = |(index, case): (usize, &Repeated<'_>)| {
+        let (record, metrics, answers) = (&records[index], &metrics[index], &of_answers[index]);
         let is_original = record.variant == ORIGINAL && fastest.is_some_and(|fastest| fastest.dtype == record.dtype);
         // The original on the row's own backend and device, or else the fastest.
         let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         let under_load = UnderLoad::of(&options.loads, record, &options.limits);
-        let losses = Losses::of(of_decoding(case, record, metrics, all_metrics).as_ref(), is_original);
-        let excluded = options.limits.excluding(record, losses, under_load.as_ref());
+        let losses = Losses::of(answers, is_original);
+        let beyond = options.limits.excluding(record, losses, under_load.as_ref());
+        let is_original_of_one =
+            || [record.case_id.clone(), id_of_decoding(record)].iter().any(|id| compared_with.contains(id.as_str()));
+        let has_compared = is_compared(record, answers) || is_original_of_one();
+        let uncompared = (!has_compared).then(|| Excluded::uncompared(beyond.is_none()));
         let judged = measure.evaluate(record, metrics, is_original, options.accuracy_loss);
         let is_settled = matches!(judged, Quality::Original | Quality::Wrong);
         Row {
             quality: options.limits.quality(losses).filter(|_| !is_settled).unwrap_or(judged),
             excluded: (!options.may_choose(record))
                 .then(Excluded::by_filter)
-                .or(excluded)
+                .or(uncompared)
+                .or(beyond)
                 .filter(|_| record.status == Status::Ok),
             under_load,
             differences: original.map(|original| Differences::new(record, original)),
@@ -79,7 +93,7 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
             run_ids: case.run_ids(),
         }
     };
-    let mut rows: Vec<Row> = cases.iter().zip(&records).zip(&metrics).map(row).collect();
+    let mut rows: Vec<Row> = cases.iter().enumerate().map(row).collect();
     if let Some(index) = baseline(&rows, options) {
         rows[index].is_baseline = true;
     }
@@ -93,13 +107,18 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
     Candidates { rows, measure, samples, spread, chosen }
 }
 
+/// The id of the case that decodes after the prompts of a record of `prefill`.
+fn id_of_decoding(record: &Record) -> String {
+    Case { phase: Phase::Decode, ..record.case() }.to_string()
+}
+
 /// The metrics of a row. If a row of `prefill` has none, they are those of `decode` in its runs, by which its answers
 /// are evaluated.
 fn of_decoding<'a>(case: &Repeated<'_>, record: &Record, own: &'a [Metric], all: &[Metric]) -> Cow<'a, [Metric]> {
     if record.phase != Phase::Prefill || !own.is_empty() {
         return own.into();
     }
-    let case_id = Case { phase: Phase::Decode, ..record.case() }.to_string();
+    let case_id = id_of_decoding(record);
     let decoding = |run: &&Record| Metric::all_of(all, &Record { case_id: case_id.clone(), ..Record::clone(run) });
     case.like.iter().rev().flat_map(decoding).cloned().collect::<Vec<Metric>>().into()
 }

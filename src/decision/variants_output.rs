@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric, likeness};
-use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
+use super::{Differences, Excluded, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
@@ -123,7 +123,9 @@ pub fn table(shown: &VariantTable) -> Table {
     let change = if shown.goal == Goal::Energy { "energy ÷ original" } else { "time ÷ original" };
     let own = [Column::number(change), Column::text("verdict"), Column::text("quality")];
     let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own))
-        .essential(&[change, "verdict", "quality", "dtype"]);
+        .essential(&[change, "verdict", "quality", "dtype", "model size"])
+        .or_below(&["accuracy", "accuracy change"])
+        .minor(&["device", "top-5", "samples/s", "memory", "parameters"]);
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -252,7 +254,12 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
                 percent(table.floor)
             ));
         }
-        None => notes.push("no original was measured with right outputs: there is nothing to compare with".into()),
+        None => notes.push("no row can be recommended, so there is no baseline to compare with".into()),
+    }
+    let is_uncompared = |row: &&&Row| row.excluded.as_ref().is_some_and(|it| it.limit == Excluded::UNCOMPARED);
+    let uncompared: Vec<String> = measured.iter().filter(is_uncompared).map(|row| name(row)).collect();
+    if !uncompared.is_empty() {
+        notes.push(format!("not chosen, since their outputs were compared with nothing: {}", uncompared.join(", ")));
     }
     let loss = percent(table.accuracy_loss);
     let by_labels = |figure: &str| {

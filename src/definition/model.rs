@@ -319,6 +319,11 @@ impl Model {
         Some(self.batch_of_sizes.or_else(|| self.rows()?.fixed()).unwrap_or(1))
     }
 
+    /// Whether the only batch is 1 because another dimension, which was open, is in front.
+    pub(crate) fn has_length_first(&self) -> bool {
+        self.batch_of_sizes == Some(1) && self.rows().and_then(Dimension::fixed) != Some(1)
+    }
+
     /// The first dimension of the first input of floating-point numbers, or else of the first input, that is neither a
     /// single number nor a list.
     fn rows(&self) -> Option<&Dimension> {
@@ -488,12 +493,15 @@ mod tests {
 
     #[test]
     fn a_length_that_gets_a_size_is_no_batch() {
-        let fixed = |input: &str, sizes: &[(&str, usize)]| {
+        let sized = |input: &str, sizes: &[(&str, usize)]| {
             let model = Model::of_tensors("m", vec![input.parse().unwrap()], Vec::new());
             let sizes = sizes.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
             let inputs = with_dimensions(model.inputs.clone(), &sizes);
-            model.with_inputs(inputs).fixed_batch()
+            model.with_inputs(inputs)
         };
+        let fixed = |input: &str, sizes: &[(&str, usize)]| sized(input, sizes).fixed_batch();
+        assert!(sized("x:f32[frames,80]", &[("frames", 128)]).has_length_first());
+        assert!(!sized("x:f32[batch,16]", &[("batch", 1)]).has_length_first());
         assert_eq!(fixed("x:f32[frames,80]", &[("frames", 128)]), Some(1));
         assert_eq!(fixed("x:f32[steps,batch,16]", &[("steps", 64), ("batch", 4)]), Some(4));
         assert_eq!(fixed("x:f32[steps,batch,16]", &[("steps", 64)]), None);

@@ -104,25 +104,31 @@ impl TokenTests {
         Ok(())
     }
 
-    /// Checks that a model has enough positions for a test.
+    /// Checks that a model has enough positions for a case of these tests, or for a case of any other kind if there are
+    /// no tests: then one new token has to follow the prompt.
     ///
     /// # Errors
     /// `unsupported`: it has too few.
     pub(crate) fn check_positions(&self, model: &Model, case: &Case) -> Result<(), CaseFailure> {
+        let new_tokens = match case.phase {
+            Phase::Prefill => 0,
+            Phase::Decode => self.tg.unwrap_or(1),
+            _ => return Ok(()),
+        };
         let positions = model.generation.as_ref().and_then(|generation| generation.positions);
         let Some((positions, prompt)) = positions.zip(model.prompt_positions(case.sequence_length)) else {
             return Ok(());
         };
-        let tokens = self.tg.filter(|_| case.phase == Phase::Decode).unwrap_or(0);
-        let needed = prompt.saturating_add(tokens);
+        let needed = prompt.saturating_add(new_tokens);
         if needed <= positions {
             return Ok(());
         }
-        let test = match case.phase {
-            Phase::Decode => format!("{tokens} tokens after {prompt}"),
-            _ => format!("a prompt of {prompt} tokens"),
+        let test = match new_tokens {
+            0 => format!("a prompt of {prompt} tokens needs"),
+            1 => format!("1 token after {prompt} needs"),
+            _ => format!("{new_tokens} tokens after {prompt} need"),
         };
-        Err(CaseFailure::unsupported(format!("{test} need {needed} positions, and the model has {positions}")))
+        Err(CaseFailure::unsupported(format!("{test} {needed} positions, and the model has {positions}")))
     }
 
     /// The phases of the tests with their sequence lengths. Decoding needs at least one token before it.
@@ -141,7 +147,7 @@ const LARGEST_SIZE: usize = 1 << 32;
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { name = \"digits\" }")]
 #[non_exhaustive]
 pub struct SuiteModel {
     pub name: String,
@@ -422,8 +428,10 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_and_a_batch_of_none_are_refused() {
+    fn a_misspelt_key_a_model_that_is_no_table_and_a_batch_of_none_are_refused() {
         assert!(toml::from_str::<Suite>(&format!("batchsizes = [1]\n{SUITE}")).is_err());
+        let error = toml::from_str::<Suite>(&SUITE.replace("{ name = 'b' }", "'b'")).unwrap_err().to_string();
+        assert!(error.contains("string \"b\", expected a table such as { name = \"digits\" }"), "{error}");
         let suite: Suite = toml::from_str(&SUITE.replace("[1, 8]", "[0]")).unwrap();
         assert!(suite.check().is_err());
     }

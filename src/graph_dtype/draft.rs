@@ -274,6 +274,7 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
         ("QLinearConv" | "QLinearMatMul", _) => of_input(7),
         ("DequantizeLinear" | "Where" | "CastLike", _) => of_input(1),
         ("OneHot", _) => of_input(2),
+        ("Multinomial", _) => attribute("dtype").unwrap_or(element::INT32),
         ("HannWindow" | "HammingWindow" | "BlackmanWindow" | "MelWeightMatrix", _) => {
             attribute("output_datatype").unwrap_or(element::FLOAT)
         }

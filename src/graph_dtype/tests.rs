@@ -90,6 +90,17 @@ fn input_element(graph: &GraphProto, op_type: &str, place: usize) -> i32 {
 }
 
 #[test]
+fn drawn_indices_are_of_the_type_that_their_node_says() {
+    let long = AttributeProto::int("dtype", element::INT64.into());
+    let nodes = vec![
+        NodeProto::new("Multinomial", &["x"], "short"),
+        NodeProto { attributes: vec![long], ..NodeProto::new("Multinomial", &["x"], "long") },
+    ];
+    let types = super::draft::element_types(&model(nodes, Vec::new(), &[("x", element::FLOAT)]).graph.unwrap());
+    assert_eq!((types["short"], types["long"]), (element::INT32, element::INT64));
+}
+
+#[test]
 fn weights_are_f16_between_an_input_and_an_output_of_f32() {
     let graph = converted(&product(), Dtype::F16);
     assert_eq!(operators(&graph), ["Cast", "MatMul", "Add", "Cast"]);

@@ -42,7 +42,7 @@ const NAMED: usize = 3;
 pub fn say_variables(machine: &Machine) {
     let variables = machine.variables.iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     if !variables.is_empty() {
-        eprintln!("these variables change what libraries compute with: {variables}");
+        eprintln!("environment variables that affect the runtimes: {variables}");
     }
 }
 

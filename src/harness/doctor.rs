@@ -98,7 +98,7 @@ const LOOKS: [(&str, Look, &str); 11] = [
     (
         "variables",
         |seen| match seen.machine.variables.as_ref()?.join(" ") {
-            none if none.is_empty() => judged(false, "none that changes what libraries compute with"),
+            none if none.is_empty() => judged(false, "none that affects the runtimes"),
             found => judged(true, found),
         },
         "unset them, or set the same ones for everything that is compared",

@@ -89,7 +89,9 @@ impl ExpectedTimes {
             total += seconds;
             println!("{id:<44} {seconds:>6.1} s");
         }
-        println!("{}, about {:.1} min", plural(cases.len(), "case", "cases"), total / 60.0);
+        let lost = cases.iter().filter(|planned| planned.model.is_err()).count();
+        let lost = if lost == 0 { String::new() } else { format!(" ({lost} cannot run)") };
+        println!("{}{lost}, about {:.1} min", plural(cases.len(), "case", "cases"), total / 60.0);
     }
 }
 

@@ -130,9 +130,8 @@ fn is_cost_known(case: &Case) -> bool {
 /// # Errors
 /// There is no run, it is unreadable, or it was started for something else; the message says what differs.
 pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
-    let folder = RunFolder::find(runs, None)?;
-    let last = folder.read_manifest().context("the last run cannot be resumed; a new one needs no `--resume`")?;
-    check_same(&last, planned)?;
+    let (folder, last) = read_last(runs)?;
+    check_same(&last, difference(&last, planned))?;
     let can_run_now =
         last.cases.iter().zip(&planned.cases).any(|(before, now)| before.failure.is_some() && now.failure.is_none());
     let outcomes = folder.read_outcomes()?;
@@ -147,6 +146,22 @@ pub fn last_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)
         folder.append(&Event::Reopened { id: (*id).to_owned() })?;
     }
     resumed(folder, last, planned)
+}
+
+/// Checks that the last run was asked for the same, as far as this can be said before anything is prepared: `planned`
+/// has no more of its cases than their ids.
+///
+/// # Errors
+/// There is no run, it is unreadable, or it was started for something else; the message says what differs.
+pub fn check_asked(runs: &Path, planned: &Manifest) -> Result<()> {
+    let (_, last) = read_last(runs)?;
+    check_same(&last, other_request(&last, planned))
+}
+
+fn read_last(runs: &Path) -> Result<(RunFolder, Manifest)> {
+    let folder = RunFolder::find(runs, None)?;
+    let last = folder.read_manifest().context("the last run cannot be resumed; a new one needs no `--resume`")?;
+    Ok((folder, last))
 }
 
 /// Continues a stopped run. Cases that could not run then are planned again.
@@ -168,12 +183,12 @@ pub fn resumed_part(
     finished_elsewhere: &BTreeSet<String>,
 ) -> Result<(RunFolder, Manifest)> {
     stopped.cases.retain(|known| !finished_elsewhere.contains(&known.case.to_string()));
-    check_same(&stopped, planned)?;
+    check_same(&stopped, difference(&stopped, planned))?;
     resumed(folder, stopped, planned)
 }
 
-fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
-    let Some(what) = difference(stopped, planned) else { return Ok(()) };
+fn check_same(stopped: &Manifest, difference: Option<String>) -> Result<()> {
+    let Some(what) = difference else { return Ok(()) };
     bail!(
         "run {}, the last one, had other {what}: it cannot be resumed by this command; repeat its own command, or leave out `--resume`",
         stopped.run_id
@@ -182,6 +197,12 @@ fn check_same(stopped: &Manifest, planned: &Manifest) -> Result<()> {
 
 /// What differs between a stopped run and the planned one. Returns `None` if the stopped run can continue.
 fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
+    let request = other_request(stopped, planned);
+    request.or_else(|| no_longer_runnable(stopped, planned)).or_else(|| other_files(stopped, planned))
+}
+
+/// What differs in the command, the build, the machine or the definitions of the models.
+fn other_request(stopped: &Manifest, planned: &Manifest) -> Option<String> {
     let settings =
         |effort: &Effort| Effort { shuffle: effort.shuffle.and(stopped.suite.effort.shuffle), ..effort.clone() };
     let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
@@ -208,8 +229,7 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("inputs", is_other(|a, b| (&a.inputs, &a.dims, &a.reference) != (&b.inputs, &b.dims, &b.reference))),
         ("samples", is_other(|a, b| a.data_source != b.data_source)),
     ];
-    let differs = differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what.to_owned());
-    differs.or_else(|| no_longer_runnable(stopped, planned)).or_else(|| other_files(stopped, planned))
+    differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what.to_owned())
 }
 
 /// The first case that could run then and cannot run now. The results would lack it, and nothing could add it later.

@@ -12,12 +12,13 @@ use super::conditions::say_variables;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes_and_ranges;
 use super::lock::{keep_others_out, wait_for_other_parts};
-use super::manifest::{last_run, manifest_cases, new_manifest, resumed_part};
+use super::manifest::{check_asked, last_run, manifest_cases, new_manifest, resumed_part};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Purpose, WorkItem};
 use super::shard;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
+use crate::catalogue::tensor_names;
 use crate::definition::{CLOSURE, Case, CaseFailure, DataSource, Dtype, Effort, Origin, Status, is_shortened};
 use crate::exit_codes;
 use crate::fixture;
@@ -82,6 +83,9 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         eprintln!("inferbench: {why}");
         return nothing;
     }
+    if selected.iter().any(|planned| planned.case.backend == backend::LLAMA_CPP) {
+        backend::check_llama_settings()?;
+    }
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { paths.runs() } else { paths.unkept_runs() };
     if request.is_dry {
@@ -93,6 +97,10 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     }
     let _turn = part.is_some().then(|| wait_for_other_parts(paths)).transpose()?;
     let _lock = keep_others_out(paths)?;
+    if request.resume && part.is_none() {
+        let asked = selected.iter().map(|planned| ManifestCase::new(planned.case.clone(), "")).collect();
+        check_asked(&runs, &new_manifest(request, &parsed, paths, &runs, PathBuf::new(), suite.clone(), asked))?;
+    }
     // This computes, so it needs the lock.
     let mut preparations =
         find_sizes_and_ranges(&mut cases, |case| filter.is_match(&case.to_string()), &suite.effort, paths)?;
@@ -222,7 +230,7 @@ fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
     for PlannedCase { case, model, .. } in selected {
         let is_fixed = model.as_ref().is_ok_and(|model| model.fixed_batch().is_some() && case.backend != CLOSURE);
         if is_fixed && asked != [case.batch_size] && said.insert((&case.model, &case.variant)) {
-            let is_length_first = model.as_ref().is_ok_and(|model| model.batch_of_sizes == Some(1));
+            let is_length_first = model.as_ref().is_ok_and(|model| model.has_length_first());
             let hint = if is_length_first { "; `--input` can name one, as in `x:f32[128,batch,20]`" } else { "" };
             let Case { model, variant, batch_size, .. } = case;
             eprintln!(
@@ -254,20 +262,52 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
         && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!(
-            "none of the models can take {}: recorded samples need a file with each input of the model, as a tensor \
+            "none of the models can take {}: {}recorded samples need a file with each input of the model, as a tensor \
              `input.<name>`, pictures need a model whose only input is f32, f16 or bf16 [batch, 3, height, width] with fixed sizes, and texts need a \
              model that takes tokens",
-            source.name()
+            source.name(),
+            lacking(runnable, source)
         );
     }
-    let mut checked = BTreeSet::new();
+    let (mut checked, mut ignored) = (BTreeSet::new(), BTreeSet::new());
     for WorkItem { model, .. } in runnable {
         let what = (&model.name, format!("{:?}", (&model.data_source, &model.inputs, &model.phases)));
         if checked.insert(what) {
             fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why:#}", model.name))?;
+            if let DataSource::Recorded(path) = &model.data_source {
+                ignored.extend(ignored_labels(path));
+            }
         }
     }
+    ignored.iter().for_each(|line| eprintln!("{line}"));
     Ok(())
+}
+
+/// The inputs that a file of samples lacks for the only model. Empty if there are several models, or no such file.
+fn lacking(runnable: &[&WorkItem], source: &DataSource) -> String {
+    let DataSource::Recorded(path) = source else { return String::new() };
+    let model = &runnable[0].model;
+    let is_only = runnable.iter().all(|item| item.model.name == model.name);
+    let Some(names) = tensor_names(path).filter(|_| is_only) else { return String::new() };
+    let keys = model.inputs.iter().map(|input| format!("input.{}", input.name));
+    let missing: Vec<String> = keys.filter(|key| !names.contains(key)).collect();
+    if missing.is_empty() {
+        return String::new();
+    }
+    let (missing, names) = (missing.join("`, `"), names.join("`, `"));
+    format!("{} needs `{missing}`, and the file has `{names}`; ", model.name)
+}
+
+/// A line about the arrays of a file without labels that are not read, such as `labels`.
+fn ignored_labels(path: &Path) -> Option<String> {
+    let names = tensor_names(path)?;
+    let is_label = |name: &String| name == "label" || name.starts_with("label.");
+    let is_read = |name: &String| ["input.", "output."].iter().any(|kind| name.starts_with(kind));
+    let ignored: Vec<String> = names.iter().filter(|name| !is_read(name)).cloned().collect();
+    (!ignored.is_empty() && !names.iter().any(is_label)).then(|| {
+        let (path, ignored) = (path.display(), ignored.join("`, `"));
+        format!("{path}: there is no accuracy: labels are called `label`, and `{ignored}` is not read")
+    })
 }
 
 /// Fails the measured cases whose files no longer have the hashes in the manifest. Unreadable files are not compared.

@@ -124,6 +124,43 @@ pub fn find_load(root: &Path, name: &str) -> Result<Option<LoadRun>> {
     find(&root.join(LOADS), name, LOAD)
 }
 
+/// Copies the profiles and load tests of the history in `from`, except load tests of which `to` has as much already. What
+/// cannot be read is named on the error stream and left out. Returns how many were copied.
+///
+/// # Errors
+/// `to` cannot be written.
+pub fn copy_beside(from: &Path, to: &Path) -> Result<usize> {
+    let (mut count, known) = (0, read_loads(to));
+    for load in read_loads(from).into_iter().filter_map(readable) {
+        let has_it = |kept: &LoadRun| {
+            let is_same = (kept.timestamp, &kept.host_id) == (load.timestamp, &load.host_id);
+            is_same && kept.results.len() >= load.results.len()
+        };
+        if !known.iter().flatten().any(has_it) {
+            write_load(to, &load)?;
+            count += 1;
+        }
+    }
+    for folder in folders_with(&from.join(PROFILES), DATA) {
+        let read = || Ok((read_json(&folder.join(DATA))?, fs::read_to_string(folder.join(PAGE))?));
+        if let Some((profile, page)) = readable(read()) {
+            write_profile(to, &profile, &page)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// What could be read. Anything else is named on the error stream.
+fn readable<T>(one: Result<T>) -> Option<T> {
+    one.map_err(|why| eprintln!("left out: {why:#}")).ok()
+}
+
+/// The folder of a load test of the history in `root`, if there is one of this name.
+pub fn folder_of_load(root: &Path, name: &str) -> Option<PathBuf> {
+    Some(root.join(LOADS).join(name)).filter(|folder| folder.join(LOAD).is_file())
+}
+
 fn find<T: DeserializeOwned>(root: &Path, name: &str, data: &str) -> Result<Option<T>> {
     let named = Path::new(name);
     let of_history = (named.components().count() == 1).then(|| root.join(name));
@@ -147,8 +184,7 @@ pub(super) fn rows_of_loads(root: &Path) -> Result<Vec<Row>> {
 /// The rows of everything that can be read. The rest is named on the error stream.
 #[cfg(feature = "duckdb")]
 fn rows_of_readable<T>(all: impl Iterator<Item = Result<T>>, rows: fn(&T) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
-    let readable = all.filter_map(|one| one.map_err(|why| eprintln!("left out: {why:#}")).ok());
-    Ok(readable.map(|one| rows(&one)).collect::<Result<Vec<_>>>()?.concat())
+    Ok(all.filter_map(readable).map(|one| rows(&one)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn profile_rows(profile: &Profile) -> Result<Vec<Row>> {

@@ -39,7 +39,9 @@ mod run;
 mod runs;
 mod writing;
 
-pub use beside::{DATA, PAGE, PROFILES, find_load, find_profile, read_loads, write_load, write_profile};
+pub use beside::{
+    DATA, PAGE, PROFILES, copy_beside, find_load, find_profile, folder_of_load, read_loads, write_load, write_profile,
+};
 pub use calls::{CallsWriter, LATENCIES};
 pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]

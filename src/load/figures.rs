@@ -26,7 +26,10 @@ pub fn figures(
     served.iter().find(|request| request.is_answered())?;
     // Requests that the server had begun or refused count. Requests that still waited for a session do not.
     let was_begun = |it: &&Served| it.is_answered() || !it.is_open && it.started_ns < it.ended_ns;
-    let last_end = served.iter().filter(was_begun).map(|request| request.ended_ns).max()?;
+    // A pause that the server asked for counts, too, within the time of the trial.
+    let asked_ns = (1e9 * terms.seconds) as u64;
+    let end = |it: &Served| it.ended_ns.max(asked_ns.min(it.ended_ns + it.pause_ns));
+    let last_end = served.iter().filter(was_begun).map(end).max()?;
     let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
     let (queries, p) = (served.len(), terms.percentile);
     let answered: Vec<&Served> = served.iter().filter(|request| request.is_answered()).collect();
@@ -158,7 +161,7 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     let Some((bounds, over)) = bounds else {
         return match result.unanswered {
             0 => (Verdict::Measured, None),
-            unanswered => (Verdict::Failed, Some(format!("{unanswered} of {of} queries had no answer"))),
+            unanswered => (Verdict::Failed, Some(format!("{unanswered} of {of} queries had no right answer"))),
         };
     };
     // The percentile itself is over the bound.
@@ -170,7 +173,7 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
         };
         let without_answer = match result.unanswered {
             0 => String::new(),
-            unanswered => format!(", {unanswered} of them without an answer"),
+            unanswered => format!(", {unanswered} of them without a right answer"),
         };
         return (Verdict::Failed, Some(format!("{over} of {of} queries {broken}{without_answer}{ended}")));
     }
@@ -180,9 +183,11 @@ fn judge(result: &LoadResult, terms: &LoadTerms, is_hopeless: bool) -> (Verdict,
     }
     let dependence = result.dependence.unwrap_or(1.0);
     let needed = queries_for(terms.percentile, over as u64, dependence).max(FEWEST_FOR_DEPENDENCE as u64);
-    let reason = format!(
-        "with {over} over the bound, {needed} queries would show that {name} is within it with 99 % confidence"
-    );
+    let (broken, kept) = match (terms.bound_ms, terms.ttft_bound_ms.or(terms.tpot_bound_ms)) {
+        (Some(_), None) => ("over the bound", format!("{name} is within it")),
+        _ => ("that broke a bound", format!("{} % of the requests keep {bounds}", name.trim_start_matches('p'))),
+    };
+    let reason = format!("with {over} {broken}, {needed} queries would show that {kept} with 99 % confidence");
     let worth = (of as f64 / dependence).floor();
     let depend = (worth < of as f64)
         .then(|| format!("; these {of} wait for one another, and are worth {worth} independent ones"));
@@ -396,7 +401,7 @@ mod tests {
         assert!((row.utilisation - 1.0).abs() < 1e-9, "{}", row.utilisation);
         assert_eq!((row.verdict, row.latency_upper_ms), (Some(Verdict::Failed), None));
         let waited = "174 of them still waited for a session or connection when the trial was given up";
-        assert_eq!(row.message, with_note(Some("174 of 667 queries had no answer".into()), waited.into()));
+        assert_eq!(row.message, with_note(Some("174 of 667 queries had no right answer".into()), waited.into()));
         let row = judged(&trial, &terms(666.0, Some(20.0)), 2);
         assert_eq!(
             (row.over_bound, row.goodput_per_s, row.loadgen_accepts),
@@ -404,7 +409,13 @@ mod tests {
         );
         assert_eq!(row.verdict, Some(Verdict::Failed));
         let message = row.message.unwrap();
-        assert!(message.starts_with("174 of 667 queries were over 20 ms, 174 of them without an answer"), "{message}");
+        let expected = "174 of 667 queries were over 20 ms, 174 of them without a right answer";
+        assert!(message.starts_with(expected), "{message}");
+        // A user pauses from 1.1 s to 1.6 s, and the trial was to take 1.5 s.
+        let paused = Served { started_ns: ms(1099), ended_ns: ms(1100), pause_ns: ms(500), ..without };
+        let trial = Trial { served: [trial.served, vec![paused]].concat(), ..Trial::default() };
+        let seconds = |seconds| judged(&trial, &LoadTerms { seconds, ..terms(666.0, None) }, 2).seconds;
+        assert_eq!([0.0, 1.5, 10.0].map(seconds), [1.1, 1.5, 1.6]);
     }
 
     #[test]
@@ -456,6 +467,9 @@ mod tests {
         assert!((result.goodput_per_s.unwrap() - 0.98 * 99.0 / 0.3).abs() < 1e-9, "{result:?}");
         let message = result.message.unwrap();
         assert_eq!(message, "2 of 100 queries did not keep TTFT ≤ 20 ms and TPOT ≤ 6 ms");
+        let served = [vec![request(10, 60); 498], vec![request(30, 40), request(10, 300)]].concat();
+        let message = judged(&Trial { served, ..Trial::default() }, &terms, 1).message.unwrap();
+        assert!(message.contains("show that 99 % of the requests keep TTFT ≤ 20 ms and TPOT ≤ 6 ms"), "{message}");
     }
 
     #[test]
@@ -466,6 +480,6 @@ mod tests {
         let terms = LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) };
         let result = judged(&trial, &terms, 1);
         assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
-        assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no answer"));
+        assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no right answer"));
     }
 }

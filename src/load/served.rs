@@ -14,6 +14,8 @@ pub struct Served {
     pub started_ns: u64,
     /// When its answer arrived, or when the trial ended without one.
     pub ended_ns: u64,
+    /// How long its user waited then, because the server had asked for it.
+    pub pause_ns: u64,
     /// The number of requests in the same call of the session; 0 without an answer.
     pub batch: usize,
     /// Whether the trial was cut before the answer, which would have come at `ended_ns` or later.

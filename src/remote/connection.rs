@@ -2,6 +2,7 @@
 //! request.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -356,16 +357,22 @@ async fn connect(target: &Target, seen: &mut Seen) -> Result<Open, Fault> {
     Ok(open)
 }
 
+/// Why there is no connection to a host, after the last of its addresses has refused it.
+fn unconnected(addresses: &[SocketAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    match all.as_slice() {
+        [one] => format!("nothing listens at {one}"),
+        _ => format!("none of the host's addresses takes the connection: {}", all.join(", ")),
+    }
+}
+
 async fn opened(target: &Target) -> Result<Open, Fault> {
     #[cfg(fuzzing)]
     if let Some(stream) = super::fuzzed::next_connection() {
         return speaking(stream, target.is_http2).await;
     }
     let fault = |error: std::io::Error| match Fault::of_connecting(&error) {
-        Fault { kind: Kind::Refused, .. } => {
-            let addresses: Vec<String> = target.addresses.iter().map(ToString::to_string).collect();
-            Fault::new(Kind::Refused, format!("nothing listens at {}", addresses.join(" or ")))
-        }
+        Fault { kind: Kind::Refused, .. } => Fault::new(Kind::Refused, unconnected(&target.addresses)),
         fault => fault,
     };
     let stream = TcpStream::connect(target.addresses.as_slice()).await.map_err(fault)?;
@@ -432,6 +439,14 @@ mod tests {
         let fault = connection.exchange(&Call::get("/"), &mut seen, &mut Ignoring).unwrap_err();
         assert_eq!((fault.kind, seen.received_bytes), (Kind::Timeout, 1));
         assert!(seen.ended.unwrap() >= begin + PATIENCE, "{seen:?}");
+    }
+
+    #[test]
+    fn a_refusal_names_all_addresses_of_the_host() {
+        let [four, six] = ["127.0.0.1:9", "[::1]:9"].map(|address| address.parse().unwrap());
+        assert_eq!(unconnected(&[four]), "nothing listens at 127.0.0.1:9");
+        let of_both = "none of the host's addresses takes the connection: 127.0.0.1:9, [::1]:9";
+        assert_eq!(unconnected(&[four, six]), of_both);
     }
 
     #[test]

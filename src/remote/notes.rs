@@ -113,9 +113,8 @@ impl Notes {
             row.message = with_note(row.message, note);
         }
         if let Some(worst) = self.faults.iter().max_by_key(|(kind, (count, _))| (kind.is_wrong_answer(), *count)) {
-            let (kind, (count, words)) = worst;
-            let first = format!("{kind} × {count}, the first: {words}");
-            row.message = with_note(row.message, first);
+            let (errors, (kind, (_, words))) = (row.errors.clone().unwrap_or_default(), worst);
+            row.message = with_note(row.message, format!("{errors}; the first {kind}: {words}"));
             if kind.is_wrong_answer() {
                 row.status = Status::WrongOutput;
                 row.verdict = Some(Verdict::Failed);
@@ -170,13 +169,13 @@ mod tests {
         assert_eq!(row.statuses.as_deref(), Some("200 × 2, 503 × 1"));
         assert_eq!((row.errors.as_deref(), row.first_byte_p50_ms), (Some("timeout × 2, busy × 1"), None));
         assert_eq!((row.retry_after_s, row.received_bytes, row.status), (Some(3.0), Some(30), Status::Ok));
-        assert_eq!(row.message.as_deref(), Some("timeout × 2, the first: no answer"));
+        assert_eq!(row.message.as_deref(), Some("timeout × 2, busy × 1; the first timeout: no answer"));
         let mut wrong = Notes::default();
         wrong.add(&seen(200), Some(&Fault::new(Kind::WrongValues, "output logits is off")));
         (0..5).for_each(|_| wrong.add(&Seen::default(), Some(&Fault::new(Kind::Timeout, "no answer"))));
         let row = wrong.into_row(LoadResult { status: Status::Ok, ..LoadResult::default() });
         assert_eq!((row.status, row.verdict), (Status::WrongOutput, Some(Verdict::Failed)));
-        assert!(row.message.unwrap().contains("wrong-values × 1, the first: output logits is off"));
+        assert!(row.message.unwrap().ends_with("wrong-values × 1; the first wrong-values: output logits is off"));
     }
 
     #[test]

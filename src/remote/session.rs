@@ -85,12 +85,14 @@ impl Serve for Session<'_> {
                 Ok(Answer { ended: Some(Instant::now()), has_failed: true, is_open: true, ..Answer::default() })
             }
             Err(fault) => {
-                let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy);
-                if let Some(asked) = asked.filter(|_| self.is_closed_loop) {
+                let ended = ended.unwrap_or_else(Instant::now).max(begin);
+                let asked = retry_after(&seen.headers).filter(|_| fault.kind == Kind::Busy && self.is_closed_loop);
+                let pause = asked.map(|asked| {
                     self.spent.rest(asked.min(LONGEST_PAUSE));
-                }
-                let ended = Some(ended.unwrap_or_else(Instant::now).max(begin));
-                Ok(Answer { ended, has_failed: true, ..Answer::default() })
+                    ended.elapsed()
+                });
+                let pause = pause.unwrap_or_default();
+                Ok(Answer { ended: Some(ended), pause, has_failed: true, ..Answer::default() })
             }
         }
     }

@@ -20,10 +20,7 @@ use crate::catalogue::read_catalogue;
 use crate::definition::{
     Case, CaseFailure, DataSource, Dtype, ElementType, Model, ORIGINAL, Phase, Sizes, Status, TensorSpec, usable_name,
 };
-use crate::fixture::{
-    HostTensor, NamedTensors, RING, Reference as Recorded, TensorData, TimedSamples, batch, prepare_and_hold,
-    read_reference_of, sample_indices,
-};
+use crate::fixture::{HostTensor, RING, TensorData, TimedSamples, batch, prepare_and_hold, read_reference_of};
 use crate::harness::note_found;
 use crate::machine::{Machine, Revision};
 use crate::measurement::serving::{Batching, Instances, Observer, Trials, with_instances};
@@ -173,7 +170,8 @@ fn right_of(reference: &Reference, served: &Model, sizes: Sizes, paths: &Paths) 
             known.context("the reference has fewer inputs than the server's model")
         });
         inputs.push(ordered.collect::<Result<Vec<HostTensor>>>()?);
-        outputs.push(outputs_of(&model, &reference, place, sizes)?);
+        let right = reference.outputs(&model, Phase::Forward, place, sizes)?;
+        outputs.push(right.with_context(|| format!("the reference of {} has no outputs for this case", model.name))?);
     }
     Right::new(inputs, outputs, sizes.batch)
 }
@@ -187,22 +185,6 @@ fn in_type_of(served: &TensorSpec, known: &HostTensor) -> HostTensor {
         }
         _ => known.clone().for_input(served.dtype),
     }
-}
-
-fn outputs_of(model: &Model, reference: &Recorded, place: usize, sizes: Sizes) -> Result<NamedTensors> {
-    if let Some(set) = reference.set(place) {
-        return Ok(set.outputs.clone());
-    }
-    let rows = reference.again(&sample_indices(place, sizes.batch));
-    let of_name = |name: String| {
-        let output = reference.output(Phase::Forward, &name, sizes.sequence);
-        let output = output.with_context(|| format!("the reference has no output {name:?}"))?;
-        Ok((name, output.rows(&rows)))
-    };
-    let names = model.output_names(Phase::Forward).into_iter();
-    let outputs = names.map(of_name).collect::<Result<NamedTensors>>()?;
-    ensure!(!outputs.is_empty(), "the reference of {} has no outputs", model.name);
-    Ok(outputs)
 }
 
 /// Writes the notes of the sessions into the rows.

@@ -63,7 +63,8 @@ impl<'a> Timed<'a> {
 
     fn row(&self) -> [String; 7] {
         let Record { latency_std_ms, latency_mean_ms, .. } = self.record;
-        let deviation = latency_std_ms.zip(*latency_mean_ms).filter(|(_, mean)| *mean > 0.0);
+        // Times that scatter as much as their mean show no deviation of the rate.
+        let deviation = latency_std_ms.zip(*latency_mean_ms).filter(|(std, mean)| std < mean);
         let deviation = deviation.map_or(String::new(), |(std, mean)| format!(" ± {:.2}", self.rate * std / mean));
         self.cells(self.test(), "", format!("{:.2}{deviation}", self.rate))
     }
@@ -173,6 +174,8 @@ mod tests {
              | llama all F32 | 2.00 GiB | 1.10 B | llama-cpp |       2 |          tg128 @ d4096 | 40.00 ± 0.80 |\n"
         );
         assert_eq!(render(&[of(Phase::Forward, 1, "q4_0")]), None);
+        let scattered = render(&[Record { latency_std_ms: Some(25.0), ..of(Phase::Prefill, 512, "q4_0") }]).unwrap();
+        assert!(scattered.contains(" 40.00 |") && !scattered.contains('±'), "{scattered}");
         let named = render(&[Record { model: "a|b".into(), ..of(Phase::Prefill, 512, "q4_0") }]).unwrap();
         assert!(named.contains("| a\\|b q4_0 |"), "{named}");
     }

@@ -55,6 +55,8 @@ pub struct Payload {
     pub title: String,
     /// All runs, the newest first, with those that only the trend shows.
     runs: Vec<Value>,
+    /// What each run without a record did not reach.
+    unmeasured: Vec<String>,
     machines: Vec<Value>,
     /// The columns of the table of cases that have values.
     columns: Vec<Value>,
@@ -122,6 +124,7 @@ impl Payload {
         Payload {
             title: title(shown, known.fleet),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
+            unmeasured: shown.unmeasured.iter().filter_map(|run| unmeasured(run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
             cases: shown.cases.iter().zip(&entries).zip(titles.iter().cloned()).map(case).collect(),
             places: shown.cases.iter().map(|it| (it.record.host_id.clone(), it.record.case().to_string())).collect(),
@@ -175,6 +178,9 @@ fn has_several_threads(cases: &[Measured<'_>]) -> bool {
 }
 
 fn title(shown: &Shown<'_>, fleet: Option<&Fleet>) -> String {
+    if shown.cases.is_empty() {
+        return "Inference benchmarks".to_owned();
+    }
     let suites: BTreeSet<&str> = shown.cases.iter().map(|case| case.record.suite.as_str()).collect();
     let machines: Vec<&str> = shown.machines.values().map(|machine| machine.name.as_str()).collect();
     let count = fleet.map_or(0, |fleet| fleet.machines.len()).max(machines.len());
@@ -189,6 +195,10 @@ fn fleet(fleet: &Fleet, shown: &Shown<'_>) -> Value {
     let equality = shown.runs.iter().filter_map(|run| run.equal_machines).map(equality);
     value["lines"] = fleet.lines().into_iter().chain(equality).collect();
     value
+}
+
+fn unmeasured(run: &ReportedRun) -> Option<String> {
+    Some(format!("run {}: {}", run.run_id(), not_reached(&run.not_reached)?))
 }
 
 fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {

@@ -26,7 +26,8 @@ pub fn render(run: &ReportedRun, columns: &[String], resolution: &str, format: F
     let groups = rank(records, run.equal_machines.is_some());
     let has_hosts = records.iter().any(|record| record.host_id != records[0].host_id);
     let table = |rows: &[Entry<'_>]| table(rows, columns, has_hosts);
-    let legend = if records.is_empty() { "" } else { LEGEND };
+    let is_measured = records.iter().any(|it| it.status == Status::Ok && it.latency_p50_ms.is_some());
+    let legend = if is_measured { LEGEND } else { "" };
     let notes: Vec<String> =
         run.equal_machines.map(equality).into_iter().chain(not_reached(&run.not_reached)).collect();
     let tables = groups.iter().map(|(title, rows)| match format {
@@ -219,6 +220,8 @@ mod tests {
         let not_begun = ReportedRun { name: "later".into(), records: Vec::new(), ..stopped.clone() };
         let text = render(&not_begun, &[], "", Format::Table);
         assert!(text.contains("1 case was not reached") && !text.contains(BEST), "{text}");
+        let with_legend = [&records[..1], &records[1..]].map(|rows| render(&run(rows), &[], "", Format::Table));
+        assert_eq!(with_legend.map(|text| text.contains(LEGEND)), [true, false]);
         assert_eq!(super::checks(&[not_begun], &[]).title, "report of run later");
         let checks = checks(&[run(&records), stopped], &[]);
         assert_eq!(checks.verdict, "2 failed, 2 undecided, 2 passed, 1 skipped");

@@ -60,6 +60,8 @@ impl ReportedRun {
 /// The newest measurement of each case on each machine, and all runs, the oldest first.
 pub struct Shown<'a> {
     pub runs: Vec<&'a ReportedRun>,
+    /// The runs without a record.
+    pub unmeasured: Vec<&'a ReportedRun>,
     pub cases: Vec<Measured<'a>>,
     /// By the ids of the hosts.
     pub machines: IndexMap<&'a str, NamedMachine<'a>>,
@@ -105,7 +107,8 @@ impl<'a> Shown<'a> {
                 cases.insert((number, &record.host_id), Measured { record, metrics, distribution });
             }
         }
-        Shown { runs: all, cases: cases.into_values().collect(), machines: machines(&named) }
+        let unmeasured = runs.iter().filter(|run| run.records.is_empty()).collect();
+        Shown { runs: all, unmeasured, cases: cases.into_values().collect(), machines: machines(&named) }
     }
 
     /// The machines that a run has shown to be equal, each with the one that stands for all of them.

@@ -77,6 +77,8 @@ impl Latencies {
         let of_all = |figure: &dyn Fn(&Latencies) -> f64| among(&|it| Some(figure(it))).unwrap_or(f64::NAN);
         let shares: Vec<f64> = processes.iter().filter_map(|it| it.disturbed_share).collect();
         Some(Latencies {
+            calls: first.calls,
+            samples: first.samples,
             percentiles_ms: [0, 1, 2, 3].map(|index| of_all(&|it| it.percentiles_ms[index])),
             upper_bounds_ms: [0, 1, 2, 3].map(|index| among(&|it| it.upper_bounds_ms[index])),
             mean_ms: of_all(&|it| it.mean_ms),
@@ -84,7 +86,6 @@ impl Latencies {
             min_ms: processes.iter().map(|it| it.min_ms).fold(f64::INFINITY, f64::min),
             max_ms: processes.iter().map(|it| it.max_ms).fold(0.0, f64::max),
             disturbed_share: (!shares.is_empty()).then(|| mean(&shares)),
-            ..first.clone()
         })
     }
 

@@ -54,7 +54,7 @@ pub enum Verdict {
     Measured,
     /// The percentile is within the bound, with 99 % confidence that allows for queries which wait for one another.
     Passed,
-    /// The percentile is above the bound, or queries had no answer.
+    /// The percentile is above the bound, or queries had no right answer.
     Failed,
     /// The percentile is within the bound, but the queries are too few to be certain.
     Undecided,
@@ -235,7 +235,8 @@ pub struct LoadResult {
     pub queries: usize,
     /// Samples of all queries together.
     pub samples: usize,
-    /// From the first arrival to the end of the last request that had begun, with an answer or without.
+    /// From the first arrival to the end of the last request that had begun, with an answer or without, or of the pause
+    /// after it that a server asked for, within the seconds that were asked for.
     pub seconds: f64,
     /// Queries per second by the schedule: `(n - 1) / last arrival`.
     pub scheduled_per_s: Option<f64>,
@@ -256,7 +257,7 @@ pub struct LoadResult {
     /// The latency at the percentile that the bound is for.
     pub latency_ms: f64,
     /// The upper bound of `latency_ms` over all queries, with 99 % confidence. Absent if there are too few queries, or
-    /// if one that decides had no answer.
+    /// if one that decides had no right answer.
     pub latency_upper_ms: Option<f64>,
     /// How many queries are worth one independent query, since queries that wait for one another are alike. Absent for
     /// fewer than 40 queries.
@@ -271,7 +272,7 @@ pub struct LoadResult {
     pub service_mean_ms: f64,
     pub service_p50_ms: f64,
     pub service_p99_ms: f64,
-    /// Queries that broke a bound, or had no answer.
+    /// Queries that broke a bound, or had no right answer.
     pub over_bound: Option<usize>,
     /// Queries per second that were answered and kept all bounds.
     pub goodput_per_s: Option<f64>,
@@ -296,7 +297,7 @@ pub struct LoadResult {
     pub output_tokens_per_s: Option<f64>,
     /// Tokens per second that a user sees after the first token: 1 / the mean time per output token.
     pub user_tokens_per_s: Option<f64>,
-    /// Queries that had no answer when the trial ended.
+    /// Queries that had no right answer when the trial ended.
     pub unanswered: usize,
     /// How late the generator issued queries.
     pub issue_lag_p50_us: Option<f64>,

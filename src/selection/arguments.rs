@@ -7,7 +7,7 @@ use clap::Args;
 use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
-use super::values::{per_cent, seconds};
+use super::values::{count, per_cent, seconds};
 use crate::catalogue::{files_of, is_model_file, is_module, models_of_files, models_of_paths, path_of};
 use crate::definition::{
     Boundary, DataSource, Dtype, MODULES, Phase, Suite, SuiteModel, Sweep, TimedOn, TokenTests, backend_and_settings,
@@ -56,7 +56,7 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
     #[serde(serialize_with = "as_flag")]
     pub data_source: Option<DataSource>,
-    /// The same as `--data-source text:FILE`: one text per line, for models with a tokenizer.json
+    /// The same as `--data-source text:FILE`: one text per line, for models with a tokenizer.json and GGUF files with a tokenizer
     #[arg(long, env = "INFERBENCH_TEXT", value_name = "FILE", conflicts_with = "data_source")]
     pub text: Option<PathBuf>,
     /// What is timed: seeded inputs, or samples of the data source in their own lengths [default: the suite's, which is seeded]
@@ -95,13 +95,14 @@ pub struct Selection {
     #[arg(long, visible_alias = "seq-len", env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
     pub seq_lens: Vec<usize>,
     /// As in llama-bench: measure only prompts of this many tokens of language models
-    #[arg(long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
+    #[arg(short = 'p', long, env = "INFERBENCH_PP", value_delimiter = ',', value_name = "N,…", conflicts_with_all = ["seq_lens", "phase"])]
     pub pp: Vec<usize>,
     /// As in llama-bench: measure only the generation of this many tokens of language models
-    #[arg(long, env = "INFERBENCH_TG", value_name = "N", conflicts_with_all = ["seq_lens", "phase"])]
+    #[arg(short = 'n', long, env = "INFERBENCH_TG", value_name = "N", value_parser = count,
+          conflicts_with_all = ["seq_lens", "phase"])]
     pub tg: Option<usize>,
     /// The number of tokens before those of `--tg`; 0 means one token, since something has to be read [default: 0]
-    #[arg(long, env = "INFERBENCH_DEPTH", value_delimiter = ',', value_name = "N,…", requires = "tg",
+    #[arg(short = 'd', long, env = "INFERBENCH_DEPTH", value_delimiter = ',', value_name = "N,…", requires = "tg",
           conflicts_with_all = ["seq_lens", "phase"])]
     pub depth: Vec<usize>,
 }

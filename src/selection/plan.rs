@@ -10,7 +10,7 @@ use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_model_file, is_named, table_of};
 use crate::definition::{
     AUTO, BATCH, Boundary, Case, CaseFailure, DataSource, Dims, Dtype, Generation, Model, Origin, PREFERRED, Phase,
-    Status, Suite, SuiteModel, TimedOn, own_dtype,
+    Status, Suite, SuiteModel, TimedOn, TokenTests, own_dtype,
 };
 use crate::texts::Texts;
 
@@ -98,8 +98,9 @@ pub fn plan(
             let with_tests = entry.model.as_ref().is_ok_and(|own| own.generation.is_some() && own.has_sequence());
             makes_tokens |= with_tests || entry.model.is_err();
             let with_tests = with_tests && timed_on == TimedOn::Seeded && !suite.tokens.is_empty();
+            let tests = if with_tests { suite.tokens.clone() } else { TokenTests::default() };
             let (model, lengths_and_phases) = match with_tests {
-                true => (model.map(|own| with_new_tokens(own, suite.tokens.tg)), suite.tokens.cases()),
+                true => (model.map(|own| with_new_tokens(own, tests.tg)), tests.cases()),
                 false => (model, product(&lengths, &phases).map(|(length, phase)| (*length, *phase)).collect()),
             };
             for (&(sequence_length, phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
@@ -124,7 +125,7 @@ pub fn plan(
                         continue;
                     }
                     let runnable = runnable_model(&case, &model, capabilities).and_then(|model| {
-                        with_tests.then(|| suite.tokens.check_positions(model, &case)).transpose()?;
+                        tests.check_positions(model, &case)?;
                         Ok(model.clone())
                     });
                     let definition = entry.model.as_ref().map_err(|failure| failure.message.clone());
@@ -247,11 +248,15 @@ fn runnable_model<'a>(
 ) -> Result<&'a Model, CaseFailure> {
     let model = model.as_ref().map_err(CaseFailure::clone)?;
     case.check_id().map_err(|error| CaseFailure::failed(error.to_string()))?;
-    capabilities.check_device(&case.backend, &case.device)?;
+    if let Err(absent) = capabilities.check_device(&case.backend, &case.device) {
+        // A runtime that reads no such files need not be installed.
+        let reads = if model.is_gguf() { capabilities.check_model(&case.backend, model, case.dtype) } else { Ok(()) };
+        return Err(reads.err().filter(|it| it.status == Status::Unsupported).unwrap_or(absent));
+    }
     if model.dtype != Dtype::F32 && !model.own_dtypes().contains(&case.dtype) {
         return Err(CaseFailure::unsupported(format!(
-            "its file computes in {}: only a file of f32 is converted to {}",
-            model.dtype, case.dtype
+            "its weights are of {}, and only files of f32 are converted to other dtypes: leave out `--dtype` and the suite's `dtypes`",
+            model.dtype
         )));
     }
     capabilities.check_model(&case.backend, model, case.dtype)?;
@@ -327,7 +332,7 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
             chosen.entry(key).or_insert_with(|| Chosen::new(entry, suite, None));
         }
     }
-    if chosen.is_empty() {
+    if chosen.is_empty() && asked_models.is_empty() {
         suite.models.iter().try_for_each(|model| check_variants(&selection.variant, &of_model(&model.name)?))?;
     }
     let is_there = |name: &&String| **name == ALL || chosen.keys().any(|(_, variant, _)| *variant == name.as_str());
@@ -352,7 +357,9 @@ fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<()> {
     match (asked.iter().find(|name| !is_known(name)), of_model.first()) {
         (Some(name), Some(entry)) => {
             let known: Vec<&str> = of_model.iter().map(|entry| entry.variant.as_str()).collect();
-            bail!("{} has no variant {name:?}; there are {}, or `{ALL}`", entry.name, known.join(", "))
+            let meant = known.iter().find(|own| own.eq_ignore_ascii_case(name));
+            let meant = meant.map(|own| format!(" (did you mean {own}?)")).unwrap_or_default();
+            bail!("{} has no variant {name:?}{meant}; there are {}, or `{ALL}`", entry.name, known.join(", "))
         }
         _ => Ok(()),
     }

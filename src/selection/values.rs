@@ -7,6 +7,18 @@ fn number(text: &str, example: &str) -> Result<f64> {
     text.parse().ok().with_context(|| format!("not a number; write {example}"))
 }
 
+/// Reads how many there are.
+pub fn count(text: &str) -> Result<usize> {
+    text.parse().ok().context("not a whole number; write 4")
+}
+
+/// Reads how many there are, of which there is one at least.
+pub fn count_from_one(text: &str) -> Result<usize> {
+    let count = count(text)?;
+    ensure!(count > 0, "must be 1 or more");
+    Ok(count)
+}
+
 /// Reads a fraction from 0 on: `5%` or `0.05`. A larger number needs its `%`, since it may be meant in per cent.
 fn fraction(text: &str) -> Result<f64> {
     let fraction = fraction_of_one(text)?;

@@ -45,7 +45,8 @@ impl Context {
         }
         let mut last = self.last_reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if last.is_some_and(|last| last.elapsed() < BETWEEN_READINGS) {
-            return Err(Failure::unavailable("while a measurement runs, the history is read once per second", 1));
+            let message = "while a measurement runs, the history is read once per second; try again in 1 s";
+            return Err(Failure::unavailable(message, 1));
         }
         *last = Some(Instant::now());
         Ok(())

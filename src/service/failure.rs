@@ -66,7 +66,7 @@ impl From<anyhow::Error> for Failure {
 /// A query string cannot be read. The message begins with the parameter.
 impl From<QueryRejection> for Failure {
     fn from(error: QueryRejection) -> Self {
-        let text = error.body_text();
+        let text = error.body_text().replace("invalid digit found in string", "not a whole number from 0 on");
         Failure::parameter(text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text))
     }
 }

@@ -24,7 +24,7 @@ use super::models::Listed;
 use super::past::age;
 use super::queue::since;
 use super::runs::Run;
-use crate::definition::{Dtype, usual_backend};
+use crate::definition::{Dtype, Status, usual_backend};
 use crate::history::{History, PAGE, PROFILES, records_as_parquet, write_records};
 use crate::paths::Paths;
 use crate::report::index::REPORT;
@@ -256,6 +256,10 @@ pub async fn records(
     let Query(mut asked) = asked?;
     asked.backend = in_words_of_records(asked.backend, backend_of);
     asked.dtype = in_words_of_records(asked.dtype, dtype_of);
+    for name in asked.status.iter().flat_map(|list| list.split(',')) {
+        let known = serde_json::from_value::<Status>(name.into());
+        known.map_err(|error| Failure::parameter(format!("status: {error}")))?;
+    }
     let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
     let form = Form::accepted(&headers)?;
     context.may_read()?;
@@ -341,7 +345,8 @@ pub struct CompareQuery {
 pub async fn compare(State(context): State<Arc<Context>>, asked: Asked<CompareQuery>) -> Result<Response, Failure> {
     let Query(CompareQuery { base, candidate }) = asked?;
     if context.queue.running().is_some() {
-        return Err(Failure::unavailable("a comparison would disturb the measurement that runs", 5));
+        let message = "a comparison would disturb the measurement that runs; try again when it has ended";
+        return Err(Failure::unavailable(message, 5));
     }
     for id in [&base, &candidate] {
         let (paths, id) = (context.paths.clone(), id.clone());

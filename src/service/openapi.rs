@@ -66,7 +66,7 @@ fn document() -> Value {
     let summary = "The page of a profile, to which reports have links.";
     api.add_text("/runs/profiles/{profile}/profile.html", "text/html", summary, profile, &missing);
     let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
-    let errors = [(406, "None of the three is accepted."), busy];
+    let errors = [(406, "None of the three is accepted."), (422, "A parameter is wrong."), busy];
     api.add::<Page<Record>>("get", "/records", summary, query_parameters::<RecordsQuery>(), &errors);
     let summary = "What `inferbench compare BASE CANDIDATE --format json` prints.";
     let errors = [

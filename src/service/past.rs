@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::asked::Asked;
 use super::context::Context;
 use super::devices::Found;
@@ -12,6 +14,7 @@ use crate::backend;
 use crate::definition::Status;
 use crate::fixture::find_prepared;
 use crate::history::{History, Run};
+use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::run_data::Record;
 
@@ -55,7 +58,8 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
         && (is_same(&record.library_version, &device.library_version)
             || is_same(&record.library_version, &library.library_version));
     let is_of_this_machine = found.machine["host_id"].as_str() == Some(&*record.host_id);
-    if record.status != Status::Ok || !is_of_this_build || !is_of_this_machine {
+    let has_gpus = has_gpus_of(&manifest.machine, &record.device, &found.machine);
+    if record.status != Status::Ok || !is_of_this_build || !is_of_this_machine || !has_gpus {
         return None;
     }
     let model = chosen.entry.model.as_ref().ok()?;
@@ -64,6 +68,11 @@ fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Optio
     let artifacts = find_prepared(reads, model, &paths.prepared(), record.dtype).ok()??;
     let files = manifest.cases.first()?.files_sha256.clone()?;
     (artifacts.sha256_of_all().ok()? == files).then_some(record)
+}
+
+/// Whether the machine still has the GPUs and the driver of a measurement, if its device is not the CPU.
+fn has_gpus_of(measured: &Machine, device: &str, now: &Value) -> bool {
+    device == "cpu" || now["gpus"] == json!(measured.gpus) && now["gpu_driver"] == json!(measured.gpu_driver)
 }
 
 #[cfg(test)]
@@ -83,6 +92,19 @@ mod tests {
         let name = |backend: &str, device: &str| found.device(backend, device).map(|it| it.device.as_str());
         assert_eq!((name("ort", "cuda:1"), name("ort", "cuda")), (Some("cuda"), Some("cuda")));
         assert_eq!((name("candle", "cuda:1"), name("ort", "mps")), (None, None));
+    }
+
+    #[test]
+    fn another_gpu_or_driver_makes_a_measurement_on_it_another_one() {
+        let machine = |gpu: &str, driver: &str| Machine {
+            gpus: Some(vec![gpu.into()]),
+            gpu_driver: Some(driver.into()),
+            ..Machine::default()
+        };
+        let now = serde_json::to_value(machine("H200", "570.86.15")).unwrap();
+        let still = |device, gpu, driver| has_gpus_of(&machine(gpu, driver), device, &now);
+        assert!(still("cuda:1", "H200", "570.86.15") && still("cpu", "L4", "535.1"));
+        assert!(!still("cuda", "L4", "570.86.15") && !still("cuda", "H200", "535.1"));
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Queue {
         let wake = Notify::new();
         let queue = Queue { folder, runs, places, left_over, inner, wake, _lock: lock };
         queue.left_over.iter().filter_map(|id| queue.job(id)).try_for_each(|job| queue.keep(&job))?;
+        queue.jobs().iter().for_each(|job| queue.learn(job));
         Ok(queue)
     }
 
@@ -290,7 +291,10 @@ fn locked(folder: &Path) -> Result<std::fs::File> {
             let holder = fs_err::read_to_string(&path).ok().filter(|id| !id.is_empty());
             let process = holder.map(|id| format!(" (process {id})")).unwrap_or_default();
             let folder = folder.display();
-            bail!("{folder}: another server{process} has its jobs here; stop it, or use another target folder");
+            bail!(
+                "{folder}: another server{process} has its jobs here; stop it, or use another target folder (`CARGO_TARGET_DIR` \
+                 in a checkout or a package, and otherwise `--output-dir`)"
+            );
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(|| path.display().to_string()),
     }
@@ -324,6 +328,19 @@ mod tests {
         assert_eq!(job.state(), State::Queued);
         drop(first);
         assert_eq!(Queue::open(&paths, 1).unwrap().left_over, [job.id()]);
+    }
+
+    #[test]
+    fn a_new_server_knows_how_long_cases_took_on_earlier_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned()).apart(folder.path().join("part"));
+        let (started, finished) = (since(std::time::Duration::from_secs(4)), Timestamp::now());
+        let status = JobStatus { id: "done".into(), state: State::Done, cases: Some(2), ..JobStatus::default() };
+        let status = JobStatus { started: Some(started), finished: Some(finished), ..status };
+        Queue::open(&paths, 1).unwrap().keep(&Job::new(status)).unwrap();
+        let queue = Queue::open(&paths, 1).unwrap();
+        let seconds = queue.inner().seconds_per_case;
+        assert!((seconds - 0.5 * (SECONDS_PER_CASE + 2.0)).abs() < 0.1, "{seconds}");
     }
 
     #[test]

@@ -57,8 +57,10 @@ pub struct Links {
 impl Run {
     pub fn new(id: &str, job: Option<JobStatus>, facts: Option<RunFacts>) -> Self {
         let own = format!("/api/v1/runs/{id}");
-        let is_interrupted = facts.as_ref().and_then(|facts| facts.is_interrupted) == Some(true);
-        let of_history = if is_interrupted { JobState::Interrupted } else { JobState::Done };
+        // A run that was killed has no end.
+        let is_stopped =
+            |facts: &RunFacts| facts.is_interrupted.is_some_and(|is_told| is_told || facts.finished.is_none());
+        let of_history = if facts.as_ref().is_some_and(is_stopped) { JobState::Interrupted } else { JobState::Done };
         Run {
             id: id.into(),
             state: job.as_ref().map_or(of_history, |job| job.state),
@@ -103,7 +105,11 @@ pub async fn submit(State(context): State<Arc<Context>>, headers: HeaderMap, bod
     let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive");
     let large = |_| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is cut short, or larger than 1 MiB");
     let bytes = timeout(BODY, to_bytes(body, MOST_BODY)).await.map_err(late)?.map_err(large)?;
-    let asked: Asked = serde_json::from_slice(&bytes).map_err(|error| Failure::parameter(error.to_string()))?;
+    let wrong = |error: serde_json::Error| {
+        let what = if error.is_data() { "" } else { "the body is not valid JSON: " };
+        Failure::parameter(format!("{what}{error}").replace("expected usize", "expected a whole number from 0 on"))
+    };
+    let asked: Asked = serde_json::from_slice(&bytes).map_err(wrong)?;
     let asked = complete(&context, asked).await?;
     let job = context.queue.submit(asked, true)?;
     let run = Run::new(&job.id(), Some(job.status()), None);
@@ -194,4 +200,21 @@ pub async fn cancel(State(context): State<Arc<Context>>, Path(id): Path<String>)
     }
     context.queue.cancel(&job);
     Ok((StatusCode::ACCEPTED, json(&Run::new(&id, Some(job.status()), None))).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_run_without_a_job_is_done_if_nothing_has_stopped_it() {
+        let state = |(is_interrupted, finished)| {
+            Run::new("r", None, Some(RunFacts { is_interrupted, finished, ..RunFacts::default() })).state
+        };
+        let end = Some(Timestamp::UNIX_EPOCH);
+        let states = [(Some(false), end), (None, None), (Some(true), end), (Some(false), None)].map(state);
+        assert_eq!(states, [JobState::Done, JobState::Done, JobState::Interrupted, JobState::Interrupted]);
+    }
 }

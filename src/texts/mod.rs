@@ -198,7 +198,8 @@ fn longest_of_model(tokenizer: &Path) -> Option<usize> {
         let skipped = if skips { pad_token_id.unwrap_or(1).saturating_add(1) } else { 0 };
         max_position_embeddings.map(|positions| positions.saturating_sub(usize::try_from(skipped).unwrap_or(0)))
     };
-    of_tokenizer.map(|longest| longest as usize).or_else(of_positions).filter(|&longest| longest > 0)
+    let limits = [of_tokenizer.map(|longest| longest as usize), of_positions()];
+    limits.into_iter().flatten().filter(|&longest| longest > 0).min()
 }
 
 #[cfg(test)]
@@ -284,6 +285,8 @@ mod tests {
         write("config.json", r#"{"model_type": "llama", "max_position_embeddings": 512, "pad_token_id": -1}"#);
         assert_eq!(longest(), Some(512));
         write("tokenizer_config.json", r#"{"model_max_length": 1000000000000000019884624838656}"#);
+        assert_eq!(longest(), Some(512));
+        write("tokenizer_config.json", r#"{"model_max_length": 4096}"#);
         assert_eq!(longest(), Some(512));
         write("tokenizer_config.json", r#"{"model_max_length": 128}"#);
         assert_eq!(longest(), Some(128));

@@ -435,6 +435,19 @@ five = [Given(name, "i32", ["batch", 5], None, None) for name in ("ids", "mask")
 graph_file.convert(Path("net.onnx"), "ONNX", five, Path("graph"))
 said = Path("graph/model.toml").read_text()
 assert "below = 7" in said and "constant = 1" in said, said
+words = helper.make_node("EmbedLayerNormalization", ["words", "", "table", "", "places"], ["sum"], domain="com.microsoft")
+graph.node.insert(0, words)
+assert graph_file._rows_looked_up_in(graph) == {"ids": 7, "words": 7}
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 2)
+    def forward(self, ids):
+        return self.table(ids.long().unsqueeze(1))
+
+program = torch.export.export(Words(), (torch.zeros(2, 3, dtype=torch.int32),))
+assert [graph_file._rows_looked_up(node) for node in program.graph.nodes if node.name == "ids"] == [9]
 
 torch.save({"denselayer1.norm.1.weight": torch.ones(1), "mlp.linear_2.bias": torch.ones(1), "a.mlp.linear_1.bias": torch.ones(1)}, "old.pth")
 assert sorted(state_dict.read(Path("old.pth"))) == ["a.mlp.0.bias", "denselayer1.norm1.weight", "mlp.linear_2.bias"]

@@ -173,6 +173,8 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
 #[test]
 fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
     let workplace = Workplace::new(&["digits"], &["glow", "candle"], &[1]);
+    let planned = workplace.inferbench(&["run", "--dry-run"]).finish().with_code(0).stdout;
+    assert!(planned.contains("2 cases (1 cannot run), about"), "{planned}");
     let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     run.saying(&["left out: glow on cpu (1 case): unavailable: no backend \"glow\"; there are ort, tch, candle"]);
     let record = workplace.record("digits/glow-cpu-f32/1");

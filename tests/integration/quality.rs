@@ -127,7 +127,7 @@ fn two_files_are_compared_in_one_command() {
     assert!(finished.stdout.contains("net · batch 8"), "{}", finished.stdout);
 
     let dtype = workplace.inferbench(&["run", "--noplot", "--path", files, "--dtype", "f32"]).finish().with_code(0);
-    assert!(dtype.stderr.contains("its file computes in i8"), "{}", dtype.stderr);
+    assert!(dtype.stderr.contains("its weights are of i8"), "{}", dtype.stderr);
     let taken = workplace.inferbench(&["run", "--path", "digits=.prepared/digits/model.onnx"]).finish().with_code(2);
     assert!(taken.stderr.contains("has the name of another model"), "{}", taken.stderr);
 }
@@ -273,20 +273,28 @@ fn recorded_samples_judge_the_models_whose_inputs_they_have() {
     assert_ne!(samples("two_inputs/candle-cpu-f32/1").as_deref(), Some("digits-held-out"));
 
     let other = workplace.inferbench(&[&["run", "--model", "two_inputs"][..], &source].concat()).finish().with_code(2);
-    other.saying(&["none of the models can take digits-held-out", "as a tensor `input.<name>`"]);
+    other.saying(&[
+        "none of the models can take digits-held-out",
+        "as a tensor `input.<name>`",
+        "two_inputs needs `input.",
+    ]);
+    let held_out = workplace.path("models/trained/digits-held-out.safetensors");
+    workplace.write("unlabelled.safetensors", renamed(&held_out, "input.input", "labels"));
+    let run = ["run", "--noplot", "--model", "digits", "--data-source", "recorded:unlabelled.safetensors"];
+    let ran = workplace.inferbench(&run).finish().with_code(0);
+    ran.saying(&["unlabelled.safetensors: there is no accuracy: labels are called `label`, and `labels` is not read"]);
     workplace.write("models/exported/narrow.toml", "[dimensions]\nlength = 8\n");
     workplace.add_model("open_length.onnx", "models/exported/narrow.onnx");
-    let renamed = renamed_input(&workplace.path("models/trained/digits-held-out.safetensors"), "input.x");
-    workplace.write("renamed.safetensors", renamed);
+    workplace.write("renamed.safetensors", renamed(&held_out, "input.x", "label"));
     let run = ["run", "--model", "narrow", "--data-source", "recorded:renamed.safetensors"];
     workplace.inferbench(&run).finish().with_code(2).saying(&[
         "renamed.safetensors: `input.x` is f32 [450, 1, 8, 8], and the input of the model is x:f32[batch,8,3]",
     ]);
 }
 
-fn renamed_input(path: &Path, input: &str) -> Vec<u8> {
+fn renamed(path: &Path, input: &str, label: &str) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let renamed = tensors.iter().map(|(name, view)| (if name == "label" { name } else { input }, view));
+    let renamed = tensors.iter().map(|(name, view)| (if name == "label" { label } else { input }, view));
     safetensors::serialize(renamed, None).unwrap()
 }

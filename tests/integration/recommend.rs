@@ -261,7 +261,7 @@ fn a_load_test_decides_by_the_rate_that_it_shows() {
     let workplace = with(&rows());
     write_trials(&workplace, vec![trial(2, 900.0, 9.0)]);
     let text = workplace.inferbench(&["recommend", "digits", "--goal", "throughput"]).finish().with_code(0).stdout;
-    assert!(text.contains("to decide     inferbench load search --model digits --backend ort --p99 10ms"), "{text}");
+    assert!(text.contains("to decide     inferbench load search --model digits --backend ort --p99 9.9ms"), "{text}");
 }
 
 #[test]

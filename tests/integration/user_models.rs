@@ -265,6 +265,8 @@ fn a_variant_that_is_to_be_made_is_listed_with_its_own_size() {
     let models: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
     let sizes: Vec<f64> = models.as_array().unwrap().iter().map(|model| model["size_mb"].as_f64().unwrap()).collect();
     assert!(sizes.len() > 1 && sizes[0] > 100.0 && sizes[1..].iter().all(|size| *size < 30.0), "{sizes:?}");
+    let costs = models.as_array().unwrap().iter().map(|model| &model["costs"][0]);
+    assert_eq!(costs.filter(|cost| cost["arithmetic_intensity"].is_number()).count(), 1, "of f32 only: {models}");
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn the_table_ends_with_what_to_ship() {
     let workplace = with_run();
     let narrow = workplace.inferbench(&["report", "--variants", "digits"]).env("COLUMNS", "100").finish().stdout;
     assert!(narrow.lines().any(|line| line.contains(" verdict ") && line.contains(" quality")), "{narrow}");
+    assert!(narrow.contains(": accuracy change: 0.0 (−0.6 … +0.6) points"), "{narrow}");
     let text = printed(&workplace, &["digits"]);
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
     let int8 = line(" int8-static ");
@@ -235,6 +236,7 @@ fn what_cannot_be_compared_says_why() {
     refused(&["--goal", "size"], &["--variants"]);
     refused(&["--variants", "digits", "--charts", "figures"], &["cannot be used with"]);
     refused(&["--variants", "digits", "--max-accuracy-loss", "1"], &["write 5% or 0.05"]);
+    refused(&["--variants", "digits", "--max-accuracy-loss", "-1%"], &["must be 0 or more"]);
     // The other uses of the command do not know of any of it.
     workplace.inferbench(&["report"]).finish().with_code(0);
 }

@@ -153,6 +153,12 @@ fn form_number(form: GgufForm) -> i32 {
     }
 }
 
+/// # Errors
+/// The variable with settings has an invalid one.
+pub fn check_settings() -> Result<(), CaseFailure> {
+    Settings::of(Dtype::F32).map(drop)
+}
+
 /// Converts a GGUF file to another form.
 ///
 /// # Errors

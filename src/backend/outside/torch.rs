@@ -220,6 +220,16 @@ impl Backend for Torch {
             Origin::Files { torchscript: None, .. } => Err(CaseFailure::unsupported(
                 "an ONNX file is not a module: name a `.py`, a `.pt2`, a TorchScript `.pt` file or a model hub's folder",
             )),
+            // Without `--trust`, a `.pt` is read only as an archive.
+            Origin::Files { torchscript: Some(file), .. }
+                if self.mode != Mode::Eager
+                    && file.extension().is_some_and(|kind| kind == "pt")
+                    && !is_trusted(file) =>
+            {
+                Err(CaseFailure::unsupported(
+                    "torch.compile and torch.export take Python modules, and a TorchScript archive has none",
+                ))
+            }
             // torchao quantises a module in f32.
             Origin::Files { torchscript: Some(file), .. } if dtype == Dtype::I8 && model.dtype == Dtype::F32 => {
                 let is_of_classes = file.extension().is_some_and(|kind| kind == "py" || kind == "json");

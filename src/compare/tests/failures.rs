@@ -7,7 +7,7 @@ use crate::compare::rates::tests::search;
 use crate::compare::{
     Comparison, Conclusion, EarlierRuns, Noise, Options, Side, Source, Verdict, compare, lost_in_words,
 };
-use crate::definition::Status;
+use crate::definition::{Dtype, Status};
 use crate::run_data::{LoadResult, Record, Verdict as LoadVerdict};
 
 /// A run of the case with this status and time.
@@ -92,6 +92,16 @@ fn filters_that_leave_nothing_are_named() {
     assert_eq!(found.conclusion, Conclusion::NothingToCompare);
     assert!(found.notes[0].starts_with("no case passes the filters"), "{:?}", found.notes);
     assert!(compared_with(&["--device", "cpu"], &base, &candidate).notes.is_empty());
+}
+
+#[test]
+fn a_file_and_its_quantised_successor_are_left_to_other_commands() {
+    let quantised = Record { dtype: Dtype::I8, suite: "other".into(), ..run("2", Status::Ok, 1.0) };
+    let rows = [run("1", Status::Ok, 1.0), quantised];
+    let [base, candidate] = rows.map(|row| Side::of_records(&row.run_id.clone(), vec![row]));
+    let found = compared(&base, &candidate);
+    assert_eq!(found.conclusion, Conclusion::NothingToCompare);
+    assert!(found.notes[0].contains("differ in their dtype; `inferbench run --path"), "{:?}", found.notes);
 }
 
 #[test]

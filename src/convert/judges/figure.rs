@@ -92,7 +92,7 @@ impl Figure {
         let drawn = bootstrap_interval(samples, CONFIDENCE, change);
         let interval = match drawn {
             // No sample differs from the others. The interval is as wide as if no sample had been gained or lost.
-            Some((lower, upper)) if lower == upper => {
+            Some(found) if is_one_value(found) => {
                 let none = paired_difference_interval(0, 0, samples as u64, CONFIDENCE);
                 none.map(|(lower, upper)| (value + lower, value + upper))
             }
@@ -119,6 +119,11 @@ impl Figure {
         let (name, unit, better) = (name.to_owned(), FRACTION.into(), Some(better));
         Figure { name, value, interval, unit, better, samples, is_compared: false }
     }
+}
+
+/// Whether every resample has given the same value, apart from rounding: the samples are copies of one another.
+pub fn is_one_value((lower, upper): (f64, f64)) -> bool {
+    upper - lower <= 1e-9 * lower.abs().max(upper.abs())
 }
 
 /// A sample's figure and how often it counts: not at all if it is unknown.

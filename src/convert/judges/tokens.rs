@@ -2,7 +2,7 @@
 
 use strsim::generic_levenshtein;
 
-use super::figure::{Figure, OfSamples, ratio};
+use super::figure::{Figure, OfSamples, is_one_value, ratio};
 use crate::run_data::{Better, ReadText, Transcript};
 
 /// The error rate of transcripts: the insertions, deletions and substitutions that turn them into the right ones,
@@ -93,7 +93,11 @@ fn divergences(read: &[ReadText], original: &[ReadText]) -> Vec<Figure> {
     let figures: [(&str, OfSamples<'_>); 3] =
         [("kl_divergence", &mean), ("kl_divergence_median", &median), ("kl_divergence_p99", &most)];
     let figure = |(name, of): (&str, OfSamples<'_>)| {
-        Some(Figure::resampled_without_limit(name, Better::Lower, by_text.len(), of)?.in_unit("nats").compared())
+        let figure =
+            Figure::resampled_without_limit(name, Better::Lower, by_text.len(), of)?.in_unit("nats").compared();
+        // Copies of one text do not show how much other texts lose.
+        let interval = figure.interval.filter(|own| figure.value == 0.0 || !is_one_value(*own));
+        Some(Figure { interval, ..figure })
     };
     figures.into_iter().filter_map(figure).collect()
 }
@@ -143,6 +147,11 @@ mod tests {
         assert_eq!(of(&own, "kl_divergence_median").value, 0.0);
         let same = of(&original, "kl_divergence");
         assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))), "its interval is not that of a fraction");
+        let losses = |loss: f64| own.iter().map(|text| ReadText { loss, ..text.clone() }).collect::<Vec<_>>();
+        let change = of_text(&losses(0.3), true, Some(&losses(0.2999))).into_iter();
+        let change = change.filter(|figure| figure.name == "perplexity_change");
+        let widths: Vec<f64> = change.filter_map(|it| it.interval.map(|(lower, upper)| upper - lower)).collect();
+        assert!(mean.interval.is_none() && widths.len() == 1 && widths[0] > 0.1, "copies show no scatter: {widths:?}");
     }
 
     #[test]

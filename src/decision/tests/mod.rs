@@ -261,6 +261,28 @@ fn without_a_right_original_nothing_is_recommended() {
     }
 }
 
+#[test]
+fn a_row_counts_if_its_outputs_were_compared_with_anything() {
+    let unverified = |variant: &str, ms: f64| Record { verified: None, ..measured(variant, "ort", 10.0, ms, SAME) };
+    let alone = |record: Record| Record { accuracy: None, accuracy_change: None, ..record };
+    let with_original = |record: Record| Record { compared_with: Some("m/ort-cpu-f32/1".into()), ..alone(record) };
+    let chosen = |records: [Record; 2]| {
+        let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().remove(0);
+        let table = table_of(records.to_vec());
+        assert_eq!(found.case_id, table.recommendation.case_id, "both commands choose from the same rows");
+        (table.recommendation.case_id, table.recommendation.sentence, table.notes.join("; "))
+    };
+    let int8 = Some("m-int8/ort-cpu-f32/1".to_owned());
+    // By labels, and by agreement, which compares the outputs of both.
+    assert_eq!(chosen([original(), unverified("int8", 1.0)]).0, int8);
+    assert_eq!(chosen([alone(original()), with_original(unverified("int8", 1.0))]).0, int8);
+    let agreeing = with_original(unverified("int8", 3.0));
+    assert_eq!(chosen([alone(unverified("original", 2.0)), agreeing]).0.as_deref(), Some("m/ort-cpu-f32/1"));
+    let (case_id, sentence, notes) = chosen(["original", "int8"].map(|variant| alone(unverified(variant, 1.0))));
+    assert!(case_id.is_none() && sentence.contains("were compared with anything; `--reference FILE`"), "{sentence}");
+    assert!(notes.contains("compared with nothing: the original on ort, int8 on ort"), "{notes}");
+}
+
 /// The share of tables of equal code, four variants beside an original, in which a row is called faster or slower.
 fn false_alarms(runs: usize, deviation: f64, noise: impl Fn(&[f64]) -> Noise) -> f64 {
     const TABLES: u64 = 500;

@@ -174,6 +174,10 @@ fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_lef
     let found = advise(&replaced, &[], &options).unwrap();
     assert_eq!((found.len(), found[0].case_id.as_deref()), (1, Some("m/ort-cpu-f32/1")));
     assert_eq!(found[0].excluded, ["2 rows are from an older file of the same name"]);
+    let other = with_file("ort", 3, 30.0, "1x3x256x256", "b");
+    let found = advise(&[&replaced[..], &[other]].concat(), &[], &options).unwrap();
+    let excluded: Vec<usize> = found.iter().map(|it| it.excluded.len()).collect();
+    assert_eq!(excluded, [0, 1], "the larger size was not measured with the older file: {found:?}");
     let best = side_by_side(&replaced, &[], &options, Per::Backend);
     assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
 }
@@ -222,16 +226,21 @@ fn a_prompt_is_judged_by_the_decoding_of_its_own_runs() {
         metric: "kl_divergence".into(),
         value,
         upper: Some(value),
+        compared_with: Some(Case { phase: Phase::Decode, ..row("original", 1.0).case() }.to_string()),
         ..Metric::default()
     };
     let limits = Limits { max_kl: Some(0.02), ..Limits::default() };
     let options = Options { noise: QUIET, limits, ..Options::new("m") };
-    let chosen = |metrics: &[Metric]| {
-        let found = advise(&[row("original", 2.0), row("int8", 1.0)], metrics, &options).unwrap();
+    let chosen = |metrics: &[Metric], verified, [of_original, of_int8]: [f64; 2]| {
+        let rows = [row("original", of_original), row("int8", of_int8)].map(|row| Record { verified, ..row });
+        let found = advise(&rows, metrics, &options).unwrap();
         found[0].case_id.clone().unwrap()
     };
-    assert_eq!(chosen(&[metric("run1", 0.001)]), "m/ort-cpu-f32/1");
-    assert_eq!(chosen(&[metric("run1", 0.5), metric("run2", 0.001)]), "m-int8/ort-cpu-f32/1");
+    assert_eq!(chosen(&[metric("run1", 0.001)], Some(true), [2.0, 1.0]), "m/ort-cpu-f32/1");
+    // The answers of the decoding were compared, those of both forms.
+    let metrics = [metric("run1", 0.5), metric("run2", 0.001)];
+    assert_eq!(chosen(&metrics, None, [2.0, 1.0]), "m-int8/ort-cpu-f32/1");
+    assert_eq!(chosen(&metrics, None, [1.0, 2.0]), "m/ort-cpu-f32/1");
 }
 
 #[test]

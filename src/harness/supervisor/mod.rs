@@ -165,7 +165,9 @@ impl Supervisor {
             job.effort.watch = is_watched;
             job.work[0].is_evaluated = is_evaluated;
             loop {
-                let ended = self.run_worker(&job, "observe")?;
+                let ended = self.run_worker(&job, "observe").inspect_err(|_| {
+                    eprintln!("  from {} on, figures of memory, energy and answers may be missing", item.case);
+                })?;
                 if ended.status.success() {
                     break;
                 }

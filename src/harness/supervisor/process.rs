@@ -18,7 +18,7 @@ use crate::backend;
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::harness::protocol::{JOB, Job, Purpose, WorkItem};
 use crate::machine::memory;
-use crate::machine::processes::{STARTED_FOR, end_started_for, ending_signal, own_executable};
+use crate::machine::processes::{STARTED_FOR, end_started_for, ending_signal, own_executable, terminate};
 use crate::paths::trusted_files;
 use crate::run_data::files::{read_json, write_json};
 use crate::run_data::{LoadTerms, RunFolder};
@@ -85,7 +85,11 @@ impl Supervisor {
                 let _ = worker.kill();
             }
             if is_interrupted() {
-                let since = *interrupted_since.get_or_insert_with(Instant::now);
+                let since = *interrupted_since.get_or_insert_with(|| {
+                    // Ctrl-C in a terminal has told the worker already; `kill` and a server tell only this process.
+                    terminate(worker.id());
+                    Instant::now()
+                });
                 if since.elapsed() > GRACE {
                     let _ = worker.kill();
                 }

@@ -43,7 +43,9 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
         return Err(CaseFailure::unsupported("requests have no pipeline; take the boundary compute or end-to-end"));
     }
     if terms.most_batch > 1 && item.model.fixed_batch().is_some() {
-        return Err(CaseFailure::unsupported("its inputs have a fixed batch, so requests cannot share a call"));
+        return Err(CaseFailure::unsupported(
+            "its inputs have no open dimension called batch, so requests cannot share a call",
+        ));
     }
     let backend = backend::find(&item.case.backend)?;
     let mut worker = Worker::new(job);

@@ -39,6 +39,8 @@ pub struct Answer {
     pub token_count: Option<usize>,
     /// When the answer was complete, if the session has spent time on it since.
     pub ended: Option<Instant>,
+    /// How long the user waits before the next request, because the server has asked for it.
+    pub pause: Duration,
     /// Whether the request has no answer.
     pub has_failed: bool,
     /// Whether it has no answer because the trial was cut.

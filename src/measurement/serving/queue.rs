@@ -23,7 +23,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// The request with its answer, which the whole batch shares.
     pub(super) fn served(self, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Served {
-        let Answer { prompt_tokens, tokens, token_count, has_failed, is_open, .. } = answer;
+        let Answer { prompt_tokens, tokens, token_count, pause, has_failed, is_open, .. } = answer;
         let ended = tokens.last().copied().unwrap_or(ended);
         let [scheduled_ns, issued_ns, started_ns, ended_ns, first_token_ns] =
             [self.due, self.since, started, ended, tokens.first().copied().unwrap_or(ended)]
@@ -35,6 +35,7 @@ impl Waiting {
             issued_ns,
             started_ns,
             ended_ns,
+            pause_ns: pause.as_nanos() as u64,
             batch,
             is_open: *is_open,
             first_token_ns,

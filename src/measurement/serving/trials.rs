@@ -193,9 +193,13 @@ impl Trials<'_> {
         });
         let limits = match limits {
             Err(failure) if self.is_over() && !results.is_empty() => {
-                if let Some(last) = results.last_mut().filter(|last| !last.ended_early) {
-                    let ended = format!("{ENDED_HERE}{}", failure.message);
-                    last.message = Some(last.message.take().map_or(ended.clone(), |own| format!("{own}; {ended}")));
+                let why = self.observer.and_then(|observer| observer.why_over(0)).unwrap_or(failure.message);
+                if let Some(last) = results.last_mut() {
+                    // A trial that the limit has cut names it already.
+                    let own = last.message.take().unwrap_or_default();
+                    let own = own.strip_suffix(why.as_str()).unwrap_or(&own).trim_end_matches("; ");
+                    let own = Some(own.to_owned()).filter(|own| !own.is_empty());
+                    last.message = with_note(own, format!("{ENDED_HERE}{why}"));
                 }
                 None
             }
@@ -366,7 +370,7 @@ mod tests {
         }
 
         fn finish(&self, row: LoadResult) -> LoadResult {
-            row
+            LoadResult { ended_early: self.is_over(), message: self.why_over(0), ..row }
         }
 
         fn why_over(&self, _: usize) -> Option<String> {
@@ -382,11 +386,8 @@ mod tests {
         }
     }
 
-    /// Two seeds accept the highest rate that is allowed. The third trial is the first of the curve.
-    #[test]
-    fn a_search_that_is_interrupted_in_the_curve_keeps_the_highest_rate() {
-        let observer = Interrupting::default();
-        let terms = LoadTerms {
+    fn terms_of_search() -> LoadTerms {
+        LoadTerms {
             percentile: 0.5,
             bound_ms: Some(60e3),
             seconds: 0.0,
@@ -394,7 +395,26 @@ mod tests {
             is_search: true,
             first_rate: Some(RATE),
             ..LoadTerms::default()
+        }
+    }
+
+    #[test]
+    fn a_search_that_is_ended_says_why_in_its_last_trial() {
+        // The first trial is the third of all.
+        let (observer, terms) = (Interrupting(AtomicUsize::new(2)), terms_of_search());
+        let run = |instances: &Instances<'_>| {
+            let row = LoadResult::about(&Case::new("m", "null", 1), &terms, 1);
+            Trials { instances, terms: &terms, row, meter: None, observer: Some(&observer), usual_tokens: 1 }.all()
         };
+        let batching = Batching { most: 1, delay: Duration::ZERO };
+        let found = with_instances(1, batching, |_| Ok(AtOnce), run).unwrap();
+        assert_eq!(found.results[0].message.as_deref(), Some("the search ended here: interrupted"));
+    }
+
+    /// Two seeds accept the highest rate that is allowed. The third trial is the first of the curve.
+    #[test]
+    fn a_search_that_is_interrupted_in_the_curve_keeps_the_highest_rate() {
+        let (observer, terms) = (Interrupting::default(), terms_of_search());
         let run = |instances: &Instances<'_>| {
             let row = LoadResult::about(&Case::new("m", "null", 1), &terms, 1);
             let (observer, terms) = (&observer, &terms);

@@ -433,6 +433,9 @@ mod tests {
         let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
         other.domain = "com.example".into();
         assert!(walk_of(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
+        let mut rounding = NodeProto::new("QuantizeLinear", &["x", "x"], "y");
+        rounding.domain = "com.microsoft".into();
+        assert!(walk_of(&graph(vec![rounding], vec![], &[("x", 1)]), &sizes(&[1])).is_ok());
         let of_values = graph(vec![NodeProto::new("Expand", &["x", "x"], "y")], vec![], &[("x", 7)]);
         assert!(refused(&of_values, &sizes(&[1])).contains("depends on the values"));
         assert_eq!(refused(&unknown, &Shapes::new()), "the input \"x\" has no size");

@@ -73,7 +73,10 @@ pub(super) fn elements(sizes: &[usize]) -> Option<u64> {
 /// The outputs of a node. `scales` are the constant scales of a `Resize` or `Upsample`.
 pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) -> Result<Vec<SymTensor>> {
     let unknown = || anyhow!("an operator whose cost is not known");
-    ensure!(node.is_standard() && !node.has_subgraph(), unknown());
+    // ONNX Runtime has operators of these names for types that the standard did not allow.
+    let is_rounding = matches!(node.op_type.as_str(), "QuantizeLinear" | "DequantizeLinear");
+    let is_known = node.is_standard() || is_rounding && node.domain == "com.microsoft";
+    ensure!(is_known && !node.has_subgraph(), unknown());
     let inputs = &inputs_of(node, given)?;
     let list = match node.op_type.as_str() {
         "ConstantOfShape" => Some(0),

@@ -216,7 +216,7 @@ fn check_wishes(protocol: ProtocolName, wishes: &Wishes) -> Result<()> {
         ("--lengths", wishes.has_lengths_file, &[Chat, Completions, Embeddings]),
     ];
     if let Some((flag, ..)) = flags.iter().find(|(_, is_given, of)| *is_given && !of.contains(&protocol)) {
-        bail!("{flag} has no effect in the protocol {protocol}: leave it out");
+        bail!("{flag} has no effect in the protocol {protocol}: leave it out, or pass another `--protocol`");
     }
     let has_prompt_length = matches!(wishes.lengths, Some(RequestLengths::Drawn { prompt: Some(_), .. }));
     ensure!(
@@ -374,7 +374,7 @@ mod tests {
         let binary = Wishes { is_binary: true, ..Wishes::default() };
         assert!(of(ProtocolName::V2, &binary).is_ok() && of(ProtocolName::Grpc, &binary).is_ok());
         let error = of(ProtocolName::Chat, &binary).unwrap_err();
-        assert_eq!(error, "--binary has no effect in the protocol chat: leave it out");
+        assert_eq!(error, "--binary has no effect in the protocol chat: leave it out, or pass another `--protocol`");
         let template = Wishes { template: Some("template.toml".into()), ..Wishes::default() };
         assert!(of(ProtocolName::Template, &template).is_ok());
         assert!(of(ProtocolName::Chat, &template).unwrap_err().starts_with("--template"));

@@ -326,6 +326,8 @@ mod tests {
         assert!(rate.contains("p99 ≤ 20.0 ms") && rate.contains("400/s") && rate.contains("lower"), "{rate}");
         assert!(text.contains("1 lower rate under load"), "{text}");
         assert!(line("m/ort-cpu-f32/4:").contains("a sure change of +0.0 %, within the tolerance of 5 %"), "{text}");
+        assert!(text.contains("`inferbench profile 'm/ort-cpu-f32/1'` shows where"), "{text}");
+        assert!(!text.contains("measure again"), "{text}");
     }
 
     #[test]

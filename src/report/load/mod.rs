@@ -4,7 +4,7 @@ mod comparison;
 mod server;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -308,21 +308,36 @@ fn without_rate(run: &LoadRun) -> Vec<String> {
         cases.entry(&row.case_id).or_default().push(row);
     }
     let line = |(case, rows): (&str, Vec<&LoadResult>)| {
+        let is_judged = |row: &LoadResult| row.loadgen_accepts.is_some() && row.verdict != Some(Verdict::Invalid);
+        // A limit may have ended the search, or trials that show nothing. Which trial was the last is not known, because
+        // they are sorted by their rates.
+        let end = rows.iter().rev().find_map(|row| {
+            let message = row.message.as_deref()?;
+            let shows_nothing = !rows.iter().any(|&other| other.rate == row.rate && is_judged(other));
+            message.rsplit_once(ENDED_HERE).map(|(_, why)| why).or(Some(message).filter(|_| shows_nothing))
+        });
         let failed = rows.iter().filter(|row| row.verdict == Some(Verdict::Failed));
         let lowest = failed.filter_map(|row| Some((row.rate?, *row))).min_by(|one, other| one.0.total_cmp(&other.0));
+        // Most seeds decide. A seed may have judged a rate twice.
+        let seeds = |rate: Option<f64>, answer: bool| {
+            let of_rate = rows.iter().filter(|&&it| it.rate == rate && is_judged(it));
+            let those = of_rate.filter(|it| it.loadgen_accepts == Some(answer)).map(|it| it.seed);
+            those.collect::<BTreeSet<u64>>().len()
+        };
+        let kept = rows.iter().filter(|row| seeds(row.rate, true) > seeds(row.rate, false));
+        let kept = kept.filter_map(|row| Some((row.rate?, *row))).max_by(|one, other| one.0.total_cmp(&other.0));
+        if let Some((rate, row)) = kept {
+            let (rate, bounds) = (per_second(rate), bounds_in_words(row, latency).unwrap_or_default());
+            let end = end.map(|why| format!(": {why}")).unwrap_or_default();
+            return Some(format!("{case}: {rate} keeps {bounds}, but the highest rate that does was not found{end}"));
+        }
         if let Some((rate, row)) = lowest {
             let bounds = bounds_in_words(row, latency).unwrap_or_default();
-            // A limit may have ended the search before lower rates were tried.
-            let last = rows.last()?;
-            let end = last.message.as_deref().and_then(|message| match message.rsplit_once(ENDED_HERE) {
-                Some((_, why)) => Some(why),
-                None => Some(message).filter(|_| last.verdict != Some(Verdict::Failed)),
-            });
             let end = end.map(|why| format!("; the search ended there: {why}")).unwrap_or_default();
             return Some(format!("{case}: no rate down to {} keeps {bounds}{end}", per_second(rate)));
         }
-        // Other trials do not show that no rate keeps the bound; the last one says why the search ended.
-        Some(format!("{case}: no rate was found: {}", rows.last()?.message.as_ref()?))
+        // Other trials do not show that no rate keeps the bound.
+        Some(format!("{case}: no rate was found: {}", end.or(rows.last()?.message.as_deref())?))
     };
     cases.into_iter().filter_map(line).collect()
 }

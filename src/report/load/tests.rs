@@ -10,22 +10,35 @@ fn a_case_without_a_rate_has_a_sentence_of_the_lowest_one_that_failed() {
         is_of_search: true,
         is_highest,
         verdict: Some(if is_highest { Verdict::Passed } else { Verdict::Failed }),
+        loadgen_accepts: Some(is_highest),
         ..LoadResult::default()
     };
     let results = vec![row("a", 48.0, false), row("a", 14.2, false), row("b", 30.0, false), row("b", 20.0, true)];
     let limit = Some("the limit of 15 s is reached".to_owned());
-    let open = LoadResult { verdict: Some(Verdict::Undecided), message: limit, ..row("c", 9.0, false) };
+    let undecided = Some(Verdict::Undecided);
+    let open = LoadResult { verdict: undecided, loadgen_accepts: None, message: limit, ..row("c", 9.0, false) };
     let cut = vec![row("d", 6.5, false), LoadResult { case_id: "d".into(), ..open.clone() }];
     let over = Some(format!("6 of 10 queries were over 5 ms; {ENDED_HERE}the limit of 15 s is reached"));
     let ended = LoadResult { message: over, ..row("e", 6.5, false) };
     let of_trial = LoadResult { message: Some("6 of 10 queries were over 5 ms".into()), ..row("f", 6.5, false) };
-    let run = LoadRun { results: [results, vec![open], cut, vec![ended, of_trial]].concat(), ..LoadRun::default() };
+    // Sorted by their rates, and the second of four was the last.
+    let accepted = LoadResult { verdict: undecided, loadgen_accepts: Some(true), ..row("g", 47.7, false) };
+    let last = LoadResult { case_id: "g".into(), rate: Some(52.8), ..ended.clone() };
+    let sorted = vec![accepted, last, row("g", 58.4, false), row("g", 71.6, false)];
+    let refused = LoadResult { verdict: undecided, ..row("h", 9.0, false) };
+    let one_seed = LoadResult { loadgen_accepts: Some(true), ..refused.clone() };
+    let [one, other] = [1, 2].map(|seed| LoadResult { seed, ..refused.clone() });
+    let seeds = vec![one_seed, one, other, row("h", 12.0, false)];
+    let results = [results, vec![open], cut, vec![ended, of_trial], sorted, seeds].concat();
+    let run = LoadRun { results, ..LoadRun::default() };
     let lines = [
         "a: no rate down to 14.2/s keeps p99 ≤ 5.00 ms",
         "c: no rate was found: the limit of 15 s is reached",
         "d: no rate down to 6.50/s keeps p99 ≤ 5.00 ms; the search ended there: the limit of 15 s is reached",
         "e: no rate down to 6.50/s keeps p99 ≤ 5.00 ms; the search ended there: the limit of 15 s is reached",
         "f: no rate down to 6.50/s keeps p99 ≤ 5.00 ms",
+        "g: 47.7/s keeps p99 ≤ 5.00 ms, but the highest rate that does was not found: the limit of 15 s is reached",
+        "h: no rate down to 12.0/s keeps p99 ≤ 5.00 ms",
     ];
     assert_eq!(without_rate(&run), lines);
 }

@@ -1,6 +1,6 @@
 //! A table in print: for a terminal, as Markdown, as HTML with the classes of the pages' style sheet, and as CSV or TSV.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, TableStyle};
 
 use super::width::{self, wrapped_within};
 use super::{BEST, Cell, Column, Kind, Row, Table, Weight};
@@ -23,6 +23,7 @@ impl Table {
         if of_rows < usize::from(u16::MAX) {
             // Texts of essential columns are broken into lines.
             printed.set_content_arrangement(ContentArrangement::Dynamic).set_width(of_rows as u16);
+            keep_ids_whole(&mut printed, &columns, &shown, of_rows);
         }
         let mut text = format!("{printed}\n");
         for row in &texts {
@@ -105,6 +106,9 @@ impl Table {
     }
 }
 
+/// A space on each side of a column, and one between columns.
+const PADDING: usize = 3;
+
 /// Columns by their places.
 struct Fitted {
     shown: Vec<usize>,
@@ -114,8 +118,6 @@ struct Fitted {
 
 /// The columns that fit into the limit. Of columns with equal weight, those on the right go first.
 fn fitted(columns: &[Column], texts: &[Vec<String>], limit: usize) -> Fitted {
-    /// A space on each side, and one between columns.
-    const PADDING: usize = 3;
     let all: Vec<usize> = (0..columns.len()).collect();
     let widths: Vec<usize> =
         grid(columns, texts, &all).column_max_content_widths().into_iter().map(usize::from).collect();
@@ -129,6 +131,21 @@ fn fitted(columns: &[Column], texts: &[Vec<String>], limit: usize) -> Fitted {
     fitted.below.reverse();
     fitted.left_out.sort_unstable();
     fitted
+}
+
+/// Breaks only columns of words into lines, and no ids and numbers, if that leaves room for the words.
+fn keep_ids_whole(printed: &mut comfy_table::Table, columns: &[Column], shown: &[usize], limit: usize) {
+    /// Letters of a line.
+    const ROOM: u16 = 12;
+    let widths = printed.column_max_content_widths();
+    let is_text = |place: usize| columns[shown[place]].kind == Kind::Text;
+    let least = |(place, &width): (usize, &u16)| if is_text(place) { width.min(ROOM) } else { width };
+    let needed: usize = widths.iter().enumerate().map(|column| usize::from(least(column)) + PADDING).sum();
+    if needed <= limit + 1 {
+        for (_, column) in printed.column_iter_mut().enumerate().filter(|(place, _)| !is_text(*place)) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
 }
 
 /// The texts of some of the columns.
@@ -237,6 +254,15 @@ mod tests {
         let whole = table.clone().whole(true).terminal_within(24);
         assert!(whole.starts_with(headers(usize::MAX).1.split_once("\n  ●").unwrap().0), "{whole}");
         assert!(whole.ends_with("\n  ● fastest of its batch\n    size\n  memory: its peak\n"), "{whole}");
+    }
+
+    #[test]
+    fn words_are_broken_into_lines_before_ids() {
+        let mut table = Table::new([Column::code("case"), Column::text("verdict").essential()]);
+        table.row(["resnet50/ort-cpu-f32/1", "passed p99 ≤ 20.0 ms, TTFT p99 ≤ 200 ms"]);
+        let text = table.terminal_within(40);
+        assert!(text.contains("resnet50/ort-cpu-f32/1"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 
     #[test]

@@ -57,6 +57,11 @@ fn flags_take_names_as_people_write_them() {
         selection: Selection,
     }
     let flags = ["--dtype", "float16,FP32,half", "--backend", "PyTorch,libtorch,onnxruntime"];
+    let of_llama_bench = <Flags as clap::Parser>::try_parse_from(["-p", "512", "-n", "128", "-d", "0,64"]).unwrap();
+    let Selection { pp, tg, depth, .. } = of_llama_bench.selection;
+    assert_eq!((pp, tg, depth), (vec![512], Some(128), vec![0, 64]));
+    let several = <Flags as clap::Parser>::try_parse_from(["--tg", "64,128"]).err().unwrap().to_string();
+    assert!(several.contains("not a whole number"), "{several}");
     let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
     assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
     assert_eq!(selection.backend, ["torch", "tch", "ort"]);

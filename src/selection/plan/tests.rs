@@ -150,6 +150,10 @@ fn an_unknown_model_is_an_error_that_lists_the_known_ones() {
         let error = plan(&suite(&[name]), &Selection::default(), &catalogue, &OnlyOrt).unwrap_err();
         assert_eq!(error.to_string(), format!("no model {message} there are a, digits"));
     }
+    let (model, variant) = (vec!["digits".into()], vec!["Original".into()]);
+    let error = plan(&suite(&["a"]), &Selection { model, variant, ..Selection::default() }, &catalogue, &OnlyOrt);
+    let expected = "digits has no variant \"Original\" (did you mean original?); there are original, or `all`";
+    assert_eq!(error.unwrap_err().to_string(), expected);
     let selection = Selection { model: vec!["nets/c.onnx".into()], ..Selection::default() };
     let error = plan(&suite(&["a"]), &selection, &catalogue, &OnlyOrt).unwrap_err();
     assert_eq!(error.to_string(), "there is no file \"nets/c.onnx\", and no model of that name");

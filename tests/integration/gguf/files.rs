@@ -75,7 +75,7 @@ fn candle_refuses_scaled_rotations_and_llama_cpp_computes_them() {
         let message = record.message.unwrap_or_default();
         if record.model == "scaled" && record.backend == "candle" {
             assert_eq!(record.status, Status::Unsupported, "{id}: {message}");
-            assert!(message.contains("does not compute llama.rope.scaling.factor"), "{id}: {message}");
+            assert!(message.contains("does not support the file's llama.rope.scaling.factor"), "{id}: {message}");
         } else {
             assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {message}");
         }
@@ -140,7 +140,7 @@ fn an_architecture_and_a_scheme_that_a_runtime_lacks_are_unsupported() {
     };
     for (model, backend, expected) in [
         ("unknown", "llama-cpp", "llama.cpp: unknown model architecture: 'lhama'"),
-        ("unknown", "candle", "of GGUF files here, and not lhama"),
+        ("unknown", "candle", "and this file's is lhama"),
         ("other", "candle", "is of type IQ4_NL, which is not supported by candle"),
     ] {
         let (status, message) = of(model, backend);

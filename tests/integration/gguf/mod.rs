@@ -210,6 +210,20 @@ fn settings_reach_the_record_and_outputs_stay_right() {
         let said = "flash attention on, cache q8_0, mmap off, repacking off, micro-batch 16, batch ";
         assert!(message.contains(said), "{id}: {message}");
     }
+    let wrong = workplace.inferbench(&asked).env("INFERBENCH_LLAMA_SETTINGS", "ngl=99").finish().with_code(2);
+    wrong.saying(&["INFERBENCH_LLAMA_SETTINGS: \"ngl=99\" is not a setting"]);
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn without_libraries_a_form_that_llama_cpp_makes_is_unavailable_and_unsupported_where_it_is_not_read() {
+    let workplace = Workplace::new(&["llama-small"], &["candle", "ort"], &[1]);
+    fs::remove_file(workplace.path(".native")).unwrap();
+    let mut run = workplace.inferbench(&["run", "--noplot", "--variant", "q8_0", "--pp", "8"]);
+    run.env("INFERBENCH_LLAMA_LIBRARY", "nowhere").env_remove("ORT_DYLIB_PATH").finish().with_code(3);
+    let records = workplace.records();
+    let outcomes: Vec<_> = records.iter().map(|record| (record.backend.as_str(), record.status)).collect();
+    assert_eq!(outcomes, [("candle", Status::Unavailable), ("ort", Status::Unsupported)], "{records:?}");
 }
 
 #[test]

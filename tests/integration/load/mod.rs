@@ -391,6 +391,8 @@ fn what_cannot_be_asked_for_is_said() {
         (&["digits"][..], "the server scenario needs a rate, such as `--rate 300/s`"),
         (&["search", "digits"], "a search needs a bound"),
         (&["--scenario", "offline", "--rate", "3"], "only the server scenario has a rate"),
+        (&["--concurrency", "2", "--rate", "3"], "or else `--scenario` and `--concurrency`"),
+        (&["http://127.0.0.1:9", "--rate", "3"], "is an address: `inferbench load --url ADDRESS`"),
         (&["--scenario", "single", "--instances", "2"], "leave `--instances` out"),
         (&["--rate", "3", "--service-time", "2ms"], "`--service-time` is for `--backend null`"),
         (&["--rate", "3", "--p99", "20"], "no unit; write 20ms"),

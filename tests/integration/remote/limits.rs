@@ -36,7 +36,7 @@ fn limits_always_end_a_load_test() {
         (&["--rate", "10/s", "digits"], "no cases to choose"),
         (&["--rate", "10/s", "--backend", "ort"], "leave --backend and its variable out"),
         (&["--rate", "10/s", "--tg", "16"], "leave --tg and its variable out"),
-        (&["--rate", "10/s", "--ttft", "1s"], "--output-tokens"),
+        (&["--rate", "10/s", "--ttft", "1s"], "token by token"),
         (&["--rate", "10/s", "--ttft", "1s", "--output-tokens", "4"], "has no effect in the protocol v2"),
         (&["--protocol", "completions", "--no-stream", "--rate", "10/s", "--ttft", "1s"], "token by token"),
         (&["--protocol", "chat", "--no-stream", "--rate", "10/s", "--tpot", "1ms"], "token by token"),

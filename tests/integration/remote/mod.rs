@@ -116,7 +116,7 @@ fn every_fault_of_a_server_is_counted_by_its_kind() {
         let errors = row.errors.clone().unwrap_or_default();
         assert!(errors.contains(&format!("{kind} × ")), "{wrong:?}: {errors}: {row:?}");
         assert_eq!(row.unanswered, 20, "{wrong:?}: {row:?}");
-        assert!(row.message.as_ref().unwrap().contains("the first: "), "{wrong:?}: {row:?}");
+        assert!(row.message.as_ref().unwrap().contains("; the first "), "{wrong:?}: {row:?}");
         let is_wrong_answer = ["wrong-type", "not-finite", "wrong-shape"].contains(&kind);
         assert_eq!(row.status.to_string(), if is_wrong_answer { "wrong-output" } else { "failed" }, "{wrong:?}");
         if let Wrong::Status(status) = wrong {
@@ -296,6 +296,10 @@ fn what_a_server_asks_to_wait_for_is_in_no_latency() {
     assert_eq!((row.queries, row.unanswered, row.errors.as_deref()), (10, 1, Some("busy × 1")), "{row:?}");
     assert_eq!((row.retry_after_s, row.statuses.as_deref()), (Some(1.0), Some("200 × 9, 503 × 1")));
     assert!(row.seconds >= 1.0 && row.latency_max_ms < 900.0, "{row:?}");
+    // The pause is longer than the rest of the trial, in which no request could be sent.
+    let server = Server::doing(Wrong::BusyAt(6));
+    let row = load(&server.url, &["--concurrency", "1", "--duration", "500ms"]);
+    assert!(row.seconds >= 0.5, "{row:?}");
     // A query of eight samples has no answer if one sample is refused.
     let server = Server::doing(Wrong::BusyAt(6));
     let row = load(&server.url, &["--scenario", "multi", "--queries", "4"]);

@@ -300,7 +300,7 @@ fn what_cannot_be_measured_says_why_and_starts_nothing() {
     for (query, part) in [
         ("iterations=0", "iterations: 0 is not from 1 to 100000"),
         ("iterations=1000000", "iterations: 1000000"),
-        ("iterations=many", "iterations"),
+        ("iterations=many", "iterations: not a whole number from 0 on"),
         ("batch_size=0", "batch_size"),
         ("threads=0", "threads"),
         ("dtype=f99", "dtype: \"f99\""),
@@ -318,6 +318,15 @@ fn what_cannot_be_measured_says_why_and_starts_nothing() {
     let cuda = server.get("/api/v1/benchmark/digits?device=cuda&backend=candle");
     assert!(cuda.error(409).contains("cuda is not available"), "{cuda:?}");
     assert_eq!(cuda.json()["available_devices"], json!(["cpu"]));
+    for (body, part) in [
+        (r#"{"models": ["digits"], "iterations": "20"}"#, "invalid type: string \"20\", expected a whole number"),
+        (r#"{"models": ["digits""#, "the body is not valid JSON: "),
+    ] {
+        let message = server.post("/api/v1/runs", body).error(422);
+        assert!(message.starts_with(part), "{message}");
+    }
+    let message = server.get("/api/v1/records?status=ok,foo").error(422);
+    assert!(message.starts_with("status: ") && message.contains("out-of-memory"), "{message}");
     let tpu = server.post("/api/v1/runs", r#"{"models": ["digits"], "devices": ["tpu"]}"#);
     assert!(tpu.error(409).starts_with("tpu is not available: "), "{tpu:?}");
     assert!(runs_in(&workplace.runs()).is_empty());

@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::support::documents::blocks;
 use crate::support::{Run, Workplace, checkout, copy_folder, left_out};
 use inferbench::definition::{Case, Status};
-use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_records};
-use inferbench::run_data::Record;
+use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_load, write_records};
+use inferbench::run_data::{LoadRun, Record};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ fn import(workplace: &Workplace, sources: &[&str]) -> Command {
 #[track_caller]
 fn runs(workplace: &Workplace, history: &str) -> Vec<Value> {
     let listed =
-        workplace.inferbench(&["store", "runs", "--format", "json", "--history", history]).finish().with_code(0);
+        workplace.inferbench(&["store", "list", "--format", "json", "--history", history]).finish().with_code(0);
     serde_json::from_str(&listed.stdout).unwrap()
 }
 
@@ -196,9 +196,19 @@ fn a_second_import_changes_nothing() {
 fn what_is_exported_is_what_was_imported() {
     let workplace = measured();
     add_runs(&workplace, 2..4, 10);
-    import(&workplace, &[]).finish().with_code(0);
+    let load = LoadRun { run_id: "20260105T000000Z".into(), ..LoadRun::default() };
+    write_load(&workplace.path("target-reports"), &load).unwrap();
+    fs::create_dir_all(workplace.path("target-reports/loads/newer")).unwrap();
+    workplace.write("target-reports/loads/newer/load.json", "{");
+    let copied = "copied besides the runs: 1 load test";
+    import(&workplace, &[]).finish().with_code(0).saying(&[copied, "left out: "]);
+    let again = import(&workplace, &["target-reports"]).finish().with_code(0);
+    assert!(!again.stderr.contains(copied), "{}", again.stderr);
     workplace.inferbench(&["store", "export", "copy", "--history", "other"]).finish().with_code(0);
     assert_eq!(content(&workplace.path("copy")), content(&workplace.path("other")));
+    assert!(workplace.path("copy/loads/20260105T000000Z/load.json").is_file());
+    let prune = workplace.inferbench(&["store", "prune", "--run", "20260105T000000Z"]).finish().with_code(2);
+    prune.saying(&["20260105T000000Z is a load test, in ", "`--run` chooses runs only"]);
     workplace.inferbench(&["store", "export", "all.csv", "--run", RUN]).finish().with_code(0);
     let read = |path: &str| -> Vec<Record> { read_records(File::open(workplace.path(path)).unwrap()).unwrap() };
     assert_eq!(read("all.csv"), read(&format!("target-reports/{RUN}/results.csv")));
@@ -360,6 +370,7 @@ fn prune_removes_what_it_is_told_to() {
     };
     prune(&[], 2);
     prune(&["--only-calls"], 2);
+    prune(&["--keep", "x"], 2).saying(&["not a whole number; write 4"]);
     prune(&["--run", "20260109T000000Z"], 2).saying(&["no run \"20260109T000000Z\"", "store runs"]);
     let dry = prune(&["--keep", "3", "--dry-run"], 0);
     assert_eq!(dry.stdout, "would remove 20260101T000000Z\nwould remove 20260102T000000Z\n");

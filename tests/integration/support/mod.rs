@@ -450,24 +450,17 @@ fn bench_executable() -> &'static Path {
 
 /// Cargo gives tests the path of a binary, but not of a bench executable: it is built here, with the test's features.
 fn build_bench(name: &str) -> PathBuf {
-    let features = [
+    let others = [
         (cfg!(feature = "default"), "default"),
-        (cfg!(feature = "ort"), "ort"),
-        (cfg!(feature = "tch"), "tch"),
-        (cfg!(feature = "candle"), "candle"),
-        (cfg!(feature = "candle-onnx"), "candle-onnx"),
-        (cfg!(feature = "candle-transformers"), "candle-transformers"),
         (cfg!(feature = "charts"), "charts"),
         (cfg!(feature = "cpu-stacks"), "cpu-stacks"),
-        (cfg!(feature = "tract"), "tract"),
-        (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "program"), "program"),
         (cfg!(feature = "duckdb"), "duckdb"),
         (cfg!(feature = "http-load"), "http-load"),
         (cfg!(feature = "serve"), "serve"),
-        (cfg!(feature = "text"), "text"),
     ];
-    let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+    let others = others.into_iter().filter(|(has, _)| *has).map(|(_, name)| name);
+    let features: Vec<&str> = registry::features().into_iter().chain(others).collect();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(checkout()).args(["build", "--bench", name, "--message-format=json"]);
     cargo.args(["--no-default-features", "--features", &features.join(",")]);

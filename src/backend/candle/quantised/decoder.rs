@@ -80,13 +80,13 @@ pub fn load(weights: &Weights<'_>) -> std::result::Result<Decoder<Rc<Cache>>, Ca
     let architecture = header.architecture()?;
     if !ARCHITECTURES.contains(&architecture) {
         return Err(CaseFailure::unsupported(format!(
-            "candle computes the architectures {} of GGUF files here, and not {architecture}",
+            "candle computes GGUF files of the architectures {}, and this file's is {architecture}",
             ARCHITECTURES.join(", ")
         )));
     }
-    let refused = |what: String| CaseFailure::unsupported(format!("candle's module does not compute {what}"));
+    let refused = |what: String| CaseFailure::unsupported(format!("candle does not support {what}"));
     if let Some(key) = not_computed(header, architecture) {
-        return Err(refused(format!("{key} as the file sets it")));
+        return Err(refused(format!("the file's {key}")));
     }
     let network = Network::of_weights(weights, architecture)?;
     let used = weights.used.take();

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::{Verification, wrong};
 use crate::backend::{self, Continuation, LoadRequest, Session};
-use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase};
-use crate::fixture::{self, Errors, HostTensor, NamedTensors, Reference, Spread};
+use crate::definition::{Case, CaseFailure, Dtype, Origin, Phase, Sizes};
+use crate::fixture::{self, Errors, HostTensor, NamedTensors, Spread};
 use crate::harness::worker::closeness::Closeness;
 use crate::harness::worker::peer_outputs::PeerOutputs;
 use crate::machine::memory::available_bytes;
@@ -73,8 +73,13 @@ impl Expectation {
 }
 
 impl Verification<'_> {
-    /// An expectation with these outputs. Outputs of sigmoids may have the error that runtimes make there.
+    /// An expectation with these outputs. Outputs of sigmoids and those after many positions may have the errors that
+    /// runtimes make there.
     fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
+        let closeness = match (self.case.phase, self.case.sequence_length) {
+            (Phase::Prefill | Phase::Decode, Some(positions)) => closeness.with_positions(positions),
+            _ => closeness,
+        };
         let mut spread = Spread::of(&bindings, self.case.batch_size)?;
         if let Origin::Files { onnx: Some(file), .. } = &self.request.model.origin {
             outputs_of_sigmoids(file).unwrap_or_default().iter().for_each(|name| spread.allow_sigmoid(name));
@@ -195,38 +200,9 @@ impl Verification<'_> {
     }
 
     /// All outputs of the reference for a batch of the ring. Returns `None` if there is no reference for this length.
-    pub(super) fn reference_outputs(
-        &self,
-        binding: usize,
-        batch_size: usize,
-    ) -> Result<Option<NamedTensors>, CaseFailure> {
+    pub(super) fn reference_outputs(&self, binding: usize, batch: usize) -> Result<Option<NamedTensors>, CaseFailure> {
         let Some(reference) = self.reference else { return Ok(None) };
-        if let Some(set) = reference.set(binding) {
-            return Ok(Some(set.outputs.clone()));
-        }
-        self.outputs_of_samples(reference, &fixture::sample_indices(binding, batch_size))
-    }
-
-    /// The outputs of the reference for these samples. Returns `None` if it lacks this length or any outputs.
-    pub(super) fn outputs_of_samples(
-        &self,
-        reference: &Reference,
-        samples: &[usize],
-    ) -> Result<Option<NamedTensors>, CaseFailure> {
-        let length = self.case.sequence_length;
-        let samples = reference.again(samples);
-        let rows = |name: &str| Some(reference.output(self.case.phase, name, length)?.rows(&samples));
-        let known = self.request.model.output_names(self.case.phase);
-        let names = if known.is_empty() { reference.output_names() } else { known };
-        if names.is_empty() {
-            return Ok(None);
-        }
-        let outputs: Option<NamedTensors> =
-            names.into_iter().map(|name| rows(&name).map(|rows| (name, rows))).collect();
-        let is_promised = length.is_none_or(|length| self.request.model.sequence_lengths.contains(&length));
-        if outputs.is_none() && is_promised {
-            return Err(CaseFailure::failed("the reference lacks an output of the model"));
-        }
-        Ok(outputs)
+        let sizes = Sizes { batch, ..self.case.sizes() };
+        Ok(reference.outputs(self.request.model, self.case.phase, binding, sizes)?)
     }
 }

@@ -196,6 +196,23 @@ fn what_is_loaded_for_a_comparison_does_not_stay_with_the_sessions_that_serve() 
 }
 
 #[test]
+fn outputs_of_one_row_at_every_batch_size_are_wrong() {
+    for (batch_size, message) in
+        [(1, "at batch size 2: an output has shape [1, 2]"), (8, "an output has shape [1, 2] at batch sizes 8 and 1")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let (case, model) = (Case::new("m", "torch", batch_size), model());
+        let job = Job { purpose: Purpose::Verify, ..job(folder.path()) };
+        let artifacts = Artifacts::default();
+        let request = request(&case, &model, &artifacts);
+        let verification = Verification { case: &case, reference: None, job: &job, request };
+        let result = verification.verify(&mut Known(outputs()), &ring(), &mut Record::default());
+        let failure = result.err().unwrap();
+        assert_eq!((failure.status, failure.message.as_str()), (Status::WrongOutput, message));
+    }
+}
+
+#[test]
 fn suspicious_outputs_make_no_other_backend_wrong() {
     let folder = tempfile::tempdir().unwrap();
     for suspicious in [vec![vec![0.0, 0.0]; RING], vec![vec![f32::NAN, 1.0]; RING]] {

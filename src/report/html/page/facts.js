@@ -10,8 +10,9 @@ function heading() {
   const commit = newest?.commit ? `, commit ${commitOf(newest)}` : "";
   document.getElementById("top").append(
     make("div", {}, make("h1", {}, payload.title),
-      make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No run"),
+      make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No case was measured"),
       ...payload.runs.filter((run) => run.not_reached).map((run) => make("p", { class: "resolution" }, sentence(`run ${run.run_id}: ${run.not_reached}`))),
+      ...payload.unmeasured.map((text) => make("p", { class: "resolution" }, sentence(text))),
       ...(payload.machines.length > 3 ? [] : payload.machines).map((machine) => make("p", { class: "resolution" },
         ...withCode(payload.machines.length > 1 ? `${machine.name}: ${machine.resolution}` : sentence(machine.resolution))))),
     themeButton());
