@@ -57,9 +57,10 @@ impl Closeness {
     }
 
     /// For a decoder whose tokens have up to this many positions. The angles of rotary embeddings grow with the position,
-    /// and so do their rounding errors, which those of the weights do not show. Runtimes compute angles in f32.
+    /// and so do their rounding errors, which those of the weights do not show. Runtimes compute angles in f32. A
+    /// tolerance in the model's description is for short texts.
     pub fn with_positions(mut self, positions: usize) -> Self {
-        let of_angles = (4.0 * positions as f64 * 2.0_f64.powi(-24)).min(self.allowed.without_rounding);
+        let of_angles = (4.0 * positions as f64 * 2.0_f64.powi(-24)).min(1e-3);
         self.allowed.part_of_spread = self.allowed.part_of_spread.max(of_angles);
         self.measured_from = self.measured_from.max(of_angles);
         self
@@ -146,14 +147,13 @@ mod tests {
         };
         assert_eq!([2e-5, 6e-4, 0.5].map(|part| needs(Dtype::F32, part)), [false, true, true]);
         assert_eq!([2e-5, 6e-4, 0.5].map(|part| needs(Dtype::F16, part)), [false, false, true]);
-        let limits = |dtype: Dtype, positions| {
-            let closeness = Closeness::to_reference(dtype, None).with_positions(positions);
+        let limits = |dtype: Dtype, given, positions| {
+            let closeness = Closeness::to_reference(dtype, given).with_positions(positions);
             (closeness.allowed.part_of_spread, closeness.measured_from)
         };
-        assert_eq!(
-            [limits(Dtype::F32, 400), limits(Dtype::F32, 1 << 11)],
-            [(1e-4, 1e-4), (2.0_f64.powi(-11), 2.0_f64.powi(-11))]
-        );
-        assert_eq!([limits(Dtype::F32, 1 << 20), limits(Dtype::F16, 1 << 11)], [(1e-3, 1e-3), (1e-3, 0.1)]);
+        let of_long = 2.0_f64.powi(-11);
+        assert_eq!([400, 2048, 1 << 20].map(|it| limits(Dtype::F32, None, it).0), [1e-4, of_long, 1e-3]);
+        assert_eq!(limits(Dtype::F32, Some(1e-4), 2048), (of_long, of_long));
+        assert_eq!(limits(Dtype::F16, None, 2048), (1e-3, 0.1));
     }
 }
