@@ -15,6 +15,7 @@ use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
 use crate::harness::{self, Request};
 use crate::history::{find_load, write_load};
+use crate::load::ENDED_HERE;
 use crate::paths::Paths;
 use crate::report::load::{Form, render};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
@@ -212,10 +213,14 @@ fn exit_code(results: &[LoadResult], is_search: bool, may_fail: bool) -> u8 {
         Some(Verdict::Failed) => false,
         verdict => decides(row) && (verdict == Some(Verdict::Invalid) || is_unfinished(row)),
     };
+    // The limit came before a lower rate was tried.
+    let was_ended = |row: &LoadResult| {
+        is_search && is_without_rate(row) && row.message.as_ref().is_some_and(|message| message.contains(ENDED_HERE))
+    };
     match () {
         () if results.iter().any(|row| row.status == Status::WrongOutput) => exit_codes::REGRESSION_OR_WRONG,
         () if results.iter().all(|row| row.status != Status::Ok) => exit_codes::NOTHING_MEASURED,
-        () if results.iter().any(is_late) => exit_codes::UNSTABLE,
+        () if results.iter().any(|row| is_late(row) || was_ended(row)) => exit_codes::UNSTABLE,
         () if is_broken => exit_codes::REGRESSION_OR_WRONG,
         () if !may_fail && results.iter().any(|row| row.status.is_failure() && !has_rate(row)) => {
             exit_codes::CASE_FAILED
@@ -249,6 +254,8 @@ mod tests {
         };
         assert_eq!(exit_code(&trials([1.0, 2.0]), true, false), exit_codes::UNSTABLE);
         assert_eq!(exit_code(&trials([2.0, 1.0]), true, false), exit_codes::REGRESSION_OR_WRONG);
+        let ended = LoadResult { message: Some(format!("{ENDED_HERE}the limit of 15 s is reached")), ..failed.clone() };
+        assert_eq!(exit_code(&[ended], true, false), exit_codes::UNSTABLE);
         let highest = LoadResult { is_highest: true, ..row(Verdict::Passed) };
         assert_eq!(exit_code(&[highest, row(Verdict::Failed), row(Verdict::Invalid)], true, false), exit_codes::OK);
         assert_eq!(exit_code(&[LoadResult::default()], false, false), exit_codes::NOTHING_MEASURED);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::repeated::{Repeated, logarithms};
-use super::{Excluded, Goal, Measure, Options, Row};
+use super::{Excluded, Goal, Measure, Options, Quality, Row};
 use crate::compare::{
     ASSUMED_DEVIATION, CaseRuns, Limits, Noise, RatioEstimate, RatioInterval, Verdict, estimate, floor, verdicts,
 };
@@ -124,12 +124,12 @@ pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> 
     let of_limits = limits.len() - usize::from(is_uncompared) - usize::from(is_by_filter);
     let base = index.ok_or(match (of_limits, is_uncompared, is_by_filter) {
         (1.., ..) => "no case of kept quality is within the limits",
-        (0, true, _) => {
+        (0, true, _) if !rows.iter().any(|row| row.quality == Quality::Wrong || row.is_candidate()) => {
             "no case that passes the filters has outputs that were compared with anything; `--reference FILE` or another \
              backend in the run gives something to compare with"
         }
-        (0, false, true) => "no case of kept quality passes the filters",
-        (0, false, false) => "no original was measured with right outputs",
+        (0, _, true) => "no case of kept quality passes the filters",
+        (0, _, false) => "no original was measured with right outputs",
     })?;
     let cost = |goal: Goal, index: usize| options.quantity(goal, &rows[index].record);
     if cost(goal, base).is_none() {

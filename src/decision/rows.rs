@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::advice::by_kind;
 use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
 use super::limits::Losses;
-use super::quality::{LEAST_COSINE, compared_with, is_compared};
+use super::quality::{compared_with, is_compared};
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{
@@ -54,10 +54,8 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
     let of_answers = cases.iter().zip(&records).zip(&metrics);
     let of_answers: Vec<Cow<'_, [Metric]>> =
         of_answers.map(|((case, record), own)| of_decoding(case, record, own, all_metrics)).collect();
-    // A variant that agrees with an original says as much about the original.
-    let agrees = |record: &Record| record.output_cosine.is_none_or(|cosine| cosine >= LEAST_COSINE);
-    let agreeing = records.iter().zip(&of_answers).filter(|(it, _)| it.status == Status::Ok && agrees(it));
-    let compared_with: BTreeSet<&str> = agreeing.flat_map(|(it, answers)| compared_with(it, answers)).collect();
+    let measured = records.iter().zip(&of_answers).filter(|(it, _)| it.status == Status::Ok);
+    let compared_with: BTreeSet<&str> = measured.flat_map(|(it, answers)| compared_with(it, answers)).collect();
     let row = |(index, case): (usize, &Repeated<'_>)| {
         let (record, metrics, answers) = (&records[index], &metrics[index], &of_answers[index]);
         let is_original = record.variant == ORIGINAL && fastest.is_some_and(|fastest| fastest.dtype == record.dtype);

@@ -124,7 +124,7 @@ pub fn find_load(root: &Path, name: &str) -> Result<Option<LoadRun>> {
     find(&root.join(LOADS), name, LOAD)
 }
 
-/// Copies the profiles and load tests of the history in `from`, except load tests of which `to` has as much already. What
+/// Copies the profiles and load tests of the history in `from`, except those of which `to` has as much already. What
 /// cannot be read is named on the error stream and left out. Returns how many were copied.
 ///
 /// # Errors
@@ -143,7 +143,13 @@ pub fn copy_beside(from: &Path, to: &Path) -> Result<usize> {
     }
     for folder in folders_with(&from.join(PROFILES), DATA) {
         let read = || Ok((read_json(&folder.join(DATA))?, fs::read_to_string(folder.join(PAGE))?));
-        if let Some((profile, page)) = readable(read()) {
+        let kept = folder.file_name().map(|name| to.join(PROFILES).join(name).join(DATA));
+        let kept = kept.and_then(|file| read_json::<Profile>(&file).ok());
+        let has_it = |profile: &Profile| {
+            let is_same = |kept: &Profile| (&kept.run_id, &kept.host_id) == (&profile.run_id, &profile.host_id);
+            kept.as_ref().is_some_and(|kept| is_same(kept) && kept.cases.len() >= profile.cases.len())
+        };
+        if let Some((profile, page)) = readable(read()).filter(|(profile, _)| !has_it(profile)) {
             write_profile(to, &profile, &page)?;
             count += 1;
         }

@@ -276,6 +276,8 @@ fn a_row_counts_if_its_outputs_were_compared_with_anything() {
     // By labels, and by agreement, which compares the outputs of both.
     assert_eq!(chosen([original(), unverified("int8", 1.0)]).0, int8);
     assert_eq!(chosen([alone(original()), with_original(unverified("int8", 1.0))]).0, int8);
+    let differing = Record { output_cosine: Some(0.9), ..with_original(unverified("int8", 1.0)) };
+    assert_eq!(chosen([alone(unverified("original", 2.0)), differing]).0.as_deref(), Some("m/ort-cpu-f32/1"));
     let agreeing = with_original(unverified("int8", 3.0));
     assert_eq!(chosen([alone(unverified("original", 2.0)), agreeing]).0.as_deref(), Some("m/ort-cpu-f32/1"));
     let (case_id, sentence, notes) = chosen(["original", "int8"].map(|variant| alone(unverified(variant, 1.0))));

@@ -76,7 +76,7 @@ impl Verification<'_> {
     /// An expectation with these outputs. Outputs of sigmoids and those after many positions may have the errors that
     /// runtimes make there.
     fn expected(&self, bindings: Vec<NamedTensors>, closeness: Closeness) -> Result<Expectation, CaseFailure> {
-        let closeness = match (self.case.phase, self.case.sequence_length) {
+        let closeness = match (self.case.phase, self.request.model.prompt_positions(self.case.sequence_length)) {
             (Phase::Prefill | Phase::Decode, Some(positions)) => closeness.with_positions(positions),
             _ => closeness,
         };
